@@ -1,0 +1,6 @@
+//! Sheave's control loop: reads API objects from a source, keeps them in a store and projects them into the data
+//! plane's routing table. The only crate that knows Kubernetes types.
+
+pub mod address_pool;
+pub mod problem;
+pub mod store;

@@ -1,0 +1,80 @@
+//! Problems: what a user should know about an object. Collected by sources and projection, told by the CLI, logs and,
+//! later, Events and conditions. Knows nothing of how they are shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The object that a Problem is about. Prints as users name it: `Service shop/web`, `Node n1`, `File web.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// The object's kind as in its manifest, or `File` for a manifest file as a whole.
+    pub kind: &'static str,
+    /// Empty for cluster-scoped objects and files.
+    pub namespace: Arc<str>,
+    /// The object's name, or the file's path below the manifest folder.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// The Service port that a Problem is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProblemPort {
+    /// The port number as in the Service.
+    pub port: u16,
+    /// The protocol as in the Service; not only those that we forward.
+    pub protocol: &'static str,
+}
+
+/// One thing that is wrong, where, and what was done instead.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// What it is about.
+    pub object: ObjectRef,
+    /// A CamelCase token, fit for a condition or an Event. The list is in [`reason`].
+    pub reason: &'static str,
+    /// The field inside the object, as `spec.ports[0].port`; empty if the object as a whole is meant.
+    pub field: String,
+    /// One sentence: the value, why it is refused, and what happens instead.
+    pub message: String,
+    /// Set when one port alone is affected.
+    pub port: Option<ProblemPort>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: ", self.object, self.reason)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Every reason, with its meaning: users match on these, so they are never renamed.
+pub mod reason {
+    /// A manifest file or document cannot be read as YAML/JSON or as its type.
+    pub const INVALID_MANIFEST: &str = "InvalidManifest";
+    /// Two documents define the same object; the first one counts.
+    pub const DUPLICATE_OBJECT: &str = "DuplicateObject";
+    /// A field has a value that the API does not allow; a default or nothing is used instead.
+    pub const INVALID_VALUE: &str = "InvalidValue";
+    /// The protocol cannot be forwarded (SCTP).
+    pub const PROTOCOL_NOT_SUPPORTED: &str = "ProtocolNotSupported";
+    /// Another Service already has this address and port.
+    pub const ADDRESS_IN_USE: &str = "AddressInUse";
+    /// No address could be found or allocated for the Service.
+    pub const NO_ADDRESS: &str = "NoAddress";
+    /// The gateway could not listen on the address.
+    pub const BIND_FAILED: &str = "BindFailed";
+    /// The object is of our class, but cannot be served as it stands.
+    pub const NOT_SERVED: &str = "NotServed";
+}

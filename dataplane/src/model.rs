@@ -1,0 +1,281 @@
+//! What the data plane forwards by, as immutable values: frontends, backends, endpoints and the policies
+//! between them. This is the language in which `control` writes to the data plane.
+//!
+//! It must not know sockets, clocks, Kubernetes objects or how a balancer is built: the same values are meant to
+//! be compiled to other data paths than the socket proxy.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address_set::SourceRanges;
+
+/// Transport protocol of a frontend. SCTP is refused by the projection and never gets here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// Transmission Control Protocol.
+    Tcp,
+    /// User Datagram Protocol.
+    Udp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// Where a frontend accepts traffic: address, port and protocol. Orders IPv4 before IPv6, then by number, port and
+/// protocol, which is the order of every listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrontendAddr {
+    /// The address that clients use. Never unspecified: a frontend answers from the address it was asked on.
+    pub ip: IpAddr,
+    /// 1 to 65535.
+    pub port: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+}
+
+impl FrontendAddr {
+    /// The socket address to bind.
+    pub(crate) fn socket_addr(self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
+    }
+}
+
+impl fmt::Display for FrontendAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", SocketAddr::new(self.ip, self.port), self.protocol)
+    }
+}
+
+/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointAddr {
+    /// The endpoint's address.
+    pub ip: IpAddr,
+    /// 1 to 65535.
+    pub port: u16,
+}
+
+impl EndpointAddr {
+    /// The socket address to connect to.
+    pub(crate) fn socket_addr(self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
+    }
+}
+
+impl fmt::Display for EndpointAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.ip, self.port).fmt(f)
+    }
+}
+
+/// The peer that opened a connection or sent a datagram, as the frontend's socket saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientAddr(pub SocketAddr);
+
+impl ClientAddr {
+    /// The client's address. An IPv4 client of a dual-stack socket is given as IPv4.
+    pub fn ip(self) -> IpAddr {
+        self.0.ip().to_canonical()
+    }
+}
+
+impl fmt::Display for ClientAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Relative share of new traffic. 0 takes none while any other candidate has more; if all are 0 they share equally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Weight(pub u16);
+
+impl Default for Weight {
+    /// 100, so that a weight can be halved or doubled without fractions.
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+/// Which part of the Service API a frontend comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FrontendKind {
+    /// `status.loadBalancer.ingress[].ip`, or the address that we allocated for it.
+    LoadBalancer,
+    /// `spec.externalIPs[]`.
+    ExternalIp,
+    /// `spec.ports[].nodePort` on an address of this node.
+    NodePort,
+    /// `spec.clusterIPs[]`.
+    ClusterIp,
+}
+
+/// The kind of object that asked for the frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FrontendSource {
+    /// A core/v1 Service.
+    Service,
+    /// A Karmada MultiClusterService.
+    MultiClusterService,
+}
+
+/// One port of one Service: the scope of session affinity and the label of metrics. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServicePort {
+    /// The Service's namespace.
+    pub namespace: Arc<str>,
+    /// The Service's name.
+    pub name: Arc<str>,
+    /// The port's name; empty for a single unnamed port.
+    pub port_name: Arc<str>,
+    /// The port's protocol.
+    pub protocol: Protocol,
+}
+
+/// `namespace/name`, without the port: how users name a Service.
+impl fmt::Display for ServicePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Whether new traffic of one client goes where its last went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Affinity {
+    /// Every connection or flow is balanced anew.
+    None,
+    /// By client address, until `timeout` after the client's last new connection or flow.
+    ClientIp {
+        /// 1 s to 24 h (Kubernetes allows no other values).
+        timeout: Duration,
+    },
+}
+
+/// How an endpoint is chosen for a new connection or flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// The less loaded of two random candidates.
+    LeastConnections,
+    /// Consistent hash of the client, the same on every gateway.
+    Maglev,
+    /// In turn.
+    RoundRobin,
+    /// Uniformly at random, by weight.
+    Random,
+}
+
+/// What an endpoint may still be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EndpointState {
+    /// Takes new traffic.
+    Ready,
+    /// Still serves, but is going away: new traffic only when nothing is Ready.
+    Terminating,
+}
+
+/// One address and port that serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where to connect.
+    pub addr: EndpointAddr,
+    /// Node name inside the endpoint's own cluster; empty if the endpoint has none.
+    pub node: Arc<str>,
+    /// Zone name inside the endpoint's own cluster; empty if unknown.
+    pub zone: Arc<str>,
+    /// Runs on this gateway's node.
+    pub local: bool,
+    /// Ready or Terminating.
+    pub state: EndpointState,
+    /// Share among the endpoints of its backend.
+    pub weight: Weight,
+}
+
+/// The endpoints of one Service port in one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// The cluster's name; the gateway's own is `local` unless configured otherwise.
+    pub cluster: Arc<str>,
+    /// Share among the backends of equal priority.
+    pub weight: Weight,
+    /// 0 is used first.
+    pub priority: u32,
+    /// Every endpoint that still serves, sorted by address and port. What may be chosen is said by [`Route`].
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Names an endpoint of a frontend: `frontend.backends[backend].endpoints[endpoint]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Candidate {
+    /// Index into [`Frontend::backends`].
+    pub backend: u32,
+    /// Index into [`Backend::endpoints`].
+    pub endpoint: u32,
+}
+
+/// What happens to new traffic of one class of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Balanced over these; never empty.
+    Forward(Arc<[Candidate]>),
+    /// Refused visibly: no endpoint anywhere (TCP reset, ICMP port unreachable).
+    Reject,
+    /// Discarded in silence: endpoints exist, but the policy allows none of them here.
+    Drop,
+}
+
+impl Route {
+    /// The candidates; none unless the action is Forward.
+    pub fn candidates(&self) -> &[Candidate] {
+        match self {
+            Self::Forward(candidates) => candidates,
+            Self::Reject | Self::Drop => &[],
+        }
+    }
+}
+
+/// One place where traffic is accepted, with all that decides where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    /// Where traffic is accepted.
+    pub addr: FrontendAddr,
+    /// Which part of the Service asked for it.
+    pub kind: FrontendKind,
+    /// Which Service port it belongs to.
+    pub service: ServicePort,
+    /// Which kind of object asked for it.
+    pub source: FrontendSource,
+    /// Session affinity of the Service port.
+    pub affinity: Affinity,
+    /// Clients that may use it; others are dropped in silence.
+    pub source_ranges: Arc<SourceRanges>,
+    /// How an endpoint is chosen.
+    pub algorithm: Algorithm,
+    /// What clients outside the cluster get.
+    pub external: Route,
+    /// What clients inside the cluster get.
+    pub internal: Route,
+    /// Endpoints by cluster; shared by the frontends of one Service port.
+    pub backends: Arc<[Backend]>,
+}
+
+impl Frontend {
+    /// The endpoint that `candidate` names.
+    ///
+    /// # Panics
+    /// If `candidate` is not one of this frontend's own: the projection makes both together.
+    pub fn endpoint(&self, candidate: Candidate) -> &Endpoint {
+        &self.backends[candidate.backend as usize].endpoints[candidate.endpoint as usize]
+    }
+
+    /// Whether any endpoint still serves, ready or terminating.
+    pub fn has_endpoints(&self) -> bool {
+        self.backends.iter().any(|backend| !backend.endpoints.is_empty())
+    }
+}

@@ -1,0 +1,56 @@
+//! The routing table: an immutable snapshot of all frontends, looked up by address.
+//!
+//! It must not know sockets or balancers; what changed between two tables is [`diff`]'s to say.
+
+pub mod diff;
+
+use std::sync::Arc;
+
+use crate::address_set::AddressSet;
+use crate::model::{Frontend, FrontendAddr};
+
+/// All frontends at one moment, sorted by address, and who counts as a client inside the cluster.
+///
+/// Unchanged frontends keep their `Arc` from table to table: pointer equality is what makes a swap cheap.
+#[derive(Clone, Debug, Default)]
+pub struct RoutingTable {
+    generation: u64,
+    frontends: Vec<Arc<Frontend>>,
+    internal_clients: Arc<AddressSet>,
+}
+
+impl RoutingTable {
+    /// Sorts the frontends. Of two with the same address the first given stays: conflicts are settled, and reported,
+    /// by the projection.
+    pub fn new(
+        generation: u64,
+        mut frontends: Vec<Arc<Frontend>>,
+        internal_clients: Arc<AddressSet>,
+    ) -> Self {
+        frontends.sort_by_key(|frontend| frontend.addr);
+        frontends.dedup_by_key(|frontend| frontend.addr);
+        Self { generation, frontends, internal_clients }
+    }
+
+    /// Grows by one with each table that differs from the one before; 0 is the empty table at start.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Every frontend, sorted by address.
+    pub fn frontends(&self) -> &[Arc<Frontend>] {
+        &self.frontends
+    }
+
+    /// The frontend at exactly this address.
+    pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<Frontend>> {
+        let index = self.frontends.binary_search_by_key(&addr, |frontend| frontend.addr).ok()?;
+        self.frontends.get(index)
+    }
+
+    /// Addresses whose traffic counts as coming from inside the cluster (semantics of `externalTrafficPolicy: Local`:
+    /// such clients get the cluster-wide endpoints).
+    pub fn internal_clients(&self) -> &Arc<AddressSet> {
+        &self.internal_clients
+    }
+}

@@ -1,0 +1,3 @@
+//! The `sheave` command.
+
+fn main() {}
