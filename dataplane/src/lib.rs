@@ -1,13 +1,25 @@
 //! Sheave's data plane: accepts TCP and UDP on the frontends of a routing table and forwards to their endpoints.
 //!
-//! The packet's way through the modules: `listener` accepts, `pick` chooses an endpoint, `tcp` connects and
-//! relays, `udp` keeps flows. The table's way: [`table`] is compared with the one before, and only what changed
+//! The packet's way through the modules: `listener` opens the sockets, [`pick`] chooses an endpoint, [`tcp`] connects
+//! and relays, `udp` keeps flows. The table's way: [`table`] is compared with the one before, and only what changed
 //! touches a socket.
 //!
 //! It must not know Kubernetes: everything arrives as the values of [`model`].
 
 pub mod address_set;
 pub mod affinity;
+pub mod counters;
+mod fleet;
+mod listener;
 pub mod model;
 pub mod pick;
+mod random;
+mod sys;
 pub mod table;
+pub mod tcp;
+mod worker;
+
+pub use fleet::{Applied, Dataplane, Drained, Options};
+pub use listener::BindFailure;
+pub use sys::rlimit::raise_open_files;
+pub use worker::Timeouts;

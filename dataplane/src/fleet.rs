@@ -1,0 +1,171 @@
+//! The data plane as a whole: workers, listeners and the table they forward by. The one place where a new table takes
+//! effect.
+//!
+//! It must not know where tables come from.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::affinity::AffinityTable;
+use crate::counters::FrontendCounters;
+use crate::listener::{BindFailure, ListenerSet};
+use crate::model::FrontendAddr;
+use crate::pick::ActiveTable;
+use crate::table::RoutingTable;
+use crate::table::diff::{Change, diff};
+use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
+
+/// What a data plane is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads that forward; 0 is taken as 1.
+    pub workers: usize,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+}
+
+/// What came of a new table.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Frontends that came, changed or went.
+    pub changed: usize,
+    /// Frontends that could not be opened. They are tried again by [`Dataplane::retry`].
+    pub failures: Vec<BindFailure>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Drained {
+    /// Every connection and flow had ended.
+    Completely,
+    /// The deadline passed first; what was open was cut.
+    AtDeadline,
+}
+
+/// Workers that forward by the table last applied. Dropping it closes everything at once.
+#[derive(Debug)]
+pub struct Dataplane {
+    table: Arc<ArcSwap<ActiveTable>>,
+    listeners: ListenerSet,
+    workers: Vec<WorkerHandle>,
+    broken: mpsc::UnboundedReceiver<FrontendAddr>,
+    affinity: Arc<AffinityTable>,
+}
+
+impl Dataplane {
+    /// Starts the workers, with an empty table.
+    ///
+    /// # Errors
+    /// If a thread or its reactor cannot be made.
+    pub fn start(options: Options) -> io::Result<Self> {
+        let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
+        let affinity = Arc::new(AffinityTable::default());
+        let (report_broken, broken) = mpsc::unbounded_channel();
+        let workers = (0..options.workers.max(1))
+            .map(|index| {
+                WorkerHandle::start(WorkerSeed {
+                    index,
+                    table: Arc::clone(&table),
+                    affinity: Arc::clone(&affinity),
+                    timeouts: options.timeouts,
+                    // The standard library's hasher keys are the system's random numbers.
+                    random: RandomState::new().hash_one(index),
+                    broken: report_broken.clone(),
+                })
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Self { table, listeners: ListenerSet::default(), workers, broken, affinity })
+    }
+
+    /// Makes `table` the one to forward by. New traffic follows it at once; open connections go on.
+    ///
+    /// The new table is in place before any socket opens or closes, so no accepted client meets a table without its
+    /// frontend. Unchanged frontends are not touched.
+    pub fn apply(&mut self, table: RoutingTable) -> Applied {
+        let previous = self.table.load_full();
+        let changes = diff(previous.table(), &table);
+        let internal = Arc::clone(table.internal_clients());
+        let internal_changed = **previous.table().internal_clients() != *internal;
+        self.table.store(Arc::new(ActiveTable::compile(table, &previous)));
+        let mut applied = Applied::default();
+        for change in changes {
+            applied.changed += usize::from(change.change != Change::Unchanged);
+            match (change.change, change.frontend) {
+                (Change::Unchanged, _) if !internal_changed => {}
+                (_, None) => self.listeners.remove(change.addr, &self.workers),
+                (_, Some(frontend)) => {
+                    let opened = self.listeners.reconcile(&frontend, &internal, &self.workers);
+                    applied.failures.extend(opened.err());
+                }
+            }
+        }
+        applied
+    }
+
+    /// Tries again to open what could not be opened or has broken since; gives what still fails. Does nothing, and
+    /// costs little, when all is well.
+    pub fn retry(&mut self) -> Vec<BindFailure> {
+        while let Ok(addr) = self.broken.try_recv() {
+            self.listeners.discard(addr, &self.workers);
+        }
+        let active = self.table.load_full();
+        let table = active.table();
+        let reopened = table
+            .frontends()
+            .iter()
+            .map(|frontend| self.listeners.reconcile(frontend, table.internal_clients(), &self.workers));
+        reopened.filter_map(Result::err).collect()
+    }
+
+    /// The table that is forwarded by.
+    pub fn table(&self) -> Arc<ActiveTable> {
+        self.table.load_full()
+    }
+
+    /// What each worker counted for each open frontend.
+    pub fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[Arc<FrontendCounters>])> {
+        self.listeners.counters()
+    }
+
+    /// Session affinity records that are kept.
+    pub fn affinity(&self) -> &AffinityTable {
+        &self.affinity
+    }
+
+    /// Whether every worker answers within `patience`.
+    pub async fn answers(&self, patience: Duration) -> bool {
+        self.all_reply(Command::Ping, patience).await
+    }
+
+    /// Takes nothing new, lets the old finish, and ends after `deadline` at the latest.
+    pub async fn drain(self, deadline: Duration) -> Drained {
+        if self.all_reply(Command::Drain, deadline).await { Drained::Completely } else { Drained::AtDeadline }
+    }
+
+    async fn all_reply(&self, ask: fn(oneshot::Sender<()>) -> Command, patience: Duration) -> bool {
+        let replies: Vec<_> = self
+            .workers
+            .iter()
+            .map(|worker| {
+                let (reply, answer) = oneshot::channel();
+                worker.send(ask(reply));
+                answer
+            })
+            .collect();
+        let all = async {
+            for answer in replies {
+                if answer.await.is_err() {
+                    return false;
+                }
+            }
+            true
+        };
+        tokio::time::timeout(patience, all).await.unwrap_or(false)
+    }
+}

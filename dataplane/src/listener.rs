@@ -1,0 +1,185 @@
+//! The sockets of all frontends: opened, filtered and closed so that they say what the table says.
+//!
+//! Reject is a closed socket, so the kernel answers RST or ICMP port unreachable. Drop and source ranges are a filter
+//! on the open socket, so packets vanish in silence. A frontend whose posture stays the same keeps its sockets, and
+//! whatever waits in their accept queues. It must not know balancing or relays.
+
+mod bind;
+mod filter;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::sync::Arc;
+
+use socket2::Socket;
+
+use crate::address_set::AddressSet;
+use crate::counters::FrontendCounters;
+use crate::model::{Frontend, FrontendAddr, Protocol, Route};
+use crate::worker::{Command, WorkerHandle};
+use bind::Claim;
+use filter::Family;
+
+/// How a frontend meets packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+enum Posture {
+    /// No socket: everybody is refused.
+    Closed,
+    /// A socket that sees packets of these sources only.
+    Open(AddressSet),
+}
+
+impl Posture {
+    /// What the table asks for. `internal` is who counts as a client inside the cluster.
+    fn of(frontend: &Frontend, internal: &AddressSet) -> Self {
+        let served = match (&frontend.external, &frontend.internal) {
+            (Route::Reject, Route::Reject) => return Self::Closed,
+            (Route::Forward(_), Route::Forward(_)) => {
+                return Self::Open(frontend.source_ranges.allowed().clone());
+            }
+            (Route::Forward(_), _) => internal.complement(),
+            (_, Route::Forward(_)) => internal.clone(),
+            _ => AddressSet::default(),
+        };
+        Self::Open(served.intersection(frontend.source_ranges.allowed()))
+    }
+}
+
+/// A frontend that could not be opened.
+#[derive(Debug)]
+pub struct BindFailure {
+    /// Which frontend.
+    pub frontend: Arc<Frontend>,
+    /// As bind(2): mostly `AddrInUse` or `PermissionDenied`.
+    pub error: io::Error,
+}
+
+/// One frontend's sockets, one per worker; none while it is closed.
+#[derive(Debug)]
+struct Listener {
+    posture: Posture,
+    sockets: Vec<Arc<Socket>>,
+    counters: Vec<Arc<FrontendCounters>>,
+    held_before: bool,
+}
+
+/// The sockets of all frontends.
+#[derive(Debug, Default)]
+pub(crate) struct ListenerSet {
+    listeners: HashMap<FrontendAddr, Listener>,
+}
+
+impl ListenerSet {
+    /// Makes one frontend's sockets be what the table says. Touches nothing if they are already.
+    ///
+    /// # Errors
+    /// As bind(2). The frontend then stays closed; calling again tries again.
+    pub(crate) fn reconcile(
+        &mut self,
+        frontend: &Arc<Frontend>,
+        internal: &AddressSet,
+        workers: &[WorkerHandle],
+    ) -> Result<(), BindFailure> {
+        let addr = frontend.addr;
+        let wanted = Posture::of(frontend, internal);
+        let listener = self.listeners.entry(addr).or_insert_with(|| Listener {
+            posture: Posture::Closed,
+            sockets: Vec::new(),
+            counters: workers.iter().map(|_| Arc::new(FrontendCounters::new(addr.protocol))).collect(),
+            held_before: false,
+        });
+        if listener.posture == wanted {
+            return Ok(());
+        }
+        let changed = match &wanted {
+            Posture::Closed => {
+                listener.close(addr, workers, Command::Retire);
+                Ok(())
+            }
+            Posture::Open(admitted) if listener.sockets.is_empty() => listener.open(addr, admitted, workers),
+            Posture::Open(admitted) => listener.refilter(addr, admitted),
+        };
+        changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error })?;
+        listener.posture = wanted;
+        Ok(())
+    }
+
+    /// Closes a frontend that has left the table. Its open connections go on.
+    pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
+        if let Some(mut listener) = self.listeners.remove(&addr) {
+            listener.close(addr, workers, Command::Close);
+        }
+    }
+
+    /// Forgets the sockets of a frontend that a worker found broken, so that the next reconcile binds anew.
+    pub(crate) fn discard(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
+        if let Some(listener) = self.listeners.get_mut(&addr) {
+            listener.close(addr, workers, Command::Close);
+            listener.posture = Posture::Closed;
+        }
+    }
+
+    /// What each worker counted for each frontend.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[Arc<FrontendCounters>])> {
+        self.listeners.iter().map(|(addr, listener)| (*addr, listener.counters.as_slice()))
+    }
+}
+
+impl Listener {
+    fn open(
+        &mut self,
+        addr: FrontendAddr,
+        admitted: &AddressSet,
+        workers: &[WorkerHandle],
+    ) -> io::Result<()> {
+        let claim = if self.held_before { Claim::Again } else { Claim::First };
+        let program = filter::admitting(admitted, family(addr));
+        self.sockets = bind::bind(addr, claim, program.as_deref(), workers.len())?;
+        self.held_before = true;
+        for ((worker, socket), counters) in workers.iter().zip(&self.sockets).zip(&self.counters) {
+            worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: Arc::clone(counters) });
+        }
+        tracing::info!(frontend = %addr, "listening");
+        Ok(())
+    }
+
+    /// Replaces the filter in one step per socket (SO_ATTACH_FILTER, socket(7)); waiting connections stay.
+    fn refilter(&mut self, addr: FrontendAddr, admitted: &AddressSet) -> io::Result<()> {
+        let program = filter::admitting(admitted, family(addr));
+        for socket in &self.sockets {
+            match &program {
+                Some(program) => socket.attach_filter(program)?,
+                None => match socket.detach_filter() {
+                    // There was none.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    outcome => outcome?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, addr: FrontendAddr, workers: &[WorkerHandle], command: fn(FrontendAddr) -> Command) {
+        if self.sockets.is_empty() {
+            return;
+        }
+        for worker in workers {
+            worker.send(command(addr));
+        }
+        for socket in self.sockets.drain(..) {
+            if addr.protocol == Protocol::Tcp {
+                // Takes effect at once, however long the worker holds its reference: the kernel leaves LISTEN.
+                if let Err(error) = socket.shutdown(Shutdown::Both) {
+                    tracing::debug!(frontend = %addr, %error, "listener was not listening");
+                }
+            }
+        }
+        tracing::info!(frontend = %addr, "closed");
+    }
+}
+
+fn family(addr: FrontendAddr) -> Family {
+    if addr.ip.is_ipv4() { Family::V4 } else { Family::V6 }
+}

@@ -1,0 +1,87 @@
+//! Making the sockets of a frontend: one per worker on the same address, ready to accept.
+//!
+//! It must not know tables or workers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol as SocketProtocol, SockAddr, SockFilter, Socket, TcpKeepalive, Type};
+
+use crate::model::{FrontendAddr, Protocol};
+
+/// The kernel caps it at net.core.somaxconn, which is the administrator's to raise.
+const BACKLOG: i32 = 65_535;
+/// Room for a burst of datagrams while a worker is busy; capped at net.core.rmem_max.
+const DATAGRAM_BUFFER: usize = 4 << 20;
+/// Clients behind NAT vanish without a word; probing finds them in about five minutes, long before the idle timeout.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(180))
+    .with_interval(Duration::from_secs(15))
+    .with_retries(9);
+
+/// Whether another process may already hold the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// We never had it: make sure that nobody else has. With SO_REUSEPORT alone a second process of the same user
+    /// would join in silently and take half of the connections.
+    First,
+    /// Sockets of ours may still be on it.
+    Again,
+}
+
+/// Binds one socket per worker. None of them is left behind on error.
+///
+/// # Errors
+/// As bind(2) and listen(2): `AddrInUse` if another process has the address, `PermissionDenied` for a port below 1024
+/// without CAP_NET_BIND_SERVICE.
+pub(super) fn bind(
+    addr: FrontendAddr,
+    claim: Claim,
+    filter: Option<&[SockFilter]>,
+    workers: usize,
+) -> io::Result<Vec<Arc<Socket>>> {
+    if claim == Claim::First {
+        bound(addr, false, None)?;
+    }
+    let sockets = (0..workers).map(|_| bound(addr, true, filter)).collect::<io::Result<Vec<_>>>()?;
+    if addr.protocol == Protocol::Tcp {
+        // Only now: a group that grows while it listens would move connections between its queues.
+        for socket in &sockets {
+            socket.listen(BACKLOG)?;
+        }
+    }
+    Ok(sockets.into_iter().map(Arc::new).collect())
+}
+
+fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io::Result<Socket> {
+    let (kind, protocol) = match addr.protocol {
+        Protocol::Tcp => (Type::STREAM, SocketProtocol::TCP),
+        Protocol::Udp => (Type::DGRAM, SocketProtocol::UDP),
+    };
+    let domain = if addr.ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, kind.nonblocking().cloexec(), Some(protocol))?;
+    // The address may be announced to this machine only later (IP_FREEBIND, ip(7)).
+    if addr.ip.is_ipv4() {
+        socket.set_freebind_v4(true)?;
+    } else {
+        socket.set_only_v6(true)?;
+        socket.set_freebind_v6(true)?;
+    }
+    socket.set_reuse_port(shared)?;
+    match addr.protocol {
+        Protocol::Tcp => {
+            // Connections in TIME_WAIT do not hold the port. Accepted sockets inherit the other two.
+            socket.set_reuse_address(true)?;
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&KEEPALIVE)?;
+        }
+        Protocol::Udp => socket.set_recv_buffer_size(DATAGRAM_BUFFER)?,
+    }
+    // Before bind, so that no packet gets past it.
+    if let Some(filter) = filter {
+        socket.attach_filter(filter)?;
+    }
+    socket.bind(&SockAddr::from(addr.socket_addr()))?;
+    Ok(socket)
+}

@@ -1,0 +1,165 @@
+//! The accept loop of one TCP frontend on one worker. It never ends by an error: what each errno asks for is one table.
+//!
+//! It must not know what is done with a connection.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use socket2::Socket;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::model::{ClientAddr, FrontendAddr};
+use crate::sys;
+
+/// How long a listener rests when the process or the machine is out of something. The kernel's accept queue carries
+/// the waiting clients; HAProxy rests as long (`src/listener.c`).
+const PAUSE: Duration = Duration::from_millis(100);
+/// A shortage is told once in so long.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+
+/// What to do about a failed accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+enum AcceptAction {
+    /// This one connection is lost; take the next at once.
+    Retry,
+    /// The queue is empty: wait for readiness.
+    Wait,
+    /// A resource is used up: rest, then go on.
+    Pause(Duration),
+    /// The socket itself is of no more use: it has to be bound again.
+    Rebind,
+}
+
+impl AcceptAction {
+    /// The action for an error of accept(2).
+    fn for_error(error: &io::Error) -> Self {
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EAGAIN) => Self::Wait,
+            // Already-pending network errors of the new socket (accept(2), "Error handling"), signals, and what is
+            // not the kernel's error at all but one odd peer's.
+            None
+            | Some(
+                Errno::EINTR
+                | Errno::ECONNABORTED
+                | Errno::EPROTO
+                | Errno::ENETDOWN
+                | Errno::ENOPROTOOPT
+                | Errno::EHOSTDOWN
+                | Errno::ENONET
+                | Errno::EHOSTUNREACH
+                | Errno::EOPNOTSUPP
+                | Errno::ENETUNREACH
+                | Errno::ETIMEDOUT,
+            ) => Self::Retry,
+            Some(
+                Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM | Errno::EPERM | Errno::ENOSR,
+            ) => Self::Pause(PAUSE),
+            Some(_) => Self::Rebind,
+        }
+    }
+}
+
+/// Connections that a loop takes before others on the worker get their turn.
+const TURN: usize = 64;
+
+/// The accepting side of one listening socket.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    socket: AsyncFd<Arc<Socket>>,
+    addr: FrontendAddr,
+    complained: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(socket: AsyncFd<Arc<Socket>>, addr: FrontendAddr) -> Self {
+        Self { socket, addr, complained: None }
+    }
+
+    /// Hands every connection to `serve` for as long as the socket works; gives the error that ended it. Cancel safe:
+    /// no connection is taken and then dropped.
+    pub(super) async fn accept_until_broken(
+        &mut self,
+        mut serve: impl FnMut(TcpStream, ClientAddr),
+    ) -> io::Error {
+        let mut taken = 0;
+        loop {
+            let accepted =
+                self.socket.async_io(Interest::READABLE, |socket| sys::accept::accept(socket)).await;
+            let error = match accepted {
+                Ok((stream, peer)) => {
+                    serve(stream, ClientAddr(peer));
+                    taken += 1;
+                    if taken % TURN == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match AcceptAction::for_error(&error) {
+                AcceptAction::Retry | AcceptAction::Wait => {}
+                AcceptAction::Pause(rest) => {
+                    self.complain(&error);
+                    tokio::time::sleep(rest).await;
+                }
+                AcceptAction::Rebind => return error,
+            }
+        }
+    }
+
+    /// Hands the connections that are waiting right now to `serve`.
+    pub(super) fn accept_waiting(&self, mut serve: impl FnMut(TcpStream, ClientAddr)) {
+        while let Ok((stream, peer)) = sys::accept::accept(self.socket.get_ref()) {
+            serve(stream, ClientAddr(peer));
+        }
+    }
+
+    /// Says what is used up, and what helps, but not at each pause.
+    fn complain(&mut self, error: &io::Error) {
+        if self.complained.is_some_and(|last| last.elapsed() < COMPLAIN_EVERY) {
+            return;
+        }
+        self.complained = Some(Instant::now());
+        let advice = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE) => "raise this process's limit of open files (LimitNOFILE, ulimit -n)",
+            Some(Errno::ENFILE) => "raise the machine's limit of open files (fs.file-max)",
+            _ => "the machine is short of memory for sockets",
+        };
+        tracing::warn!(frontend = %self.addr, %error, advice, "cannot accept; clients wait in the queue");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(errno: Errno) -> AcceptAction {
+        AcceptAction::for_error(&io::Error::from(errno))
+    }
+
+    #[test]
+    fn a_connection_that_died_in_the_queue_costs_nothing_but_itself() {
+        for errno in [Errno::ECONNABORTED, Errno::EPROTO, Errno::EHOSTUNREACH, Errno::EINTR] {
+            assert_eq!(action(errno), AcceptAction::Retry, "{errno}");
+        }
+    }
+
+    #[test]
+    fn running_out_of_descriptors_or_memory_pauses() {
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM] {
+            assert_eq!(action(errno), AcceptAction::Pause(PAUSE), "{errno}");
+        }
+    }
+
+    #[test]
+    fn an_empty_queue_waits_and_a_dead_socket_is_bound_again() {
+        assert_eq!(action(Errno::EAGAIN), AcceptAction::Wait);
+        assert_eq!(action(Errno::EBADF), AcceptAction::Rebind);
+        assert_eq!(action(Errno::EINVAL), AcceptAction::Rebind);
+    }
+}

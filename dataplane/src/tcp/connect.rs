@@ -1,0 +1,97 @@
+//! Finding an endpoint that answers: pick, connect, and on failure pick another, before any byte of the client has
+//! been taken from its socket.
+//!
+//! It must not know what is relayed afterwards.
+
+use std::io;
+use std::pin::Pin;
+use std::time::Instant;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Sleep;
+
+use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::pick::{Pick, PickRequest, Picked};
+use crate::worker::Worker;
+
+use super::counters::TcpCounters;
+
+/// How many endpoints one connection may try. Each may take the connect timeout, so this bounds the client's wait.
+const ATTEMPTS: usize = 3;
+
+/// What came of looking for an endpoint.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum Connected {
+    /// This endpoint took the connection.
+    To(TcpStream, Picked),
+    /// Endpoints were tried, none answered.
+    Failed,
+    /// The table has none for this client.
+    NoEndpoint,
+}
+
+/// Connects `client` of `frontend` to an endpoint, each attempt bounded by the connect timeout, on the
+/// connection's one `timer`.
+///
+/// Every attempt looks at the table anew, so an endpoint that has just left is not tried. Cancel safe.
+pub(super) async fn connect(
+    worker: &Worker,
+    frontend: FrontendAddr,
+    client: ClientAddr,
+    counters: &TcpCounters,
+    mut timer: Pin<&mut Sleep>,
+) -> Connected {
+    // Allocates only after a failure.
+    let mut tried = Vec::new();
+    while tried.len() < ATTEMPTS
+        && let Some(picked) = pick(worker, frontend, client, &tried)
+    {
+        let endpoint = picked.addr();
+        if !tried.is_empty() {
+            counters.add_connect_retry();
+        }
+        timer.as_mut().reset(tokio::time::Instant::now() + worker.timeouts.connect);
+        let outcome = tokio::select! {
+            biased;
+            outcome = open(endpoint) => outcome,
+            () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
+        };
+        match outcome {
+            Ok(stream) => return Connected::To(stream, picked),
+            Err(error) => {
+                tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, "connect failed");
+            }
+        }
+        tried.push(endpoint);
+    }
+    if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
+}
+
+fn pick(
+    worker: &Worker,
+    frontend: FrontendAddr,
+    client: ClientAddr,
+    tried: &[EndpointAddr],
+) -> Option<Picked> {
+    let table = worker.table.load();
+    let request = PickRequest {
+        client,
+        origin: table.origin(client),
+        random: worker.random.next(),
+        now: Instant::now(),
+        tried,
+    };
+    match table.get(frontend)?.pick(&request, &worker.affinity) {
+        // An endpoint that failed already comes back only when there is no other.
+        Pick::Forward(picked) if !tried.contains(&picked.addr()) => Some(picked),
+        Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
+    }
+}
+
+async fn open(endpoint: EndpointAddr) -> io::Result<TcpStream> {
+    let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // The relay writes whole reads: waiting for more (Nagle) could only add latency.
+    socket.set_nodelay(true)?;
+    socket.connect(endpoint.socket_addr()).await
+}

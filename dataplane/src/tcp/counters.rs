@@ -1,0 +1,112 @@
+//! What one worker counts for one TCP frontend. Written by that worker alone, read by whoever exports metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum CloseReason {
+    /// Both sides finished.
+    Finished,
+    /// The client reset it or vanished.
+    ClientReset,
+    /// The endpoint reset it or vanished.
+    EndpointReset,
+    /// Nothing moved for the idle timeout.
+    Idle,
+    /// No endpoint could be connected.
+    ConnectFailed,
+    /// The table had no endpoint for this client.
+    NoEndpoint,
+    /// The gateway stopped while it was open.
+    Aborted,
+}
+
+impl CloseReason {
+    /// Every reason, in the order of [`TcpCounters::closed`].
+    pub const ALL: [Self; 7] = [
+        Self::Finished,
+        Self::ClientReset,
+        Self::EndpointReset,
+        Self::Idle,
+        Self::ConnectFailed,
+        Self::NoEndpoint,
+        Self::Aborted,
+    ];
+
+    /// The reason as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::ClientReset => "client_reset",
+            Self::EndpointReset => "endpoint_reset",
+            Self::Idle => "idle",
+            Self::ConnectFailed => "connect_failed",
+            Self::NoEndpoint => "no_endpoint",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
+/// Counters of one TCP frontend on one worker.
+#[derive(Debug, Default)]
+pub struct TcpCounters {
+    accepted: AtomicU64,
+    closed: [AtomicU64; CloseReason::ALL.len()],
+    client_bytes: AtomicU64,
+    endpoint_bytes: AtomicU64,
+    connect_retries: AtomicU64,
+}
+
+impl TcpCounters {
+    /// Connections accepted.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections that ended for this reason.
+    pub fn closed(&self, reason: CloseReason) -> u64 {
+        self.closed[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Bytes passed on from clients to endpoints.
+    pub fn client_bytes(&self) -> u64 {
+        self.client_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes passed on from endpoints to clients.
+    pub fn endpoint_bytes(&self) -> u64 {
+        self.endpoint_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Times that a further endpoint was tried after one could not be connected.
+    pub fn connect_retries(&self) -> u64 {
+        self.connect_retries.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_accepted(&self) {
+        add(&self.accepted, 1);
+    }
+
+    pub(super) fn add_closed(&self, reason: CloseReason) {
+        add(&self.closed[reason as usize], 1);
+    }
+
+    pub(super) fn add_bytes(&self, from_client: u64, from_endpoint: u64) {
+        if from_client > 0 {
+            add(&self.client_bytes, from_client);
+        }
+        if from_endpoint > 0 {
+            add(&self.endpoint_bytes, from_endpoint);
+        }
+    }
+
+    pub(super) fn add_connect_retry(&self) {
+        add(&self.connect_retries, 1);
+    }
+}
+
+/// A plain load and store: there is a single writer, so the locked instruction of `fetch_add` buys nothing.
+fn add(counter: &AtomicU64, count: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+}

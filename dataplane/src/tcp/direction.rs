@@ -1,0 +1,249 @@
+//! One direction of a connection: a single state machine that moves bytes through the worker's scratch buffer while
+//! traffic is small and through a pooled pipe while it is a stream.
+//!
+//! Between two polls a direction holds bytes only if the receiving side would not take them; an idle connection holds
+//! no buffer. Back-pressure is the kernel's: nothing is read before everything held has been written. It must not know
+//! why the connection exists or what is done about errors.
+
+use std::io;
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use socket2::SockRef;
+use tokio::net::TcpStream;
+
+use super::pipes::{PipeLease, PipePool};
+use crate::sys::stream::{self, Taken};
+
+/// Bytes that one direction may move before others on the worker get their turn.
+const TURN: u64 = 1 << 20;
+/// So many full scratch buffers in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe,
+/// which small exchanges never earn back.
+const STREAM_AFTER: u8 = 4;
+/// So many bursts in a row that would have fitted the scratch buffer, and the stream is over.
+const QUIET_AFTER: u8 = 8;
+/// Upper bound of one splice; the pipe's slots usually end it earlier.
+const SPLICE_LENGTH: usize = 1 << 20;
+
+/// What a direction needs from its worker.
+#[derive(Debug)]
+pub(crate) struct RelayBuffers {
+    scratch: std::cell::RefCell<Box<[u8]>>,
+    pipes: Rc<PipePool>,
+}
+
+impl RelayBuffers {
+    /// `scratch` is the size in bytes of the copy buffer that all connections of a worker share.
+    pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>) -> Self {
+        Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes }
+    }
+}
+
+/// Which of the two streams failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The stream that bytes are read from.
+    From,
+    /// The stream that bytes are written to.
+    To,
+}
+
+/// A direction that cannot go on.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) side: Side,
+    pub(super) error: io::Error,
+}
+
+impl Broken {
+    fn reading(error: io::Error) -> Self {
+        Self { side: Side::From, error }
+    }
+
+    fn writing(error: io::Error) -> Self {
+        Self { side: Side::To, error }
+    }
+}
+
+/// Bytes that were read but not yet written.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Bytes { bytes: Box<[u8]>, written: usize },
+    Pipe(PipeLease),
+}
+
+/// How the next bytes are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Small traffic; counts full scratch buffers in a row.
+    Copy { full: u8 },
+    /// A stream; counts small bursts in a row.
+    Splice { quiet: u8 },
+    /// The kernel refused to splice these sockets.
+    CopyOnly,
+}
+
+/// State of one direction.
+#[derive(Debug)]
+pub(super) struct Direction {
+    held: Held,
+    mode: Mode,
+    burst: u64,
+    moved: u64,
+    ended: bool,
+}
+
+impl Direction {
+    pub(super) fn new() -> Self {
+        Self { held: Held::Nothing, mode: Mode::Copy { full: 0 }, burst: 0, moved: 0, ended: false }
+    }
+
+    /// Bytes written to the receiving side so far.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Whether the sending side has finished and everything was handed on.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended && matches!(self.held, Held::Nothing)
+    }
+
+    /// Moves what can be moved now. Ready when `from` has ended and everything is written; then `to` has been told by
+    /// FIN, unless `last` says that the whole connection is about to be closed anyway.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        buffers: &RelayBuffers,
+        last: bool,
+    ) -> Poll<Result<(), Broken>> {
+        let turn_ends = self.moved + TURN;
+        loop {
+            ready!(self.poll_flush(cx, to)).map_err(Broken::writing)?;
+            if self.ended {
+                if !last {
+                    finish(to).map_err(Broken::writing)?;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            if self.moved >= turn_ends {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            ready!(from.poll_read_ready(cx)).map_err(Broken::reading)?;
+            match self.mode {
+                Mode::Splice { .. } => self.splice(from, to, buffers)?,
+                Mode::Copy { .. } | Mode::CopyOnly => self.copy(from, to, buffers)?,
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
+        loop {
+            let (left, moved) = match &mut self.held {
+                Held::Nothing => return Poll::Ready(Ok(())),
+                Held::Bytes { bytes, written } => {
+                    let moved = stream::transmit(to, &bytes[*written..])?;
+                    *written += moved;
+                    (bytes.len() - *written, moved)
+                }
+                Held::Pipe(lease) => drain(lease, to)?,
+            };
+            self.moved += moved as u64;
+            if left == 0 {
+                self.held = Held::Nothing;
+            } else {
+                ready!(to.poll_write_ready(cx))?;
+            }
+        }
+    }
+
+    fn copy(&mut self, from: &TcpStream, to: &TcpStream, buffers: &RelayBuffers) -> Result<(), Broken> {
+        let mut scratch = buffers.scratch.borrow_mut();
+        let count = match stream::receive(from, &mut scratch).map_err(Broken::reading)? {
+            Taken::Bytes(count) => count,
+            Taken::End => {
+                self.ended = true;
+                return Ok(());
+            }
+            Taken::NotNow => return Ok(()),
+        };
+        let written = stream::transmit(to, &scratch[..count]).map_err(Broken::writing)?;
+        self.moved += written as u64;
+        if written < count {
+            self.held = Held::Bytes { bytes: scratch[written..count].into(), written: 0 };
+        }
+        if let Mode::Copy { full } = self.mode {
+            self.mode = match full {
+                _ if count < scratch.len() => Mode::Copy { full: 0 },
+                STREAM_AFTER => Mode::Splice { quiet: 0 },
+                full => Mode::Copy { full: full + 1 },
+            };
+        }
+        Ok(())
+    }
+
+    fn splice(&mut self, from: &TcpStream, to: &TcpStream, buffers: &RelayBuffers) -> Result<(), Broken> {
+        let Some(mut lease) = buffers.pipes.take() else {
+            return self.copy(from, to, buffers);
+        };
+        let Some((pipe, level)) = lease.parts() else { return Ok(()) };
+        match stream::splice_in(from, pipe, SPLICE_LENGTH) {
+            Ok(Taken::Bytes(count)) => *level = count,
+            Ok(Taken::End) => {
+                self.ended = true;
+                return Ok(());
+            }
+            Ok(Taken::NotNow) => {
+                self.end_burst(buffers);
+                return Ok(());
+            }
+            // Nothing is in the pipe yet, so the copy path can take over without losing a byte.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.mode = Mode::CopyOnly;
+                return Ok(());
+            }
+            Err(error) => return Err(Broken::reading(error)),
+        }
+        let (left, moved) = drain(&mut lease, to).map_err(Broken::writing)?;
+        self.moved += moved as u64;
+        self.burst += moved as u64;
+        if left > 0 {
+            self.held = Held::Pipe(lease);
+        }
+        Ok(())
+    }
+
+    /// The sender has paused: judge whether this still is a stream.
+    fn end_burst(&mut self, buffers: &RelayBuffers) {
+        if let Mode::Splice { quiet } = self.mode {
+            self.mode = if self.burst > buffers.scratch.borrow().len() as u64 {
+                Mode::Splice { quiet: 0 }
+            } else if quiet < QUIET_AFTER {
+                Mode::Splice { quiet: quiet + 1 }
+            } else {
+                Mode::Copy { full: 0 }
+            };
+        }
+        self.burst = 0;
+    }
+}
+
+/// Writes what the pipe holds; gives what is left in it and what was written.
+fn drain(lease: &mut PipeLease, to: &TcpStream) -> io::Result<(usize, usize)> {
+    let Some((pipe, level)) = lease.parts() else { return Ok((0, 0)) };
+    let moved = stream::splice_out(pipe, to, *level)?;
+    *level -= moved;
+    Ok((*level, moved))
+}
+
+/// Hands on a FIN. A peer that is gone already has nothing to be told.
+fn finish(to: &TcpStream) -> io::Result<()> {
+    match SockRef::from(to).shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        outcome => outcome,
+    }
+}
