@@ -27,6 +27,8 @@ pub struct Options {
     pub workers: usize,
     /// How long things may take.
     pub timeouts: Timeouts,
+    /// UDP flows that each worker may have; new ones beyond it are refused.
+    pub udp_flows: usize,
 }
 
 /// What came of a new table.
@@ -74,6 +76,7 @@ impl Dataplane {
                     table: Arc::clone(&table),
                     affinity: Arc::clone(&affinity),
                     timeouts: options.timeouts,
+                    udp_flows: options.udp_flows,
                     // The standard library's hasher keys are the system's random numbers.
                     random: RandomState::new().hash_one(index),
                     broken: report_broken.clone(),
@@ -129,7 +132,7 @@ impl Dataplane {
     }
 
     /// What each worker counted for each open frontend.
-    pub fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[Arc<FrontendCounters>])> {
+    pub fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[FrontendCounters])> {
         self.listeners.counters()
     }
 

@@ -1,7 +1,7 @@
 //! Sheave's data plane: accepts TCP and UDP on the frontends of a routing table and forwards to their endpoints.
 //!
 //! The packet's way through the modules: `listener` opens the sockets, [`pick`] chooses an endpoint, [`tcp`] connects
-//! and relays, `udp` keeps flows. The table's way: [`table`] is compared with the one before, and only what changed
+//! and relays, [`udp`] keeps flows. The table's way: [`table`] is compared with the one before, and only what changed
 //! touches a socket.
 //!
 //! It must not know Kubernetes: everything arrives as the values of [`model`].
@@ -16,7 +16,9 @@ pub mod pick;
 mod random;
 mod sys;
 pub mod table;
+mod task;
 pub mod tcp;
+pub mod udp;
 mod worker;
 
 pub use fleet::{Applied, Dataplane, Drained, Options};

@@ -61,7 +61,7 @@ pub struct BindFailure {
 struct Listener {
     posture: Posture,
     sockets: Vec<Arc<Socket>>,
-    counters: Vec<Arc<FrontendCounters>>,
+    counters: Vec<FrontendCounters>,
     held_before: bool,
 }
 
@@ -87,7 +87,7 @@ impl ListenerSet {
         let listener = self.listeners.entry(addr).or_insert_with(|| Listener {
             posture: Posture::Closed,
             sockets: Vec::new(),
-            counters: workers.iter().map(|_| Arc::new(FrontendCounters::new(addr.protocol))).collect(),
+            counters: workers.iter().map(|_| FrontendCounters::new(addr.protocol)).collect(),
             held_before: false,
         });
         if listener.posture == wanted {
@@ -122,7 +122,7 @@ impl ListenerSet {
     }
 
     /// What each worker counted for each frontend.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[Arc<FrontendCounters>])> {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[FrontendCounters])> {
         self.listeners.iter().map(|(addr, listener)| (*addr, listener.counters.as_slice()))
     }
 }
@@ -139,7 +139,7 @@ impl Listener {
         self.sockets = bind::bind(addr, claim, program.as_deref(), workers.len())?;
         self.held_before = true;
         for ((worker, socket), counters) in workers.iter().zip(&self.sockets).zip(&self.counters) {
-            worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: Arc::clone(counters) });
+            worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
         tracing::info!(frontend = %addr, "listening");
         Ok(())

@@ -1,10 +1,14 @@
-//! Raw system calls on async sockets: the only module of the data plane that may hold `unsafe`, and the only one that
-//! names file descriptors. It must not know frontends, tables or tasks.
+//! Everything that talks to the kernel past what the standard library and socket2 offer: the only unsafe code of the
+//! package, and the only place that names file descriptors. Wrappers take borrowed or async sockets and give
+//! `io::Result`.
+//!
+//! It must not know flows, frontends or tables.
 
 #![allow(unsafe_code, reason = "system calls that std, nix and socket2 do not wrap")]
 
 pub(crate) mod accept;
+pub(crate) mod mmsg;
 pub(crate) mod pipe;
+pub(crate) mod reactor;
 pub(crate) mod rlimit;
 pub(crate) mod stream;
-pub(crate) mod watch;

@@ -44,7 +44,7 @@ pub(crate) async fn listen(
     counters: &Arc<TcpCounters>,
 ) -> io::Result<()> {
     let draining = worker.draining.notified();
-    let mut acceptor = Acceptor::new(sys::watch::readable(socket)?, addr);
+    let mut acceptor = Acceptor::new(sys::reactor::listening(socket)?, addr);
     let serve = |stream: AcceptedStream, client: ClientAddr| {
         counters.add_accepted();
         let connection = Connection {

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc as thread_channel};
@@ -15,14 +16,15 @@ use arc_swap::ArcSwap;
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::AbortHandle;
 
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
 use crate::model::FrontendAddr;
 use crate::pick::ActiveTable;
 use crate::random::Random;
+use crate::task::Task;
 use crate::tcp::{self, PipePool, RelayBuffers};
+use crate::udp::{UdpContext, UdpLimits, UdpListener};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,6 @@ pub struct Timeouts {
 }
 
 /// What everything on one worker shares. Stays on its thread.
-#[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
@@ -45,9 +46,16 @@ pub(crate) struct Worker {
     pub(crate) buffers: RelayBuffers,
     /// Notified when the process begins to drain.
     pub(crate) draining: Notify,
+    udp: Rc<UdpContext>,
     live: Cell<usize>,
     ended: Notify,
     broken: mpsc::UnboundedSender<FrontendAddr>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("live", &self.live).finish_non_exhaustive()
+    }
 }
 
 /// What a worker is made with.
@@ -56,6 +64,7 @@ pub(crate) struct WorkerSeed {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) udp_flows: usize,
     pub(crate) random: u64,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<FrontendAddr>,
@@ -70,7 +79,10 @@ const PIPES: usize = 64;
 
 impl Worker {
     fn new(seed: WorkerSeed) -> Self {
+        let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
+        let (table, affinity) = (Arc::clone(&seed.table), Arc::clone(&seed.affinity));
         Self {
+            udp: UdpContext::new(table, affinity, limits, !seed.random),
             table: seed.table,
             affinity: seed.affinity,
             timeouts: seed.timeouts,
@@ -121,7 +133,7 @@ impl Drop for Live {
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Serve this socket.
-    Listen { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<FrontendCounters> },
+    Listen { addr: FrontendAddr, socket: Arc<Socket>, counters: FrontendCounters },
     /// The frontend is gone: let go of its socket, and of its UDP flows.
     Close(FrontendAddr),
     /// The frontend takes nothing new: let go of its socket, but keep its UDP flows.
@@ -185,17 +197,27 @@ fn reactor() -> io::Result<LocalRuntime> {
     Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())
 }
 
+/// What a worker listens on. Dropping an entry closes its socket.
+#[derive(Default)]
+struct Listeners {
+    tcp: HashMap<FrontendAddr, Task>,
+    udp: HashMap<FrontendAddr, UdpListener>,
+}
+
 async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let mut listeners: HashMap<FrontendAddr, AbortHandle> = HashMap::new();
+    let mut listeners = Listeners::default();
     while let Some(command) = commands.recv().await {
         match command {
-            Command::Listen { addr, socket, counters } => {
-                let task = tokio::task::spawn_local(listen(Rc::clone(&worker), addr, socket, counters));
-                listeners.insert(addr, task.abort_handle());
+            Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),
+            Command::Close(addr) => {
+                listeners.tcp.remove(&addr);
+                listeners.udp.remove(&addr);
             }
-            Command::Close(addr) | Command::Retire(addr) => {
-                if let Some(listener) = listeners.remove(&addr) {
-                    listener.abort();
+            Command::Retire(addr) => {
+                listeners.tcp.remove(&addr);
+                if let Some(listener) = listeners.udp.remove(&addr) {
+                    listener.retire();
+                    keep_until_finished(&worker, listener);
                 }
             }
             // Whoever asked may have given up waiting.
@@ -204,8 +226,14 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>
             }
             Command::Drain(reply) => {
                 worker.draining.notify_waiters();
+                for (_, listener) in listeners.udp.drain() {
+                    listener.drain();
+                    keep_until_finished(&worker, listener);
+                }
                 let worker = Rc::clone(&worker);
                 tokio::task::spawn_local(async move {
+                    // The accept loops take what has already shaken hands before this runs: they were woken first.
+                    tokio::task::yield_now().await;
                     worker.all_ended().await;
                     reply.send(()).ok();
                 });
@@ -214,17 +242,44 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>
     }
 }
 
-async fn listen(
-    worker: Rc<Worker>,
-    addr: FrontendAddr,
-    socket: Arc<Socket>,
-    counters: Arc<FrontendCounters>,
-) {
-    let outcome = match &*counters {
-        FrontendCounters::Tcp(counters) => tcp::listen(&worker, addr, socket, counters).await,
-        FrontendCounters::Udp(_) => Ok(()),
-    };
-    if let Err(error) = outcome {
-        worker.report_broken(addr, &error);
+impl Listeners {
+    fn open(
+        &mut self,
+        worker: &Rc<Worker>,
+        addr: FrontendAddr,
+        socket: Arc<Socket>,
+        counters: FrontendCounters,
+    ) {
+        match counters {
+            FrontendCounters::Tcp(counters) => {
+                let worker = Rc::clone(worker);
+                self.tcp.insert(
+                    addr,
+                    Task::spawn(async move {
+                        if let Err(error) = tcp::listen(&worker, addr, socket, &counters).await {
+                            worker.report_broken(addr, &error);
+                        }
+                    }),
+                );
+            }
+            FrontendCounters::Udp(counters) => {
+                let started = socket
+                    .try_clone()
+                    .and_then(|socket| UdpListener::start(socket.into(), addr, counters, &worker.udp));
+                match started {
+                    Ok(listener) => drop(self.udp.insert(addr, listener)),
+                    Err(error) => worker.report_broken(addr, &error),
+                }
+            }
+        }
     }
+}
+
+/// Lets the flows of a listener that takes no new ones come to their end.
+fn keep_until_finished(worker: &Rc<Worker>, listener: UdpListener) {
+    let live = worker.admit();
+    tokio::task::spawn_local(async move {
+        listener.finished().await;
+        drop(live);
+    });
 }

@@ -1,0 +1,307 @@
+//! `recvmmsg(2)` and `sendmmsg(2)` over buffers that are allocated once, with `UDP_GRO` on the way in and
+//! `UDP_SEGMENT` on the way out (udp(7)).
+//!
+//! It must not know what a flow is or what an error means for one: it moves batches of messages.
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::num::NonZeroU16;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use libc::{c_int, c_uint};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockAddr;
+
+/// Messages moved by one system call. More gains little (the per-call cost is already spread thin) and costs memory.
+pub(crate) const BATCH: usize = 32;
+
+/// Bytes received into at a time: the longest UDP payload is 65,527 (IPv6), and the kernel ends a GRO bundle at 65,536.
+const BUFFER: usize = 65_536;
+
+/// Slices that one batch to send may have: every message has one or gathers several.
+const SLICES: usize = 2 * BATCH;
+
+/// Room for the one control message of a datagram: an `int` coming in, a `u16` going out.
+const CONTROL: usize = {
+    // SAFETY: `CMSG_SPACE` is arithmetic on its argument.
+    unsafe { libc::CMSG_SPACE(mem::size_of::<c_int>() as c_uint) as usize }
+};
+
+/// A control buffer, aligned as the kernel's `cmsghdr` wants it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL]);
+
+/// Asks the kernel to hand over runs of equal datagrams of one sender as one bundle. An error means a kernel before 5.0.
+pub(crate) fn enable_gro(socket: impl AsFd) -> io::Result<()> {
+    setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(io::Error::from)
+}
+
+/// Whether the kernel knows `UDP_SEGMENT` (4.18). An older one ignores the control message and would send a bundle as
+/// one long datagram, so this must be asked before the first bundle goes out.
+pub(crate) fn segmentation_supported(socket: impl AsFd) -> bool {
+    // 0 is the default, "do not segment": setting it changes nothing.
+    setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok()
+}
+
+/// Whether a bundle was refused for being one; its datagrams may still go one by one. `EINVAL`: a segment exceeds the
+/// path's MTU, or there are too many. `EMSGSIZE`: too long in all. `EIO`: the device or an IPsec route cannot
+/// (`udp_send_skb` in net/ipv4/udp.c).
+pub(crate) fn refuses_bundle(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO))
+}
+
+/// One message of the last batch received: a datagram, or a bundle of datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received<'a> {
+    /// The payload. Of a bundle: datagrams of `segment` bytes each, the last one possibly shorter.
+    pub(crate) bytes: &'a [u8],
+    /// The sender; none if the kernel gave an address of a family that we do not know.
+    pub(crate) from: Option<SocketAddr>,
+    /// Set on a bundle.
+    pub(crate) segment: Option<NonZeroU16>,
+    /// Longer than the buffer: `bytes` is only its beginning.
+    pub(crate) truncated: bool,
+}
+
+/// Receives batches. Holds 2 MiB of address space, of which only what traffic touches becomes memory.
+pub(crate) struct Receiver {
+    buffers: Vec<u8>,
+    names: Vec<libc::sockaddr_storage>,
+    controls: Vec<Control>,
+    iovecs: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+impl Receiver {
+    /// Allocates for [`BATCH`] messages.
+    pub(crate) fn new() -> Self {
+        Self {
+            buffers: vec![0; BATCH * BUFFER],
+            names: vec![zeroed_name(); BATCH],
+            controls: vec![Control([0; CONTROL]); BATCH],
+            iovecs: vec![empty_slice(); BATCH],
+            headers: vec![empty_header(); BATCH],
+        }
+    }
+
+    /// Receives what is there, at most [`BATCH`] messages, and never waits. Fewer than that means that the socket is
+    /// empty now. [`get`](Self::get) gives the messages until the next call.
+    pub(crate) fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
+        self.point_headers_at_buffers();
+        // SAFETY: `headers` has `BATCH` entries, and each was just made to point at a buffer, a name, a control buffer
+        // and an iovec of the lengths given, all owned by `self`, which stays borrowed for the call. A null timeout is
+        // allowed. The descriptor is open: it is borrowed.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                BATCH as c_uint,
+                libc::MSG_DONTWAIT as _,
+                ptr::null_mut(),
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The message at `index`, below the count that the last [`receive`](Self::receive) gave.
+    pub(crate) fn get(&self, index: usize) -> Received<'_> {
+        let header = &self.headers[index];
+        let start = index * BUFFER;
+        let length = (header.msg_len as usize).min(BUFFER);
+        Received {
+            bytes: &self.buffers[start..start + length],
+            from: socket_addr(&self.names[index], header.msg_hdr.msg_namelen as usize),
+            segment: bundle_segment(&header.msg_hdr),
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        }
+    }
+
+    /// The kernel overwrites the lengths with what it used, so they are set anew each time; the pointers with them.
+    fn point_headers_at_buffers(&mut self) {
+        let buffers = self.buffers.chunks_exact_mut(BUFFER);
+        let parts = buffers.zip(&mut self.names).zip(&mut self.controls).zip(&mut self.iovecs);
+        for ((((buffer, name), control), iovec), header) in parts.zip(&mut self.headers) {
+            iovec.iov_base = buffer.as_mut_ptr().cast();
+            iovec.iov_len = BUFFER;
+            let header = &mut header.msg_hdr;
+            header.msg_name = ptr::from_mut(name).cast();
+            header.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_iov = iovec;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL as _;
+            header.msg_flags = 0;
+        }
+    }
+}
+
+/// Sends batches; owns the headers, not the bytes.
+pub(crate) struct Sender {
+    iovecs: Vec<libc::iovec>,
+    controls: Vec<Control>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+impl Sender {
+    /// Allocates for [`BATCH`] messages.
+    pub(crate) fn new() -> Self {
+        Self {
+            iovecs: vec![empty_slice(); SLICES],
+            controls: vec![Control([0; CONTROL]); BATCH],
+            headers: vec![empty_header(); BATCH],
+        }
+    }
+
+    /// Starts an empty batch.
+    pub(crate) fn batch(&mut self) -> Outgoing<'_, '_> {
+        Outgoing { sender: self, slices: 0, closed: 0, messages: 0, bytes: PhantomData }
+    }
+}
+
+/// A batch being put together: slices are pushed, and gathered to a message by [`end_message`](Self::end_message).
+pub(crate) struct Outgoing<'s, 'b> {
+    sender: &'s mut Sender,
+    /// Slices pushed.
+    slices: usize,
+    /// Of them, those that belong to an ended message.
+    closed: usize,
+    messages: usize,
+    /// The iovecs point into these bytes.
+    bytes: PhantomData<&'b [u8]>,
+}
+
+impl<'b> Outgoing<'_, 'b> {
+    /// Whether another message of at most [`BATCH`] slices fits.
+    pub(crate) fn has_room(&self) -> bool {
+        self.messages < BATCH && self.slices + BATCH <= SLICES
+    }
+
+    /// Messages ended so far.
+    pub(crate) fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// Adds bytes to the message being made; asked only after [`has_room`](Self::has_room).
+    pub(crate) fn push(&mut self, bytes: &'b [u8]) {
+        self.sender.iovecs[self.slices] =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        self.slices += 1;
+    }
+
+    /// Ends the message: a datagram of all bytes pushed since the last one, or a bundle cut into `segment` bytes each.
+    pub(crate) fn end_message(&mut self, segment: Option<NonZeroU16>) {
+        let header = &mut self.sender.headers[self.messages].msg_hdr;
+        header.msg_iovlen = (self.slices - self.closed) as _;
+        header.msg_controllen = match segment {
+            Some(segment) => write_segment(&mut self.sender.controls[self.messages], segment) as _,
+            None => 0,
+        };
+        self.closed = self.slices;
+        self.messages += 1;
+    }
+
+    /// Sends, to the peer of a connected socket or to the address given, and never waits. Gives how many messages went
+    /// out; an error is that of the first message, and nothing went out.
+    pub(crate) fn send(self, socket: impl AsFd, to: Option<SocketAddr>) -> io::Result<usize> {
+        let name = to.map(SockAddr::from);
+        let (name, name_len) =
+            name.as_ref().map_or((ptr::null_mut(), 0), |name| (name.as_ptr().cast_mut().cast(), name.len()));
+        let Sender { iovecs, controls, headers } = self.sender;
+        let mut rest: &mut [libc::iovec] = &mut iovecs[..self.closed];
+        for (header, control) in headers[..self.messages].iter_mut().zip(controls.iter_mut()) {
+            let header = &mut header.msg_hdr;
+            #[allow(clippy::unnecessary_cast, reason = "another type with musl")]
+            let (own, others) = rest.split_at_mut(header.msg_iovlen as usize);
+            rest = others;
+            header.msg_iov = own.as_mut_ptr();
+            header.msg_name = name;
+            header.msg_namelen = name_len;
+            header.msg_control =
+                if header.msg_controllen == 0 { ptr::null_mut() } else { control.0.as_mut_ptr().cast() };
+        }
+        // SAFETY: the first `messages` headers were just made to point at `name`, at iovecs and at control buffers that
+        // live for the call; the iovecs point into bytes borrowed for `'b`, which outlives `self`, and the kernel only
+        // reads them. The descriptor is open: it is borrowed.
+        let count = unsafe {
+            libc::sendmmsg(
+                socket.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                self.messages as c_uint,
+                libc::MSG_DONTWAIT as _,
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Writes the control message that asks for segmentation; gives its length.
+fn write_segment(control: &mut Control, segment: NonZeroU16) -> usize {
+    let payload = mem::size_of::<u16>() as c_uint;
+    let header: *mut libc::cmsghdr = control.0.as_mut_ptr().cast();
+    // SAFETY: `Control` is aligned for a `cmsghdr` and has room for one with an `int`, hence for one with a `u16`;
+    // `CMSG_DATA` points behind that header, inside the buffer.
+    unsafe {
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = libc::CMSG_LEN(payload) as _;
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment.get());
+        libc::CMSG_SPACE(payload) as usize
+    }
+}
+
+/// The segment size that the kernel tells of a bundle.
+fn bundle_segment(header: &libc::msghdr) -> Option<NonZeroU16> {
+    // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; `CMSG_FIRSTHDR` answers null unless a whole
+    // header is there, and the data is read only if the header's length says that it has an `int`.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(header).as_ref()?;
+        let complete = first.cmsg_len as usize >= libc::CMSG_LEN(mem::size_of::<c_int>() as c_uint) as usize;
+        if !complete || first.cmsg_level != libc::SOL_UDP || first.cmsg_type != libc::UDP_GRO {
+            return None;
+        }
+        let segment = libc::CMSG_DATA(first).cast::<c_int>().read_unaligned();
+        u16::try_from(segment).ok().and_then(NonZeroU16::new)
+    }
+}
+
+fn socket_addr(name: &libc::sockaddr_storage, length: usize) -> Option<SocketAddr> {
+    match c_int::from(name.ss_family) {
+        libc::AF_INET if length >= mem::size_of::<libc::sockaddr_in>() => {
+            // SAFETY: `sockaddr_storage` is larger than and aligned for every socket address, and the family says
+            // which one it holds.
+            let name = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(name.sin_port)).into())
+        }
+        libc::AF_INET6 if length >= mem::size_of::<libc::sockaddr_in6>() => {
+            // SAFETY: as above.
+            let name = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+            // The flow label is no part of who the client is.
+            Some(SocketAddrV6::new(ip, u16::from_be(name.sin6_port), 0, name.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+fn zeroed_name() -> libc::sockaddr_storage {
+    // SAFETY: a plain C struct of integers, for which all zeroes are a value.
+    unsafe { mem::zeroed() }
+}
+
+fn empty_slice() -> libc::iovec {
+    libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }
+}
+
+fn empty_header() -> libc::mmsghdr {
+    // SAFETY: a plain C struct of integers and raw pointers, for which zero and null are values. (It has private padding
+    // on some platforms, so it cannot be written out.)
+    unsafe { mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! The UDP side of a worker. A frontend's datagrams arrive on a socket bound to its address; each client's go through a
+//! flow, which is a socket connected to one endpoint, and the answers return through the frontend's socket.
+//!
+//! The way of a datagram: `turn` reads, `forward` sorts by client, `flows` decides, `batch` sends; back through `reply`
+//! and `batch`. Everything of one frontend on one worker stays on that worker's thread.
+//!
+//! It must not know how sockets are bound or filtered, or when a frontend comes and goes.
+
+mod batch;
+mod context;
+mod counters;
+mod flows;
+mod forward;
+mod link;
+mod reply;
+mod socket;
+mod state;
+mod turn;
+
+use std::io;
+use std::net::UdpSocket;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::forward::forward_batch;
+use self::link::ClientSide;
+use self::state::State;
+use self::turn::Progress;
+use crate::model::FrontendAddr;
+
+pub use self::context::{UdpContext, UdpLimits};
+pub use self::counters::{Counter, DropReason, Traffic, UdpCounters};
+pub use self::flows::FlowRecord;
+
+/// While draining, a flow that was quiet for so long is taken to be over.
+const DRAIN_IDLE: Duration = Duration::from_secs(2);
+
+/// Batches that are still read off a socket that is about to close: more than its receive buffer holds by default.
+const LAST_BATCHES: usize = 64;
+
+/// One UDP frontend on one worker. Dropping it closes its socket and ends its flows at once.
+///
+/// All its methods belong on the worker's thread, inside its runtime.
+pub struct UdpListener {
+    state: Rc<State>,
+}
+
+impl UdpListener {
+    /// Starts to serve the frontend on `socket`, which is bound to the frontend's address and nonblocking. By which
+    /// endpoints is looked up in the context's table, again for each batch.
+    pub fn start(
+        socket: UdpSocket,
+        addr: FrontendAddr,
+        counters: Arc<UdpCounters>,
+        context: &Rc<UdpContext>,
+    ) -> io::Result<Self> {
+        let state = State::new(context, addr, counters);
+        let socket = context.offload.listening(socket)?;
+        *state.listening.borrow_mut() = Some(ClientSide::start(&state, socket));
+        Ok(Self { state })
+    }
+
+    /// Closes the frontend's socket, so that the kernel refuses strangers with ICMP, and keeps the flows: each goes on
+    /// through a socket of its own, connected to its client, until it is idle. For a frontend that lost its last
+    /// endpoint. If endpoints come back, new clients need a new listener; the two stand side by side.
+    ///
+    /// A flow for which no socket can be made ends.
+    pub fn retire(&self) {
+        let state = &self.state;
+        let Some(listening) = state.listening.take() else { return };
+        state.flows.borrow_mut().stop_accepting();
+        state.flows.borrow_mut().retain(|client, link| {
+            match state.context.offload.towards_client(state.addr, client) {
+                Ok(socket) => {
+                    link.client_side = ClientSide::start(state, socket);
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(client.addr = %client, frontend = %state.addr, %error, "flow lost on retirement");
+                    false
+                }
+            }
+        });
+        for _ in 0..LAST_BATCHES {
+            if forward_batch(state, &listening.socket) != Progress::More {
+                break;
+            }
+        }
+        state.flows_changed();
+    }
+
+    /// Opens no new flows and serves the others until they are quiet, for at most two seconds each.
+    pub fn drain(&self) {
+        let mut flows = self.state.flows.borrow_mut();
+        flows.stop_accepting();
+        flows.shorten_idle(DRAIN_IDLE);
+        drop(flows);
+        self.state.rescheduled.notify_one();
+        self.state.flows_changed();
+    }
+
+    /// Waits until a listener that drains or has retired has no flow left. Cancel-safe; one may wait at a time.
+    pub async fn finished(&self) {
+        while self.state.flows.borrow().is_accepting() || self.flows() > 0 {
+            self.state.emptied.notified().await;
+        }
+    }
+
+    /// How many flows there are.
+    pub fn flows(&self) -> usize {
+        self.state.flows.borrow().len()
+    }
+
+    /// The flows as plain values, in no particular order.
+    pub fn records(&self) -> Vec<FlowRecord> {
+        self.state.flows.borrow().records(self.state.addr).collect()
+    }
+}
+
+impl Drop for UdpListener {
+    fn drop(&mut self) {
+        self.state.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! What all frontends of one worker share for UDP: the table, the limits and the scratch buffers.
+//!
+//! It must not know a single frontend or flow.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use super::flows::FlowBudget;
+use super::socket::Offload;
+use crate::affinity::AffinityTable;
+use crate::pick::ActiveTable;
+use crate::random::Random;
+use crate::sys::mmsg::{Receiver, Sender};
+
+/// Time between two warnings of the same kind.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Limits of one worker's UDP flows.
+#[derive(Clone, Copy, Debug)]
+pub struct UdpLimits {
+    /// Flows over all frontends. A new one beyond it is refused; those that exist are left alone. Each flow costs a
+    /// descriptor (two after its frontend retired) and an ephemeral port.
+    pub flows: usize,
+    /// A flow ends when nothing passed for so long, in either direction.
+    pub idle: Duration,
+}
+
+/// Buffers for one batch each way. One set serves the whole worker, since a batch is received and sent in one go.
+pub(super) struct Scratch {
+    pub(super) receiver: Receiver,
+    pub(super) sender: Sender,
+}
+
+/// What all frontends of one worker share for UDP. Lives and dies on the worker's thread.
+pub struct UdpContext {
+    pub(super) table: Arc<ArcSwap<ActiveTable>>,
+    pub(super) affinity: Arc<AffinityTable>,
+    pub(super) limits: UdpLimits,
+    pub(super) random: Random,
+    pub(super) budget: Rc<FlowBudget>,
+    pub(super) offload: Offload,
+    pub(super) scratch: RefCell<Scratch>,
+    warned: Cell<Option<Instant>>,
+}
+
+impl UdpContext {
+    /// Allocates a worker's share. `seed` should differ from worker to worker.
+    pub fn new(
+        table: Arc<ArcSwap<ActiveTable>>,
+        affinity: Arc<AffinityTable>,
+        limits: UdpLimits,
+        seed: u64,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            table,
+            affinity,
+            limits,
+            random: Random::new(seed),
+            budget: FlowBudget::new(limits.flows),
+            offload: Offload::new(),
+            scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
+            warned: Cell::new(None),
+        })
+    }
+
+    /// Whether a warning may be logged now; at most one per [`WARNING_INTERVAL`] may.
+    pub(super) fn may_warn(&self, now: Instant) -> bool {
+        let due = self.warned.get().is_none_or(|last| now.duration_since(last) >= WARNING_INTERVAL);
+        if due {
+            self.warned.set(Some(now));
+        }
+        due
+    }
+}

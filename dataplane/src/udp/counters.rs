@@ -1,0 +1,130 @@
+//! What one worker has done for one UDP frontend: plain relaxed atomics, written by that worker and read by whoever
+//! reports.
+//!
+//! It must not know how they are exported.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One number. Only its worker writes it, so relaxed order is enough: a reader wants a recent value, nothing more.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// The present value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, amount: usize) {
+        if amount > 0 {
+            self.0.fetch_add(amount as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn subtract(&self, amount: usize) {
+        self.0.fetch_sub(amount as u64, Ordering::Relaxed);
+    }
+}
+
+/// Traffic in one direction.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Datagrams handed to the kernel.
+    pub datagrams: Counter,
+    /// Their payload.
+    pub bytes: Counter,
+}
+
+/// Why datagrams were not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Would have opened a flow, and the worker has as many as it may.
+    FlowLimit,
+    /// Would have opened a flow while the frontend takes none: it drains or retires.
+    Draining,
+    /// No endpoint serves, or the frontend has left the table.
+    NoEndpoint,
+    /// Endpoints exist, but the policy allows none of them here.
+    Policy,
+    /// No socket towards the endpoint could be made (descriptors or ports have run out, or there is no route).
+    NoSocket,
+    /// Longer than any UDP datagram can be: received cut, so not forwarded.
+    Truncated,
+    /// The kernel did not take it towards the endpoint.
+    SendToEndpoint,
+    /// The kernel did not take it towards the client.
+    SendToClient,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [Self; 8] = [
+        Self::FlowLimit,
+        Self::Draining,
+        Self::NoEndpoint,
+        Self::Policy,
+        Self::NoSocket,
+        Self::Truncated,
+        Self::SendToEndpoint,
+        Self::SendToClient,
+    ];
+
+    /// The reason as the value of a label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FlowLimit => "flow_limit",
+            Self::Draining => "draining",
+            Self::NoEndpoint => "no_endpoint",
+            Self::Policy => "policy",
+            Self::NoSocket => "no_socket",
+            Self::Truncated => "truncated",
+            Self::SendToEndpoint => "send_to_endpoint",
+            Self::SendToClient => "send_to_client",
+        }
+    }
+}
+
+/// Counters of one UDP frontend on one worker.
+#[derive(Debug, Default)]
+pub struct UdpCounters {
+    /// From clients to endpoints.
+    pub to_endpoints: Traffic,
+    /// From endpoints to clients.
+    pub to_clients: Traffic,
+    /// Flows opened since the start.
+    pub flows_opened: Counter,
+    /// Flows open now.
+    pub flows_active: Counter,
+    /// Times that a flow was given another endpoint.
+    pub flows_repicked: Counter,
+    /// Times that an endpoint was reported unreachable (ICMP) or could not be sent to.
+    pub endpoint_errors: Counter,
+    dropped: [Counter; DropReason::ALL.len()],
+}
+
+impl UdpCounters {
+    /// Datagrams that were not forwarded for this reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize].get()
+    }
+
+    pub(super) fn count_dropped(&self, reason: DropReason, datagrams: usize) {
+        self.dropped[reason as usize].add(datagrams);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drop_reason_has_its_own_slot_and_label() {
+        let mut labels: Vec<&str> = DropReason::ALL.iter().map(|reason| reason.as_str()).collect();
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+        }
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), DropReason::ALL.len());
+    }
+}

@@ -1,0 +1,392 @@
+//! The flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when
+//! that is decided anew.
+//!
+//! It must not know sockets or tasks (a flow's [`Links::Link`] is whatever the caller keeps for it) and has no clock of
+//! its own, so that all of it can be simulated.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::hash_map::{Entry, OccupiedEntry, VacantEntry};
+use std::collections::{BinaryHeap, HashMap};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::counters::{DropReason, UdpCounters};
+use super::socket;
+use crate::affinity::AffinityTable;
+use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::pick::{ActiveFrontend, ActiveTable, Pick, PickRequest, Picked};
+use crate::random::Random;
+
+/// Endpoints that are tried for one datagram before it is dropped for want of a way to any.
+const MAX_ATTEMPTS: usize = 3;
+
+/// How many flows a worker may have over all its frontends, and has.
+#[derive(Debug)]
+pub(super) struct FlowBudget {
+    used: Cell<usize>,
+    limit: usize,
+}
+
+impl FlowBudget {
+    pub(super) fn new(limit: usize) -> Rc<Self> {
+        Rc::new(Self { used: Cell::new(0), limit })
+    }
+
+    fn take(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Option<Slot> {
+        let used = self.used.get();
+        (used < self.limit).then(|| {
+            self.used.set(used + 1);
+            counters.flows_active.add(1);
+            Slot { budget: Rc::clone(self), counters: Arc::clone(counters) }
+        })
+    }
+}
+
+/// One flow's share of the budget; given back when dropped.
+#[derive(Debug)]
+struct Slot {
+    budget: Rc<FlowBudget>,
+    counters: Arc<UdpCounters>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.budget.used.set(self.budget.used.get() - 1);
+        self.counters.flows_active.subtract(1);
+    }
+}
+
+/// Makes what a flow needs to reach its endpoint.
+pub(super) trait Links {
+    /// What is kept for each flow; dropping it closes the way.
+    type Link;
+
+    /// Opens the way to `endpoint`. `previous` is the flow's present link if the flow only changes its endpoint; it is
+    /// dropped when this succeeds, and stays when not.
+    fn open(
+        &mut self,
+        client: ClientAddr,
+        endpoint: EndpointAddr,
+        previous: Option<&Self::Link>,
+    ) -> io::Result<Self::Link>;
+}
+
+/// What routing depends on beside the flow table; the same for a whole batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) table: &'a ActiveTable,
+    pub(super) affinity: &'a AffinityTable,
+    pub(super) random: &'a Random,
+    pub(super) now: Instant,
+}
+
+/// One client's way to one endpoint.
+#[derive(Debug)]
+pub(super) struct Flow<L> {
+    /// What the caller keeps for it.
+    pub(super) link: L,
+    picked: Picked,
+    /// When a datagram last passed, in either direction.
+    touched: Instant,
+    /// When the queue looks at this flow next; an entry with another moment is stale.
+    check_at: Instant,
+    /// The frontend's revision for which the endpoint was found good.
+    revision: u64,
+    /// The endpoint was reported unreachable.
+    suspect: bool,
+    _slot: Slot,
+}
+
+/// A flow as a plain value: what a successor of this process needs to carry on with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowRecord {
+    /// Whose datagrams.
+    pub client: ClientAddr,
+    /// Where the client sends them.
+    pub frontend: FrontendAddr,
+    /// Where they go.
+    pub endpoint: EndpointAddr,
+    /// When the flow ends if nothing passes any more.
+    pub deadline: Instant,
+}
+
+/// The flows of one frontend.
+#[derive(Debug)]
+pub(super) struct FlowTable<L> {
+    flows: HashMap<ClientAddr, Flow<L>, foldhash::fast::RandomState>,
+    /// When to look whether a flow has gone quiet. One live entry per flow, put back no more than once per idle
+    /// timeout: traffic itself never touches it.
+    checks: BinaryHeap<Reverse<(Instant, ClientAddr)>>,
+    /// The frontend that the flows were last checked against; kept so that its address cannot come back as another's.
+    frontend: Option<Arc<ActiveFrontend>>,
+    /// Grows each time that `frontend` becomes another.
+    revision: u64,
+    idle: Duration,
+    accepting: bool,
+    budget: Rc<FlowBudget>,
+    counters: Arc<UdpCounters>,
+}
+
+impl<L> FlowTable<L> {
+    /// An empty table that takes flows.
+    pub(super) fn new(idle: Duration, budget: Rc<FlowBudget>, counters: Arc<UdpCounters>) -> Self {
+        Self {
+            flows: HashMap::default(),
+            checks: BinaryHeap::new(),
+            frontend: None,
+            revision: 0,
+            idle,
+            accepting: true,
+            budget,
+            counters,
+        }
+    }
+
+    /// Tells what the frontend is now; `None` if the table has it no more. Flows are not touched: each finds out on its
+    /// next datagram whether its endpoint still serves.
+    pub(super) fn set_frontend(&mut self, frontend: Option<&Arc<ActiveFrontend>>) {
+        if self.frontend.as_ref().map(Arc::as_ptr) != frontend.map(Arc::as_ptr) {
+            self.frontend = frontend.cloned();
+            self.revision += 1;
+        }
+    }
+
+    /// The flow that takes this client's datagrams: the present one, the present one with another endpoint, or a new one.
+    ///
+    /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more, or if the endpoint was
+    /// reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
+    /// same rules: pkg/proxy/conntrack/cleanup.go).
+    pub(super) fn route<K: Links<Link = L>>(
+        &mut self,
+        client: ClientAddr,
+        view: &View<'_>,
+        links: &mut K,
+    ) -> Result<&mut Flow<L>, DropReason> {
+        let scope = Scope {
+            frontend: self.frontend.as_deref(),
+            revision: self.revision,
+            client,
+            view,
+            counters: &self.counters,
+        };
+        match self.flows.entry(client) {
+            Entry::Occupied(mut entry) => {
+                let flow = entry.get_mut();
+                flow.touched = view.now;
+                if flow.revision == self.revision && !flow.suspect {
+                    return Ok(entry.into_mut());
+                }
+                scope.recheck(entry, links)
+            }
+            Entry::Vacant(_) if !self.accepting => Err(DropReason::Draining),
+            Entry::Vacant(entry) => {
+                let slot = self.budget.take(&self.counters).ok_or(DropReason::FlowLimit)?;
+                let flow = scope.admit(entry, slot, view.now + self.idle, links)?;
+                self.checks.push(Reverse((flow.check_at, client)));
+                Ok(flow)
+            }
+        }
+    }
+
+    /// The client's flow, found because its endpoint answered: that keeps it alive.
+    pub(super) fn answered(&mut self, client: ClientAddr, now: Instant) -> Option<&mut Flow<L>> {
+        let flow = self.flows.get_mut(&client)?;
+        flow.touched = now;
+        Some(flow)
+    }
+
+    /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one.
+    pub(super) fn suspect(&mut self, client: ClientAddr) {
+        self.counters.endpoint_errors.add(1);
+        if let Some(flow) = self.flows.get_mut(&client) {
+            flow.suspect = true;
+        }
+    }
+
+    /// Takes no new flows from now on.
+    pub(super) fn stop_accepting(&mut self) {
+        self.accepting = false;
+    }
+
+    /// Whether new flows are taken.
+    pub(super) fn is_accepting(&self) -> bool {
+        self.accepting
+    }
+
+    /// Shortens the idle timeout, for the present flows too.
+    pub(super) fn shorten_idle(&mut self, idle: Duration) {
+        if idle >= self.idle {
+            return;
+        }
+        self.idle = idle;
+        self.checks.clear();
+        for (client, flow) in &mut self.flows {
+            flow.check_at = flow.touched + idle;
+            self.checks.push(Reverse((flow.check_at, *client)));
+        }
+    }
+
+    /// When [`expire`](Self::expire) is due next; none if there is nothing to look at.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.checks.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Ends the flows on which nothing passed for the idle timeout.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(Reverse((at, client))) = self.checks.peek().copied()
+            && at <= now
+        {
+            self.checks.pop();
+            let Entry::Occupied(mut entry) = self.flows.entry(client) else { continue };
+            let flow = entry.get_mut();
+            let deadline = flow.touched + self.idle;
+            if flow.check_at != at {
+                continue;
+            }
+            if deadline <= now {
+                entry.remove();
+            } else {
+                flow.check_at = deadline;
+                self.checks.push(Reverse((deadline, client)));
+            }
+        }
+    }
+
+    /// Applies `keep` to every flow; those for which it says no end.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(ClientAddr, &mut L) -> bool) {
+        self.flows.retain(|client, flow| keep(*client, &mut flow.link));
+    }
+
+    /// Ends all flows.
+    pub(super) fn clear(&mut self) {
+        self.flows.clear();
+        self.checks.clear();
+    }
+
+    /// How many flows there are.
+    pub(super) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Every flow as a plain value, in no particular order.
+    pub(super) fn records(&self, frontend: FrontendAddr) -> impl Iterator<Item = FlowRecord> {
+        self.flows.iter().map(move |(client, flow)| FlowRecord {
+            client: *client,
+            frontend,
+            endpoint: flow.picked.addr(),
+            deadline: flow.touched + self.idle,
+        })
+    }
+}
+
+/// One client's datagram to be routed, with all that decides.
+struct Scope<'a> {
+    frontend: Option<&'a ActiveFrontend>,
+    revision: u64,
+    client: ClientAddr,
+    view: &'a View<'a>,
+    counters: &'a UdpCounters,
+}
+
+impl Scope<'_> {
+    fn admit<'f, K: Links>(
+        &self,
+        entry: VacantEntry<'f, ClientAddr, Flow<K::Link>>,
+        slot: Slot,
+        check_at: Instant,
+        links: &mut K,
+    ) -> Result<&'f mut Flow<K::Link>, DropReason> {
+        let frontend = self.frontend.ok_or(DropReason::NoEndpoint)?;
+        let (picked, link) =
+            self.choose(frontend, Vec::new(), |endpoint| links.open(self.client, endpoint, None))?;
+        self.counters.flows_opened.add(1);
+        let (touched, revision) = (self.view.now, self.revision);
+        Ok(entry.insert(Flow { link, picked, touched, check_at, revision, suspect: false, _slot: slot }))
+    }
+
+    fn recheck<'f, K: Links>(
+        &self,
+        mut entry: OccupiedEntry<'f, ClientAddr, Flow<K::Link>>,
+        links: &mut K,
+    ) -> Result<&'f mut Flow<K::Link>, DropReason> {
+        let flow = entry.get_mut();
+        let own = flow.picked.addr();
+        let frontend = self.frontend.filter(|frontend| frontend.spec().has_endpoints());
+        let serves = frontend.is_none_or(|frontend| frontend.serves(own));
+        if let Some(frontend) = frontend.filter(|_| flow.suspect || !serves) {
+            let failed = if flow.suspect { vec![own] } else { Vec::new() };
+            let previous = &flow.link;
+            let chosen = self.choose(frontend, failed, |endpoint| {
+                // Nothing better than the suspect: it stays, with its link.
+                if serves && endpoint == own {
+                    return Ok(None);
+                }
+                links.open(self.client, endpoint, Some(previous)).map(Some)
+            });
+            match chosen {
+                Ok((picked, Some(link))) => {
+                    self.counters.flows_repicked.add(1);
+                    (flow.picked, flow.link) = (picked, link);
+                }
+                Ok((_, None)) => {}
+                Err(_) if serves => {}
+                Err(reason @ DropReason::NoSocket) => return Err(reason),
+                Err(reason) => {
+                    entry.remove();
+                    return Err(reason);
+                }
+            }
+        }
+        flow.revision = self.revision;
+        flow.suspect = false;
+        Ok(entry.into_mut())
+    }
+
+    /// Picks an endpoint to which `open` succeeds. One that has no route is passed over for another; a want of
+    /// descriptors or ports would be the same with each.
+    fn choose<T>(
+        &self,
+        frontend: &ActiveFrontend,
+        mut failed: Vec<EndpointAddr>,
+        mut open: impl FnMut(EndpointAddr) -> io::Result<T>,
+    ) -> Result<(Picked, T), DropReason> {
+        for _ in 0..MAX_ATTEMPTS {
+            let request = PickRequest {
+                client: self.client,
+                origin: self.view.table.origin(self.client),
+                random: self.view.random.next(),
+                now: self.view.now,
+                tried: &failed,
+            };
+            let picked = match frontend.pick(&request, self.view.affinity) {
+                Pick::Forward(picked) => picked,
+                Pick::Reject => return Err(DropReason::NoEndpoint),
+                Pick::Drop => return Err(DropReason::Policy),
+            };
+            let endpoint = picked.addr();
+            match open(endpoint) {
+                Ok(opened) => return Ok((picked, opened)),
+                Err(error) if socket::tells_of_peer(&error) => {
+                    self.counters.endpoint_errors.add(1);
+                    failed.push(endpoint);
+                }
+                Err(error) => {
+                    tracing::debug!(client.addr = %self.client, %endpoint, %error, "no socket for a flow");
+                    return Err(DropReason::NoSocket);
+                }
+            }
+        }
+        Err(DropReason::NoSocket)
+    }
+}
+
+#[cfg(test)]
+mod tests;

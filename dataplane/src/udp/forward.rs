@@ -1,0 +1,130 @@
+//! From clients to endpoints: a batch off a frontend's socket, sorted by client, each client's datagrams sent down its
+//! flow.
+//!
+//! It must not know how an endpoint is chosen ([`flows`](super::flows)) or how bytes are packed
+//! ([`batch`](super::batch)).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use tokio::time;
+
+use super::batch::{self, Piece, Position, Sent, Tally};
+use super::context::Scratch;
+use super::counters::DropReason;
+use super::flows::{FlowTable, View};
+use super::link::{Link, Opener};
+use super::socket::Socket;
+use super::state::State;
+use super::turn::{self, Progress};
+use crate::model::ClientAddr;
+use crate::sys::mmsg::{BATCH, Receiver, Sender};
+
+/// A sender, and the index of its message in the batch.
+type Arrival = (SocketAddr, usize);
+
+/// Receives from a socket on the frontend's address, until whoever owns the task drops it.
+pub(super) async fn receive(state: Rc<State>, socket: Rc<Socket>) {
+    turn::read(&socket, || forward_batch(&state, &socket)).await;
+}
+
+/// Receives one batch and sends it on.
+pub(super) fn forward_batch(state: &Rc<State>, socket: &Socket) -> Progress {
+    let context = &*state.context;
+    let mut scratch = context.scratch.borrow_mut();
+    let Scratch { receiver, sender } = &mut *scratch;
+    let count = match receiver.receive(socket.get_ref()) {
+        Ok(count) => count,
+        // A client that is gone; only a socket connected to one reports that.
+        Err(error) if super::socket::tells_of_peer(&error) => return Progress::More,
+        Err(error) => return Progress::of_error(&error),
+    };
+    let table = context.table.load();
+    let (affinity, random) = (&*context.affinity, &context.random);
+    let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
+    let mut flows = state.flows.borrow_mut();
+    flows.set_frontend(table.get(state.addr));
+    let (arrivals, whole) = arrivals_by_client(receiver, count);
+    state.counters.count_dropped(DropReason::Truncated, count - whole);
+    let mut forwarder = Forwarder { state, flows: &mut flows, sender, view };
+    for run in arrivals[..whole].chunk_by(|left, right| left.0 == right.0) {
+        let mut pieces = [Piece::default(); BATCH];
+        for (piece, (_, index)) in pieces.iter_mut().zip(run) {
+            *piece = Piece::new(&receiver.get(*index));
+        }
+        forwarder.forward(ClientAddr(run[0].0), &pieces[..run.len()]);
+    }
+    drop(flows);
+    state.flows_changed();
+    Progress::of_count(count)
+}
+
+/// The messages sorted by sender, each sender's in the order of arrival, without those that were cut. One lookup and one
+/// send then serve all that a client has in the batch.
+fn arrivals_by_client(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], usize) {
+    let mut arrivals = [(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), 0); BATCH];
+    let mut whole = 0;
+    for index in 0..count {
+        let received = receiver.get(index);
+        if let Some(from) = received.from.filter(|_| !received.truncated) {
+            arrivals[whole] = (from, index);
+            whole += 1;
+        }
+    }
+    arrivals[..whole].sort_unstable();
+    (arrivals, whole)
+}
+
+/// Sends the runs of one batch.
+struct Forwarder<'a> {
+    state: &'a Rc<State>,
+    flows: &'a mut FlowTable<Link>,
+    sender: &'a mut Sender,
+    view: View<'a>,
+}
+
+impl Forwarder<'_> {
+    /// Sends one client's datagrams down its flow. An endpoint that turns out to be gone is given up for another, once
+    /// per batch: what it refused and what follows goes to that.
+    fn forward(&mut self, client: ClientAddr, pieces: &[Piece<'_>]) {
+        let Some(Sent::Refused(_, position)) = self.send(client, pieces, Position::default()) else { return };
+        self.flows.suspect(client);
+        if let Some(Sent::Refused(_, position)) = self.send(client, pieces, position) {
+            self.flows.suspect(client);
+            self.dropped(DropReason::SendToEndpoint, batch::datagrams_from(pieces, position));
+        }
+    }
+
+    /// Sends from `position` on by the client's flow; nothing is said of what no flow takes.
+    fn send(&mut self, client: ClientAddr, pieces: &[Piece<'_>], position: Position) -> Option<Sent> {
+        let flow = match self.flows.route(client, &self.view, &mut Opener { state: self.state }) {
+            Ok(flow) => flow,
+            Err(reason) => {
+                self.dropped(reason, batch::datagrams_from(pieces, position));
+                return None;
+            }
+        };
+        let link = &mut flow.link;
+        let socket = link.upstream.get_ref();
+        let sent = batch::send(self.sender, socket, None, pieces, position, &mut link.upstream_limit);
+        let (Sent::All(tally) | Sent::Refused(tally, _)) = &sent;
+        self.count(tally);
+        Some(sent)
+    }
+
+    fn count(&self, tally: &Tally) {
+        let counters = &self.state.counters;
+        counters.to_endpoints.datagrams.add(tally.datagrams);
+        counters.to_endpoints.bytes.add(tally.bytes);
+        counters.count_dropped(DropReason::SendToEndpoint, tally.lost);
+    }
+
+    fn dropped(&self, reason: DropReason, datagrams: usize) {
+        let context = &self.state.context;
+        self.state.counters.count_dropped(reason, datagrams);
+        if matches!(reason, DropReason::FlowLimit | DropReason::NoSocket) && context.may_warn(self.view.now) {
+            let (frontend, limit) = (self.state.addr, context.limits.flows);
+            tracing::warn!(%frontend, limit, reason = reason.as_str(), "new UDP flows are refused");
+        }
+    }
+}

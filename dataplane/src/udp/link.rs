@@ -1,0 +1,67 @@
+//! What a flow keeps to reach both its ends: a socket towards the endpoint with the task that reads it, and the socket
+//! through which the client is answered.
+//!
+//! It must not know when a flow is opened, moved or ended.
+
+use std::io;
+use std::rc::Rc;
+
+use super::batch::BundleLimit;
+use super::flows::Links;
+use super::socket::Socket;
+use super::state::State;
+use super::{forward, reply};
+use crate::model::{ClientAddr, EndpointAddr};
+use crate::task::Task;
+
+/// A socket on the frontend's address, and the task that reads what clients send to it. The frontend's own is shared by
+/// all its flows; after retirement each flow has one to itself.
+#[derive(Debug)]
+pub(super) struct ClientSide {
+    pub(super) socket: Rc<Socket>,
+    _reader: Task,
+}
+
+impl ClientSide {
+    /// Starts to read `socket`.
+    pub(super) fn start(state: &Rc<State>, socket: Rc<Socket>) -> Rc<Self> {
+        let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
+        Rc::new(Self { socket, _reader: reader })
+    }
+}
+
+/// Both ends of a flow.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) upstream: Rc<Socket>,
+    pub(super) upstream_limit: BundleLimit,
+    pub(super) client_side: Rc<ClientSide>,
+    pub(super) client_limit: BundleLimit,
+    _replies: Task,
+}
+
+/// Opens links for clients whose datagrams came in on one socket.
+pub(super) struct Opener<'a> {
+    pub(super) state: &'a Rc<State>,
+}
+
+impl Links for Opener<'_> {
+    type Link = Link;
+
+    fn open(
+        &mut self,
+        client: ClientAddr,
+        endpoint: EndpointAddr,
+        previous: Option<&Link>,
+    ) -> io::Result<Link> {
+        let (client_side, client_limit) = match previous {
+            Some(link) => (Rc::clone(&link.client_side), link.client_limit),
+            // A retired frontend takes no new flows, so one that does has its listening socket.
+            None => (self.state.listening().ok_or(io::ErrorKind::NotConnected)?, self.state.initial_limit()),
+        };
+        let upstream = self.state.context.offload.upstream(endpoint)?;
+        let replies = Task::spawn(reply::receive(Rc::clone(self.state), client, Rc::clone(&upstream)));
+        let upstream_limit = self.state.initial_limit();
+        Ok(Link { upstream, upstream_limit, client_side, client_limit, _replies: replies })
+    }
+}

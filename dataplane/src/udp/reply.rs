@@ -1,0 +1,69 @@
+//! From an endpoint to its client: batches off the flow's socket, sent through the frontend's, so that they come from
+//! the address that the client addressed.
+//!
+//! It must not know how the endpoint was chosen.
+
+use std::rc::Rc;
+
+use tokio::time;
+
+use super::batch::{self, Piece, Position, Sent};
+use super::context::Scratch;
+use super::counters::DropReason;
+use super::socket::Socket;
+use super::state::State;
+use super::turn::{self, Progress};
+use crate::model::ClientAddr;
+use crate::sys::mmsg::{BATCH, Receiver};
+
+/// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.
+pub(super) async fn receive(state: Rc<State>, client: ClientAddr, upstream: Rc<Socket>) {
+    turn::read(&upstream, || reply_batch(&state, client, &upstream)).await;
+}
+
+/// Receives one batch and sends it to the client.
+fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress {
+    let mut scratch = state.context.scratch.borrow_mut();
+    let Scratch { receiver, sender } = &mut *scratch;
+    let mut flows = state.flows.borrow_mut();
+    let count = match receiver.receive(upstream.get_ref()) {
+        Ok(count) => count,
+        Err(error) => {
+            let progress = Progress::of_error(&error);
+            if progress != Progress::Failed {
+                return progress;
+            }
+            // An ICMP error for what this flow sent; it is reported once, so reading goes on.
+            flows.suspect(client);
+            return Progress::More;
+        }
+    };
+    let counters = &state.counters;
+    let (pieces, whole) = pieces_of(receiver, count);
+    counters.count_dropped(DropReason::Truncated, count - whole);
+    let Some(flow) = flows.answered(client, time::Instant::now().into_std()) else {
+        debug_assert!(false, "a flow that ended has dropped this task");
+        return Progress::Drained;
+    };
+    let link = &mut flow.link;
+    let socket = link.client_side.socket.get_ref();
+    let (pieces, start) = (&pieces[..whole], Position::default());
+    // With an address given nobody is refused: a client that is gone loses its own datagrams only.
+    let (Sent::All(tally) | Sent::Refused(tally, _)) =
+        batch::send(sender, socket, Some(client.0), pieces, start, &mut link.client_limit);
+    counters.to_clients.datagrams.add(tally.datagrams);
+    counters.to_clients.bytes.add(tally.bytes);
+    counters.count_dropped(DropReason::SendToClient, tally.lost);
+    Progress::of_count(count)
+}
+
+/// The messages as pieces, without those that were cut.
+fn pieces_of(receiver: &Receiver, count: usize) -> ([Piece<'_>; BATCH], usize) {
+    let mut pieces = [Piece::default(); BATCH];
+    let mut whole = 0;
+    for received in (0..count).map(|index| receiver.get(index)).filter(|received| !received.truncated) {
+        pieces[whole] = Piece::new(&received);
+        whole += 1;
+    }
+    (pieces, whole)
+}

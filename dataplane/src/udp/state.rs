@@ -1,0 +1,96 @@
+//! One frontend's UDP side on one worker: its sockets, its flows, and the sweep that ends those gone quiet.
+//!
+//! It must not know how datagrams are moved.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::time;
+
+use super::batch::BundleLimit;
+use super::context::UdpContext;
+use super::counters::UdpCounters;
+use super::flows::FlowTable;
+use super::link::{ClientSide, Link};
+use crate::model::FrontendAddr;
+use crate::task::Task;
+
+/// Shared by the tasks of one frontend.
+pub(super) struct State {
+    pub(super) context: Rc<UdpContext>,
+    pub(super) addr: FrontendAddr,
+    pub(super) counters: Arc<UdpCounters>,
+    pub(super) flows: RefCell<FlowTable<Link>>,
+    /// The frontend's own socket; gone once retired.
+    pub(super) listening: RefCell<Option<Rc<ClientSide>>>,
+    /// There from a frontend's first flow on, until it has none.
+    sweeper: RefCell<Option<Task>>,
+    /// The sweeper should look again.
+    pub(super) rescheduled: Notify,
+    /// The last flow ended.
+    pub(super) emptied: Notify,
+}
+
+impl State {
+    pub(super) fn new(context: &Rc<UdpContext>, addr: FrontendAddr, counters: Arc<UdpCounters>) -> Rc<Self> {
+        Rc::new(Self {
+            context: Rc::clone(context),
+            addr,
+            flows: RefCell::new(FlowTable::new(
+                context.limits.idle,
+                Rc::clone(&context.budget),
+                Arc::clone(&counters),
+            )),
+            counters,
+            listening: RefCell::new(None),
+            sweeper: RefCell::new(None),
+            rescheduled: Notify::new(),
+            emptied: Notify::new(),
+        })
+    }
+
+    /// The frontend's own socket, until it retires.
+    pub(super) fn listening(&self) -> Option<Rc<ClientSide>> {
+        self.listening.borrow().clone()
+    }
+
+    /// What to assume of a path that has not refused a bundle yet.
+    pub(super) fn initial_limit(&self) -> BundleLimit {
+        self.context.offload.initial_limit()
+    }
+
+    /// To be called when flows may have come or gone: a frontend without flows has no timer.
+    pub(super) fn flows_changed(self: &Rc<Self>) {
+        if self.flows.borrow().is_empty() {
+            self.emptied.notify_one();
+        } else if self.sweeper.borrow().is_none() {
+            *self.sweeper.borrow_mut() = Some(Task::spawn(sweep(Rc::clone(self))));
+        }
+    }
+
+    /// Ends everything at once.
+    pub(super) fn close(&self) {
+        self.listening.take();
+        self.sweeper.take();
+        self.flows.borrow_mut().clear();
+        self.emptied.notify_one();
+    }
+}
+
+/// Ends flows that went quiet, until there are none left.
+async fn sweep(state: Rc<State>) {
+    loop {
+        let next = state.flows.borrow().next_check();
+        let Some(at) = next else { break };
+        tokio::select! {
+            () = time::sleep_until(at.into()) => {}
+            () = state.rescheduled.notified() => {}
+        }
+        state.flows.borrow_mut().expire(time::Instant::now().into_std());
+    }
+    // Nothing is awaited from here on, so the next flow finds that there is no sweeper.
+    state.sweeper.take();
+    state.emptied.notify_one();
+}
