@@ -131,9 +131,9 @@ impl Dataplane {
         self.table.load_full()
     }
 
-    /// What each worker counted for each open frontend.
-    pub fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[FrontendCounters])> {
-        self.listeners.counters()
+    /// What each worker counted for a frontend of the table.
+    pub fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
+        self.listeners.counters(addr)
     }
 
     /// Session affinity records that are kept.

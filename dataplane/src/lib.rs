@@ -8,6 +8,7 @@
 
 pub mod address_set;
 pub mod affinity;
+pub mod balance;
 pub mod counters;
 mod fleet;
 mod listener;

@@ -121,9 +121,9 @@ impl ListenerSet {
         }
     }
 
-    /// What each worker counted for each frontend.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = (FrontendAddr, &[FrontendCounters])> {
-        self.listeners.iter().map(|(addr, listener)| (*addr, listener.counters.as_slice()))
+    /// What each worker counted for a frontend; nothing if it has none.
+    pub(crate) fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
+        self.listeners.get(&addr).map_or(&[], |listener| &listener.counters)
     }
 }
 

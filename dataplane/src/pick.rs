@@ -3,14 +3,21 @@
 //!
 //! It must not know sockets or tasks.
 
+mod frontend;
+mod selection;
+mod serving;
+
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::affinity::AffinityTable;
-use crate::model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr, Route};
+use crate::model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr};
 use crate::table::RoutingTable;
+pub use frontend::{ActiveFrontend, Preview};
 
 /// Which class of clients one belongs to; decides between a frontend's external and internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +50,11 @@ pub struct Picked {
 }
 
 impl Picked {
+    fn new(addr: EndpointAddr, load: &Arc<EndpointLoad>) -> Self {
+        load.active.fetch_add(1, Ordering::Relaxed);
+        Self { addr, load: Arc::clone(load) }
+    }
+
     /// Where to connect.
     pub fn addr(&self) -> EndpointAddr {
         self.addr
@@ -82,37 +94,6 @@ pub struct PickRequest<'a> {
     pub tried: &'a [EndpointAddr],
 }
 
-/// One frontend, ready for picking.
-#[derive(Debug)]
-pub struct ActiveFrontend {
-    spec: Arc<Frontend>,
-}
-
-impl ActiveFrontend {
-    /// The frontend as the table has it.
-    pub fn spec(&self) -> &Arc<Frontend> {
-        &self.spec
-    }
-
-    /// Chooses an endpoint for a new connection or flow, by affinity first, and records it there.
-    pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
-        let _ = affinity;
-        let route = match request.origin {
-            Origin::External => &self.spec.external,
-            Origin::Internal => &self.spec.internal,
-        };
-        match route {
-            Route::Forward(_) | Route::Reject => Pick::Reject,
-            Route::Drop => Pick::Drop,
-        }
-    }
-
-    /// Whether the endpoint still serves here, Ready or Terminating: then its flows stay.
-    pub fn serves(&self, endpoint: EndpointAddr) -> bool {
-        self.spec.backends.iter().flat_map(|backend| &backend.endpoints).any(|e| e.addr == endpoint)
-    }
-}
-
 /// The whole table, ready for picking.
 #[derive(Debug, Default)]
 pub struct ActiveTable {
@@ -124,15 +105,13 @@ impl ActiveTable {
     /// Prepares `table`; frontends that `previous` has with the same value are carried over with their state.
     #[must_use]
     pub fn compile(table: RoutingTable, previous: &Self) -> Self {
-        let frontends = table
-            .frontends()
-            .iter()
-            .map(|spec| {
-                let kept = previous.frontends.get(&spec.addr).filter(|kept| kept.spec == *spec);
-                let active = kept.cloned().unwrap_or_else(|| Arc::new(ActiveFrontend { spec: spec.clone() }));
-                (spec.addr, active)
-            })
-            .collect();
+        let activate = |spec: &Arc<Frontend>| {
+            let before = previous.frontends.get(&spec.addr);
+            let kept = before.filter(|kept| Arc::ptr_eq(kept.spec(), spec) || kept.spec() == spec);
+            let make = || Arc::new(ActiveFrontend::compile(Arc::clone(spec), before.map(AsRef::as_ref)));
+            (spec.addr, kept.cloned().unwrap_or_else(make))
+        };
+        let frontends = table.frontends().iter().map(activate).collect();
         Self { table, frontends }
     }
 

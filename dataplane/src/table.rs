@@ -3,6 +3,8 @@
 //! It must not know sockets or balancers; what changed between two tables is [`diff`]'s to say.
 
 pub mod diff;
+#[cfg(test)]
+pub(crate) mod fixture;
 
 use std::sync::Arc;
 

@@ -9,6 +9,8 @@
 mod batch;
 mod context;
 mod counters;
+#[cfg(test)]
+mod fixture;
 mod flows;
 mod forward;
 mod link;

@@ -69,6 +69,8 @@ pub(crate) struct Received<'a> {
 
 /// Receives batches. Holds 2 MiB of address space, of which only what traffic touches becomes memory.
 pub(crate) struct Receiver {
+    /// Bytes per message.
+    room: usize,
     buffers: Vec<u8>,
     names: Vec<libc::sockaddr_storage>,
     controls: Vec<Control>,
@@ -79,8 +81,13 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// Allocates for [`BATCH`] messages.
     pub(crate) fn new() -> Self {
+        Self::with_room(BUFFER)
+    }
+
+    fn with_room(room: usize) -> Self {
         Self {
-            buffers: vec![0; BATCH * BUFFER],
+            room,
+            buffers: vec![0; BATCH * room],
             names: vec![zeroed_name(); BATCH],
             controls: vec![Control([0; CONTROL]); BATCH],
             iovecs: vec![empty_slice(); BATCH],
@@ -110,8 +117,8 @@ impl Receiver {
     /// The message at `index`, below the count that the last [`receive`](Self::receive) gave.
     pub(crate) fn get(&self, index: usize) -> Received<'_> {
         let header = &self.headers[index];
-        let start = index * BUFFER;
-        let length = (header.msg_len as usize).min(BUFFER);
+        let start = index * self.room;
+        let length = (header.msg_len as usize).min(self.room);
         Received {
             bytes: &self.buffers[start..start + length],
             from: socket_addr(&self.names[index], header.msg_hdr.msg_namelen as usize),
@@ -122,11 +129,11 @@ impl Receiver {
 
     /// The kernel overwrites the lengths with what it used, so they are set anew each time; the pointers with them.
     fn point_headers_at_buffers(&mut self) {
-        let buffers = self.buffers.chunks_exact_mut(BUFFER);
+        let buffers = self.buffers.chunks_exact_mut(self.room);
         let parts = buffers.zip(&mut self.names).zip(&mut self.controls).zip(&mut self.iovecs);
         for ((((buffer, name), control), iovec), header) in parts.zip(&mut self.headers) {
             iovec.iov_base = buffer.as_mut_ptr().cast();
-            iovec.iov_len = BUFFER;
+            iovec.iov_len = self.room;
             let header = &mut header.msg_hdr;
             header.msg_name = ptr::from_mut(name).cast();
             header.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;

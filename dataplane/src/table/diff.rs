@@ -1,5 +1,8 @@
 //! What changed between two routing tables, frontend by frontend. Pure; decides nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 

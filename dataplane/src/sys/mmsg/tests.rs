@@ -1,1 +1,112 @@
+use std::net::UdpSocket;
 
+use super::*;
+
+fn pair(ip: &str) -> (UdpSocket, UdpSocket) {
+    let [sender, receiver] = [(); 2].map(|()| UdpSocket::bind((ip, 0)).unwrap());
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    (sender, receiver)
+}
+
+/// Receives `count` messages, waiting for the socket between batches.
+fn receive(receiver: &mut Receiver, socket: &UdpSocket, count: usize) -> Vec<(Vec<u8>, Option<u16>)> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        socket.peek(&mut [0]).unwrap();
+        let received = receiver.receive(socket).unwrap();
+        all.extend((0..received).map(|index| receiver.get(index)).map(|message| {
+            assert!(!message.truncated);
+            (message.bytes.to_vec(), message.segment.map(NonZeroU16::get))
+        }));
+    }
+    all
+}
+
+#[test]
+fn boundaries_order_and_sender_are_kept_for_both_families() {
+    for ip in ["127.0.0.1", "::1"] {
+        let (from, to) = pair(ip);
+        let datagrams = [b"".as_slice(), b"a", b"bcd", b"", &[7; 65_507]];
+        let mut sender = Sender::new();
+        let mut batch = sender.batch();
+        for datagram in datagrams {
+            batch.push(datagram);
+            batch.end_message(None);
+        }
+        assert_eq!(batch.send(&from, None).unwrap(), datagrams.len());
+
+        let mut receiver = Receiver::new();
+        let received = receive(&mut receiver, &to, datagrams.len());
+        assert!(received.iter().zip(datagrams).all(|(got, sent)| got.0 == sent && got.1.is_none()));
+        assert_eq!(receiver.get(0).from, Some(from.local_addr().unwrap()));
+    }
+}
+
+#[test]
+fn slices_gathered_into_a_bundle_arrive_as_one_bundle() {
+    for ip in ["127.0.0.1", "::1"] {
+        let (from, to) = pair(ip);
+        enable_gro(&to).unwrap();
+        assert!(segmentation_supported(&from));
+        let mut sender = Sender::new();
+        let mut batch = sender.batch();
+        for slice in [[1; 100].as_slice(), &[2; 200], &[3; 40]] {
+            batch.push(slice);
+        }
+        batch.end_message(NonZeroU16::new(100));
+        assert_eq!(batch.send(&from, None).unwrap(), 1);
+
+        let whole = [[1; 100].as_slice(), &[2; 200], &[3; 40]].concat();
+        assert_eq!(receive(&mut Receiver::new(), &to, 1), [(whole, Some(100))]);
+    }
+}
+
+#[test]
+fn a_bundle_is_cut_into_datagrams_for_a_peer_that_knows_no_bundles() {
+    let (from, to) = pair("127.0.0.1");
+    let mut sender = Sender::new();
+    let mut batch = sender.batch();
+    batch.push(&[9; 250]);
+    batch.end_message(NonZeroU16::new(100));
+    assert_eq!(batch.send(&from, None).unwrap(), 1);
+    let lengths: Vec<usize> =
+        receive(&mut Receiver::new(), &to, 3).iter().map(|message| message.0.len()).collect();
+    assert_eq!(lengths, [100, 100, 50]);
+}
+
+#[test]
+fn what_does_not_fit_the_buffer_is_marked_as_cut() {
+    let (from, to) = pair("127.0.0.1");
+    let mut receiver = Receiver::with_room(64);
+    for length in [64, 65] {
+        from.send(&vec![5; length]).unwrap();
+        to.peek(&mut [0]).unwrap();
+        assert_eq!(receiver.receive(&to).unwrap(), 1);
+        let message = receiver.get(0);
+        assert_eq!((message.bytes.len(), message.truncated), (64, length > 64));
+    }
+}
+
+#[test]
+fn an_empty_socket_says_so_instead_of_waiting() {
+    let (_from, to) = pair("127.0.0.1");
+    assert_eq!(Receiver::new().receive(&to).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_first_message_that_fails_is_reported_and_earlier_ones_are_out() {
+    let (from, to) = pair("127.0.0.1");
+    let mut sender = Sender::new();
+    let mut batch = sender.batch();
+    for datagram in [[1; 10].as_slice(), &[2; 65_508], &[3; 10]] {
+        batch.push(datagram);
+        batch.end_message(None);
+    }
+    assert_eq!(batch.send(&from, None).unwrap(), 1);
+    assert_eq!(receive(&mut Receiver::new(), &to, 1), [(vec![1; 10], None)]);
+
+    let mut batch = sender.batch();
+    batch.push(&[2; 65_508]);
+    batch.end_message(None);
+    assert!(refuses_bundle(&batch.send(&from, None).unwrap_err()), "EMSGSIZE");
+}

@@ -1,1 +1,130 @@
+use std::net::UdpSocket;
 
+use proptest::prelude::*;
+
+use super::*;
+
+/// The datagrams that leave if `pieces` are packed under `limit`, with every rule on bundles checked.
+fn packed(pieces: &[Piece<'_>], limit: BundleLimit) -> Vec<Vec<u8>> {
+    let mut position = Position::default();
+    let mut datagrams = Vec::new();
+    while position.piece < pieces.len() {
+        let before = datagrams_from(pieces, position);
+        let mut slices = Vec::new();
+        let message = next_message(pieces, position, limit, |slice| slices.push(slice));
+        let bytes = slices.concat();
+        assert_eq!(bytes.len(), message.bytes);
+        assert!(slices.len() <= BATCH);
+        if let Some(segment) = message.segment {
+            assert!(segment.get() <= limit.0 && message.datagrams > 1 && message.datagrams <= MAX_SEGMENTS);
+            assert!(bytes.len() <= MAX_BUNDLE);
+            datagrams.extend(bytes.chunks(usize::from(segment.get())).map(<[u8]>::to_vec));
+        } else {
+            assert_eq!(message.datagrams, 1);
+            datagrams.push(bytes);
+        }
+        assert_eq!(before - message.datagrams, datagrams_from(pieces, message.end));
+        position = message.end;
+    }
+    datagrams
+}
+
+fn received() -> impl Strategy<Value = Vec<(Vec<u8>, Option<u16>)>> {
+    let length = prop_oneof![Just(0usize), Just(1), Just(100), Just(1200), 0usize..2000];
+    let single = (length, any::<u8>()).prop_map(|(length, fill)| (vec![fill; length], None));
+    let segment = prop_oneof![Just(100u16), Just(1200), 1u16..1500];
+    let bundle =
+        (segment, 1usize..30, any::<u8>(), 0usize..1500).prop_map(|(segment, count, fill, short)| {
+            let length = (usize::from(segment) * count).saturating_sub(short % usize::from(segment)).max(1);
+            (vec![fill; length], Some(segment))
+        });
+    prop::collection::vec(prop_oneof![4 => single, 1 => bundle], 0..=BATCH)
+}
+
+fn pieces(messages: &[(Vec<u8>, Option<u16>)]) -> Vec<Piece<'_>> {
+    messages
+        .iter()
+        .map(|(bytes, segment)| {
+            let segment = segment.and_then(NonZeroU16::new);
+            Piece::new(&Received { bytes, from: None, segment, truncated: false })
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn every_datagram_leaves_whole_and_in_order(messages in received(), limit in prop_oneof![
+        Just(0u16), Just(u16::MAX), 50u16..1500
+    ]) {
+        let expected: Vec<Vec<u8>> = messages
+            .iter()
+            .flat_map(|(bytes, segment)| match segment {
+                Some(segment) => bytes.chunks(usize::from(*segment)).map(<[u8]>::to_vec).collect(),
+                None => vec![bytes.clone()],
+            })
+            .collect();
+        prop_assert_eq!(packed(&pieces(&messages), BundleLimit(limit)), expected);
+    }
+}
+
+#[test]
+fn equal_datagrams_and_a_shorter_last_one_are_gathered_into_one_message() {
+    let messages: Vec<_> = [1200, 1200, 1200, 300, 1200].map(|length| (vec![0; length], None)).into();
+    let pieces = pieces(&messages);
+    let first = next_message(&pieces, Position::default(), BundleLimit::UNKNOWN, |_| {});
+    assert_eq!((first.datagrams, first.segment), (4, NonZeroU16::new(1200)));
+    let second = next_message(&pieces, first.end, BundleLimit::UNKNOWN, |_| {});
+    assert_eq!((second.datagrams, second.segment), (1, None));
+}
+
+#[test]
+fn a_refused_bundle_is_sent_datagram_by_datagram_and_not_tried_again() {
+    // Port 0 is refused with EINVAL whatever the message, as a bundle beyond the path's MTU would be.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = "127.0.0.1:0".parse().unwrap();
+    let messages = [(vec![1; 1000], Some(100)), (vec![2; 100], None), (vec![3; 0], None)];
+    let pieces = pieces(&messages);
+    let mut limit = BundleLimit::UNKNOWN;
+    let start = Position::default();
+    let Sent::All(tally) = send(&mut Sender::new(), &socket, Some(nobody), &pieces, start, &mut limit) else {
+        panic!("an unconnected socket is not refused by a peer");
+    };
+    assert_eq!(tally, Tally { datagrams: 0, bytes: 0, lost: 12 });
+    assert_eq!(limit, BundleLimit(99));
+}
+
+#[test]
+fn one_datagram_that_cannot_go_does_not_hold_up_the_others() {
+    let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let messages = [(vec![1; 10], None), (vec![2; 65_508], None), (vec![3; 10], None)];
+    let start = Position::default();
+    let to_addr = Some(to.local_addr().unwrap());
+    let sent = send(
+        &mut Sender::new(),
+        &from,
+        to_addr,
+        &pieces(&messages),
+        start,
+        &mut BundleLimit::UNKNOWN.clone(),
+    );
+    assert!(matches!(sent, Sent::All(Tally { datagrams: 2, bytes: 20, lost: 1 })), "{sent:?}");
+    for expected in [1, 3] {
+        let mut buffer = [0; 64];
+        assert_eq!(to.recv(&mut buffer).unwrap(), 10);
+        assert_eq!(buffer[0], expected);
+    }
+}
+
+#[test]
+fn a_peer_that_refuses_leaves_the_rest_to_be_sent_elsewhere() {
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    from.connect(gone).unwrap();
+    from.send(b"the answer to this is an ICMP error").unwrap();
+    let messages = [(vec![1; 10], None), (vec![2; 20], None)];
+    let (pieces, start) = (pieces(&messages), Position::default());
+    let sent = send(&mut Sender::new(), &from, None, &pieces, start, &mut BundleLimit::UNKNOWN.clone());
+    let Sent::Refused(tally, position) = sent else { panic!("{sent:?}") };
+    assert_eq!(tally, Tally::default());
+    assert_eq!(datagrams_from(&pieces, position), 2);
+}

@@ -1,1 +1,243 @@
+use super::super::fixture::{follow, frontend};
+use super::*;
+use crate::model::{EndpointState, Protocol};
 
+mod simulation;
+
+const IDLE: Duration = Duration::from_secs(60);
+
+fn frontend_addr(port: u16) -> FrontendAddr {
+    FrontendAddr { ip: [203, 0, 113, 1].into(), port, protocol: Protocol::Udp }
+}
+
+fn endpoint_addr(number: u8) -> EndpointAddr {
+    EndpointAddr { ip: [10, 0, 0, number].into(), port: 53 }
+}
+
+fn client_addr(number: u16) -> ClientAddr {
+    ClientAddr(([198, 51, 100, 1], number).into())
+}
+
+fn ready(numbers: &[u8]) -> Vec<(EndpointAddr, EndpointState)> {
+    numbers.iter().map(|number| (endpoint_addr(*number), EndpointState::Ready)).collect()
+}
+
+/// Opens links that are nothing but the endpoint's address; fails as told.
+#[derive(Default)]
+struct FakeLinks {
+    opened: usize,
+    unreachable: Vec<EndpointAddr>,
+    exhausted: bool,
+}
+
+impl Links for FakeLinks {
+    type Link = EndpointAddr;
+
+    fn open(
+        &mut self,
+        _client: ClientAddr,
+        endpoint: EndpointAddr,
+        _previous: Option<&EndpointAddr>,
+    ) -> io::Result<EndpointAddr> {
+        if self.exhausted {
+            return Err(io::Error::other("too many open files"));
+        }
+        if self.unreachable.contains(&endpoint) {
+            return Err(io::ErrorKind::NetworkUnreachable.into());
+        }
+        self.opened += 1;
+        Ok(endpoint)
+    }
+}
+
+/// One frontend with its flows, and all that surrounds them.
+struct World {
+    table: ActiveTable,
+    affinity: AffinityTable,
+    random: Random,
+    now: Instant,
+    flows: FlowTable<EndpointAddr>,
+    links: FakeLinks,
+    counters: Arc<UdpCounters>,
+}
+
+impl World {
+    fn new(limit: usize, endpoints: &[(EndpointAddr, EndpointState)]) -> Self {
+        let counters = Arc::new(UdpCounters::default());
+        let budget = FlowBudget::new(limit);
+        Self {
+            table: follow(&ActiveTable::default(), [frontend(frontend_addr(53), endpoints)]),
+            affinity: AffinityTable::default(),
+            random: Random::new(7),
+            now: Instant::now(),
+            flows: FlowTable::new(IDLE, budget, Arc::clone(&counters)),
+            links: FakeLinks::default(),
+            counters,
+        }
+    }
+
+    fn swap(&mut self, endpoints: &[(EndpointAddr, EndpointState)]) {
+        self.table = follow(&self.table, [frontend(frontend_addr(53), endpoints)]);
+    }
+
+    fn datagram(&mut self, client: u16) -> Result<EndpointAddr, DropReason> {
+        self.flows.set_frontend(self.table.get(frontend_addr(53)));
+        let Self { table, affinity, random, now, .. } = self;
+        let view = View { table, affinity, random, now: *now };
+        let flow = self.flows.route(client_addr(client), &view, &mut self.links)?;
+        assert_eq!(flow.link, flow.picked.addr(), "the link leads to the endpoint that counts the flow");
+        Ok(flow.link)
+    }
+}
+
+#[test]
+fn a_flow_keeps_its_endpoint_and_opens_nothing_more() {
+    let mut world = World::new(10, &ready(&[1, 2, 3]));
+    let endpoint = world.datagram(1).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(world.datagram(1), Ok(endpoint));
+    }
+    assert_eq!((world.links.opened, world.flows.checks.len()), (1, 1));
+}
+
+#[test]
+fn beyond_the_limit_new_flows_are_refused_and_the_others_go_on() {
+    let mut world = World::new(2, &ready(&[1]));
+    let all: Vec<_> = (1..=3).map(|client| world.datagram(client)).collect();
+    assert_eq!(all, [Ok(endpoint_addr(1)), Ok(endpoint_addr(1)), Err(DropReason::FlowLimit)]);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    world.now += IDLE;
+    world.flows.expire(world.now);
+    assert_eq!(world.datagram(3), Ok(endpoint_addr(1)), "room again after others ended");
+}
+
+#[test]
+fn datagrams_of_both_directions_put_the_end_off() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    let start = world.now;
+    world.now = start + IDLE / 2;
+    assert!(world.flows.answered(client_addr(1), world.now).is_some());
+    world.now = start + IDLE;
+    world.flows.expire(world.now);
+    assert_eq!(
+        world.flows.next_check(),
+        Some(start + IDLE / 2 + IDLE),
+        "looked at again when due, not before"
+    );
+    world.datagram(1).unwrap();
+    world.now = start + IDLE * 2 - Duration::from_nanos(1);
+    world.flows.expire(world.now);
+    assert_eq!(world.flows.len(), 1);
+    world.now = start + IDLE * 2;
+    world.flows.expire(world.now);
+    assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
+}
+
+#[test]
+fn a_vanished_endpoint_loses_the_flow_on_its_next_datagram() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&ready(&[2]));
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)));
+    assert_eq!(world.counters.flows_repicked.get(), 1);
+}
+
+#[test]
+fn a_terminating_endpoint_keeps_its_flows_and_gets_no_new_ones() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&[(endpoint_addr(1), EndpointState::Terminating), (endpoint_addr(2), EndpointState::Ready)]);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    assert_eq!(world.datagram(2), Ok(endpoint_addr(2)));
+}
+
+#[test]
+fn without_any_endpoint_flows_stay_and_strangers_are_rejected() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.flows.suspect(client_addr(1));
+    world.swap(&[]);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    assert_eq!(world.datagram(2), Err(DropReason::NoEndpoint));
+    world.swap(&ready(&[2]));
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)), "and move on when others come");
+}
+
+#[test]
+fn a_policy_that_allows_no_endpoint_ends_the_flow_of_a_vanished_one() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&[(endpoint_addr(2), EndpointState::Terminating)]);
+    assert_eq!(world.datagram(1), Err(DropReason::Policy));
+    assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
+}
+
+#[test]
+fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    let first = world.datagram(1).unwrap();
+    world.flows.suspect(client_addr(1));
+    let second = world.datagram(1).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(world.datagram(1), Ok(second));
+    world.swap(&[(second, EndpointState::Ready)]);
+    world.flows.suspect(client_addr(1));
+    let opened = world.links.opened;
+    assert_eq!(world.datagram(1), Ok(second));
+    assert_eq!(world.links.opened, opened, "with the link that it has");
+}
+
+#[test]
+fn an_endpoint_without_a_route_is_passed_over() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    world.links.unreachable = vec![endpoint_addr(1)];
+    for client in 1..=6 {
+        assert_eq!(world.datagram(client), Ok(endpoint_addr(2)));
+    }
+    world.links.unreachable.push(endpoint_addr(2));
+    assert_eq!(world.datagram(7), Err(DropReason::NoSocket));
+}
+
+#[test]
+fn a_flow_that_cannot_move_now_tries_again_on_the_next_datagram() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&ready(&[2]));
+    world.links.exhausted = true;
+    assert_eq!(world.datagram(1), Err(DropReason::NoSocket));
+    world.links.exhausted = false;
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)));
+}
+
+#[test]
+fn draining_keeps_flows_for_the_shorter_time_and_opens_none() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.flows.stop_accepting();
+    world.flows.shorten_idle(Duration::from_secs(2));
+    assert_eq!(world.datagram(2), Err(DropReason::Draining));
+    assert_eq!(world.flows.next_check(), Some(world.now + Duration::from_secs(2)));
+    world.now += Duration::from_secs(1);
+    world.datagram(1).unwrap();
+    world.now += Duration::from_secs(1);
+    world.flows.expire(world.now);
+    assert_eq!(world.flows.len(), 1);
+    world.now += Duration::from_secs(1);
+    world.flows.expire(world.now);
+    assert!(world.flows.is_empty());
+}
+
+#[test]
+fn records_tell_client_frontend_endpoint_and_deadline() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    let records: Vec<FlowRecord> = world.flows.records(frontend_addr(53)).collect();
+    let expected = FlowRecord {
+        client: client_addr(1),
+        frontend: frontend_addr(53),
+        endpoint: endpoint_addr(1),
+        deadline: world.now + IDLE,
+    };
+    assert_eq!(records, [expected]);
+}

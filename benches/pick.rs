@@ -1,0 +1,133 @@
+//! What one new connection pays to be told where to go: table lookup and pick.
+#![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use sheave_dataplane::affinity::{AffinityTable, Scope};
+use sheave_dataplane::balance::hash::mix;
+use sheave_dataplane::model::{Affinity, Algorithm, ClientAddr};
+use sheave_dataplane::pick::{ActiveTable, Origin, PickRequest};
+
+#[path = "support/frontends.rs"]
+mod frontends;
+
+use frontends::{endpoint_addr, frontend, frontend_addr, table};
+
+const STICKY: Affinity = Affinity::ClientIp { timeout: Duration::from_secs(10_800) };
+
+/// A table of `frontends`. With 1,000 endpoints only the first ten have so many, and only they are asked.
+fn active(algorithm: Algorithm, affinity: Affinity, frontends: u32, endpoints: u32) -> ActiveTable {
+    let size = |number| if number < 10 { endpoints } else { 10 };
+    let all = (0..frontends).map(|number| frontend(number, algorithm, affinity, size(number)));
+    ActiveTable::compile(table(all), &ActiveTable::default())
+}
+
+fn client(number: u32) -> ClientAddr {
+    let port = 1024 + (number % 60_000) as u16;
+    ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0xac10_0000u32.wrapping_add(number))), port))
+}
+
+/// One lookup and one pick by the `number`th client.
+fn ask(active: &ActiveTable, asked: u32, clients: u32, number: u32, now: Instant, affinity: &AffinityTable) {
+    let random = mix(u64::from(number));
+    let frontend = (random >> 32) as u32 % asked;
+    let client = client((random as u32) % clients);
+    let request = PickRequest { client, origin: Origin::External, random, now, tried: &[] };
+    if let Some(frontend) = active.get(frontend_addr(frontend)) {
+        drop(black_box(frontend.pick(black_box(&request), affinity)));
+    }
+}
+
+fn balancing(criterion: &mut Criterion) {
+    let affinity = AffinityTable::default();
+    let now = Instant::now();
+    for algorithm in
+        [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random]
+    {
+        for (frontends, endpoints) in [(10, 10), (10, 1_000), (10_000, 10), (10_000, 1_000)] {
+            let active = active(algorithm, Affinity::None, frontends, endpoints);
+            let asked = if endpoints == 10 { frontends } else { 10 };
+            (0..asked * 32).for_each(|number| ask(&active, asked, 100_000, number, now, &affinity));
+            let mut number = 0;
+            criterion.bench_function(
+                &format!("pick/{algorithm:?}/{frontends} frontends/{endpoints} endpoints"),
+                |bencher| {
+                    bencher.iter(|| {
+                        number += 1;
+                        ask(&active, asked, 100_000, number, now, &affinity);
+                    });
+                },
+            );
+        }
+    }
+}
+
+fn sticking(criterion: &mut Criterion) {
+    for (frontends, endpoints) in [(10, 10), (10, 1_000), (10_000, 10)] {
+        let active = active(Algorithm::LeastConnections, STICKY, frontends, endpoints);
+        for records in [0, 100_000u32] {
+            let affinity = AffinityTable::default();
+            let now = Instant::now();
+            // Other ports' records: what matters is the size of the table.
+            for number in 0..records {
+                let scope =
+                    active.get(frontend_addr(number % frontends)).map(|any| Scope::of(&any.spec().service));
+                let (client, endpoint) = (client(1_000_000 + number).ip(), endpoint_addr(number));
+                scope
+                    .into_iter()
+                    .for_each(|scope| affinity.record(scope, client, endpoint, Duration::MAX, now));
+            }
+            (0..100_000).for_each(|number| ask(&active, frontends.min(100), 10, number, now, &affinity));
+            let mut number = 0;
+            criterion.bench_function(
+                &format!("pick/affinity/{frontends} frontends/{endpoints} endpoints/{records} other records"),
+                |bencher| {
+                    bencher.iter(|| {
+                        number += 1;
+                        ask(&active, frontends.min(100), 10, number, now, &affinity);
+                    });
+                },
+            );
+        }
+    }
+}
+
+/// Many clients: each with a record already, or each making another leave.
+fn returning(criterion: &mut Criterion) {
+    let active = active(Algorithm::LeastConnections, STICKY, 10, 10);
+    let (affinity, now) = (AffinityTable::default(), Instant::now());
+    (0..1_000_000).for_each(|number| ask(&active, 10, 10_000, number, now, &affinity));
+    let mut number = 0;
+    criterion.bench_function("pick/affinity/100,000 clients return at random", |bencher| {
+        bencher.iter(|| {
+            number += 1;
+            ask(&active, 10, 10_000, number, now, &affinity);
+        });
+    });
+    for full in [10_000, 1_000_000] {
+        let (affinity, mut number) = (AffinityTable::with_capacity(full), 0);
+        (0..2 * full as u32).for_each(|number| ask(&active, 10, u32::MAX, number, now, &affinity));
+        criterion.bench_function(
+            &format!("pick/affinity/every client is new, {full} records are full"),
+            |bencher| {
+                bencher.iter(|| {
+                    number += 1;
+                    ask(&active, 10, u32::MAX, u32::MAX - number, now, &affinity);
+                });
+            },
+        );
+    }
+}
+
+fn config() -> Criterion {
+    Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+}
+
+criterion_group! {name = benches; config = config(); targets = balancing, sticking, returning}
+criterion_main!(benches);

@@ -1,0 +1,68 @@
+//! Frontends for the benches: numbered, each with its own run of endpoints.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use sheave_dataplane::address_set::SourceRanges;
+use sheave_dataplane::model::{
+    Affinity, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr,
+    FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+};
+use sheave_dataplane::table::RoutingTable;
+
+/// The address of the `number`th frontend.
+pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
+    let ip = IpAddr::V4(Ipv4Addr::from(0xc612_0000 + number));
+    FrontendAddr { ip, port: 80, protocol: Protocol::Tcp }
+}
+
+/// The address of the `number`th endpoint.
+pub(crate) fn endpoint_addr(number: u32) -> EndpointAddr {
+    EndpointAddr { ip: IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number)), port: 8080 }
+}
+
+fn endpoint(number: u32) -> Endpoint {
+    Endpoint {
+        addr: endpoint_addr(number),
+        node: "node".into(),
+        zone: "zone".into(),
+        local: false,
+        state: EndpointState::Ready,
+        weight: Weight::default(),
+    }
+}
+
+/// A frontend with that many endpoints.
+pub(crate) fn frontend(number: u32, algorithm: Algorithm, affinity: Affinity, endpoints: u32) -> Frontend {
+    let candidates: Arc<[Candidate]> =
+        (0..endpoints).map(|endpoint| Candidate { backend: 0, endpoint }).collect();
+    let first = number * 16;
+    let backend = Backend {
+        cluster: "local".into(),
+        weight: Weight::default(),
+        priority: 0,
+        endpoints: (first..first + endpoints).map(endpoint).collect(),
+    };
+    Frontend {
+        addr: frontend_addr(number),
+        kind: FrontendKind::LoadBalancer,
+        service: ServicePort {
+            namespace: "bench".into(),
+            name: format!("service-{number}").into(),
+            port_name: "http".into(),
+            protocol: Protocol::Tcp,
+        },
+        source: FrontendSource::Service,
+        affinity,
+        source_ranges: Arc::new(SourceRanges::default()),
+        algorithm,
+        external: Route::Forward(candidates.clone()),
+        internal: Route::Forward(candidates),
+        backends: Arc::new([backend]),
+    }
+}
+
+/// A table of these frontends.
+pub(crate) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
+    RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
+}

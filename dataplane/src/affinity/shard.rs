@@ -1,0 +1,127 @@
+//! One lock's worth of affinity records. Knows neither locks nor hashing of shards.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use indexmap::IndexMap;
+
+use super::{AffinityRecord, Scope};
+use crate::model::EndpointAddr;
+
+/// How many records each use looks at, to remove expired ones. More than one, so that sweeping overtakes writing; each
+/// is a cache miss in a large table.
+const SWEPT: usize = 2;
+/// How many records are compared when one must leave before its time (Redis, too, finds five to do nearly as well as
+/// all).
+const SAMPLED: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) scope: Scope,
+    pub(super) client: IpAddr,
+}
+
+/// Keeps the moment of use rather than the end, so that a changed timeout counts at once, for old records too (as with
+/// iptables' `recent --rcheck --seconds`).
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    endpoint: EndpointAddr,
+    /// The timeout at the last use, for sweeping.
+    timeout_millis: u32,
+    used: Instant,
+}
+
+impl Record {
+    fn new(endpoint: EndpointAddr, timeout: Duration, now: Instant) -> Self {
+        let timeout_millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        Self { endpoint, timeout_millis, used: now }
+    }
+
+    fn counts(&self, timeout: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.used) < timeout
+    }
+
+    fn remaining(&self, now: Instant) -> Duration {
+        let timeout = Duration::from_millis(u64::from(self.timeout_millis));
+        timeout.saturating_sub(now.saturating_duration_since(self.used))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    records: IndexMap<Key, Record, foldhash::fast::RandomState>,
+    capacity: usize,
+    /// Above the record that is swept next.
+    hand: usize,
+}
+
+impl Shard {
+    pub(super) fn new(capacity: usize, hasher: foldhash::fast::RandomState) -> Self {
+        Self { records: IndexMap::with_hasher(hasher), capacity, hand: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn peek(&self, key: &Key, timeout: Duration, now: Instant) -> Option<EndpointAddr> {
+        self.records.get(key).filter(|record| record.counts(timeout, now)).map(|record| record.endpoint)
+    }
+
+    pub(super) fn renew<T>(
+        &mut self,
+        key: &Key,
+        timeout: Duration,
+        now: Instant,
+        usable: impl FnOnce(EndpointAddr) -> Option<T>,
+    ) -> Option<T> {
+        let record = self.records.get_mut(key).filter(|record| record.counts(timeout, now))?;
+        let answer = usable(record.endpoint)?;
+        *record = Record::new(record.endpoint, timeout, now);
+        self.sweep(now);
+        Some(answer)
+    }
+
+    pub(super) fn record(&mut self, key: Key, endpoint: EndpointAddr, timeout: Duration, now: Instant) {
+        self.sweep(now);
+        self.records.insert(key, Record::new(endpoint, timeout, now));
+        if self.records.len() > self.capacity {
+            self.evict(now);
+        }
+    }
+
+    pub(super) fn export(&self, now: Instant) -> Vec<AffinityRecord> {
+        let living = self.records.iter().map(|(key, record)| AffinityRecord {
+            scope: key.scope,
+            client: key.client,
+            endpoint: record.endpoint,
+            remaining: record.remaining(now),
+        });
+        living.filter(|record| !record.remaining.is_zero()).collect()
+    }
+
+    /// Looks at the next few records, round and round, and removes those that have expired. Downwards: the record that
+    /// takes a removed one's place comes from the end, where it was looked at before or is young.
+    fn sweep(&mut self, now: Instant) {
+        for _ in 0..SWEPT {
+            self.hand = self.hand.min(self.records.len()).checked_sub(1).unwrap_or(self.records.len());
+            if self.records.get_index(self.hand).is_some_and(|(_, record)| record.remaining(now).is_zero()) {
+                self.records.swap_remove_index(self.hand);
+            }
+        }
+    }
+
+    /// Removes the record that is nearest to its end among a few spread over the shard; never the newest, the last.
+    fn evict(&mut self, now: Instant) {
+        let older = self.records.len().saturating_sub(1).max(1);
+        let sample = (0..SAMPLED).map(|step| (self.hand + step * older / SAMPLED) % older);
+        let nearest = sample
+            .filter_map(|index| {
+                self.records.get_index(index).map(|(_, record)| (record.remaining(now), index))
+            })
+            .min();
+        if let Some((_, index)) = nearest {
+            self.records.swap_remove_index(index);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The hash by which gateways agree without talking: a client's first pick must be the same endpoint on every
+//! gateway, of every version, on every machine. So nothing here may ever change; a test holds it to fixed answers.
+//!
+//! It is not keyed: a client that chooses its own address and port can choose its endpoint. Agreement is worth more.
+
+use std::net::IpAddr;
+
+use crate::model::{ClientAddr, EndpointAddr, ServicePort};
+
+/// 2^64 divided by the golden ratio: SplitMix64's increment.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Starting values that keep the hashes of clients and endpoints apart, even for equal addresses.
+const CLIENT: u64 = 0x636c_6965_6e74_0000;
+const ENDPOINT: u64 = 0x656e_6470_6f69_6e74;
+
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014; constants: Stafford's mix 13): every input bit reaches every output bit.
+pub const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// Adds a word to a hash.
+const fn fold(hash: u64, word: u64) -> u64 {
+    mix(hash.wrapping_add(GAMMA) ^ word)
+}
+
+fn fold_ip(seed: u64, ip: IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(ip) => fold(seed ^ 4, u64::from(u32::from(ip))),
+        IpAddr::V6(ip) => {
+            let bits = u128::from(ip);
+            fold(fold(seed ^ 6, (bits >> 64) as u64), bits as u64)
+        }
+    }
+}
+
+/// The client by its address alone: all its connections hash alike.
+pub fn client_ip(client: ClientAddr) -> u64 {
+    fold_ip(CLIENT, client.ip())
+}
+
+/// The client by address and port: its connections and flows hash apart.
+pub fn client(client: ClientAddr) -> u64 {
+    fold(client_ip(client), u64::from(client.0.port()))
+}
+
+/// An endpoint's identity: its address and port, never its place in a list. The protocol is left out, because all
+/// candidates of a frontend share it.
+pub fn endpoint(endpoint: EndpointAddr) -> u64 {
+    fold(fold_ip(ENDPOINT, endpoint.ip), u64::from(endpoint.port))
+}
+
+/// A Service port by its name, so that records survive a restart and mean the same on every gateway. FNV-1a, then
+/// mixed. Kubernetes names contain no `/`, so different ports never give the same text.
+pub fn service_port(port: &ServicePort) -> u64 {
+    let text = format!("{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol);
+    mix(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    }))
+}

@@ -1,0 +1,216 @@
+//! Maglev: a consistent hash with even shares (Eisenbud et al., NSDI 2016, section 3.4), weighted.
+//!
+//! Every gateway that has the same candidates builds the same table, in whatever order it learnt them, and so picks the
+//! same endpoint for a client without talking to the others. When one candidate leaves, the others keep nearly all
+//! their slots.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::OnceLock;
+
+use super::hash::mix;
+use super::weights::{Weights, scale};
+use super::{Balance, Question};
+
+/// Table sizes: primes, with at least 100 slots per candidate for even shares (the paper's section 5.3), up to 655
+/// candidates. Only two, because a change of size moves nearly every client, and it must happen at the same count on
+/// every gateway: with these it happens only where the count crosses 163.
+const SMALL: usize = 16_381;
+const LARGE: usize = 65_537;
+const SMALL_CANDIDATES: usize = SMALL / 100;
+
+/// Candidates, and the slots made from them on first use: a frontend that nobody visits costs no table.
+#[derive(Debug)]
+pub struct Maglev {
+    weights: Weights,
+    identities: Box<[u64]>,
+    slots: OnceLock<Slots>,
+}
+
+/// The candidate of each slot, in the narrowest type that can tell them apart: a table per frontend is what makes ten
+/// thousand frontends expensive.
+#[derive(Debug)]
+enum Slots {
+    Narrow(Box<[u8]>),
+    Middle(Box<[u16]>),
+    Wide(Box<[u32]>),
+}
+
+impl Maglev {
+    /// A balancer over these candidates; `identities` are their hashes, in the order of `weights`.
+    ///
+    /// Beyond 65,537 candidates there are more of them than slots: those that got none are not chosen.
+    pub fn new(weights: Weights, identities: Box<[u64]>) -> Self {
+        Self { weights, identities, slots: OnceLock::new() }
+    }
+
+    /// Makes the table now, unless it is there already; else the first choice does.
+    pub fn build(&self) {
+        self.slots();
+    }
+
+    /// How many slots the table has.
+    pub fn size(&self) -> usize {
+        if self.identities.len() <= SMALL_CANDIDATES { SMALL } else { LARGE }
+    }
+
+    /// The candidate of a slot.
+    pub fn slot(&self, slot: usize) -> usize {
+        self.slots().get(slot)
+    }
+
+    fn slots(&self) -> &Slots {
+        self.slots.get_or_init(|| Slots::new(&self.fill(), self.identities.len()))
+    }
+
+    /// Lets candidates take slots in weighted turns, each by its own permutation, until every slot is taken.
+    fn fill(&self) -> Vec<u32> {
+        let size = self.size();
+        let mut owners = vec![0; size];
+        let mut taken = Taken::new(size);
+        let mut turns = Turns::new(&self.weights, &self.identities, size);
+        for _ in 0..size {
+            let Some((candidate, slots)) = turns.next() else { break };
+            let slot = slots.find(|&slot| taken.take(slot)).unwrap_or_default();
+            owners[slot] = candidate;
+        }
+        owners
+    }
+}
+
+impl Balance for Maglev {
+    fn choose(&self, question: &Question<'_>) -> usize {
+        let size = self.size();
+        let slots = self.slots();
+        let slot = scale(question.hash, size as u64) as usize;
+        let index = slots.get(slot);
+        match question.tried {
+            Some(tried) if tried(index) => (slot + 1..size)
+                .chain(0..slot)
+                .map(|slot| slots.get(slot))
+                .find(|&index| !tried(index))
+                .unwrap_or(index),
+            _ => index,
+        }
+    }
+}
+
+impl Slots {
+    fn new(owners: &[u32], candidates: usize) -> Self {
+        match candidates {
+            0..=0x100 => Self::Narrow(owners.iter().map(|&owner| owner as u8).collect()),
+            0x101..=0x1_0000 => Self::Middle(owners.iter().map(|&owner| owner as u16).collect()),
+            _ => Self::Wide(owners.into()),
+        }
+    }
+
+    fn get(&self, slot: usize) -> usize {
+        match self {
+            Self::Narrow(slots) => slots.get(slot).map(|&index| usize::from(index)),
+            Self::Middle(slots) => slots.get(slot).map(|&index| usize::from(index)),
+            Self::Wide(slots) => slots.get(slot).map(|&index| index as usize),
+        }
+        .unwrap_or_default()
+    }
+}
+
+/// Which slots are taken, one bit each: stays in the fastest cache while candidates probe it.
+struct Taken(Vec<u64>);
+
+impl Taken {
+    fn new(slots: usize) -> Self {
+        Self(vec![0; slots.div_ceil(64)])
+    }
+
+    /// Takes the slot; false if it was taken before.
+    fn take(&mut self, slot: usize) -> bool {
+        let (word, bit) = (&mut self.0[slot / 64], 1 << (slot % 64));
+        let free = *word & bit == 0;
+        *word |= bit;
+        free
+    }
+}
+
+/// A candidate's own order of all slots: any start, any stride, since the size is prime.
+struct Permutation {
+    next: usize,
+    stride: usize,
+    size: usize,
+}
+
+impl Permutation {
+    fn new(identity: u64, size: usize) -> Self {
+        let start = scale(mix(identity), size as u64) as usize;
+        let stride = scale(mix(!identity), size as u64 - 1) as usize + 1;
+        Self { next: start, stride, size }
+    }
+}
+
+impl Iterator for Permutation {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let slot = self.next;
+        let next = slot + self.stride;
+        self.next = if next < self.size { next } else { next - self.size };
+        Some(slot)
+    }
+}
+
+/// Whose turn it is: each candidate comes round at intervals inverse to its weight, and everyone at the start, so
+/// that even the lightest gets a slot. Equal moments go by identity, never by index.
+struct Turns {
+    /// Sorted by identity.
+    order: Vec<Turn>,
+    /// Who comes at which moment, by place in `order`; not needed where all simply take turns.
+    due: Option<BinaryHeap<Reverse<(u64, usize)>>>,
+    rank: usize,
+}
+
+struct Turn {
+    candidate: u32,
+    interval: u64,
+    slots: Permutation,
+}
+
+impl Turns {
+    fn new(weights: &Weights, identities: &[u64], size: usize) -> Self {
+        // The heaviest has an interval of 2^20 to 2^21: fine enough to tell weights apart by a millionth.
+        let heaviest = weights.iter().max().unwrap_or(1).next_power_of_two() << 20;
+        let mut candidates: Vec<(u64, u32, u64)> = identities
+            .iter()
+            .zip(0..)
+            .zip(weights.iter())
+            .filter(|&(_, weight)| weight > 0)
+            .map(|((&identity, candidate), weight)| (identity, candidate, weight))
+            .collect();
+        candidates.sort_unstable();
+        let turn = |(identity, candidate, weight)| Turn {
+            candidate,
+            interval: heaviest / weight,
+            slots: Permutation::new(identity, size),
+        };
+        let order: Vec<Turn> = candidates.into_iter().map(turn).collect();
+        let due = (!weights.all_equal()).then(|| (0..order.len()).map(|rank| Reverse((0, rank))).collect());
+        Self { order, due, rank: 0 }
+    }
+
+    fn next(&mut self) -> Option<(u32, &mut Permutation)> {
+        let rank = match &mut self.due {
+            None => {
+                let rank = self.rank;
+                self.rank = if rank + 1 < self.order.len() { rank + 1 } else { 0 };
+                rank
+            }
+            Some(due) => {
+                let mut due = due.peek_mut()?;
+                due.0.0 += self.order.get(due.0.1)?.interval;
+                due.0.1
+            }
+        };
+        self.order.get_mut(rank).map(|turn| (turn.candidate, &mut turn.slots))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Weighted random.
+
+use super::weights::Weights;
+use super::{Balance, Question};
+
+/// Chooses at random, in proportion to weight.
+#[derive(Debug)]
+pub struct Random {
+    weights: Weights,
+}
+
+impl Random {
+    /// A balancer over these candidates.
+    pub fn new(weights: Weights) -> Self {
+        Self { weights }
+    }
+}
+
+impl Balance for Random {
+    fn choose(&self, question: &Question<'_>) -> usize {
+        question
+            .tried
+            .and_then(|tried| self.weights.draw_where(question.random, |index| !tried(index)))
+            .unwrap_or_else(|| self.weights.draw(question.random))
+    }
+}

@@ -1,0 +1,81 @@
+//! Weighted round robin. The turn counter is the caller's; a turn's answer is fixed.
+
+use std::sync::OnceLock;
+
+use super::shares::gcd;
+use super::weights::Weights;
+use super::{Balance, Question};
+
+/// A cycle of unequal weights is at most this long, or [`PER_CANDIDATE`] turns per candidate: awkward weights such as
+/// 65535:65534 are rounded to it (to 1 in 4,096) rather than remembered exactly.
+const LONGEST: u64 = 4096;
+const PER_CANDIDATE: u64 = 16;
+
+/// Visits the candidates in turn, each as often per cycle as its weight says, spread over the cycle.
+#[derive(Debug)]
+pub struct RoundRobin {
+    weights: Weights,
+    /// The cycle of unequal weights, made when first needed.
+    cycle: OnceLock<Box<[u32]>>,
+}
+
+impl RoundRobin {
+    /// A balancer over these candidates.
+    pub fn new(weights: Weights) -> Self {
+        Self { weights, cycle: OnceLock::new() }
+    }
+
+    fn at(&self, turn: usize) -> usize {
+        if self.weights.all_equal() {
+            return turn % self.weights.len();
+        }
+        let cycle = self.cycle.get_or_init(|| cycle(&self.weights));
+        cycle.get(turn % cycle.len().max(1)).map_or(0, |&index| index as usize)
+    }
+
+    fn cycle_len(&self) -> usize {
+        self.cycle.get().map_or(self.weights.len(), |cycle| cycle.len())
+    }
+}
+
+impl Balance for RoundRobin {
+    fn choose(&self, question: &Question<'_>) -> usize {
+        let index = self.at(question.turn);
+        match question.tried {
+            Some(tried) if tried(index) => (1..self.cycle_len())
+                .map(|step| self.at(question.turn.wrapping_add(step)))
+                .find(|&index| !tried(index))
+                .unwrap_or(index),
+            _ => index,
+        }
+    }
+}
+
+/// How often each candidate comes per cycle: exactly its weight, shortened, if the cycle is then short enough.
+fn visits(weights: &Weights) -> Vec<u64> {
+    let unit = weights.iter().fold(0, gcd).max(1);
+    let total = weights.total() / unit;
+    let longest = LONGEST.max(PER_CANDIDATE * weights.len() as u64);
+    let visits = |weight: u64| {
+        let exact = weight / unit;
+        if total <= longest || exact == 0 {
+            return exact;
+        }
+        let rounded = (u128::from(exact) * u128::from(longest) + u128::from(total / 2)) / u128::from(total);
+        (rounded as u64).max(1)
+    };
+    weights.iter().map(visits).collect()
+}
+
+/// Spreads visit k of n to the moment (k + 1/2) / n of the cycle; equal moments go by index.
+fn cycle(weights: &Weights) -> Box<[u32]> {
+    let mut moments: Vec<(u64, u32)> = visits(weights)
+        .into_iter()
+        .zip(0u32..)
+        .flat_map(|(visits, index)| {
+            (0..visits).map(move |visit| (((2 * visit + 1) << 32) / (2 * visits), index))
+        })
+        .collect();
+    moments.sort_unstable();
+    moments.into_iter().map(|(_, index)| index).collect()
+}

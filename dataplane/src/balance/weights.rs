@@ -1,0 +1,112 @@
+//! Weights of a list of candidates, and drawing from them in proportion.
+
+/// The widths of candidates on a line; a random point on it draws a candidate. Never empty, never all zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weights(Widths);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Widths {
+    /// This many candidates of width 1: drawing needs no memory.
+    Equal(usize),
+    /// Where each candidate's stretch ends.
+    Ends(Box<[u64]>),
+}
+
+impl Weights {
+    /// Takes any weights. All zero means equal shares; zero beside others is never drawn. `None` if there are none.
+    pub fn new(weights: &[u32]) -> Option<Self> {
+        let first = *weights.first()?;
+        if weights.iter().all(|&weight| weight == first) {
+            return Some(Self(Widths::Equal(weights.len())));
+        }
+        let ends = weights.iter().scan(0u64, |end, &weight| {
+            *end += u64::from(weight);
+            Some(*end)
+        });
+        Some(Self(Widths::Ends(ends.collect())))
+    }
+
+    /// How many candidates there are, those of weight 0 included.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Widths::Equal(count) => *count,
+            Widths::Ends(ends) => ends.len(),
+        }
+    }
+
+    /// The weight of one candidate; 0 beyond the last.
+    pub fn get(&self, index: usize) -> u64 {
+        match &self.0 {
+            Widths::Equal(count) => u64::from(index < *count),
+            Widths::Ends(ends) => ends.get(index).map_or(0, |end| end - start(ends, index)),
+        }
+    }
+
+    /// Every candidate's weight, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Whether all candidates have the same weight.
+    pub fn all_equal(&self) -> bool {
+        matches!(self.0, Widths::Equal(_))
+    }
+
+    /// The sum of all weights.
+    pub fn total(&self) -> u64 {
+        match &self.0 {
+            Widths::Equal(count) => *count as u64,
+            Widths::Ends(ends) => ends.last().copied().unwrap_or_default(),
+        }
+    }
+
+    /// Draws one candidate.
+    pub fn draw(&self, random: u64) -> usize {
+        self.at(scale(random, self.total()))
+    }
+
+    /// Draws one candidate other than `first`; `None` if no other has any weight.
+    pub fn draw_other(&self, random: u64, first: usize) -> Option<usize> {
+        let rest = self.total() - self.get(first);
+        if rest == 0 {
+            return None;
+        }
+        // Cut `first` out of the line, and step over the gap.
+        let point = scale(random, rest);
+        let before = match &self.0 {
+            Widths::Equal(_) => first as u64,
+            Widths::Ends(ends) => start(ends, first),
+        };
+        Some(self.at(if point < before { point } else { point + self.get(first) }))
+    }
+
+    /// Draws among the candidates that `keep` keeps; `None` if none of them has any weight. Linear: for retries.
+    pub fn draw_where(&self, random: u64, keep: impl Fn(usize) -> bool) -> Option<usize> {
+        let kept = || self.iter().enumerate().filter(|&(index, weight)| weight > 0 && keep(index));
+        let mut point = scale(random, kept().map(|(_, weight)| weight).sum());
+        kept()
+            .find(|&(_, weight)| {
+                let hit = point < weight;
+                point = point.saturating_sub(weight);
+                hit
+            })
+            .map(|(index, _)| index)
+    }
+
+    fn at(&self, point: u64) -> usize {
+        match &self.0 {
+            Widths::Equal(_) => point as usize,
+            Widths::Ends(ends) => ends.partition_point(|&end| end <= point),
+        }
+    }
+}
+
+fn start(ends: &[u64], index: usize) -> u64 {
+    index.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or_default()
+}
+
+/// A point below `length`, by multiplication instead of division (Lemire 2019); `random` must use all of its bits.
+pub(super) fn scale(random: u64, length: u64) -> u64 {
+    ((u128::from(random) * u128::from(length)) >> 64) as u64
+}

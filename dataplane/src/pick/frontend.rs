@@ -1,0 +1,180 @@
+//! One frontend made ready for picking: route, then affinity, then balancer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::selection::Selection;
+use super::serving::Serving;
+use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
+use crate::affinity::{AffinityTable, Scope};
+use crate::balance::hash;
+use crate::model::{Affinity, Algorithm, Candidate, EndpointAddr, Frontend, Route};
+
+/// Where a request would go, without sending it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Preview {
+    /// To the endpoint that the client's affinity record names.
+    Affinity(EndpointAddr),
+    /// To this endpoint, by the balancer.
+    Balanced(EndpointAddr),
+    /// Nowhere, visibly.
+    Reject,
+    /// Nowhere, silently.
+    Drop,
+}
+
+/// A route made ready.
+#[derive(Clone, Debug)]
+enum Target {
+    Forward(Arc<Selection>),
+    Reject,
+    Drop,
+}
+
+impl Target {
+    fn new(route: &Route, select: impl FnOnce(&[Candidate]) -> Option<Arc<Selection>>) -> Self {
+        match route {
+            Route::Forward(candidates) => select(candidates).map_or(Self::Reject, Self::Forward),
+            Route::Reject => Self::Reject,
+            Route::Drop => Self::Drop,
+        }
+    }
+
+    fn selection(&self) -> Option<&Arc<Selection>> {
+        match self {
+            Self::Forward(selection) => Some(selection),
+            Self::Reject | Self::Drop => None,
+        }
+    }
+}
+
+/// One frontend, ready for picking.
+#[derive(Debug)]
+pub struct ActiveFrontend {
+    spec: Arc<Frontend>,
+    /// The same as in `spec`, but without another cache miss.
+    affinity: Affinity,
+    scope: Scope,
+    serving: Serving,
+    external: Target,
+    internal: Target,
+}
+
+impl ActiveFrontend {
+    /// Prepares `spec`, with the loads, turns and Maglev tables of `previous` as far as they still hold.
+    pub(super) fn compile(spec: Arc<Frontend>, previous: Option<&Self>) -> Self {
+        let nothing = Serving::default();
+        let serving = Serving::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
+        let known_external = previous.and_then(|previous| previous.external.selection());
+        let known_internal = previous.and_then(|previous| previous.internal.selection());
+        let algorithm = effective_algorithm(&spec);
+        let select = |candidates: &[Candidate], known: [Option<&Arc<Selection>>; 3]| {
+            let known: Vec<_> = known.into_iter().flatten().collect();
+            Selection::compile(&spec, algorithm, candidates, &serving, &known)
+        };
+        let external = Target::new(&spec.external, |candidates| {
+            select(candidates, [known_external, known_internal, None])
+        });
+        let internal = Target::new(&spec.internal, |candidates| {
+            select(candidates, [external.selection(), known_internal, known_external])
+        });
+        Self { affinity: spec.affinity, scope: Scope::of(&spec.service), serving, external, internal, spec }
+    }
+
+    /// The frontend as the table has it.
+    pub fn spec(&self) -> &Arc<Frontend> {
+        &self.spec
+    }
+
+    /// Chooses an endpoint for a new connection or flow, by affinity first, and records it there.
+    pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
+        let selection = match self.target(request.origin) {
+            Target::Forward(selection) => selection,
+            Target::Reject => return Pick::Reject,
+            Target::Drop => return Pick::Drop,
+        };
+        let index = match self.affinity {
+            Affinity::None => self.balance(selection, selection.take_turn(), request),
+            Affinity::ClientIp { timeout } => self.stick(selection, timeout, request, affinity),
+        };
+        selection.get(index).map_or(Pick::Reject, |(addr, load)| Pick::Forward(Picked::new(addr, load)))
+    }
+
+    /// What [`Self::pick`] would answer, without counting, recording or renewing anything.
+    pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
+        let selection = match self.target(request.origin) {
+            Target::Forward(selection) => selection,
+            Target::Reject => return Preview::Reject,
+            Target::Drop => return Preview::Drop,
+        };
+        let sticky = match self.affinity {
+            Affinity::None => None,
+            Affinity::ClientIp { timeout } => affinity
+                .peek(self.scope, request.client.ip(), timeout, request.now)
+                .filter(|&endpoint| usable(selection, endpoint, request).is_some()),
+        };
+        if let Some(endpoint) = sticky {
+            return Preview::Affinity(endpoint);
+        }
+        let index = self.balance(selection, selection.this_turn(), request);
+        selection.get(index).map_or(Preview::Reject, |(addr, _)| Preview::Balanced(addr))
+    }
+
+    /// Whether the endpoint still serves here, Ready or Terminating: then its flows stay.
+    pub fn serves(&self, endpoint: EndpointAddr) -> bool {
+        self.serving.load(endpoint).is_some()
+    }
+
+    /// Every endpoint that still serves here with its load, sorted by address.
+    pub fn loads(&self) -> impl Iterator<Item = (EndpointAddr, &Arc<EndpointLoad>)> {
+        self.serving.iter()
+    }
+
+    fn target(&self, origin: Origin) -> &Target {
+        match origin {
+            Origin::External => &self.external,
+            Origin::Internal => &self.internal,
+        }
+    }
+
+    fn balance(&self, selection: &Selection, turn: usize, request: &PickRequest<'_>) -> usize {
+        let client_hash = match self.affinity {
+            Affinity::None => hash::client(request.client),
+            Affinity::ClientIp { .. } => hash::client_ip(request.client),
+        };
+        selection.choose(client_hash, turn, request)
+    }
+
+    fn stick(
+        &self,
+        selection: &Selection,
+        timeout: Duration,
+        request: &PickRequest<'_>,
+        affinity: &AffinityTable,
+    ) -> usize {
+        let client = request.client.ip();
+        let renewed = affinity
+            .renew(self.scope, client, timeout, request.now, |endpoint| usable(selection, endpoint, request));
+        renewed.unwrap_or_else(|| {
+            let index = self.balance(selection, selection.take_turn(), request);
+            if let Some((endpoint, _)) = selection.get(index) {
+                affinity.record(self.scope, client, endpoint, timeout, request.now);
+            }
+            index
+        })
+    }
+}
+
+/// With affinity the first pick is a hash of the client's address, so that every gateway makes the same.
+fn effective_algorithm(spec: &Frontend) -> Algorithm {
+    match spec.affinity {
+        Affinity::None => spec.algorithm,
+        Affinity::ClientIp { .. } => Algorithm::Maglev,
+    }
+}
+
+/// The index of a recorded endpoint, if it is in the selected set and did not just fail.
+fn usable(selection: &Selection, endpoint: EndpointAddr, request: &PickRequest<'_>) -> Option<usize> {
+    selection.position(endpoint).filter(|_| !selection.avoidable(request.tried).contains(&endpoint))
+}

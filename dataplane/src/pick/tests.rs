@@ -1,0 +1,399 @@
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::address_set::AddressSet;
+use crate::affinity::AffinityTable;
+use crate::balance::hash::mix;
+use crate::model::{Affinity, Algorithm, Route};
+use crate::table::fixture::{backend, endpoint_addr, frontend, frontend_addr, route, table};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const STICKY: Affinity = Affinity::ClientIp { timeout: TIMEOUT };
+const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];
+
+fn client(number: u32, port: u16) -> ClientAddr {
+    ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0xc000_0200 + number)), port))
+}
+
+fn external(number: u32) -> PickRequest<'static> {
+    PickRequest {
+        client: client(number, 1000),
+        origin: Origin::External,
+        random: mix(u64::from(number) + 1),
+        now: Instant::now(),
+        tried: &[],
+    }
+}
+
+fn compile(frontends: impl IntoIterator<Item = Frontend>, previous: &ActiveTable) -> ActiveTable {
+    ActiveTable::compile(table(frontends), previous)
+}
+
+/// The only frontend, after a table that had it not.
+fn active(frontend: Frontend) -> Arc<ActiveFrontend> {
+    let addr = frontend.addr;
+    Arc::clone(compile([frontend], &ActiveTable::default()).get(addr).unwrap())
+}
+
+/// The same frontend after a change.
+fn changed(frontend: Frontend, before: &Arc<ActiveFrontend>) -> Arc<ActiveFrontend> {
+    let addr = frontend.addr;
+    let mut previous = ActiveTable::default();
+    previous.frontends.insert(addr, Arc::clone(before));
+    Arc::clone(compile([frontend], &previous).get(addr).unwrap())
+}
+
+fn forward(pick: Pick) -> Picked {
+    match pick {
+        Pick::Forward(picked) => picked,
+        other => panic!("not forwarded: {other:?}"),
+    }
+}
+
+/// Where a connection that ends at once went.
+fn goes(frontend: &ActiveFrontend, request: &PickRequest<'_>, affinity: &AffinityTable) -> EndpointAddr {
+    forward(frontend.pick(request, affinity)).addr()
+}
+
+fn loads(frontend: &ActiveFrontend) -> Vec<u32> {
+    frontend.loads().map(|(_, load)| load.active()).collect()
+}
+
+#[test]
+fn each_origin_gets_its_own_route() {
+    let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]);
+    spec.external = Route::Drop;
+    spec.internal = route([(0, 1)]);
+    let (frontend, affinity) = (active(spec.clone()), AffinityTable::default());
+    assert!(matches!(frontend.pick(&external(1), &affinity), Pick::Drop));
+    let internal = PickRequest { origin: Origin::Internal, ..external(1) };
+    assert_eq!(goes(&frontend, &internal, &affinity), endpoint_addr(2));
+    spec.internal = Route::Reject;
+    assert!(matches!(active(spec).pick(&internal, &affinity), Pick::Reject));
+}
+
+#[test]
+fn clients_count_as_internal_by_address_and_also_when_mapped() {
+    let internal = AddressSet::from_cidrs(&["10.0.0.0/8".parse().unwrap()]);
+    let table =
+        ActiveTable::compile(RoutingTable::new(1, vec![], Arc::new(internal)), &ActiveTable::default());
+    let origin = |text: &str| table.origin(ClientAddr(text.parse().unwrap()));
+    assert_eq!(origin("10.1.2.3:1"), Origin::Internal);
+    assert_eq!(origin("[::ffff:10.1.2.3]:1"), Origin::Internal);
+    assert_eq!(origin("11.1.2.3:1"), Origin::External);
+}
+
+#[test]
+fn a_candidate_that_names_no_endpoint_is_left_out() {
+    let mut spec = frontend(1, Algorithm::Random, &[(1, 100)]);
+    spec.external = route([(0, 0), (0, 7), (9, 0)]);
+    let frontend = active(spec.clone());
+    assert_eq!(goes(&frontend, &external(1), &AffinityTable::default()), endpoint_addr(1));
+    spec.external = route([(9, 0)]);
+    assert!(matches!(active(spec).pick(&external(1), &AffinityTable::default()), Pick::Reject));
+}
+
+#[test]
+fn shares_follow_backend_weights_then_endpoint_weights() {
+    let mut spec = frontend(1, Algorithm::RoundRobin, &[]);
+    spec.backends = Arc::new([backend("a", 1, &[(1, 100), (2, 300)]), backend("b", 3, &[(3, 7)])]);
+    spec.external = route([(0, 0), (0, 1), (1, 0)]);
+    let (frontend, affinity) = (active(spec), AffinityTable::default());
+    let mut counts = [0; 4];
+    for number in 0..160 {
+        let EndpointAddr { ip: IpAddr::V4(ip), .. } = goes(&frontend, &external(number), &affinity) else {
+            panic!()
+        };
+        counts[ip.octets()[3] as usize] += 1;
+    }
+    assert_eq!(counts, [0, 10, 30, 120]);
+}
+
+#[test]
+fn one_address_in_two_backends_is_one_endpoint() {
+    let mut spec = frontend(1, Algorithm::LeastConnections, &[]);
+    spec.backends = Arc::new([backend("a", 1, &[(1, 100)]), backend("b", 1, &[(1, 100)])]);
+    spec.external = route([(0, 0), (1, 0)]);
+    let frontend = active(spec);
+    let held = frontend.pick(&external(1), &AffinityTable::default());
+    assert_eq!(loads(&frontend), [1]);
+    drop(held);
+    assert_eq!(loads(&frontend), [0]);
+}
+
+#[test]
+fn open_connections_spread_evenly_and_their_ends_are_counted() {
+    let frontend = active(frontend(1, Algorithm::LeastConnections, &[(1, 100), (2, 100), (3, 100)]));
+    let affinity = AffinityTable::default();
+    let held: Vec<Picked> =
+        (0..300).map(|number| forward(frontend.pick(&external(number), &affinity))).collect();
+    assert_eq!(loads(&frontend).iter().sum::<u32>(), 300);
+    assert!(loads(&frontend).iter().all(|load| load.abs_diff(100) <= 5), "{:?}", loads(&frontend));
+    drop(held);
+    assert_eq!(loads(&frontend), [0, 0, 0]);
+}
+
+#[test]
+fn clients_ports_hash_apart_without_affinity_and_alike_with_it() {
+    let mut spec = frontend(1, Algorithm::Maglev, &[(1, 100), (2, 100), (3, 100)]);
+    let affinity = AffinityTable::default();
+    let reached = |frontend: &ActiveFrontend| -> BTreeSet<_> {
+        let ports = (0..200).map(|port| PickRequest { client: client(1, port), ..external(1) });
+        ports.map(|request| goes(frontend, &request, &affinity)).collect()
+    };
+    assert_eq!(reached(&active(spec.clone())).len(), 3);
+    spec.affinity = STICKY;
+    assert_eq!(reached(&active(spec)).len(), 1);
+}
+
+mod tables {
+    use super::*;
+
+    #[test]
+    fn an_unchanged_frontend_is_carried_over_even_as_a_new_allocation() {
+        let spec = |number| frontend(number, Algorithm::Random, &[(1, 100)]);
+        let first = compile([spec(1), spec(2)], &ActiveTable::default());
+        let second = compile([spec(1), frontend(2, Algorithm::Random, &[(2, 100)])], &first);
+        let same = |number| {
+            let addr = frontend_addr(number);
+            Arc::ptr_eq(first.get(addr).unwrap(), second.get(addr).unwrap())
+        };
+        assert!(same(1));
+        assert!(!same(2));
+    }
+
+    #[test]
+    fn a_removed_frontend_is_not_found() {
+        let first = compile([frontend(1, Algorithm::Random, &[])], &ActiveTable::default());
+        assert!(first.get(frontend_addr(1)).is_some());
+        assert!(compile([], &first).get(frontend_addr(1)).is_none());
+    }
+
+    #[test]
+    fn endpoints_that_stay_keep_their_loads() {
+        let before = active(frontend(1, Algorithm::LeastConnections, &[(1, 100), (2, 100)]));
+        let affinity = AffinityTable::default();
+        let held: Vec<_> = (0..10).map(|number| forward(before.pick(&external(number), &affinity))).collect();
+        let after = changed(frontend(1, Algorithm::LeastConnections, &[(2, 50), (3, 100)]), &before);
+        assert_eq!(loads(&after), [loads(&before)[1], 0]);
+        drop(held);
+        assert_eq!(loads(&after), [0, 0]);
+    }
+
+    #[test]
+    fn an_endpoint_that_is_no_candidate_any_more_still_serves_and_keeps_its_load() {
+        let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]);
+        let before = active(spec.clone());
+        let held = forward(before.pick(&external(1), &AffinityTable::default()));
+        spec.external = route([(0, 1)]);
+        spec.internal = route([(0, 1)]);
+        let after = changed(spec, &before);
+        assert_eq!(held.addr(), endpoint_addr(1));
+        assert!(after.serves(endpoint_addr(1)) && after.serves(endpoint_addr(2)));
+        assert!(!after.serves(endpoint_addr(3)));
+        assert_eq!(loads(&after), [1, 0]);
+    }
+
+    #[test]
+    fn equal_routes_take_turns_together() {
+        let frontend = active(frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]));
+        let affinity = AffinityTable::default();
+        let internal = PickRequest { origin: Origin::Internal, ..external(1) };
+        assert_eq!(goes(&frontend, &external(1), &affinity), endpoint_addr(1));
+        assert_eq!(goes(&frontend, &internal, &affinity), endpoint_addr(2));
+    }
+
+    #[test]
+    fn turns_go_on_after_a_change() {
+        let affinity = AffinityTable::default();
+        let before = active(frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100), (3, 100)]));
+        assert_eq!(goes(&before, &external(1), &affinity), endpoint_addr(1));
+        let after = changed(frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]), &before);
+        assert_eq!(goes(&after, &external(1), &affinity), endpoint_addr(2));
+    }
+
+    #[test]
+    fn a_switch_of_algorithm_takes_effect() {
+        let affinity = AffinityTable::default();
+        let endpoints = [(1, 100), (2, 100), (3, 100)];
+        let before = active(frontend(1, Algorithm::RoundRobin, &endpoints));
+        let after = changed(frontend(1, Algorithm::Maglev, &endpoints), &before);
+        let first = goes(&after, &external(1), &affinity);
+        assert!((0..9).all(|_| goes(&after, &external(1), &affinity) == first));
+    }
+}
+
+mod affinity {
+    use super::*;
+
+    const ENDPOINTS: [(u32, u16); 5] = [(1, 100), (2, 100), (3, 100), (4, 100), (5, 100)];
+
+    fn sticky() -> Frontend {
+        Frontend { affinity: STICKY, ..frontend(1, Algorithm::LeastConnections, &ENDPOINTS) }
+    }
+
+    /// A record that the first pick would not have made: to another endpoint than the hash's.
+    fn stuck_elsewhere(
+        frontend: &ActiveFrontend,
+        request: &PickRequest<'_>,
+        table: &AffinityTable,
+    ) -> EndpointAddr {
+        let hashed = goes(frontend, request, table);
+        let tried = [hashed];
+        let other = goes(frontend, &PickRequest { tried: &tried, ..*request }, table);
+        assert_ne!(other, hashed);
+        other
+    }
+
+    #[test]
+    fn the_first_pick_is_the_same_on_every_gateway_for_every_algorithm() {
+        for number in 0..100 {
+            let picks = ALGORITHMS.map(|algorithm| {
+                let gateway = active(Frontend { algorithm, ..sticky() });
+                let request = PickRequest { random: mix(u64::from(number)), ..external(number) };
+                goes(&gateway, &request, &AffinityTable::default())
+            });
+            assert!(picks.iter().all(|pick| *pick == picks[0]));
+        }
+    }
+
+    #[test]
+    fn a_client_stays_with_its_record_until_the_timeout_after_its_last_connection() {
+        let (frontend, table) = (active(sticky()), AffinityTable::default());
+        let start = external(1);
+        let other = stuck_elsewhere(&frontend, &start, &table);
+        let at = |seconds| PickRequest { now: start.now + Duration::from_secs(seconds), ..start };
+        assert_eq!(goes(&frontend, &at(9), &table), other);
+        assert_eq!(goes(&frontend, &at(18), &table), other);
+        assert_ne!(goes(&frontend, &at(28), &table), other);
+    }
+
+    #[test]
+    fn a_failed_endpoint_loses_the_client_to_the_one_that_took_over() {
+        let (frontend, table, request) = (active(sticky()), AffinityTable::default(), external(1));
+        let other = stuck_elsewhere(&frontend, &request, &table);
+        assert_eq!(goes(&frontend, &request, &table), other);
+    }
+
+    #[test]
+    fn when_every_endpoint_failed_the_client_stays_with_its_record() {
+        let (frontend, table, request) = (active(sticky()), AffinityTable::default(), external(1));
+        let other = stuck_elsewhere(&frontend, &request, &table);
+        let all: Vec<_> = (1..=5).map(endpoint_addr).collect();
+        assert_eq!(goes(&frontend, &PickRequest { tried: &all, ..request }, &table), other);
+    }
+
+    #[test]
+    fn a_record_to_an_endpoint_that_is_no_candidate_is_replaced() {
+        let (before, table, request) = (active(sticky()), AffinityTable::default(), external(1));
+        let other = stuck_elsewhere(&before, &request, &table);
+        let mut spec = sticky();
+        let rest = (0..5).filter(|&index| endpoint_addr(index + 1) != other).map(|index| (0, index));
+        spec.external = route(rest);
+        let after = changed(spec, &before);
+        let replaced = goes(&after, &request, &table);
+        assert_ne!(replaced, other);
+        assert_eq!(goes(&changed(sticky(), &after), &request, &table), replaced, "it does not go back");
+    }
+
+    #[test]
+    fn a_record_to_an_endpoint_of_weight_zero_is_replaced() {
+        let (before, table, request) = (active(sticky()), AffinityTable::default(), external(1));
+        let other = stuck_elsewhere(&before, &request, &table);
+        let drained = ENDPOINTS
+            .map(|(number, weight)| (number, if endpoint_addr(number) == other { 0 } else { weight }));
+        let spec = Frontend { affinity: STICKY, ..frontend(1, Algorithm::Random, &drained) };
+        assert_ne!(goes(&changed(spec, &before), &request, &table), other);
+    }
+
+    #[test]
+    fn frontends_of_one_service_port_share_records_and_other_ports_do_not() {
+        let (first, table, request) = (active(sticky()), AffinityTable::default(), external(1));
+        let other = stuck_elsewhere(&first, &request, &table);
+        let mut node_port =
+            Frontend { addr: frontend_addr(2), kind: crate::model::FrontendKind::NodePort, ..sticky() };
+        assert_eq!(goes(&active(node_port.clone()), &request, &table), other);
+        node_port.service.port_name = "https".into();
+        assert_ne!(goes(&active(node_port), &request, &table), other);
+    }
+
+    #[test]
+    fn switching_affinity_takes_effect_on_the_next_connection() {
+        let (table, none) = (AffinityTable::default(), frontend(1, Algorithm::RoundRobin, &ENDPOINTS));
+        let reached = |frontend: &ActiveFrontend| -> BTreeSet<_> {
+            (0..10).map(|_| goes(frontend, &external(1), &table)).collect()
+        };
+        let off = active(none.clone());
+        assert_eq!(reached(&off).len(), 5);
+        assert!(table.is_empty());
+        let on = changed(Frontend { affinity: STICKY, ..none.clone() }, &off);
+        assert_eq!(reached(&on).len(), 1);
+        assert_eq!(reached(&changed(none, &on)).len(), 5);
+    }
+
+    #[test]
+    fn local_and_cluster_clients_may_stick_to_different_endpoints() {
+        let mut spec = sticky();
+        spec.external = route([(0, 0)]);
+        spec.internal = route([(0, 1), (0, 2)]);
+        let (frontend, table) = (active(spec), AffinityTable::default());
+        let inside = PickRequest { origin: Origin::Internal, ..external(2) };
+        let inside_goes = goes(&frontend, &inside, &table);
+        for _ in 0..3 {
+            assert_eq!(goes(&frontend, &external(1), &table), endpoint_addr(1));
+            assert_eq!(goes(&frontend, &inside, &table), inside_goes);
+        }
+    }
+}
+
+fn any_frontend() -> impl Strategy<Value = Frontend> {
+    let endpoints = prop::collection::vec((0u32..8, prop_oneof![Just(0u16), Just(100), any::<u16>()]), 1..8);
+    (endpoints, 0usize..4, any::<bool>()).prop_map(|(endpoints, algorithm, sticky)| {
+        let affinity = if sticky { STICKY } else { Affinity::None };
+        Frontend { affinity, ..frontend(1, ALGORITHMS[algorithm], &endpoints) }
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_retry_reaches_every_eligible_endpoint_once_before_any_twice(spec in any_frontend(), number in any::<u8>()) {
+        let all_zero = spec.backends[0].endpoints.iter().all(|endpoint| endpoint.weight.0 == 0);
+        let eligible: BTreeSet<_> = spec.backends[0]
+            .endpoints
+            .iter()
+            .filter(|endpoint| all_zero || endpoint.weight.0 > 0)
+            .map(|endpoint| endpoint.addr)
+            .collect();
+        let (frontend, affinity) = (active(spec), AffinityTable::default());
+        let mut tried = Vec::new();
+        for _ in 0..eligible.len() {
+            let next = goes(&frontend, &PickRequest { tried: &tried, ..external(number.into()) }, &affinity);
+            tried.push(next);
+        }
+        prop_assert_eq!(tried.iter().copied().collect::<BTreeSet<_>>(), eligible.clone());
+        let again = goes(&frontend, &PickRequest { tried: &tried, ..external(number.into()) }, &affinity);
+        prop_assert!(eligible.contains(&again));
+    }
+
+    #[test]
+    fn a_preview_is_what_the_pick_then_does_and_changes_nothing(
+        spec in any_frontend(), requests in prop::collection::vec((0u32..4, any::<u64>()), 1..20),
+    ) {
+        let (frontend, affinity) = (active(spec), AffinityTable::default());
+        let mut held = Vec::new();
+        for (number, random) in requests {
+            let request = PickRequest { random, ..external(number) };
+            let known = affinity.peek(crate::affinity::Scope::of(&frontend.spec().service), request.client.ip(), TIMEOUT, request.now);
+            let previews = [frontend.preview(&request, &affinity), frontend.preview(&request, &affinity)];
+            let picked = forward(frontend.pick(&request, &affinity));
+            let wanted = if known.is_some() { Preview::Affinity(picked.addr()) } else { Preview::Balanced(picked.addr()) };
+            prop_assert_eq!(previews, [wanted; 2]);
+            held.push(picked);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Frontends for unit tests: one backend of numbered endpoints, both routes to all of them, no affinity.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::RoutingTable;
+use crate::address_set::SourceRanges;
+use crate::model::{
+    Affinity, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr,
+    FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+};
+
+pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
+    FrontendAddr { ip: IpAddr::V4((0xc633_6400 + number).into()), port: 80, protocol: Protocol::Tcp }
+}
+
+pub(crate) fn endpoint_addr(number: u32) -> EndpointAddr {
+    EndpointAddr { ip: IpAddr::V4((0x0a00_0000 + number).into()), port: 8080 }
+}
+
+pub(crate) fn endpoint(number: u32, weight: u16) -> Endpoint {
+    Endpoint {
+        addr: endpoint_addr(number),
+        node: "".into(),
+        zone: "".into(),
+        local: false,
+        state: EndpointState::Ready,
+        weight: Weight(weight),
+    }
+}
+
+/// A backend with these endpoints, as pairs of number and weight.
+pub(crate) fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend {
+    let endpoints = endpoints.iter().map(|&(number, weight)| endpoint(number, weight)).collect();
+    Backend { cluster: cluster.into(), weight: Weight(weight), priority: 0, endpoints }
+}
+
+/// A route to the endpoints at these places of these backends; Reject if there are none.
+pub(crate) fn route(candidates: impl IntoIterator<Item = (u32, u32)>) -> Route {
+    let candidates: Arc<[Candidate]> =
+        candidates.into_iter().map(|(backend, endpoint)| Candidate { backend, endpoint }).collect();
+    if candidates.is_empty() { Route::Reject } else { Route::Forward(candidates) }
+}
+
+/// A frontend over these endpoints, as pairs of number and weight.
+pub(crate) fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> Frontend {
+    let all = route((0..).take(endpoints.len()).map(|endpoint| (0, endpoint)));
+    Frontend {
+        addr: frontend_addr(number),
+        kind: FrontendKind::LoadBalancer,
+        service: ServicePort {
+            namespace: "shop".into(),
+            name: format!("web-{number}").into(),
+            port_name: "http".into(),
+            protocol: Protocol::Tcp,
+        },
+        source: FrontendSource::Service,
+        affinity: Affinity::None,
+        source_ranges: Arc::new(SourceRanges::default()),
+        algorithm,
+        external: all.clone(),
+        internal: all,
+        backends: Arc::new([backend("local", 100, endpoints)]),
+    }
+}
+
+pub(crate) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
+    RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
+}

@@ -1,0 +1,60 @@
+//! Frontends and tables for the tests of this module.
+
+use std::sync::Arc;
+
+use crate::address_set::SourceRanges;
+use crate::model::{
+    Affinity, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr,
+    FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+};
+use crate::pick::ActiveTable;
+use crate::table::RoutingTable;
+
+/// A frontend whose endpoints all serve; new flows go to those that are Ready, in turn.
+pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointState)]) -> Frontend {
+    let candidates: Arc<[Candidate]> = (0..)
+        .zip(endpoints)
+        .filter(|(_, (_, state))| *state == EndpointState::Ready)
+        .map(|(endpoint, _)| Candidate { backend: 0, endpoint })
+        .collect();
+    let route = match (endpoints.is_empty(), candidates.is_empty()) {
+        (true, _) => Route::Reject,
+        (false, true) => Route::Drop,
+        (false, false) => Route::Forward(candidates),
+    };
+    let endpoints = endpoints.iter().map(|(addr, state)| endpoint(*addr, *state)).collect();
+    Frontend {
+        addr,
+        kind: FrontendKind::LoadBalancer,
+        service: ServicePort {
+            namespace: "shop".into(),
+            name: format!("dns-{}", addr.port).into(),
+            port_name: "dns".into(),
+            protocol: Protocol::Udp,
+        },
+        source: FrontendSource::Service,
+        affinity: Affinity::None,
+        source_ranges: Arc::new(SourceRanges::default()),
+        algorithm: Algorithm::RoundRobin,
+        external: route.clone(),
+        internal: route,
+        backends: Arc::new([Backend {
+            cluster: "local".into(),
+            weight: Weight::default(),
+            priority: 0,
+            endpoints,
+        }]),
+    }
+}
+
+fn endpoint(addr: EndpointAddr, state: EndpointState) -> Endpoint {
+    let (node, zone) = ("n1".into(), "a".into());
+    Endpoint { addr, node, zone, local: false, state, weight: Weight::default() }
+}
+
+/// The table that follows `previous` and has exactly these frontends.
+pub(super) fn follow(previous: &ActiveTable, frontends: impl IntoIterator<Item = Frontend>) -> ActiveTable {
+    let frontends = frontends.into_iter().map(Arc::new).collect();
+    let generation = previous.table().generation() + 1;
+    ActiveTable::compile(RoutingTable::new(generation, frontends, Arc::default()), previous)
+}
