@@ -2,5 +2,9 @@
 //! plane's routing table. The only crate that knows Kubernetes types.
 
 pub mod address_pool;
+mod allocator;
+mod ip;
 pub mod problem;
+pub mod projection;
+mod report;
 pub mod store;

@@ -73,6 +73,8 @@ pub mod reason {
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
+    /// An endpoint is one of the gateway's own frontends: traffic would go round in circles.
+    pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";
     /// The object is of our class, but cannot be served as it stands.

@@ -1,0 +1,219 @@
+//! Gives addresses out of AddressPools to Services. Deterministic and free of I/O: what it gave, it keeps giving while
+//! the pool holds the address, so no Service is moved by another's coming or going.
+//!
+//! It must not know where requests come from or what is published: whoever restarts tells it first, through
+//! [`Allocator::hold`], what Services already have.
+
+mod pool;
+mod range;
+mod selector;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use self::pool::Pool;
+use self::range::Used;
+use crate::address_pool::AddressPool;
+use crate::ip::Family;
+use crate::problem::Problem;
+use crate::store::ServiceKey;
+
+/// What a Service wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) key: &'a ServiceKey,
+    pub(crate) labels: &'a BTreeMap<String, String>,
+    /// One address of each is allocated, unless `addresses` says which.
+    pub(crate) families: &'a [Family],
+    /// Take them from this pool only.
+    pub(crate) pool: Option<&'a str>,
+    /// Exactly these, shared with whoever else has them. Empty = any.
+    pub(crate) addresses: &'a [IpAddr],
+}
+
+/// What it got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) shortfalls: Vec<Shortfall>,
+}
+
+/// Why a part of a request was not met.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Shortfall {
+    #[error("no AddressPool is named {0:?}")]
+    UnknownPool(String),
+    #[error("the selectors of AddressPool {0} leave the Service out")]
+    NotAdmitted(Arc<str>),
+    #[error("{0} is in no AddressPool that the Service may use")]
+    NotInPool(IpAddr),
+    #[error("AddressPool {} has no free {family} address", .pools.join(", "))]
+    Exhausted { family: Family, pools: Vec<Arc<str>> },
+    #[error("AddressPool {pool} has no {family} addresses")]
+    FamilyMissing { family: Family, pool: Arc<str> },
+    /// The one that leaves room for other sources of addresses.
+    #[error("no AddressPool gives the Service {0} addresses")]
+    NoPool(Family),
+}
+
+/// The pools, and who has which address.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allocator {
+    /// In the order in which they are asked.
+    pools: Vec<Pool>,
+    held: HashMap<ServiceKey, Vec<IpAddr>>,
+    used: Used,
+    freed: bool,
+}
+
+impl Allocator {
+    /// Replaces the pools. `own` are the addresses that `fromGatewayNodes` stands for. What Services hold is not
+    /// touched: [`Self::prune`] takes away what no pool has any longer.
+    pub(crate) fn set_pools(
+        &mut self,
+        pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
+        own: &[IpAddr],
+    ) -> Vec<Problem> {
+        let (mut read, problems): (Vec<Pool>, Vec<_>) =
+            pools.iter().map(|(name, pool)| Pool::read(name, pool, own)).unzip();
+        read.sort_by_cached_key(Pool::order);
+        self.pools = read;
+        self.freed = true;
+        problems.into_iter().flatten().collect()
+    }
+
+    /// Records what a Service has, wherever it is from: nobody else is given it.
+    pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
+        for ip in &addresses {
+            *self.used.entry(*ip).or_default() += 1;
+        }
+        self.release(key);
+        if !addresses.is_empty() {
+            self.held.insert(key.clone(), addresses);
+        }
+    }
+
+    /// Takes back all that a Service has.
+    pub(crate) fn release(&mut self, key: &ServiceKey) {
+        for ip in self.held.remove(key).unwrap_or_default() {
+            let last = self.used.get_mut(&ip).is_some_and(|count| {
+                *count = count.saturating_sub(1);
+                *count == 0
+            });
+            if last {
+                self.used.remove(&ip);
+                self.pools.iter_mut().for_each(|pool| pool.freed(ip));
+                self.freed = true;
+            }
+        }
+    }
+
+    /// Whether addresses became free since the last call: those who wait may ask again.
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Takes back what the request, or the pools, no longer cover. Called for every request of a round before any
+    /// [`Self::assign`], so that the order of requests does not decide whether a returned address can be given again.
+    pub(crate) fn prune(&mut self, request: &Request<'_>) {
+        let Some(held) = self.held.get(request.key) else { return };
+        let usable = self.usable(request).unwrap_or_default();
+        let covered = |ip: &IpAddr| usable.iter().any(|&pool| self.pools[pool].contains(*ip));
+        let mut kept: Vec<IpAddr> = Vec::with_capacity(held.len());
+        for ip in held.iter().filter(|ip| covered(ip)) {
+            let wanted = if request.addresses.is_empty() {
+                let family = Family::of(*ip);
+                request.families.contains(&family) && !kept.iter().any(|other| Family::of(*other) == family)
+            } else {
+                request.addresses.contains(ip)
+            };
+            if wanted {
+                kept.push(*ip);
+            }
+        }
+        if kept != *held {
+            self.hold(request.key, kept);
+        }
+    }
+
+    /// Gives what is missing, and answers all that the Service now has.
+    pub(crate) fn assign(&mut self, request: &Request<'_>) -> Assignment {
+        let usable = match self.usable(request) {
+            Ok(usable) => usable,
+            Err(shortfall) => return Assignment { addresses: Vec::new(), shortfalls: vec![shortfall] },
+        };
+        let assignment = if request.addresses.is_empty() {
+            self.automatic(request, &usable)
+        } else {
+            let (addresses, refused): (Vec<IpAddr>, Vec<IpAddr>) = request
+                .addresses
+                .iter()
+                .partition(|ip| usable.iter().any(|&pool| self.pools[pool].contains(**ip)));
+            Assignment { addresses, shortfalls: refused.into_iter().map(Shortfall::NotInPool).collect() }
+        };
+        self.hold(request.key, assignment.addresses.clone());
+        assignment
+    }
+
+    /// Indexes of the pools whose addresses the Service may have, given or not.
+    fn usable(&self, request: &Request<'_>) -> Result<Vec<usize>, Shortfall> {
+        let admits = |pool: &Pool| pool.admits(request.key, request.labels);
+        let Some(name) = request.pool else {
+            return Ok((0..self.pools.len()).filter(|&index| admits(&self.pools[index])).collect());
+        };
+        let index = self.pools.iter().position(|pool| *pool.name == *name);
+        match index {
+            None => Err(Shortfall::UnknownPool(name.to_owned())),
+            Some(index) if admits(&self.pools[index]) => Ok(vec![index]),
+            Some(index) => Err(Shortfall::NotAdmitted(self.pools[index].name.clone())),
+        }
+    }
+
+    /// Keeps what the Service has, and adds one address of each family that lacks. A pool that can give all that is
+    /// missing is preferred, and before it one that gave the rest.
+    fn automatic(&mut self, request: &Request<'_>, usable: &[usize]) -> Assignment {
+        let mut addresses = self.held.get(request.key).cloned().unwrap_or_default();
+        let missing: Vec<Family> = request
+            .families
+            .iter()
+            .copied()
+            .filter(|family| !addresses.iter().any(|ip| Family::of(*ip) == *family))
+            .collect();
+        let mut asked: Vec<usize> = usable
+            .iter()
+            .copied()
+            .filter(|&pool| request.pool.is_some() || self.pools[pool].auto_assigns())
+            .collect();
+        let used = &self.used;
+        let pools = &mut self.pools;
+        asked.sort_by_cached_key(|&pool| {
+            let gave_before = addresses.iter().any(|ip| pools[pool].contains(*ip));
+            let gives_all = missing.iter().all(|family| pools[pool].next(*family, used).is_some());
+            (!gave_before, !gives_all)
+        });
+        let mut shortfalls = Vec::new();
+        for family in missing {
+            match asked.iter().find_map(|&pool| pools[pool].next(family, used)) {
+                Some(ip) => addresses.push(ip),
+                None => shortfalls.push(self::shortfall(request, family, &asked, pools)),
+            }
+        }
+        Assignment { addresses, shortfalls }
+    }
+}
+
+fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
+    let serving = asked.iter().map(|&pool| &pools[pool]).filter(|pool| pool.serves(family));
+    let exhausted: Vec<Arc<str>> = serving.map(|pool| pool.name.clone()).collect();
+    match (exhausted.is_empty(), request.pool) {
+        (false, _) => Shortfall::Exhausted { family, pools: exhausted },
+        (true, Some(pool)) => Shortfall::FamilyMissing { family, pool: pool.into() },
+        (true, None) => Shortfall::NoPool(family),
+    }
+}
+
+#[cfg(test)]
+mod tests;

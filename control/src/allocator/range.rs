@@ -1,0 +1,200 @@
+//! One entry of `spec.addresses` as an interval of addresses. Never enumerated: `fd00::/64` costs what a single
+//! address costs.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use crate::ip::{self, Family};
+
+/// How often each address is in use.
+pub(super) type Used = HashMap<IpAddr, u32>;
+
+/// Addresses from `first` to `last`, both included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    family: Family,
+    first: u128,
+    last: u128,
+    /// Left out if the pool avoids addresses that equipment mishandles.
+    buggy: Buggy,
+    /// Every address before it is in use or left out, so the search starts here.
+    cursor: u128,
+}
+
+/// Which addresses are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Buggy {
+    /// None.
+    Allowed,
+    /// IPv4 addresses that end in .0 or .255, which old equipment takes for networks and broadcasts.
+    Ends,
+    /// The subnet-router anycast address of an IPv6 CIDR (RFC 4291, 2.6.1).
+    Anycast(u128),
+}
+
+/// Intervals that no frontend can listen on: unspecified, multicast and reserved, link-local IPv6.
+const SPECIAL: [(Family, u128, u128); 5] = [
+    (Family::V4, 0, 0x00ff_ffff),
+    (Family::V4, 0xe000_0000, 0xffff_ffff),
+    (Family::V6, 0, 0),
+    (Family::V6, 0xfe80 << 112, (0xfec0 << 112) - 1),
+    (Family::V6, 0xff00 << 112, u128::MAX),
+];
+
+impl Range {
+    /// Reads a CIDR, a range or a single address; the error says what is wrong with it.
+    pub(super) fn read(entry: &str, avoid_buggy: bool) -> Result<Self, &'static str> {
+        let entry = entry.trim();
+        let (first, last) = if let Ok(cidr) = entry.parse::<IpNet>() {
+            (cidr.network(), cidr.broadcast())
+        } else if let Some((first, last)) = entry.split_once('-') {
+            (ip::parse(first)?, ip::parse(last)?)
+        } else {
+            let ip = ip::parse(entry)?;
+            (ip, ip)
+        };
+        let family = Family::of(first);
+        if Family::of(last) != family {
+            return Err("mixes IPv4 and IPv6");
+        }
+        let (first, last) = (number(first), number(last));
+        if first > last {
+            return Err("ends before it begins");
+        }
+        if SPECIAL.iter().any(|(of, from, to)| *of == family && first <= *to && *from <= last) {
+            return Err("holds unspecified, link-local, multicast or reserved addresses");
+        }
+        let buggy = match family {
+            _ if !avoid_buggy => Buggy::Allowed,
+            Family::V4 => Buggy::Ends,
+            // Only subnets have the anycast address, and /127 links do without (RFC 6164).
+            Family::V6 if entry.contains('/') && last - first > 1 => Buggy::Anycast(first),
+            Family::V6 => Buggy::Allowed,
+        };
+        Ok(Self { family, first, last, buggy, cursor: first })
+    }
+
+    pub(super) fn family(&self) -> Family {
+        self.family
+    }
+
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
+        let number = number(ip);
+        Family::of(ip) == self.family
+            && self.first <= number
+            && number <= self.last
+            && !self.leaves_out(number)
+    }
+
+    /// The first address in order that nobody uses.
+    pub(super) fn first_free(&mut self, used: &Used) -> Option<IpAddr> {
+        while self.cursor <= self.last {
+            let ip = address(self.family, self.cursor);
+            if !self.leaves_out(self.cursor) && !used.contains_key(&ip) {
+                return Some(ip);
+            }
+            // No overflow: the highest address of either family is reserved.
+            self.cursor += 1;
+        }
+        None
+    }
+
+    /// Lets the search find `ip` again.
+    pub(super) fn freed(&mut self, ip: IpAddr) {
+        if self.contains(ip) {
+            self.cursor = self.cursor.min(number(ip));
+        }
+    }
+
+    fn leaves_out(&self, number: u128) -> bool {
+        match self.buggy {
+            Buggy::Allowed => false,
+            Buggy::Ends => matches!(number & 0xff, 0 | 0xff),
+            Buggy::Anycast(anycast) => number == anycast,
+        }
+    }
+}
+
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+fn address(family: Family, number: u128) -> IpAddr {
+    match family {
+        // The numbers of an IPv4 range are within 32 bits by construction.
+        Family::V4 => Ipv4Addr::from(number as u32).into(),
+        Family::V6 => Ipv6Addr::from(number).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first addresses that the entry gives when each is kept.
+    fn given(entry: &str, avoid_buggy: bool, at_most: usize) -> Vec<String> {
+        let mut range = Range::read(entry, avoid_buggy).unwrap();
+        let mut used = Used::new();
+        std::iter::from_fn(|| {
+            let ip = range.first_free(&used)?;
+            used.insert(ip, 1);
+            Some(ip.to_string())
+        })
+        .take(at_most)
+        .collect()
+    }
+
+    #[test]
+    fn addresses_are_given_in_order() {
+        assert_eq!(
+            given("203.0.113.8/30", false, 9),
+            ["203.0.113.8", "203.0.113.9", "203.0.113.10", "203.0.113.11"]
+        );
+        assert_eq!(given(" 10.0.0.255 - 10.0.1.1 ", false, 9), ["10.0.0.255", "10.0.1.0", "10.0.1.1"]);
+        assert_eq!(given("2001:db8::7", false, 9), ["2001:db8::7"]);
+        assert_eq!(given("fd00::/64", false, 2), ["fd00::", "fd00::1"]);
+    }
+
+    #[test]
+    fn addresses_that_equipment_mishandles_are_left_out_on_request() {
+        assert_eq!(given("10.0.0.254-10.0.1.1", true, 9), ["10.0.0.254", "10.0.1.1"]);
+        assert_eq!(given("fd00::/64", true, 1), ["fd00::1"]);
+        assert_eq!(given("fd00::/127", true, 9), ["fd00::", "fd00::1"]);
+        assert_eq!(given("fd00::-fd00::1", true, 9), ["fd00::", "fd00::1"]);
+    }
+
+    #[test]
+    fn a_freed_address_is_found_again() {
+        let mut range = Range::read("10.0.0.0/8", false).unwrap();
+        let first = range.first_free(&Used::new()).unwrap();
+        let used = Used::from([(first, 1)]);
+        assert_ne!(range.first_free(&used), Some(first));
+        range.freed(first);
+        assert_eq!(range.first_free(&Used::new()), Some(first));
+    }
+
+    #[test]
+    fn entries_that_make_no_sense_are_refused() {
+        for entry in [
+            "",
+            "x",
+            "10.0.0.0/33",
+            "10.0.0.2-10.0.0.1",
+            "10.0.0.1-fd00::1",
+            "0.0.0.0/0",
+            "::/0",
+            "224.0.0.0/4",
+            "ff00::/8",
+            "fe80::/64",
+            "10.0.0.1-",
+            "255.255.255.255",
+        ] {
+            assert!(Range::read(entry, false).is_err(), "{entry}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The projection: from the objects of a cluster to the routing table and the list of Problems.
+//!
+//! The inner step is pure: one Service with its slices and addresses gives its frontends (`service`). Around it stands
+//! what Services decide among themselves, round by round: addresses (`addresses`), who owns an address and port that
+//! several claim (`conflicts`), and that no endpoint is a frontend of ours. Only Services that a round can have changed
+//! are projected again, and what comes out equal keeps its `Arc`.
+//!
+//! It must not know where objects come from, nor what the data plane does with the table.
+
+mod addresses;
+mod affinity;
+mod class;
+mod conflicts;
+mod endpoints;
+mod facts;
+mod families;
+mod names;
+mod plan;
+mod policy;
+mod ports;
+mod round;
+mod route;
+mod service;
+mod source_ranges;
+mod topology;
+mod wishes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use sheave_dataplane::model::{Frontend, FrontendAddr};
+use sheave_dataplane::table::RoutingTable;
+
+use self::addresses::Placed;
+use self::conflicts::Claims;
+use self::facts::Facts;
+use self::names::Names;
+use crate::allocator::Allocator;
+use crate::problem::Problem;
+use crate::store::{Dirty, Objects, ServiceKey};
+
+/// What the configuration says about the projection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The Node that this gateway runs on: its endpoints are local, its zone is ours. Empty = none.
+    pub node: String,
+    /// The name of the cluster that the objects are from.
+    pub cluster: String,
+    /// Services with this `loadBalancerClass` are ours.
+    pub load_balancer_class: String,
+    /// LoadBalancer Services without a class are ours as well.
+    pub handle_unclassified: bool,
+    /// Clients inside the cluster, beside pod CIDRs and Node addresses.
+    pub internal_cidrs: Vec<IpNet>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            cluster: "local".to_owned(),
+            load_balancer_class: "sheave.dev/l4".to_owned(),
+            handle_unclassified: false,
+            internal_cidrs: Vec::new(),
+        }
+    }
+}
+
+/// What the objects come to.
+#[derive(Clone, Debug)]
+pub struct Projection {
+    /// The table; the very same `Arc` as before unless `changed`.
+    pub table: Arc<RoutingTable>,
+    /// Everything that users should know, sorted, each once.
+    pub problems: Vec<Problem>,
+    /// Whether the table differs from the one before.
+    pub changed: bool,
+}
+
+/// Projects a cluster's objects again and again, each time doing no more than what changed asks for.
+///
+/// From the same objects it gives the same table, however they came: with one exception that is wanted, that a Service
+/// keeps the address which a pool gave it.
+#[derive(Clone, Debug)]
+pub struct Projector {
+    options: Options,
+    cluster: Arc<str>,
+    started: bool,
+    facts: Facts,
+    /// Problems of Nodes and pools.
+    shared_problems: Vec<Problem>,
+    allocator: Allocator,
+    /// Services for which a pool had no address left.
+    waiting: BTreeSet<ServiceKey>,
+    claims: Claims,
+    names: Names,
+    services: BTreeMap<ServiceKey, Projected>,
+    frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
+    table: Arc<RoutingTable>,
+}
+
+/// What is kept of a Service between rounds.
+#[derive(Clone, Debug, Default)]
+struct Projected {
+    placed: Placed,
+    frontends: Vec<Arc<Frontend>>,
+    /// Frontend addresses that are also endpoints of the Service, and were left out.
+    loops: Vec<FrontendAddr>,
+    /// Problems beside those of `placed`.
+    problems: Vec<Problem>,
+}
+
+impl Projector {
+    /// A projector that has seen nothing; its table is empty.
+    pub fn new(options: Options) -> Self {
+        Self {
+            cluster: options.cluster.as_str().into(),
+            options,
+            started: false,
+            facts: Facts::default(),
+            shared_problems: Vec::new(),
+            allocator: Allocator::default(),
+            waiting: BTreeSet::new(),
+            claims: Claims::default(),
+            names: Names::default(),
+            services: BTreeMap::new(),
+            frontends: BTreeMap::new(),
+            table: Arc::default(),
+        }
+    }
+
+    /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
+    /// everything, whatever it says.
+    pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
+        let keys: BTreeSet<ServiceKey> = match dirty {
+            Dirty::Services(keys) if self.started => keys.clone(),
+            Dirty::Nothing if self.started => return self.answer(false),
+            Dirty::Nothing | Dirty::Services(_) | Dirty::Everything => {
+                self.refresh(objects);
+                objects.services.keys().chain(self.services.keys()).cloned().collect()
+            }
+        };
+        let changed = self.round(objects, &keys) || self.table.internal_clients() != &self.facts.internal;
+        if changed {
+            let generation = self.table.generation() + 1;
+            let frontends = self.frontends.values().cloned().collect();
+            self.table = Arc::new(RoutingTable::new(generation, frontends, self.facts.internal.clone()));
+        }
+        self.answer(changed)
+    }
+
+    /// Reads what every Service depends on.
+    fn refresh(&mut self, objects: &Objects) {
+        let (facts, mut problems) = facts::gather(&self.options, &objects.nodes);
+        problems.extend(self.allocator.set_pools(&objects.pools, &facts.own));
+        self.facts = facts;
+        self.shared_problems = problems;
+        self.names.clear();
+        self.started = true;
+    }
+
+    fn answer(&self, changed: bool) -> Projection {
+        let mut problems = self.shared_problems.clone();
+        for projected in self.services.values() {
+            problems.extend(projected.placed.problems.iter().chain(&projected.problems).cloned());
+        }
+        problems.sort_unstable();
+        problems.dedup();
+        Projection { table: self.table.clone(), problems, changed }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! The addresses on which a Service is served: those that its status publishes, else out of AddressPools, else the
+//! node's own.
+
+use std::net::IpAddr;
+
+use super::facts::Facts;
+use super::plan::{Plan, service_ref};
+use super::wishes::POOL;
+use crate::allocator::{Allocator, Assignment, Request, Shortfall};
+use crate::ip::Family;
+use crate::problem::{Problem, reason};
+use crate::report::Report;
+
+/// The addresses that a Service has for now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) problems: Vec<Problem>,
+    /// A pool was empty: to be asked again once an address is free.
+    pub(super) waits: bool,
+}
+
+/// Gives back what the Service may not keep, and holds what its status publishes. Before any [`place`] of a round.
+pub(super) fn prepare(plan: &Plan, allocator: &mut Allocator) {
+    if plan.wishes.published.is_empty() {
+        allocator.prune(&request(plan));
+    } else {
+        allocator.hold(plan.key(), plan.wishes.published.clone());
+    }
+}
+
+/// Finds the addresses.
+pub(super) fn place(plan: &Plan, facts: &Facts, allocator: &mut Allocator) -> Placed {
+    if !plan.wishes.published.is_empty() {
+        return Placed { addresses: plan.wishes.published.clone(), ..Placed::default() };
+    }
+    let Assignment { mut addresses, mut shortfalls } = allocator.assign(&request(plan));
+    shortfalls.retain(|shortfall| match shortfall {
+        Shortfall::NoPool(family) => facts.own(*family).map(|own| addresses.push(own)).is_none(),
+        _ => true,
+    });
+    let waits = shortfalls.iter().any(|shortfall| matches!(shortfall, Shortfall::Exhausted { .. }));
+    let problems = problems(plan, facts, &addresses, &shortfalls);
+    Placed { addresses, problems, waits }
+}
+
+fn request(plan: &Plan) -> Request<'_> {
+    Request {
+        key: plan.key(),
+        labels: &plan.labels,
+        families: &plan.families.wanted,
+        pool: plan.wishes.pool.as_deref(),
+        addresses: &plan.wishes.addresses,
+    }
+}
+
+fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shortfall]) -> Vec<Problem> {
+    let mut report = Report::about(service_ref(plan.key()));
+    let matters = |family: &Family| addresses.is_empty() || plan.families.required.contains(family);
+    for shortfall in shortfalls {
+        let (field, advice) = match shortfall {
+            Shortfall::UnknownPool(_) | Shortfall::NotAdmitted(_) => {
+                (annotation(POOL), "no address is given".into())
+            }
+            Shortfall::NotInPool(_) => (plan.wishes.addresses_field.to_owned(), "it is not served".into()),
+            Shortfall::Exhausted { family, .. } if matters(family) => {
+                (String::new(), "the Service waits until one is free".into())
+            }
+            Shortfall::FamilyMissing { family, .. } if matters(family) => {
+                (annotation(POOL), "no address is given".into())
+            }
+            Shortfall::NoPool(family) if matters(family) => (String::new(), advice(*family, facts)),
+            _ => continue,
+        };
+        report.add(reason::NO_ADDRESS, field, None, format!("{shortfall}; {advice}"));
+    }
+    if shortfalls.is_empty() {
+        for family in &plan.families.required {
+            if !addresses.iter().any(|ip| Family::of(*ip) == *family) {
+                let message =
+                    format!("none of the requested addresses is {family}, which ipFamilies asks for");
+                report.add(reason::NO_ADDRESS, plan.wishes.addresses_field, None, message);
+            }
+        }
+    }
+    report.into_problems()
+}
+
+fn annotation(name: &str) -> String {
+    format!("metadata.annotations[{name}]")
+}
+
+fn advice(family: Family, facts: &Facts) -> String {
+    format!(
+        "Node {:?} is unknown or has none of its own: add status.loadBalancer.ingress to the Service, an AddressPool \
+         with {family} addresses, or status.addresses to the Node",
+        facts.node
+    )
+}

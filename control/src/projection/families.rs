@@ -1,0 +1,92 @@
+//! The IP families that a Service wants addresses of: `ipFamilies` and `ipFamilyPolicy`, as the API server would have
+//! completed them, or what its slices suggest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ServiceSpec;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::ip::Family;
+use crate::report::Report;
+
+/// Families in order of preference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Families {
+    /// Each gets an address if there is one to get.
+    pub(super) wanted: Vec<Family>,
+    /// Those whose lack of an address is a Problem even when the other has one.
+    pub(super) required: Vec<Family>,
+    /// Whether the Service says so itself. Else an address of another family in its status counts as well.
+    pub(super) given: bool,
+}
+
+/// Reads the families.
+pub(super) fn read<'a>(
+    spec: &ServiceSpec,
+    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+    report: &mut Report,
+) -> Families {
+    let mut listed = listed(spec, report);
+    let given = !listed.is_empty();
+    let policy = policy(spec, report);
+    if policy == Some(Policy::Single) && listed.len() > 1 {
+        report.invalid("spec.ipFamilies", format!("SingleStack allows one family; {} is used", listed[0]));
+        listed.truncate(1);
+    }
+    let mut wanted = if given { listed.clone() } else { suggested(slices) };
+    if matches!(policy, Some(Policy::PreferDual | Policy::RequireDual)) {
+        let missing: Vec<Family> =
+            Family::ALL.into_iter().filter(|family| !wanted.contains(family)).collect();
+        wanted.extend(missing);
+    }
+    let required = match policy {
+        Some(Policy::RequireDual) => wanted.clone(),
+        Some(Policy::PreferDual) => listed.into_iter().take(1).collect(),
+        Some(Policy::Single) | None => listed,
+    };
+    Families { wanted, required, given }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    Single,
+    PreferDual,
+    RequireDual,
+}
+
+fn policy(spec: &ServiceSpec, report: &mut Report) -> Option<Policy> {
+    match spec.ip_family_policy.as_deref()? {
+        "" => None,
+        "SingleStack" => Some(Policy::Single),
+        "PreferDualStack" => Some(Policy::PreferDual),
+        "RequireDualStack" => Some(Policy::RequireDual),
+        other => {
+            let message =
+                format!("{other:?} is not SingleStack, PreferDualStack or RequireDualStack; it is ignored");
+            report.invalid("spec.ipFamilyPolicy", message);
+            None
+        }
+    }
+}
+
+fn listed(spec: &ServiceSpec, report: &mut Report) -> Vec<Family> {
+    let mut families = Vec::new();
+    for (index, name) in spec.ip_families.as_deref().unwrap_or_default().iter().enumerate() {
+        match Family::named(name) {
+            Some(family) if families.contains(&family) => {}
+            Some(family) => families.push(family),
+            None => {
+                let message = format!("{name:?} is not IPv4 or IPv6; it is ignored");
+                report.invalid(format!("spec.ipFamilies[{index}]"), message);
+            }
+        }
+    }
+    families
+}
+
+/// Manifests written by hand rarely say: then the families of the slices count, and IPv4 without any.
+fn suggested<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Family> {
+    let seen: BTreeSet<Family> = slices.filter_map(|slice| Family::named(&slice.address_type)).collect();
+    if seen.is_empty() { vec![Family::V4] } else { seen.into_iter().collect() }
+}

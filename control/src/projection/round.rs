@@ -1,0 +1,181 @@
+//! One round: from the Services that changed to all that have to be projected again because of them, and to the new
+//! frontends.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use sheave_dataplane::model::{Frontend, FrontendAddr};
+
+use super::conflicts::{Rank, Touched};
+use super::plan::{self, Plan, Planned};
+use super::service::{self, Input, Output};
+use super::{Projected, Projector, addresses};
+use crate::problem::Problem;
+use crate::store::{Objects, ServiceKey};
+
+/// What a round has found out so far.
+#[derive(Default)]
+struct Round {
+    /// Services to project, with what they ask for.
+    plans: BTreeMap<ServiceKey, Box<Plan>>,
+    touched: Touched,
+    /// Frontends of Services that left or are projected again: those that do not come back are removed.
+    stale: HashSet<FrontendAddr>,
+    fresh: Vec<Arc<Frontend>>,
+}
+
+impl Projector {
+    /// Projects the Services named and all that depend on them; whether any frontend changed.
+    pub(super) fn round(&mut self, objects: &Objects, dirty: &BTreeSet<ServiceKey>) -> bool {
+        let mut round = Round::default();
+        for key in dirty {
+            match self.plan(objects, key) {
+                Planned::Ours(plan) => {
+                    round.plans.insert(key.clone(), plan);
+                }
+                Planned::Foreign => self.retire(key, Vec::new(), &mut round),
+                Planned::Refused(problems) => self.retire(key, problems, &mut round),
+            }
+        }
+        self.place(objects, &mut round);
+        self.claim(&mut round);
+        self.add_affected(objects, &mut round);
+        for (key, plan) in std::mem::take(&mut round.plans) {
+            self.project_one(objects, &key, &plan, &mut round);
+        }
+        self.replace(round)
+    }
+
+    fn plan(&self, objects: &Objects, key: &ServiceKey) -> Planned {
+        match objects.services.get(key) {
+            Some(service) => plan::plan(key, service, objects.slices.get(key), &self.options),
+            None => Planned::Foreign,
+        }
+    }
+
+    /// Plans Services beside those that changed.
+    fn add(&self, objects: &Objects, keys: impl IntoIterator<Item = ServiceKey>, round: &mut Round) {
+        for key in keys {
+            if !round.plans.contains_key(&key)
+                && let Planned::Ours(plan) = self.plan(objects, &key)
+            {
+                round.plans.insert(key, plan);
+            }
+        }
+    }
+
+    /// The Service is not served, or not any longer; only its Problems stay.
+    fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, round: &mut Round) {
+        if let Some(old) = self.services.remove(key) {
+            round.stale.extend(old.frontends.iter().map(|frontend| frontend.addr));
+        }
+        self.allocator.release(key);
+        self.claims.release(key, &mut round.touched);
+        self.waiting.remove(key);
+        if !problems.is_empty() {
+            self.services.insert(key.clone(), Projected { problems, ..Projected::default() });
+        }
+    }
+
+    /// Finds addresses for the planned Services, and for those that wait if some became free.
+    fn place(&mut self, objects: &Objects, round: &mut Round) {
+        for plan in round.plans.values() {
+            addresses::prepare(plan, &mut self.allocator);
+        }
+        if self.allocator.take_freed() {
+            self.add(objects, self.waiting.clone(), round);
+        }
+        // Addresses asked for by value go first, so that none is given away to a Service that would take any.
+        let mut queue: Vec<(bool, &Rank, &Plan)> = Vec::with_capacity(round.plans.len());
+        queue
+            .extend(round.plans.values().map(|plan| (plan.wishes.addresses.is_empty(), &plan.rank, &**plan)));
+        queue.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        for (_, rank, plan) in queue {
+            let placed = addresses::place(plan, &self.facts, &mut self.allocator);
+            if placed.waits {
+                self.waiting.insert(rank.key.clone());
+            } else {
+                self.waiting.remove(&rank.key);
+            }
+            self.services.entry(rank.key.clone()).or_default().placed = placed;
+        }
+    }
+
+    fn claim(&mut self, round: &mut Round) {
+        for (key, plan) in &round.plans {
+            let addresses = self.services.get(key).map(|known| known.placed.addresses.as_slice());
+            let claims = plan.claims(addresses.unwrap_or_default());
+            self.claims.set(&plan.rank, claims, &mut round.touched);
+        }
+    }
+
+    /// Adds the Services that share a frontend address whose claimants changed, or that have an endpoint which became
+    /// a frontend or ceased to be one.
+    fn add_affected(&self, objects: &Objects, round: &mut Round) {
+        if round.touched.addrs.is_empty() {
+            return;
+        }
+        let mut affected: BTreeSet<ServiceKey> = BTreeSet::new();
+        for addr in &round.touched.addrs {
+            affected.extend(self.claims.claimants(*addr).cloned());
+        }
+        let touched: HashSet<FrontendAddr> = round.touched.addrs.iter().copied().collect();
+        let others = self.services.iter().filter(|(key, _)| !round.plans.contains_key(*key));
+        let looping = others.filter(|(_, projected)| projected.reaches(&touched));
+        affected.extend(looping.map(|(key, _)| key.clone()));
+        self.add(objects, affected, round);
+    }
+
+    fn project_one(&mut self, objects: &Objects, key: &ServiceKey, plan: &Plan, round: &mut Round) {
+        let projected = self.services.entry(key.clone()).or_default();
+        let input = Input {
+            plan,
+            addresses: &projected.placed.addresses,
+            slices: objects.slices.get(key),
+            facts: &self.facts,
+            claims: &self.claims,
+            cluster: &self.cluster,
+        };
+        let Output { frontends, mut problems, loops } = service::project(input, &mut self.names);
+        problems.extend(plan.problems.iter().cloned());
+        let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
+            Some(old) if **old == new => old.clone(),
+            _ => Arc::new(new),
+        };
+        let frontends: Vec<Arc<Frontend>> = frontends.into_iter().map(keep_equal).collect();
+        round.stale.extend(projected.frontends.iter().map(|frontend| frontend.addr));
+        round.fresh.extend(frontends.iter().cloned());
+        projected.frontends = frontends;
+        projected.loops = loops;
+        projected.problems = problems;
+    }
+
+    /// Puts the new frontends in place of the old; whether that changed anything.
+    fn replace(&mut self, mut round: Round) -> bool {
+        let mut changed = false;
+        for frontend in round.fresh {
+            round.stale.remove(&frontend.addr);
+            let old = self.frontends.insert(frontend.addr, frontend.clone());
+            changed |= old.is_none_or(|old| !Arc::ptr_eq(&old, &frontend));
+        }
+        for addr in round.stale {
+            changed |= self.frontends.remove(&addr).is_some();
+        }
+        changed
+    }
+}
+
+impl Projected {
+    /// Whether one of these frontend addresses is an endpoint of the Service.
+    fn reaches(&self, touched: &HashSet<FrontendAddr>) -> bool {
+        self.loops.iter().any(|addr| touched.contains(addr))
+            || self.frontends.iter().any(|frontend| {
+                let protocol = frontend.addr.protocol;
+                let mut endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
+                endpoints.any(|endpoint| {
+                    let addr = FrontendAddr { ip: endpoint.addr.ip, port: endpoint.addr.port, protocol };
+                    touched.contains(&addr)
+                })
+            })
+    }
+}

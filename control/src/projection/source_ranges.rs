@@ -1,0 +1,72 @@
+//! `loadBalancerSourceRanges`: who may use a Service's load balancer addresses, per family, as kube-proxy reads it
+//! (pkg/proxy/serviceport.go).
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Service;
+use sheave_dataplane::address_set::SourceRanges;
+
+use crate::ip::Family;
+use crate::report::Report;
+
+/// Older form of the field; counts when the field is empty, as in the cloud controllers' helper.
+const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
+/// The ranges of both families.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FamilyRanges {
+    v4: Arc<SourceRanges>,
+    v6: Arc<SourceRanges>,
+}
+
+impl FamilyRanges {
+    pub(super) fn of(&self, family: Family) -> &Arc<SourceRanges> {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+/// Reads the field, or else the annotation.
+pub(super) fn read(service: &Service, report: &mut Report) -> FamilyRanges {
+    let listed =
+        service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref()).unwrap_or(&[]);
+    let mut cidrs: Vec<IpNet> = Vec::with_capacity(listed.len());
+    if listed.is_empty() {
+        let annotation = service.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION));
+        let texts = annotation.map(String::as_str).unwrap_or_default();
+        let texts = texts.split(',').filter(|text| !text.trim().is_empty());
+        cidrs.extend(
+            texts.filter_map(|text| parse(text, || format!("metadata.annotations[{ANNOTATION}]"), report)),
+        );
+    } else {
+        let field = |index| format!("spec.loadBalancerSourceRanges[{index}]");
+        let texts = listed.iter().enumerate();
+        cidrs.extend(texts.filter_map(|(index, text)| parse(text, || field(index), report)));
+    }
+    FamilyRanges { v4: family(&cidrs, Family::V4), v6: family(&cidrs, Family::V6) }
+}
+
+/// Blanks around a CIDR are stored by the API server as they are; host bits are not checked by kube-proxy.
+fn parse(text: &str, field: impl Fn() -> String, report: &mut Report) -> Option<IpNet> {
+    let cidr = text.trim().parse::<IpNet>().ok();
+    let mapped = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some());
+    let usable = cidr.filter(|net| !mapped(net));
+    if usable.is_none() {
+        let message = format!(
+            "{text:?} is not an IPv4 or IPv6 CIDR; it is left out (a family without any CIDR admits every client)"
+        );
+        report.invalid(field(), message);
+    }
+    usable.map(|net| net.trunc())
+}
+
+/// The CIDRs of one family. A /0 among them admits everyone, which is what an empty list says.
+fn family(cidrs: &[IpNet], family: Family) -> Arc<SourceRanges> {
+    let of_family: Vec<IpNet> =
+        cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family).collect();
+    let everyone = of_family.iter().any(|cidr| cidr.prefix_len() == 0);
+    Arc::new(SourceRanges::new(if everyone { Vec::new() } else { of_family }))
+}

@@ -1,0 +1,8 @@
+//! The projection through its public face: manifests in, frontends and Problems out.
+
+mod addresses;
+mod conflicts;
+mod endpoints;
+mod fields;
+mod incremental;
+mod support;
