@@ -20,7 +20,7 @@ pub struct AddressPool {
 
 /// What the pool holds and who may use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AddressPoolSpec {
     /// CIDRs (`203.0.113.0/28`), ranges (`203.0.113.10-203.0.113.20`) or single addresses, of either family.
     #[serde(default)]

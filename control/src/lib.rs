@@ -7,4 +7,6 @@ mod ip;
 pub mod problem;
 pub mod projection;
 mod report;
+pub mod source;
 pub mod store;
+pub mod suggest;

@@ -7,8 +7,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::address_pool::AddressPool;
+
+/// The label by which an EndpointSlice names its Service.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
 /// Namespace and name of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,3 +60,263 @@ pub enum Dirty {
     /// Something that every Service depends on changed: a Node, a pool.
     Everything,
 }
+
+impl Dirty {
+    /// Adds one Service.
+    pub fn add(&mut self, key: ServiceKey) {
+        match self {
+            Self::Nothing => *self = Self::Services(BTreeSet::from([key])),
+            Self::Services(keys) => {
+                keys.insert(key);
+            }
+            Self::Everything => {}
+        }
+    }
+
+    /// Whether there is nothing to project.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::Nothing
+    }
+}
+
+/// The objects of one cluster together with what changed since the projection last looked.
+///
+/// Changes come one by one, as from a watch, or as a whole, as from a list. Either way an object that is equal to the
+/// one before dirties nothing and keeps its `Arc`.
+#[derive(Debug)]
+pub struct Store {
+    objects: Objects,
+    dirty: Dirty,
+    /// Under which Service a slice is kept: an update may move it, and a deletion names the slice alone.
+    slice_owners: BTreeMap<SliceKey, ServiceKey>,
+}
+
+/// Namespace and name of an EndpointSlice.
+type SliceKey = (Arc<str>, Arc<str>);
+
+impl Default for Store {
+    /// Empty, with nothing dirty.
+    fn default() -> Self {
+        Self { objects: Objects::default(), dirty: Dirty::Nothing, slice_owners: BTreeMap::new() }
+    }
+}
+
+impl Store {
+    /// The objects as last seen.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// What changed since this was last asked.
+    pub fn take_dirty(&mut self) -> Dirty {
+        std::mem::replace(&mut self.dirty, Dirty::Nothing)
+    }
+
+    /// Takes a whole new state, as after a list: what is missing from it is gone.
+    pub fn replace(&mut self, new: Objects) {
+        self.replace_services(new.services);
+        self.replace_slices(new.slices);
+        self.replace_nodes(new.nodes);
+        self.replace_pools(new.pools);
+    }
+
+    /// A Service came or changed.
+    pub fn upsert_service(&mut self, service: Service) {
+        let key = service_key(&service.metadata);
+        let old = self.objects.services.get(&key);
+        if old.is_none_or(|old| service_differs(old, &service)) {
+            self.dirty.add(key.clone());
+        }
+        self.objects.services.insert(key, Arc::new(service));
+    }
+
+    /// A Service went.
+    pub fn remove_service(&mut self, key: &ServiceKey) {
+        if self.objects.services.remove(key).is_some() {
+            self.dirty.add(key.clone());
+        }
+    }
+
+    /// An EndpointSlice came or changed; its label may have moved it to another Service, or to none.
+    pub fn upsert_slice(&mut self, slice: EndpointSlice) {
+        let key = slice_key(&slice.metadata);
+        let owner = slice_owner(&slice);
+        if self.slice_owners.get(&key) != owner.as_ref() {
+            self.remove_slice(&key.0, &key.1);
+        }
+        let Some(owner) = owner else { return };
+        let slices = self.objects.slices.entry(owner.clone()).or_default();
+        if slices.get(&key.1).is_none_or(|old| slice_differs(old, &slice)) {
+            self.dirty.add(owner.clone());
+        }
+        slices.insert(key.1.clone(), Arc::new(slice));
+        self.slice_owners.insert(key, owner);
+    }
+
+    /// An EndpointSlice went.
+    pub fn remove_slice(&mut self, namespace: &str, name: &str) {
+        let Some(owner) = self.slice_owners.remove(&(namespace.into(), name.into())) else { return };
+        if let Some(slices) = self.objects.slices.get_mut(&owner) {
+            slices.remove(name);
+            if slices.is_empty() {
+                self.objects.slices.remove(&owner);
+            }
+        }
+        self.dirty.add(owner);
+    }
+
+    /// A Node came or changed.
+    pub fn upsert_node(&mut self, node: Node) {
+        let name = name_of(&node.metadata);
+        if self.objects.nodes.get(&name).is_none_or(|old| node_differs(old, &node)) {
+            self.dirty = Dirty::Everything;
+        }
+        self.objects.nodes.insert(name, Arc::new(node));
+    }
+
+    /// A Node went.
+    pub fn remove_node(&mut self, name: &str) {
+        if self.objects.nodes.remove(name).is_some() {
+            self.dirty = Dirty::Everything;
+        }
+    }
+
+    /// An AddressPool came or changed.
+    pub fn upsert_pool(&mut self, pool: AddressPool) {
+        let name = name_of(&pool.metadata);
+        if self.objects.pools.get(&name).is_none_or(|old| pool_differs(old, &pool)) {
+            self.dirty = Dirty::Everything;
+        }
+        self.objects.pools.insert(name, Arc::new(pool));
+    }
+
+    /// An AddressPool went.
+    pub fn remove_pool(&mut self, name: &str) {
+        if self.objects.pools.remove(name).is_some() {
+            self.dirty = Dirty::Everything;
+        }
+    }
+
+    fn replace_services(&mut self, new: BTreeMap<ServiceKey, Arc<Service>>) {
+        for key in replace_map(&mut self.objects.services, new, service_differs) {
+            self.dirty.add(key);
+        }
+    }
+
+    fn replace_slices(&mut self, new: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>) {
+        self.slice_owners.clear();
+        for (owner, slices) in &new {
+            let keys = slices.keys().map(|name| (owner.namespace.clone(), name.clone()));
+            self.slice_owners.extend(keys.map(|key| (key, owner.clone())));
+        }
+        let gone: Vec<ServiceKey> =
+            self.objects.slices.keys().filter(|owner| !new.contains_key(*owner)).cloned().collect();
+        for owner in gone {
+            self.objects.slices.remove(&owner);
+            self.dirty.add(owner);
+        }
+        for (owner, slices) in new {
+            let kept = self.objects.slices.entry(owner.clone()).or_default();
+            if !replace_map(kept, slices, slice_differs).is_empty() {
+                self.dirty.add(owner);
+            }
+        }
+    }
+
+    fn replace_nodes(&mut self, new: BTreeMap<Arc<str>, Arc<Node>>) {
+        if !replace_map(&mut self.objects.nodes, new, node_differs).is_empty() {
+            self.dirty = Dirty::Everything;
+        }
+    }
+
+    fn replace_pools(&mut self, new: BTreeMap<Arc<str>, Arc<AddressPool>>) {
+        if !replace_map(&mut self.objects.pools, new, pool_differs).is_empty() {
+            self.dirty = Dirty::Everything;
+        }
+    }
+}
+
+/// Makes `kept` hold what `new` holds and answers the keys that came, changed or went. Objects equal to the ones
+/// before keep their `Arc`.
+fn replace_map<K: Ord + Clone, V: PartialEq>(
+    kept: &mut BTreeMap<K, Arc<V>>,
+    new: BTreeMap<K, Arc<V>>,
+    differs: impl Fn(&V, &V) -> bool,
+) -> Vec<K> {
+    let mut changed: Vec<K> = kept.keys().filter(|key| !new.contains_key(*key)).cloned().collect();
+    for key in &changed {
+        kept.remove(key);
+    }
+    for (key, object) in new {
+        let old = kept.get(&key);
+        if old.is_some_and(|old| Arc::ptr_eq(old, &object) || **old == *object) {
+            continue;
+        }
+        if old.is_none_or(|old| differs(old, &object)) {
+            changed.push(key.clone());
+        }
+        kept.insert(key, object);
+    }
+    changed
+}
+
+/// The namespace and name in `metadata`, as a Service's key.
+pub fn service_key(metadata: &ObjectMeta) -> ServiceKey {
+    ServiceKey { namespace: namespace_of(metadata), name: name_of(metadata) }
+}
+
+/// The Service that a slice belongs to: the one that its label names, in its own namespace.
+pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
+    let labels = slice.metadata.labels.as_ref()?;
+    let name = labels.get(SERVICE_NAME_LABEL).filter(|name| !name.is_empty())?;
+    Some(ServiceKey { namespace: namespace_of(&slice.metadata), name: name.as_str().into() })
+}
+
+fn slice_key(metadata: &ObjectMeta) -> SliceKey {
+    (namespace_of(metadata), name_of(metadata))
+}
+
+fn namespace_of(metadata: &ObjectMeta) -> Arc<str> {
+    metadata.namespace.as_deref().unwrap_or_default().into()
+}
+
+fn name_of(metadata: &ObjectMeta) -> Arc<str> {
+    metadata.name.as_deref().unwrap_or_default().into()
+}
+
+fn service_differs(old: &Service, new: &Service) -> bool {
+    old.spec != new.spec || old.status != new.status || metadata_differs(&old.metadata, &new.metadata)
+}
+
+fn slice_differs(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+    old.endpoints != new.endpoints
+        || old.ports != new.ports
+        || old.address_type != new.address_type
+        || metadata_differs(&old.metadata, &new.metadata)
+}
+
+/// Of the status only the addresses count: conditions, images and the like change with every heartbeat of a kubelet
+/// (by default each 5 minutes, and with every image pulled), and each change here projects every Service again.
+fn node_differs(old: &Node, new: &Node) -> bool {
+    let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
+    old.spec != new.spec || addresses(old) != addresses(new) || metadata_differs(&old.metadata, &new.metadata)
+}
+
+fn pool_differs(old: &AddressPool, new: &AddressPool) -> bool {
+    old.spec != new.spec || metadata_differs(&old.metadata, &new.metadata)
+}
+
+/// Leaves out what every write changes and nothing is decided by: versions and field managers.
+fn metadata_differs(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.labels != new.labels
+        || old.annotations != new.annotations
+        || old.deletion_timestamp != new.deletion_timestamp
+        || old.creation_timestamp != new.creation_timestamp
+        || old.finalizers != new.finalizers
+        || old.uid != new.uid
+        || old.name != new.name
+        || old.namespace != new.namespace
+}
+
+#[cfg(test)]
+mod tests;

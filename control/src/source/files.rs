@@ -1,0 +1,49 @@
+//! A folder of manifests as the source of objects: the same YAML that `kubectl` takes, read once or watched.
+//!
+//! Every `.yaml`, `.yml` and `.json` file directly in the folder counts, in the order of its name, whatever number of
+//! documents and lists it holds. A mistake costs as little as possible: it is a [`FileProblem`] that says where it is,
+//! everything else is used, and a file that was good before stays in effect as it was.
+
+mod document;
+mod field_path;
+mod folder;
+mod known_fields;
+mod line;
+mod manifest;
+mod origin;
+mod typed;
+mod watch;
+
+use std::path::Path;
+
+pub use self::origin::{FileProblem, Origin, Origins};
+pub use self::watch::{FileWatch, watch};
+use crate::store::Objects;
+
+/// What a folder of manifests says.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The objects in effect. From load to load, equal ones keep their `Arc`.
+    pub objects: Objects,
+    /// What is wrong with the files, by file and document.
+    pub problems: Vec<FileProblem>,
+    /// Where each object comes from, to place the Problems that the projection finds later.
+    pub origins: Origins,
+    /// How many objects are of kinds that we have no use for.
+    pub passed_over: usize,
+}
+
+/// How often a file that is being written is read again before its text is taken for what it is. Without a pause: this
+/// is for commands that run once, and who runs one while writing its input gets some state of it either way.
+const TRIES: usize = 100;
+
+/// Reads the folder, or the single file, once. A folder that cannot be listed is a Problem, too.
+pub fn load(path: &Path) -> Loaded {
+    let mut folder = folder::Folder::new(path.to_owned());
+    for _ in 0..TRIES {
+        if !folder.scan().unsettled {
+            break;
+        }
+    }
+    folder.loaded()
+}

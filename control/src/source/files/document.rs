@@ -1,0 +1,207 @@
+//! The text of one manifest file as numbered documents of plain values. Knows YAML and JSON, but no Kubernetes kinds.
+
+use serde_json::Value;
+use serde_saphyr::MessageFormatter as _;
+
+use super::origin::line_number;
+
+/// One document of a file, parsed or not.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    /// From 1, as `kubectl` counts them.
+    pub(super) number: u32,
+    /// The line of the file, from 1, on which the document's text starts.
+    pub(super) first_line: u32,
+    /// The document's own text.
+    pub(super) text: &'a str,
+    /// What it says, or why it cannot be read.
+    pub(super) value: Result<Value, SyntaxError>,
+}
+
+/// Why a document is neither YAML nor JSON.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct SyntaxError {
+    /// The parser's words.
+    pub(super) message: String,
+    /// Line of the file, from 1.
+    pub(super) line: u32,
+}
+
+/// How many parser events one document may hold: a 64 MiB list of objects has some ten million. The parser's own
+/// default, a quarter of a million nodes, is a list of about 5,000 Services.
+const MAX_EVENTS: usize = 50_000_000;
+
+/// Reads every document of a JSON file: one value after the other.
+pub(super) fn parse_json(text: &str) -> Vec<Document<'_>> {
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let mut documents = Vec::new();
+    let mut start = 0;
+    for number in 1.. {
+        let (first_line, rest) = (line_number(text, start), &text[start..]);
+        let value = match stream.next() {
+            None => break,
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => {
+                // The stream's line numbers count from the start of the file.
+                let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+                Err(SyntaxError { message, line })
+            }
+        };
+        let failed = value.is_err();
+        let end = if failed { text.len() } else { stream.byte_offset() };
+        let text = rest.get(..end - start).unwrap_or(rest);
+        documents.push(Document { number, first_line, text, value });
+        if failed {
+            break;
+        }
+        start = end;
+    }
+    documents
+}
+
+/// Reads every document of a YAML file. Each is parsed by itself, so that a mistake in one leaves the others readable.
+pub(super) fn parse_yaml(text: &str) -> Vec<Document<'_>> {
+    let mut documents = Vec::new();
+    for (index, (start, text_of_one)) in split(text).into_iter().enumerate() {
+        let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        let first_line = line_number(text, start);
+        let value = parse_one(text_of_one, first_line);
+        documents.push(Document { number, first_line, text: text_of_one, value });
+    }
+    documents
+}
+
+/// Byte offset and text of each document. A line that starts with `---` ends the document before it wherever it stands,
+/// even inside a block scalar (YAML 1.2, 9.1.2 "forbidden" content), so no parser is needed to find them.
+fn split(text: &str) -> Vec<(usize, &str)> {
+    let mut documents = Vec::new();
+    let (mut start, mut offset) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        if offset > start && is_separator(line) {
+            documents.push((start, &text[start..offset]));
+            start = offset;
+        }
+        offset += line.len();
+    }
+    documents.push((start, &text[start..]));
+    // Comments and directives before the first separator belong to the document after it.
+    let (_, first) = documents[0];
+    if is_blank(first) && (documents.len() > 1 || !is_separator(first)) {
+        documents.remove(0);
+    }
+    documents
+}
+
+fn is_separator(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+fn is_blank(text: &str) -> bool {
+    let text = text.trim_start_matches('\u{feff}');
+    !is_separator(text)
+        && text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with(['#', '%']))
+}
+
+fn parse_one(text: &str, first_line: u32) -> Result<Value, SyntaxError> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
+        let within = error.location().map_or(1, |location| location.line());
+        let line = first_line + u32::try_from(within).unwrap_or(u32::MAX).saturating_sub(1);
+        SyntaxError { message: plain_message(&error), line }
+    })
+}
+
+/// The settings under which manifests are read, also to find lines in them.
+pub(super) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_events: MAX_EVENTS,
+            max_nodes: MAX_EVENTS,
+            max_total_scalar_bytes: usize::MAX,
+        },
+    }
+}
+
+fn plain_message(error: &serde_saphyr::Error) -> String {
+    let text = serde_saphyr::UserMessageFormatter.format_message(error);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(documents: &[Document<'_>]) -> Vec<(u32, u32)> {
+        documents.iter().map(|document| (document.number, document.first_line)).collect()
+    }
+
+    fn yaml(text: &str) -> Value {
+        parse_yaml(text).remove(0).value.unwrap()
+    }
+
+    #[test]
+    fn comments_before_the_first_separator_belong_to_the_document_after_it() {
+        let documents = parse_yaml("# licence\n%YAML 1.2\n---\na: 1\n---\nb: 2\n");
+        assert_eq!(places(&documents), [(1, 3), (2, 5)]);
+        assert_eq!(*documents[0].value.as_ref().unwrap(), serde_json::json!({"a": 1}));
+    }
+
+    #[test]
+    fn empty_text_holds_no_document_and_empty_documents_count() {
+        assert!(parse_yaml("").is_empty());
+        assert!(parse_yaml("\n# nothing\n").is_empty());
+        let documents = parse_yaml("a: 1\n---\n---\nb: 1\n");
+        assert_eq!(places(&documents), [(1, 1), (2, 2), (3, 3)]);
+        assert_eq!(documents[1].value, Ok(Value::Null));
+        assert!(parse_json(" \n").is_empty());
+    }
+
+    #[test]
+    fn a_mistake_in_one_document_leaves_the_others_readable_and_names_its_line() {
+        let documents = parse_yaml("a: 1\n---\nb: 1\nc: d: e\n---\nf: 1\n");
+        assert_eq!(documents[1].value.as_ref().unwrap_err().line, 4);
+        assert!(documents[0].value.is_ok() && documents[2].value.is_ok());
+    }
+
+    #[test]
+    fn messages_leave_the_line_to_the_caller() {
+        let error = parse_yaml("a: 1\na: 2\n").remove(0).value.unwrap_err();
+        assert_eq!((error.message.as_str(), error.line), ("duplicate mapping key: a not allowed here", 2));
+        let error = parse_json("{\n\"a\": }").remove(0).value.unwrap_err();
+        assert_eq!((error.message.as_str(), error.line), ("expected value", 2));
+    }
+
+    #[test]
+    fn a_separator_inside_a_block_scalar_ends_the_document_as_yaml_has_it() {
+        let documents = parse_yaml("a: |\n  text\n  --- not at the start\n---\nb: 1\n");
+        assert_eq!(documents.len(), 2);
+        assert_eq!(documents[0].value.as_ref().unwrap()["a"], "text\n--- not at the start\n");
+    }
+
+    #[test]
+    fn json_values_follow_each_other() {
+        let documents = parse_json("{\"a\": 1}\n{\"b\":\n 2}\n{\"c\"");
+        assert_eq!(documents.iter().map(|document| document.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(documents[1].text.trim(), "{\"b\":\n 2}");
+        assert!(documents[2].value.is_err());
+    }
+
+    #[test]
+    fn anchors_merge_keys_and_yaml_1_1_booleans_are_understood() {
+        assert_eq!(yaml("a: &x {b: 1}\nc: {<<: *x, d: 2}\n")["c"], serde_json::json!({"b": 1, "d": 2}));
+        assert_eq!(yaml("a: yes\nb: off\n"), serde_json::json!({"a": true, "b": false}));
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let before = level - 1;
+            text += &format!("a{level}: &a{level} [{}]\n", vec![format!("*a{before}"); 10].join(", "));
+        }
+        assert!(parse_yaml(&text).remove(0).value.is_err());
+    }
+}

@@ -1,0 +1,220 @@
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::problem::ObjectRef;
+use crate::store::ServiceKey;
+
+const BAD: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {ports: [{port: http}]}\n";
+
+fn service(name: &str) -> String {
+    format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n")
+}
+
+/// A folder with a file in it.
+fn folder(name: &str, text: &str) -> (TempDir, Folder) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(name), text).unwrap();
+    let folder = Folder::new(dir.path().to_owned());
+    (dir, folder)
+}
+
+fn services(folder: &Folder) -> Vec<String> {
+    folder.loaded().objects.services.keys().map(|key| key.name.to_string()).collect()
+}
+
+fn problems(folder: &Folder) -> Vec<String> {
+    folder.loaded().problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn files_count_by_their_ending_and_hidden_ones_and_folders_do_not() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    for (name, service_name) in [
+        ("b.yml", "b"),
+        (".hidden.yaml", "x"),
+        (".#a.yaml", "x"),
+        ("a.yaml~", "x"),
+        ("a.yaml.swp", "x"),
+        ("README", "x"),
+    ] {
+        fs::write(dir.path().join(name), service(service_name)).unwrap();
+    }
+    fs::write(dir.path().join("c.json"), r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"c"}}"#)
+        .unwrap();
+    fs::create_dir(dir.path().join("d.yaml")).unwrap();
+    fs::write(dir.path().join("d.yaml/e.yaml"), service("x")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a", "b", "c"]);
+    assert_eq!(problems(&folder), [""; 0]);
+}
+
+#[test]
+fn a_single_file_is_a_folder_of_one() {
+    let (dir, _) = folder("a.yaml", &service("a"));
+    fs::write(dir.path().join("b.yaml"), service("b")).unwrap();
+    let mut folder = Folder::new(dir.path().join("b.yaml"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["b"]);
+}
+
+#[test]
+fn a_scan_without_changes_says_so_and_objects_keep_their_identity() {
+    let (dir, mut folder) = folder("a.yaml", &(service("a") + &service("b")));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let before = folder.loaded().objects;
+    assert_eq!(folder.scan(), Scan::UNCHANGED);
+    fs::write(dir.path().join("a.yaml"), service("a") + &service("c")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let after = folder.loaded().objects;
+    let key = ServiceKey::new("default", "a");
+    assert!(Arc::ptr_eq(&before.services[&key], &after.services[&key]));
+    assert_eq!(services(&folder), ["a", "c"]);
+    fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), [""; 0]);
+}
+
+#[test]
+fn a_rewrite_of_equal_length_right_after_reading_is_seen() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    for round in 0..50 {
+        let name = if round % 2 == 0 { "b" } else { "a" };
+        assert_eq!(folder.scan(), Scan::CHANGED);
+        fs::write(dir.path().join("a.yaml"), service(name)).unwrap();
+        assert_eq!(folder.scan(), Scan::CHANGED);
+        assert_eq!(services(&folder), [name]);
+        fs::write(dir.path().join("a.yaml"), service("c")).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_breaks_keeps_its_last_good_state_and_the_other_files_go_on() {
+    let (dir, mut folder) = folder("a.yaml", &(service("a") + &service("b")));
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    write("b.yaml", &service("c"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    for broken in [format!("{BAD}{}", service("new")), "a: b: c\n".to_owned()] {
+        write("a.yaml", &broken);
+        write("b.yaml", &service("d"));
+        assert_eq!(folder.scan(), Scan::CHANGED);
+        assert_eq!(services(&folder), ["a", "b", "d"]);
+        assert_eq!(problems(&folder).len(), 1);
+        assert!(problems(&folder)[0].contains("last good state of the file stays in effect"));
+        write("b.yaml", &service("c"));
+    }
+    write("a.yaml", &service("e"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["c", "e"]);
+    assert_eq!(problems(&folder), [""; 0]);
+}
+
+#[test]
+fn a_file_that_was_never_good_gives_what_can_be_taken_of_it() {
+    let (_dir, mut folder) = folder("a.yaml", &format!("{BAD}{}", service("a")));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a"]);
+    assert_eq!(
+        problems(&folder),
+        ["a.yaml#1: Service default/bad: InvalidManifest: spec.ports[0].port: \
+          invalid type: string \"http\", expected i32 (line 4)"]
+    );
+}
+
+#[test]
+fn a_file_that_is_not_text_keeps_its_last_good_state() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    fs::write(dir.path().join("a.yaml"), b"a: \xff\n").unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a"]);
+    assert_eq!(
+        problems(&folder),
+        ["a.yaml: File a.yaml: InvalidManifest: the file cannot be read: byte 3 is not UTF-8"]
+    );
+    assert_eq!(folder.scan(), Scan::UNCHANGED);
+    fs::write(dir.path().join("a.yaml"), service("a")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(problems(&folder), [""; 0]);
+}
+
+#[test]
+fn a_file_that_may_not_be_read_keeps_its_last_good_state() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    // A link to itself fails for root, too, whom no permission keeps out.
+    let path = dir.path().join("a.yaml");
+    fs::remove_file(&path).unwrap();
+    symlink(&path, &path).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a"]);
+    assert!(problems(&folder)[0].contains("the file cannot be read"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_keeps_what_it_held() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let away = dir.path().with_extension("away");
+    fs::rename(dir.path(), &away).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(folder.scan(), Scan::UNCHANGED);
+    assert_eq!(services(&folder), ["a"]);
+    assert!(problems(&folder)[0].contains("what it held before stays in effect"));
+    fs::create_dir(dir.path()).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), [""; 0]);
+    fs::remove_dir_all(away).unwrap();
+}
+
+#[test]
+fn of_two_definitions_the_first_by_file_and_document_counts() {
+    let (dir, mut folder) = folder("b.yaml", &service("a"));
+    let first =
+        service("b") + "---\napiVersion: v1\nkind: Service\nmetadata: {name: a, labels: {from: first}}\n";
+    fs::write(dir.path().join("a.yaml"), first).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let loaded = folder.loaded();
+    assert!(loaded.objects.services[&ServiceKey::new("default", "a")].metadata.labels.is_some());
+    assert_eq!(
+        problems(&folder),
+        ["b.yaml#1: Service default/a: DuplicateObject: \
+          is defined in a.yaml#2 and again in b.yaml#1; the first one counts (line 1)"]
+    );
+    let reference = ObjectRef { kind: "Service", namespace: "default".into(), name: "a".into() };
+    assert_eq!(loaded.origins.of(&reference).unwrap().to_string(), "a.yaml#2");
+}
+
+#[test]
+fn every_kind_goes_where_the_projection_looks_for_it() {
+    let (_dir, mut folder) = folder(
+        "a.yaml",
+        "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s, namespace: shop, \
+          labels: {kubernetes.io/service-name: web}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: n1}}\n---\n\
+         {apiVersion: sheave.dev/v1alpha1, kind: AddressPool, metadata: {name: p}, spec: {}}\n---\n\
+         {apiVersion: v1, kind: Pod, metadata: {name: x}}\n",
+    );
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let loaded = folder.loaded();
+    assert!(loaded.objects.slices[&ServiceKey::new("shop", "web")].contains_key("s"));
+    assert!(loaded.objects.nodes.contains_key("n1") && loaded.objects.pools.contains_key("p"));
+    assert_eq!((loaded.problems, loaded.passed_over), (vec![], 1));
+}
+
+#[test]
+fn fifos_are_not_waited_for() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("b.yaml")).status().unwrap();
+    assert!(made.success());
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a"]);
+}
+
+#[test]
+fn a_change_of_permissions_alone_reads_again_but_changes_nothing() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    fs::set_permissions(dir.path().join("a.yaml"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(folder.scan(), Scan::UNCHANGED);
+}

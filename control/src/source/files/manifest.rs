@@ -1,0 +1,310 @@
+//! From the documents of one file to typed objects and Problems. Knows which kinds are ours and what a hand-written
+//! manifest may leave out; it must not know files, folders or the state before.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::document::{self, Document};
+use super::field_path::{FieldPath, Step};
+use super::line;
+use super::origin::{FileProblem, Origin};
+use super::typed::{self, UnknownField};
+use crate::address_pool::{self, AddressPool};
+use crate::problem::{ObjectRef, Problem, reason};
+use crate::store::{SERVICE_NAME_LABEL, slice_owner};
+
+/// An object of a kind that we use.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Object {
+    Service(Arc<Service>),
+    Slice(Arc<EndpointSlice>),
+    Node(Arc<Node>),
+    Pool(Arc<AddressPool>),
+}
+
+/// An object with its name and place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Placed {
+    pub(super) object: Object,
+    pub(super) reference: ObjectRef,
+    pub(super) origin: Origin,
+}
+
+/// What a file says.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Manifest {
+    /// In the order of the file.
+    pub(super) objects: Vec<Placed>,
+    /// In the order of the file.
+    pub(super) problems: Vec<FileProblem>,
+    /// Whether some document could not be taken as it stands, so that the file is not what its author meant.
+    pub(super) refused: bool,
+    /// How many objects are of kinds that we have no use for.
+    pub(super) passed_over: usize,
+}
+
+/// Kinds of other API groups that share their name with one of ours; they are passed over as any foreign kind is.
+const HOMONYMS: [(&str, &str); 2] = [("Service", "serving.knative.dev/"), ("AddressPool", "metallb.io/")];
+
+/// For so many Problems of one document the line is looked up, each time by reading the document again; the others are
+/// placed at the start of the document.
+const MAX_LINE_LOOKUPS: usize = 20;
+
+/// How deep lists may hold lists.
+const MAX_LIST_DEPTH: usize = 4;
+
+/// Reads the text of the file `name`.
+pub(super) fn parse(name: &Arc<str>, text: &str) -> Manifest {
+    let json = name.ends_with(".json");
+    let documents = if json { document::parse_json(text) } else { document::parse_yaml(text) };
+    let mut manifest = Manifest::default();
+    for document in documents {
+        let mut reader = Reader { file: name, document: &document, manifest: &mut manifest, lookups: 0 };
+        match &document.value {
+            Ok(value) => reader.read(value, &FieldPath::default(), None, 0),
+            Err(error) => reader.refuse_text(&error.message, error.line),
+        }
+    }
+    manifest
+}
+
+/// Which of our kinds a document is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Service,
+    Slice,
+    Node,
+    Pool,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Service, Self::Slice, Self::Node, Self::Pool];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::Slice => "EndpointSlice",
+            Self::Node => "Node",
+            Self::Pool => address_pool::KIND,
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::Service | Self::Node => "v1",
+            Self::Slice => "discovery.k8s.io/v1",
+            Self::Pool => address_pool::API_VERSION,
+        }
+    }
+
+    fn is_namespaced(self) -> bool {
+        matches!(self, Self::Service | Self::Slice)
+    }
+
+    fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Reads one document into a manifest.
+struct Reader<'a> {
+    file: &'a Arc<str>,
+    document: &'a Document<'a>,
+    manifest: &'a mut Manifest,
+    lookups: usize,
+}
+
+impl Reader<'_> {
+    /// Reads an object, or the objects of a list. `listed_as` is the kind that the list around it says its items have:
+    /// the API server leaves `kind` and `apiVersion` out of the items of built-in lists.
+    fn read(&mut self, value: &Value, place: &FieldPath, listed_as: Option<Kind>, depth: usize) {
+        let fields = match value {
+            Value::Null => return,
+            Value::Object(fields) => fields,
+            _ => return self.refuse(place, None, "", "an object with apiVersion and kind is expected here"),
+        };
+        let Some(kind) = fields.get("kind").and_then(Value::as_str).or(listed_as.map(Kind::name)) else {
+            return self.refuse(place, None, "kind", "is missing, so the document is not used");
+        };
+        let item_kind = kind.strip_suffix("List").and_then(Kind::by_name);
+        if kind == "List" || item_kind.is_some() {
+            return self.read_items(fields, place, item_kind, depth);
+        }
+        let Some(kind) = Kind::by_name(kind).filter(|kind| !is_homonym(*kind, fields)) else {
+            self.manifest.passed_over += 1;
+            return tracing::debug!(file = %self.file, document = self.document.number, kind, "kind is not used");
+        };
+        let listed = listed_as == Some(kind);
+        if let Err(found) = check_api_version(kind, fields, listed) {
+            let reference = reference_in(kind, fields);
+            let message = format!("{found}; a {} has {:?}", kind.name(), kind.api_version());
+            return self.refuse(place, reference, "apiVersion", &message);
+        }
+        self.read_object(kind, fields, place);
+    }
+
+    fn read_items(&mut self, list: &Map<String, Value>, place: &FieldPath, kind: Option<Kind>, depth: usize) {
+        let items = match list.get("items") {
+            None | Some(Value::Null) => return,
+            Some(Value::Array(items)) if depth < MAX_LIST_DEPTH => items,
+            Some(Value::Array(_)) => return self.refuse(place, None, "items", "lists are nested too deeply"),
+            Some(_) => return self.refuse(place, None, "items", "a list is expected here"),
+        };
+        for (index, item) in items.iter().enumerate() {
+            let mut place = place.clone().then_key("items");
+            place.0.push(Step::Index(index));
+            self.read(item, &place, kind, depth + 1);
+        }
+    }
+
+    fn read_object(&mut self, kind: Kind, fields: &Map<String, Value>, place: &FieldPath) {
+        let Some(reference) = reference_in(kind, fields) else {
+            let message = match fields.get("metadata").and_then(|metadata| metadata.get("name")) {
+                None | Some(Value::Null) => format!("is missing, so the {} is not used", kind.name()),
+                Some(name) => format!("is {name} where a string is expected; put it in quotes"),
+            };
+            return self.refuse(place, None, "metadata.name", &message);
+        };
+        let mut value = fields.clone();
+        // Checked already, and not fields of the typed objects.
+        value.retain(|name, _| name != "kind" && name != "apiVersion");
+        let value = Value::Object(value);
+        let object = match kind {
+            Kind::Service => self
+                .typed(&value, &reference, place, |it: &mut Service| &mut it.metadata)
+                .map(Object::Service),
+            Kind::Slice => self
+                .typed(&value, &reference, place, |it: &mut EndpointSlice| &mut it.metadata)
+                .map(Object::Slice),
+            Kind::Node => {
+                self.typed(&value, &reference, place, |it: &mut Node| &mut it.metadata).map(Object::Node)
+            }
+            Kind::Pool => self
+                .typed(&value, &reference, place, |it: &mut AddressPool| &mut it.metadata)
+                .map(Object::Pool),
+        };
+        let Some(object) = object else { return };
+        if let Object::Slice(slice) = &object
+            && slice_owner(slice).is_none()
+        {
+            let path = FieldPath::key("metadata").then_key("labels");
+            let message = format!("label {SERVICE_NAME_LABEL} is missing, so no Service uses the slice");
+            return self.tell(place, Some(reference), &path, reason::INVALID_VALUE, message);
+        }
+        let origin = self.origin(Some(self.document.first_line));
+        self.manifest.objects.push(Placed { object, reference, origin });
+    }
+
+    /// The object, with the namespace that `reference` says it has, unless some value does not fit its field.
+    fn typed<T: DeserializeOwned>(
+        &mut self,
+        value: &Value,
+        reference: &ObjectRef,
+        place: &FieldPath,
+        metadata: impl Fn(&mut T) -> &mut ObjectMeta,
+    ) -> Option<Arc<T>> {
+        match typed::read::<T>(value) {
+            Ok(mut typed) => {
+                for field in typed.unknown {
+                    self.tell_unknown(place, reference, &field);
+                }
+                let namespace = &reference.namespace;
+                metadata(&mut typed.object).namespace =
+                    (!namespace.is_empty()).then(|| namespace.as_ref().to_owned());
+                Some(Arc::new(typed.object))
+            }
+            Err(error) => {
+                self.manifest.refused = true;
+                let reference = Some(reference.clone());
+                self.tell(place, reference, &error.path, reason::INVALID_MANIFEST, error.message);
+                None
+            }
+        }
+    }
+
+    fn tell_unknown(&mut self, place: &FieldPath, reference: &ObjectRef, field: &UnknownField) {
+        let mut message = "unknown field, which is ignored".to_owned();
+        if let Some(suggestion) = field.suggestion {
+            message += &format!("; did you mean {suggestion}?");
+        }
+        self.tell(place, Some(reference.clone()), &field.path, reason::INVALID_MANIFEST, message);
+    }
+
+    /// The object at `place` cannot be used.
+    fn refuse(&mut self, place: &FieldPath, reference: Option<ObjectRef>, field: &str, message: &str) {
+        self.manifest.refused = true;
+        let keys = field.split('.').filter(|key| !key.is_empty());
+        let path = keys.fold(FieldPath::default(), FieldPath::then_key);
+        self.tell(place, reference, &path, reason::INVALID_MANIFEST, message.to_owned());
+    }
+
+    /// The document is neither YAML nor JSON.
+    fn refuse_text(&mut self, message: &str, line: u32) {
+        self.manifest.refused = true;
+        let message = format!("the document cannot be read: {message}");
+        let problem = file_problem(self.file, message);
+        self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
+    }
+
+    /// Notes a Problem at `path` below `place`. An object without a name is told by its place in the file.
+    fn tell(
+        &mut self,
+        place: &FieldPath,
+        reference: Option<ObjectRef>,
+        path: &FieldPath,
+        reason: &'static str,
+        message: String,
+    ) {
+        let inside = path.below(place);
+        let line = if self.lookups < MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
+        self.lookups += 1;
+        let line = line.map_or(self.document.first_line, |line| self.document.first_line + line - 1);
+        let problem = match reference {
+            Some(object) => Problem { object, reason, field: path.to_string(), message, port: None },
+            None => Problem { field: inside.to_string(), reason, ..file_problem(self.file, message) },
+        };
+        self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
+    }
+
+    fn origin(&self, line: Option<u32>) -> Origin {
+        Origin { file: self.file.clone(), document: Some(self.document.number), line }
+    }
+}
+
+/// A Problem of the file `name` as a whole.
+pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
+    let object = ObjectRef { kind: "File", namespace: "".into(), name: name.clone() };
+    Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
+}
+
+fn is_homonym(kind: Kind, fields: &Map<String, Value>) -> bool {
+    let api_version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    HOMONYMS.iter().any(|&(name, group)| name == kind.name() && api_version.starts_with(group))
+}
+
+/// Whether the object has its kind's API version; items of a typed list may leave it out.
+fn check_api_version(kind: Kind, fields: &Map<String, Value>, listed: bool) -> Result<(), String> {
+    match fields.get("apiVersion") {
+        None if listed => Ok(()),
+        None => Err("is missing".to_owned()),
+        Some(Value::String(found)) if found == kind.api_version() => Ok(()),
+        Some(found) => Err(format!("{found} is not supported")),
+    }
+}
+
+/// The object's name as far as its metadata can be read. Without a namespace it is in `default`, as for `kubectl`; a
+/// namespace on a cluster-scoped object means nothing.
+fn reference_in(kind: Kind, fields: &Map<String, Value>) -> Option<ObjectRef> {
+    let metadata = fields.get("metadata")?;
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let namespace = if kind.is_namespaced() { text("namespace").unwrap_or("default") } else { "" };
+    Some(ObjectRef { kind: kind.name(), namespace: namespace.into(), name: text("name")?.into() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::*;
+
+fn read(text: &str) -> Manifest {
+    parse(&"web.yaml".into(), text)
+}
+
+fn names(manifest: &Manifest) -> Vec<String> {
+    manifest.objects.iter().map(|placed| placed.reference.to_string()).collect()
+}
+
+fn problems(manifest: &Manifest) -> Vec<String> {
+    manifest.problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn our_kinds_are_read_and_others_passed_over() {
+    let manifest = read(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n---\n\
+         apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n---\n\
+         apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: fn}\n---\n\
+         apiVersion: v1\nkind: Node\nmetadata: {name: n1, namespace: odd}\n---\n\
+         apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.1]}\n",
+    );
+    assert_eq!(names(&manifest), ["Service shop/web", "Node n1", "AddressPool p"]);
+    assert_eq!((problems(&manifest), manifest.refused, manifest.passed_over), (vec![], false, 2));
+    assert_eq!(manifest.objects[1].origin.to_string(), "web.yaml#4");
+}
+
+#[test]
+fn lists_give_their_kind_to_items_that_leave_it_out() {
+    let manifest = read(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSliceList\nitems:\n\
+         - metadata: {name: s1, labels: {kubernetes.io/service-name: web}}\n  endpoints: null\n  ports: null\n---\n\
+         apiVersion: v1\nkind: List\nitems:\n\
+         - {apiVersion: v1, kind: Service, metadata: {name: a}}\n\
+         - {apiVersion: v1, kind: ServiceList, items: [{metadata: {name: b}}]}\n\
+         - {kind: Secret}\n---\n\
+         {apiVersion: v1, kind: ServiceList}\n",
+    );
+    assert_eq!(names(&manifest), ["EndpointSlice default/s1", "Service default/a", "Service default/b"]);
+    assert_eq!((problems(&manifest), manifest.passed_over), (vec![], 1));
+}
+
+#[test]
+fn the_default_namespace_is_filled_in_and_that_of_a_cluster_scoped_object_removed() {
+    let manifest = read(
+        "{apiVersion: v1, kind: Service, metadata: {name: a}}\n---\n\
+         {apiVersion: v1, kind: Node, metadata: {name: n1, namespace: x}}\n",
+    );
+    let (Object::Service(service), Object::Node(node)) =
+        (&manifest.objects[0].object, &manifest.objects[1].object)
+    else {
+        panic!("a Service and a Node");
+    };
+    assert_eq!(service.metadata.namespace.as_deref(), Some("default"));
+    assert_eq!(node.metadata.namespace, None);
+}
+
+#[test]
+fn a_wrong_value_is_told_with_file_document_field_and_line_and_its_neighbours_are_used() {
+    let manifest = read(
+        "{apiVersion: v1, kind: Service, metadata: {name: a}}\n---\napiVersion: v1\nkind: Service\n\
+         metadata:\n  name: web\n  namespace: shop\nspec:\n  ports:\n  - name: http\n    port: http\n",
+    );
+    assert_eq!(names(&manifest), ["Service default/a"]);
+    assert!(manifest.refused);
+    assert_eq!(
+        problems(&manifest),
+        ["web.yaml#2: Service shop/web: InvalidManifest: spec.ports[0].port: \
+          invalid type: string \"http\", expected i32 (line 11)"]
+    );
+}
+
+#[test]
+fn an_unknown_field_is_told_and_the_object_used() {
+    let manifest = read(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec:\n  ports: [{port: 80, protocl: UDP}]\n",
+    );
+    assert_eq!(names(&manifest), ["Service default/a"]);
+    assert!(!manifest.refused);
+    assert_eq!(
+        problems(&manifest),
+        ["web.yaml#1: Service default/a: InvalidManifest: spec.ports[0].protocl: \
+          unknown field, which is ignored; did you mean protocol? (line 5)"]
+    );
+}
+
+#[test]
+fn what_is_no_object_of_the_api_is_refused() {
+    let refused = |text: &str| {
+        let manifest = read(text);
+        assert!(manifest.refused && manifest.objects.is_empty(), "{text}");
+        problems(&manifest).remove(0)
+    };
+    assert_eq!(
+        refused("just text\n"),
+        "web.yaml#1: File web.yaml: InvalidManifest: an object with apiVersion and kind is expected here (line 1)"
+    );
+    assert_eq!(
+        refused("a: 1\n"),
+        "web.yaml#1: File web.yaml: InvalidManifest: kind: is missing, so the document is not used (line 1)"
+    );
+    assert_eq!(
+        refused("kind: Service\napiVersion: v1\nspec: {}\n"),
+        "web.yaml#1: File web.yaml: InvalidManifest: metadata.name: is missing, so the Service is not used (line 1)"
+    );
+    assert_eq!(
+        refused("kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n"),
+        "web.yaml#1: EndpointSlice default/s: InvalidManifest: apiVersion: \
+         \"discovery.k8s.io/v1beta1\" is not supported; a EndpointSlice has \"discovery.k8s.io/v1\" (line 2)"
+    );
+    assert_eq!(
+        refused("kind: List\nitems:\n- kind: Service\n  metadata: {name: a}\n"),
+        "web.yaml#1: Service default/a: InvalidManifest: apiVersion: is missing; a Service has \"v1\" (line 3)"
+    );
+    assert_eq!(
+        refused("kind: Node\napiVersion: v1\nmetadata:\n  name: n\n"),
+        "web.yaml#1: File web.yaml: InvalidManifest: metadata.name: is false where a string is expected; \
+         put it in quotes (line 4)"
+    );
+    assert_eq!(
+        refused("a: b: c\n"),
+        "web.yaml#1: File web.yaml: InvalidManifest: the document cannot be read: \
+         mapping values are not allowed in this context (line 1)"
+    );
+}
+
+#[test]
+fn a_slice_without_its_label_is_told_and_not_kept() {
+    let manifest = read("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s}\n");
+    assert!(manifest.objects.is_empty() && !manifest.refused);
+    assert_eq!(
+        problems(&manifest),
+        ["web.yaml#1: EndpointSlice default/s: InvalidValue: metadata.labels: label \
+          kubernetes.io/service-name is missing, so no Service uses the slice (line 4)"]
+    );
+}
+
+#[test]
+fn ten_thousand_objects_in_one_list_are_read() {
+    let item = "- apiVersion: v1\n  kind: Service\n  metadata:\n    name: s{}\n    namespace: shop\n    annotations: \
+                {note: \"PAD\"}\n  spec:\n    type: LoadBalancer\n    selector: {app: web}\n    ports:\n    - name: http\n      \
+                port: 80\n      protocol: TCP\n      targetPort: 8080\n    - name: dns\n      port: 53\n      \
+                protocol: UDP\n      targetPort: 5353\n"
+        .replace("PAD", &"x".repeat(700));
+    let mut text = "apiVersion: v1\nkind: List\nitems:\n".to_owned();
+    for number in 0..10_000 {
+        text += &item.replace("{}", &number.to_string());
+    }
+    assert!(text.len() > 10_000_000);
+    let manifest = read(&text);
+    assert_eq!((manifest.objects.len(), problems(&manifest)), (10_000, vec![]));
+}

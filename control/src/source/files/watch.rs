@@ -1,0 +1,187 @@
+//! Notices changes of the manifest folder and tells what it says then. Level-triggered: an event only says that it is
+//! time to look, so a lost, doubled or misunderstood one costs nothing but time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Loaded;
+use super::folder::{Folder, Scan};
+
+/// A burst of events is over after so long without one: an editor's or `git`'s steps are less far apart.
+const QUIET: Duration = Duration::from_millis(50);
+/// A burst is cut off after so long: whoever writes without a pause does not keep others' changes from taking effect.
+const LONGEST_BURST: Duration = Duration::from_millis(500);
+/// How often the folder is looked at when the kernel does not tell of changes.
+const POLL: Duration = Duration::from_secs(2);
+/// How often it is looked at although the kernel tells: changes made by other hosts of a network file system, and in
+/// the targets of symbolic links, raise no event. It costs one `stat` per file.
+const RESYNC: Duration = Duration::from_secs(10);
+
+/// The states of a watched folder, from the first on. Dropping it ends the watching.
+#[derive(Debug)]
+pub struct FileWatch {
+    states: watch::Receiver<Option<Arc<Loaded>>>,
+}
+
+impl FileWatch {
+    /// Waits for a state that was not given yet and gives the newest. At first that is what the folder says at the
+    /// start. `None` means that watching has ended, which only the end of the runtime brings about.
+    ///
+    /// Cancel safe: no state is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Arc<Loaded>> {
+        // The initial value, none, counts as seen.
+        self.states.changed().await.ok()?;
+        self.states.borrow_and_update().clone()
+    }
+}
+
+/// Watches a folder of manifests, or a single file, which need not exist yet. Must be called inside a Tokio runtime.
+pub fn watch(path: &Path) -> FileWatch {
+    let (sender, states) = watch::channel(None);
+    tokio::spawn(follow(path.to_owned(), sender));
+    FileWatch { states }
+}
+
+async fn follow(path: PathBuf, states: watch::Sender<Option<Arc<Loaded>>>) {
+    let mut alarm = Alarm::new(&path);
+    let mut folder = Folder::new(path);
+    loop {
+        // Before the scan, so that what happens during the scan raises an alarm.
+        alarm.arm();
+        let scanning = spawn_blocking(move || {
+            let scan = folder.scan();
+            (folder, scan)
+        });
+        // A scan neither panics nor is cancelled but by the end of the runtime.
+        let Ok((scanned, Scan { changed, unsettled })) = scanning.await else { return };
+        folder = scanned;
+        if changed || states.borrow().is_none() {
+            states.send_replace(Some(Arc::new(folder.loaded())));
+        }
+        tokio::select! {
+            () = states.closed() => return,
+            () = alarm.raised(unsettled) => {}
+        }
+    }
+}
+
+/// Says when it is time to look at the folder.
+struct Alarm {
+    path: PathBuf,
+    /// Rung by the watcher. It remembers one ring, which is enough: it means "look".
+    bell: Arc<Notify>,
+    /// Set when the folder itself came, went or was replaced: a watch stays with the folder that it was set on, even
+    /// if that one is deleted and another has its name.
+    stale: Arc<AtomicBool>,
+    /// Stops watching when dropped.
+    watcher: Option<RecommendedWatcher>,
+    /// Why the kernel does not tell of changes, to say it once.
+    told: Option<String>,
+}
+
+impl Alarm {
+    fn new(path: &Path) -> Self {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { path, bell: Arc::default(), stale: Arc::default(), watcher: None, told: None }
+    }
+
+    /// Sets the kernel's watches, unless they are set and still mean the folder.
+    fn arm(&mut self) {
+        let stale = self.stale.swap(false, Ordering::AcqRel);
+        if self.watcher.is_some() && self.told.is_none() && !stale {
+            return;
+        }
+        self.watcher = None;
+        match self.set() {
+            Ok(()) => {
+                if self.told.take().is_some() {
+                    tracing::info!(path = %self.path.display(), "changes are told by the kernel again");
+                }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if self.told.as_ref() != Some(&reason) {
+                    let path = self.path.display();
+                    tracing::warn!(%path, reason, "cannot watch the manifests; looking every {POLL:?}");
+                }
+                self.told = Some(reason);
+            }
+        }
+    }
+
+    fn set(&mut self) -> notify::Result<()> {
+        let (path, bell, stale) = (self.path.clone(), self.bell.clone(), self.stale.clone());
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let relevant = match &event {
+                Ok(event) => concerns(event, &path, &stale),
+                Err(_) => true,
+            };
+            if event.is_err() {
+                stale.store(true, Ordering::Release);
+            }
+            if relevant {
+                bell.notify_one();
+            }
+        })?;
+        // The folder above tells when this one comes or is replaced. It may be closed to us: then RESYNC has to do.
+        if let Some(parent) = self.path.parent()
+            && let Err(error) = watcher.watch(parent, RecursiveMode::NonRecursive)
+        {
+            tracing::debug!(path = %parent.display(), %error, "cannot watch the folder above the manifests");
+        }
+        let watched = watcher.watch(&self.path, RecursiveMode::NonRecursive);
+        self.watcher = Some(watcher);
+        watched
+    }
+
+    /// Returns when it is time to look: after a burst of events, or when nothing was looked at for long.
+    async fn raised(&self, unsettled: bool) {
+        let patience = match (unsettled, &self.told) {
+            (true, _) => QUIET,
+            (false, Some(_)) => POLL,
+            (false, None) => RESYNC,
+        };
+        if timeout(patience, self.bell.notified()).await.is_err() {
+            return;
+        }
+        let cut_off = Instant::now() + LONGEST_BURST;
+        loop {
+            let quiet = Instant::now() + QUIET;
+            if timeout_at(quiet.min(cut_off), self.bell.notified()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the event may have changed what the folder says. Reading must not count: we do it ourselves.
+fn concerns(event: &Event, path: &Path, stale: &AtomicBool) -> bool {
+    let read_only =
+        matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write));
+    if read_only {
+        return false;
+    }
+    if event.need_rescan() {
+        return true;
+    }
+    let mut relevant = false;
+    for changed in &event.paths {
+        if changed == path {
+            stale.store(true, Ordering::Release);
+        }
+        // The folder above tells of its other contents, too.
+        relevant |= changed.starts_with(path);
+    }
+    relevant
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus, ServiceSpec};
+use proptest::prelude::*;
+
+use super::*;
+
+fn meta(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.into()), namespace: Some("shop".into()), ..ObjectMeta::default() }
+}
+
+fn service(name: &str, class: &str) -> Service {
+    let spec = ServiceSpec { load_balancer_class: Some(class.into()), ..ServiceSpec::default() };
+    Service { metadata: meta(name), spec: Some(spec), status: None }
+}
+
+fn slice(name: &str, owner: Option<&str>) -> EndpointSlice {
+    let labels = owner.map(|owner| BTreeMap::from([(SERVICE_NAME_LABEL.to_owned(), owner.to_owned())]));
+    let metadata = ObjectMeta { labels, ..meta(name) };
+    EndpointSlice { metadata, address_type: "IPv4".into(), ..EndpointSlice::default() }
+}
+
+fn node(name: &str, address: &str, condition: &str) -> Node {
+    let status = NodeStatus {
+        addresses: Some(vec![NodeAddress { address: address.into(), type_: "InternalIP".into() }]),
+        conditions: Some(vec![NodeCondition { reason: Some(condition.into()), ..NodeCondition::default() }]),
+        ..NodeStatus::default()
+    };
+    Node { metadata: meta(name), spec: None, status: Some(status) }
+}
+
+fn services(names: &[&str]) -> Dirty {
+    Dirty::Services(names.iter().map(|name| ServiceKey::new("shop", name)).collect())
+}
+
+#[test]
+fn a_changed_service_dirties_itself_alone_and_an_equal_one_nothing() {
+    let mut store = Store::default();
+    store.upsert_service(service("web", "a"));
+    store.upsert_service(service("dns", "a"));
+    assert_eq!(store.take_dirty(), services(&["web", "dns"]));
+    store.upsert_service(service("web", "a"));
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+    store.upsert_service(service("web", "b"));
+    assert_eq!(store.take_dirty(), services(&["web"]));
+    store.remove_service(&ServiceKey::new("shop", "web"));
+    store.remove_service(&ServiceKey::new("shop", "never"));
+    assert_eq!(store.take_dirty(), services(&["web"]));
+}
+
+#[test]
+fn a_new_resource_version_is_kept_but_dirties_nothing() {
+    let mut store = Store::default();
+    store.upsert_service(service("web", "a"));
+    assert!(!store.take_dirty().is_nothing());
+    let mut newer = service("web", "a");
+    newer.metadata.resource_version = Some("7".into());
+    store.upsert_service(newer);
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+    let kept = &store.objects().services[&ServiceKey::new("shop", "web")];
+    assert_eq!(kept.metadata.resource_version.as_deref(), Some("7"));
+}
+
+#[test]
+fn a_slice_that_changes_its_label_dirties_both_services() {
+    let mut store = Store::default();
+    store.upsert_slice(slice("s1", Some("web")));
+    assert_eq!(store.take_dirty(), services(&["web"]));
+    store.upsert_slice(slice("s1", Some("dns")));
+    assert_eq!(store.take_dirty(), services(&["dns", "web"]));
+    assert_eq!(store.objects().slices.len(), 1);
+    store.upsert_slice(slice("s1", None));
+    assert_eq!(store.take_dirty(), services(&["dns"]));
+    assert!(store.objects().slices.is_empty());
+    store.upsert_slice(slice("s2", None));
+    store.remove_slice("shop", "s1");
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+}
+
+#[test]
+fn heartbeats_of_a_node_dirty_nothing_and_its_address_everything() {
+    let mut store = Store::default();
+    store.upsert_node(node("n1", "10.0.0.1", "Ready"));
+    assert_eq!(store.take_dirty(), Dirty::Everything);
+    store.upsert_node(node("n1", "10.0.0.1", "StillReady"));
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+    store.upsert_node(node("n1", "10.0.0.2", "StillReady"));
+    assert_eq!(store.take_dirty(), Dirty::Everything);
+    store.remove_node("n1");
+    assert_eq!(store.take_dirty(), Dirty::Everything);
+}
+
+#[test]
+fn a_pool_dirties_everything_unless_it_is_equal() {
+    let mut store = Store::default();
+    let pool = AddressPool { metadata: meta("p"), ..AddressPool::default() };
+    store.upsert_pool(pool.clone());
+    store.upsert_service(service("web", "a"));
+    assert_eq!(store.take_dirty(), Dirty::Everything);
+    store.upsert_pool(pool);
+    assert!(store.take_dirty().is_nothing());
+    store.remove_pool("p");
+    assert_eq!(store.take_dirty(), Dirty::Everything);
+}
+
+#[test]
+fn replacing_by_equal_objects_dirties_nothing_and_keeps_their_identity() {
+    let mut store = Store::default();
+    store.upsert_service(service("web", "a"));
+    store.upsert_slice(slice("s1", Some("web")));
+    store.upsert_node(node("n1", "10.0.0.1", "Ready"));
+    assert!(!store.take_dirty().is_nothing());
+    let before = store.objects().clone();
+    let mut copy = before.clone();
+    for service in copy.services.values_mut() {
+        *service = Arc::new(Service::clone(service));
+    }
+    store.replace(copy);
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+    let key = ServiceKey::new("shop", "web");
+    assert!(Arc::ptr_eq(&before.services[&key], &store.objects().services[&key]));
+    store.replace(Objects { nodes: before.nodes, ..Objects::default() });
+    assert_eq!(store.take_dirty(), services(&["web"]));
+    assert_eq!(store.objects().services.len() + store.objects().slices.len(), 0);
+}
+
+/// A few objects, so that events collide.
+fn event() -> impl Strategy<Value = (bool, u8, Option<u8>)> {
+    (any::<bool>(), 0u8..4, prop::option::of(0u8..3))
+}
+
+proptest! {
+    #[test]
+    fn events_one_by_one_end_where_one_replacement_ends(events in prop::collection::vec(event(), 0..40)) {
+        let mut by_event = Store::default();
+        for (upsert, number, owner) in events {
+            let name = format!("s{number}");
+            let owner = owner.map(|owner| format!("web{owner}"));
+            if upsert {
+                by_event.upsert_slice(slice(&name, owner.as_deref()));
+            } else {
+                by_event.remove_slice("shop", &name);
+            }
+        }
+        let mut at_once = Store::default();
+        at_once.replace(by_event.objects().clone());
+        prop_assert_eq!(at_once.objects(), by_event.objects());
+        for number in 0..4 {
+            by_event.remove_slice("shop", &format!("s{number}"));
+            at_once.remove_slice("shop", &format!("s{number}"));
+        }
+        prop_assert!(by_event.objects().slices.is_empty());
+        prop_assert!(at_once.objects().slices.is_empty());
+    }
+}
