@@ -1,3 +1,65 @@
-//! The `sheave` command.
+//! The `sheave` command: reads the command line and the configuration, and hands over to what was asked for.
 
-fn main() {}
+mod admin;
+mod app;
+mod cli;
+mod config;
+mod demo;
+mod exit;
+mod exposition;
+mod gateway;
+mod logging;
+mod offline;
+mod routes;
+mod scrape;
+mod signal;
+
+use std::process::ExitCode;
+
+use cli::{Cli, Command};
+use config::Config;
+use exit::Exit;
+
+fn main() -> ExitCode {
+    let cli = match Cli::from_args(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(exit) => return exit.into(),
+    };
+    execute(cli).into()
+}
+
+fn execute(cli: Cli) -> Exit {
+    let config = Config::load(cli.config.as_deref(), &cli.overrides());
+    match (cli.command, config) {
+        (Command::Version, _) => {
+            println!("sheave {}", env!("CARGO_PKG_VERSION"));
+            Exit::Ok
+        }
+        (Command::Validate(validate), config) => offline::validate(validate.manifests.as_deref(), config),
+        (_, Err(mistakes)) => offline::tell_mistakes(&mistakes),
+        (Command::Routes(routes), Ok(config)) => offline::routes(&routes, &config),
+        (Command::Run(run), Ok(config)) => match run.manifests {
+            Some(manifests) => serve(&config, gateway::run(&config, &manifests, None, |_| ())),
+            None => {
+                eprintln!("sheave: nothing says what to forward: give a folder with --manifests DIR");
+                Exit::Usage
+            }
+        },
+        (Command::Demo(demo), Ok(config)) => {
+            let logging = config.clone();
+            serve(&logging, demo::run(config, demo.duration))
+        }
+    }
+}
+
+/// Runs the control side on this thread; the workers have their own.
+fn serve(config: &Config, process: impl Future<Output = Exit>) -> Exit {
+    logging::init(&config.logging);
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(process),
+        Err(error) => {
+            eprintln!("sheave: no reactor for the control loop: {error}");
+            Exit::Software
+        }
+    }
+}

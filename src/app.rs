@@ -1,0 +1,258 @@
+//! The gateway as assembled: a source fills the store, the projection makes tables of it, the data plane forwards by
+//! them, and the admin server is answered. One loop; nothing here blocks it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
+use sheave_control::projection::{self, Projection, Projector};
+use sheave_control::source::files::{FileWatch, Loaded};
+use sheave_control::store::Store;
+use sheave_dataplane::model::{FrontendSource, Protocol};
+use sheave_dataplane::table::RoutingTable;
+use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use crate::admin::Query;
+use crate::config::Config;
+use crate::routes::{ProblemView, RoutesView};
+use crate::{offline, scrape};
+
+/// How often sockets that could not be opened are tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long the workers may take to show that they run.
+const WORKER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// UDP flows that one worker may have: each costs a descriptor and an ephemeral port, of which there are 28,000 towards
+/// one endpoint.
+const UDP_FLOWS: usize = 65_536;
+
+/// From new objects to the table in force.
+const UPDATE_SECONDS: &str = "sheave_control_update_seconds";
+/// Upper bounds of its buckets, in seconds: one Service takes well under a millisecond, ten thousand under a second.
+const UPDATE_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
+
+/// Makes what the control loop measures itself available to scrapes. Once per process.
+///
+/// # Errors
+/// If it was called before.
+pub(crate) fn install_metrics() -> Result<PrometheusHandle, BuildError> {
+    let builder = PrometheusBuilder::new();
+    let name = Matcher::Full(UPDATE_SECONDS.to_owned());
+    let handle = builder.set_buckets_for_metric(name, &UPDATE_BUCKETS)?.install_recorder()?;
+    metrics::describe_histogram!(UPDATE_SECONDS, "Time from new objects to the routing table in force.");
+    Ok(handle)
+}
+
+/// What the configuration says to the projection.
+pub(crate) fn projection_options(config: &Config) -> projection::Options {
+    projection::Options {
+        node: config.node.clone(),
+        cluster: config.cluster.clone(),
+        load_balancer_class: config.load_balancer_class.clone(),
+        handle_unclassified: config.handle_unclassified,
+        internal_cidrs: config.internal_cidrs.clone(),
+    }
+}
+
+/// A running gateway.
+pub(crate) struct App {
+    node: String,
+    drain: Duration,
+    own_metrics: PrometheusHandle,
+    dataplane: Dataplane,
+    store: Store,
+    projector: Projector,
+    /// What is in force: what the source said, and what was made of it. None before the first objects have come.
+    present: Option<(Arc<Loaded>, Projection)>,
+    socket_problems: Vec<Problem>,
+    told: BTreeSet<ProblemView>,
+}
+
+impl App {
+    /// Starts the workers. Nothing is served before the first objects have come.
+    ///
+    /// # Errors
+    /// If a worker cannot be started.
+    pub(crate) fn start(config: &Config, own_metrics: PrometheusHandle) -> io::Result<Self> {
+        let dataplane = Dataplane::start(Options {
+            workers: worker_count(config.workers),
+            timeouts: Timeouts {
+                connect: config.timeouts.connect,
+                idle: config.timeouts.idle,
+                udp_idle: config.timeouts.udp_idle,
+            },
+            udp_flows: UDP_FLOWS,
+        })?;
+        Ok(Self {
+            node: config.node.clone(),
+            drain: config.timeouts.drain,
+            own_metrics,
+            dataplane,
+            store: Store::default(),
+            projector: Projector::new(projection_options(config)),
+            present: None,
+            socket_problems: Vec::new(),
+            told: BTreeSet::new(),
+        })
+    }
+
+    /// Follows `source` and answers `questions` until told to stop; then drains. `ready` is called when the first
+    /// objects are in force.
+    pub(crate) async fn run(
+        mut self,
+        mut source: FileWatch,
+        mut questions: mpsc::Receiver<Query>,
+        mut stop: oneshot::Receiver<()>,
+        ready: impl FnOnce(),
+    ) -> Drained {
+        let mut ready = Some(ready);
+        let mut retry = tokio::time::interval(RETRY);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                Some(loaded) = source.next() => {
+                    self.load(loaded);
+                    if let Some(ready) = ready.take() {
+                        ready();
+                    }
+                }
+                Some(query) = questions.recv() => self.answer(query).await,
+                _ = retry.tick() => self.retry(),
+            }
+        }
+        tracing::info!(deadline = ?self.drain, "draining: nothing new is accepted");
+        self.dataplane.drain(self.drain).await
+    }
+
+    /// Takes in what the source says now, and makes it the table.
+    fn load(&mut self, loaded: Arc<Loaded>) {
+        let started = Instant::now();
+        self.store.replace(loaded.objects.clone());
+        let dirty = self.store.take_dirty();
+        let projection = self.projector.project(self.store.objects(), &dirty);
+        if projection.changed {
+            let applied = self.dataplane.apply(RoutingTable::clone(&projection.table));
+            self.socket_problems = applied.failures.iter().map(bind_problem).collect();
+            let took = started.elapsed();
+            metrics::histogram!(UPDATE_SECONDS).record(took);
+            tracing::info!(
+                generation = projection.table.generation(),
+                frontends = projection.table.frontends().len(),
+                changed = applied.changed,
+                ?took,
+                "routing table in force"
+            );
+        }
+        self.present = Some((loaded, projection));
+        self.tell_problems();
+    }
+
+    /// Opens what could not be opened before.
+    fn retry(&mut self) {
+        let failures = self.dataplane.retry();
+        self.socket_problems = failures.iter().map(bind_problem).collect();
+        self.tell_problems();
+    }
+
+    /// Logs each Problem when it appears and when it is gone, not while it lasts.
+    fn tell_problems(&mut self) {
+        let now: BTreeSet<ProblemView> = self.problems().into_iter().collect();
+        for problem in now.difference(&self.told) {
+            tracing::warn!(object = problem.object, reason = problem.reason, "{problem}");
+        }
+        for problem in self.told.difference(&now) {
+            tracing::info!(object = problem.object, reason = problem.reason, "problem is gone: {problem}");
+        }
+        self.told = now;
+    }
+
+    fn problems(&self) -> Vec<ProblemView> {
+        let Some((loaded, projection)) = &self.present else { return Vec::new() };
+        let mut problems = offline::problems(loaded, projection);
+        problems.extend(
+            self.socket_problems
+                .iter()
+                .map(|problem| ProblemView::new(problem, loaded.origins.of(&problem.object))),
+        );
+        problems
+    }
+
+    async fn answer(&mut self, query: Query) {
+        // Who asked may have gone away; that is no concern of ours.
+        match query {
+            Query::Ready(reply) => {
+                reply.send(self.ready().await).ok();
+            }
+            Query::Metrics(reply) => {
+                reply.send(scrape::text(&self.dataplane, self.told.len(), &self.own_metrics)).ok();
+            }
+            Query::Routes(reply) => {
+                reply.send(self.routes()).ok();
+            }
+        }
+    }
+
+    async fn ready(&self) -> Result<(), String> {
+        if self.present.is_none() {
+            return Err("no objects have been read yet".to_owned());
+        }
+        if !self.dataplane.answers(WORKER_PATIENCE).await {
+            return Err("a worker does not answer".to_owned());
+        }
+        Ok(())
+    }
+
+    fn routes(&self) -> String {
+        RoutesView::new(self.dataplane.table().table(), &self.node, self.problems()).to_json()
+    }
+}
+
+/// The Problem that a Service has whose frontend cannot be opened.
+fn bind_problem(failure: &BindFailure) -> Problem {
+    let BindFailure { frontend, error } = failure;
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+        _ => "see bind(2) for this error",
+    };
+    let kind = match frontend.source {
+        FrontendSource::Service => "Service",
+        FrontendSource::MultiClusterService => "MultiClusterService",
+    };
+    Problem {
+        object: ObjectRef {
+            kind,
+            namespace: Arc::clone(&frontend.service.namespace),
+            name: Arc::clone(&frontend.service.name),
+        },
+        reason: reason::BIND_FAILED,
+        field: String::new(),
+        message: format!(
+            "cannot listen on {}: {error}: {advice}; it is tried again every {} s",
+            frontend.addr,
+            RETRY.as_secs()
+        ),
+        port: Some(ProblemPort {
+            port: frontend.addr.port,
+            protocol: match frontend.addr.protocol {
+                Protocol::Tcp => "TCP",
+                Protocol::Udp => "UDP",
+            },
+        }),
+    }
+}
+
+/// One worker per core that the scheduler and the cgroup give us, unless the configuration says otherwise.
+fn worker_count(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}

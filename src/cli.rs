@@ -1,0 +1,211 @@
+//! The command line: what may be said, not what it does.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Overrides};
+use crate::exit::Exit;
+
+/// A Layer-4 load balancer for Kubernetes and Karmada fleets
+#[derive(Debug, PartialEq, Parser)]
+#[command(name = "sheave", version, arg_required_else_help = true, after_long_help = config_help())]
+pub(crate) struct Cli {
+    /// Configuration file (YAML); without it the defaults hold, which `sheave --help` shows
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Subcommand)]
+pub(crate) enum Command {
+    /// Try it: demo backends and a gateway on loopback addresses; needs no privileges and no cluster
+    Demo(Demo),
+    /// Forward traffic as the manifests say, and follow their changes
+    Run(Run),
+    /// Show the routing table that manifests give, or that a running gateway has
+    Routes(Routes),
+    /// Tell every mistake in the configuration and the manifests; exits 0, 65 (manifests) or 78 (configuration)
+    Validate(Validate),
+    /// Show the version
+    Version,
+}
+
+/// `sheave demo`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Demo {
+    /// End by itself after this time, as 10s [default: run until Ctrl-C]
+    #[arg(long = "for", value_name = "DURATION", value_parser = config::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+/// `sheave run`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Run {
+    /// Folder of Kubernetes manifests, or a single file
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifests: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: Node,
+}
+
+/// `sheave routes`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Routes {
+    /// Folder of Kubernetes manifests, or a single file
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifests: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: Node,
+    /// Ask the gateway whose admin server is here [default without --manifests: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "node"])]
+    pub(crate) admin: Option<AdminUrl>,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// `sheave validate`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Validate {
+    /// Folder of Kubernetes manifests, or a single file
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifests: Option<PathBuf>,
+}
+
+/// `--node`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Node {
+    /// Name of the Node that this runs on [default: `node` of the configuration, $NODE_NAME, the host name]
+    #[arg(long = "node", id = "node", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+/// How `sheave routes` shows the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Where an admin server listens: the `host:port` of its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdminUrl {
+    /// As in the URL; a host name is possible, an IPv6 address is in brackets.
+    pub(crate) authority: String,
+}
+
+impl Cli {
+    /// Reads the command line. If there is nothing to do but to tell the user about it (help, version, a mistake), that
+    /// is done here, and the answer is how to exit.
+    pub(crate) fn from_args(args: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
+        Self::try_parse_from(args).map_err(|error| {
+            // Help goes to stdout, mistakes to stderr. A closed one changes nothing.
+            error.print().unwrap_or_default();
+            match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok,
+                _ => Exit::Usage,
+            }
+        })
+    }
+
+    /// What the flags say about the configuration.
+    pub(crate) fn overrides(&self) -> Overrides {
+        let node = match &self.command {
+            Command::Run(run) => run.node.name.clone(),
+            Command::Routes(routes) => routes.node.name.clone(),
+            Command::Demo(_) | Command::Validate(_) | Command::Version => None,
+        };
+        Overrides { node }
+    }
+}
+
+fn config_help() -> String {
+    format!("Configuration file, with every key and its default:\n\n{}", config::REFERENCE)
+}
+
+fn admin_url(text: &str) -> Result<AdminUrl, String> {
+    let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let port = authority.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    let well_formed =
+        !authority.contains(['/', '@', ' ']) && port.is_some_and(|port| port.parse::<u16>().is_ok());
+    if well_formed {
+        Ok(AdminUrl { authority: authority.to_owned() })
+    } else {
+        Err("write it as http://127.0.0.1:9841".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, ErrorKind> {
+        Cli::try_parse_from(line.split(' ')).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_takes_the_configuration_before_or_after_its_name() {
+        for line in ["sheave --config f version", "sheave version --config f", "sheave run --config f"] {
+            assert_eq!(parse(line).unwrap().config.as_deref(), Some("f".as_ref()), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_are_read() {
+        let cli = parse("sheave run --manifests d --node n1").unwrap();
+        assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
+        let Command::Run(run) = cli.command else { panic!("run") };
+        assert_eq!(run.manifests.as_deref(), Some("d".as_ref()));
+        let cli = parse("sheave demo --for 10s").unwrap();
+        assert_eq!(cli.command, Command::Demo(Demo { duration: Some(Duration::from_secs(10)) }));
+        let Command::Routes(routes) =
+            parse("sheave routes --admin http://[::1]:80/ -o json").unwrap().command
+        else {
+            panic!("routes")
+        };
+        assert_eq!((routes.admin.unwrap().authority.as_str(), routes.output), ("[::1]:80", Output::Json));
+    }
+
+    #[test]
+    fn mistakes_are_usage_errors() {
+        for line in [
+            "sheave",
+            "sheave fly",
+            "sheave run --nod n1",
+            "sheave demo --for ten",
+            "sheave routes -o xml",
+            "sheave routes --admin http://h:1 --manifests d",
+            "sheave routes --admin http://h:1 --node n1",
+            "sheave routes --admin h",
+            "sheave routes --admin https://h:1",
+        ] {
+            let args = line.split(' ').map(OsString::from);
+            assert_eq!(Cli::from_args(args), Err(Exit::Usage), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_shows_defaults_and_is_no_mistake() {
+        assert_eq!(Cli::from_args(["sheave", "--help"].map(OsString::from)), Err(Exit::Ok));
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}"), "{help}");
+        let mut command = Cli::command();
+        let routes = command.find_subcommand_mut("routes").unwrap().render_help().to_string();
+        assert!(routes.contains("[default: table]") && routes.contains("$NODE_NAME"), "{routes}");
+    }
+}

@@ -1,0 +1,255 @@
+//! The configuration: one YAML file, overridden by flags. Everything is checked here, all mistakes are told together, and
+//! what comes out cannot be wrong any more. It must not know what the settings are used for.
+
+mod duration;
+mod node;
+mod section;
+mod values;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde_json::Value;
+use sheave_dataplane::model::FrontendKind;
+
+pub(crate) use self::duration::parse as parse_duration;
+use self::section::Section;
+
+/// The name by which this cluster's endpoints are told from other clusters'; nothing depends on it in a single one.
+const CLUSTER: &str = "local";
+/// The class that Services ask for us by.
+const LOAD_BALANCER_CLASS: &str = "sheave.dev/l4";
+/// Loopback, since the page shows the inside and knows no users; the port is one that nobody has registered.
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
+/// Two lost SYNs are sent again after 1 s and 3 s (RFC 6298), so this allows for one loss and leaves a client with the
+/// usual patience of 5 s time for a second endpoint.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Longer than what clients keep pooled connections open for, short enough to get rid of peers that vanished.
+const IDLE: Duration = Duration::from_secs(60 * 60);
+/// RFC 4787 asks for 2 minutes at least from a NAT; conntrack, which this replaces, gives 30 s to 120 s.
+const UDP_IDLE: Duration = Duration::from_secs(60);
+/// What a rolling update can wait for; Kubernetes gives Pods 30 s unless told otherwise, so `deploy` tells it.
+const DRAIN: Duration = Duration::from_secs(60);
+/// Where a package of this name keeps its state (file-hierarchy(7)).
+const STATE_DIR: &str = "/var/lib/sheave";
+/// More threads than any machine has cores is a slip of the finger.
+const MAX_WORKERS: usize = 1024;
+
+/// Every key with its default, for `--help` and for copying.
+pub(crate) const REFERENCE: &str = r#"node: ""                        # else $NODE_NAME, else the host name
+kubeconfig: ""                  # else in-cluster, else $KUBECONFIG; not used with --manifests
+cluster: local                  # the name of the cluster that the gateways run in
+loadBalancerClass: sheave.dev/l4
+handleUnclassified: false       # also take LoadBalancer Services without a class
+frontends: [LoadBalancer]       # also ExternalIP, NodePort, ClusterIP
+externalIPs: {allow: []}        # CIDRs; empty = externalIPs are refused
+internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
+workers: 0                      # 0 = one per core given to us
+admin: {listen: "127.0.0.1:9841"}
+timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}
+stateDir: /var/lib/sheave
+logging: {format: text, level: info}
+karmada:                        # {kubeconfig: /etc/sheave/karmada.kubeconfig}
+"#;
+
+/// The settings, checked and complete.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    /// The name of the Node that we run on.
+    pub(crate) node: String,
+    /// How to reach the API server; none = in-cluster, else `$KUBECONFIG`.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The name of the cluster that the gateways run in.
+    pub(crate) cluster: String,
+    /// Services of this class are ours.
+    pub(crate) load_balancer_class: String,
+    /// LoadBalancer Services without a class are ours, too.
+    pub(crate) handle_unclassified: bool,
+    /// Which kinds of frontends are served.
+    pub(crate) frontends: BTreeSet<FrontendKind>,
+    /// Which `spec.externalIPs` may be used; empty = none.
+    pub(crate) external_ips_allow: Vec<IpNet>,
+    /// Clients from here are inside the cluster, beside what the Nodes say.
+    pub(crate) internal_cidrs: Vec<IpNet>,
+    /// Threads of the data plane; 0 = one per core given to us.
+    pub(crate) workers: usize,
+    /// Where the admin server listens.
+    pub(crate) admin_listen: SocketAddr,
+    /// How long to wait for what.
+    pub(crate) timeouts: Timeouts,
+    /// Where the last good input is kept.
+    pub(crate) state_dir: PathBuf,
+    /// How to log.
+    pub(crate) logging: Logging,
+    /// How to reach the Karmada control plane, if there is one.
+    pub(crate) karmada_kubeconfig: Option<PathBuf>,
+}
+
+/// How long to wait for what; never zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    /// For one endpoint to take a connection.
+    pub(crate) connect: Duration,
+    /// For either side of a connection to say something.
+    pub(crate) idle: Duration,
+    /// For either side of a UDP flow to say something.
+    pub(crate) udp_idle: Duration,
+    /// For connections to end by themselves when we are told to stop.
+    pub(crate) drain: Duration,
+}
+
+/// How to log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Logging {
+    /// For people or for collectors.
+    pub(crate) format: LogFormat,
+    /// What to leave out.
+    pub(crate) level: LogLevel,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// The least important lines that are still logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogLevel {
+    /// A human is needed.
+    Error,
+    /// Degraded.
+    Warn,
+    /// What changes.
+    Info,
+    /// Each connection.
+    Debug,
+    /// Each step.
+    Trace,
+}
+
+/// What flags say; it wins over the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overrides {
+    /// `--node`.
+    pub(crate) node: Option<String>,
+}
+
+/// One mistake in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigMistake {
+    /// The key, as `timeouts.connect`; empty if the file as a whole is meant.
+    pub(crate) path: String,
+    /// What is wrong.
+    pub(crate) message: String,
+    /// What to write instead.
+    pub(crate) hint: Option<String>,
+}
+
+impl fmt::Display for ConfigMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
+}
+
+impl Config {
+    /// The settings of the file at `path`, or the defaults without one, as overridden by flags and completed by the
+    /// environment.
+    pub(crate) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Vec<ConfigMistake>> {
+        let text = match path {
+            None => String::new(),
+            Some(path) => std::fs::read_to_string(path).map_err(|error| vec![unreadable(path, &error)])?,
+        };
+        Self::parse(&text, overrides, &node::Environment::of_process())
+    }
+
+    fn parse(
+        text: &str,
+        overrides: &Overrides,
+        environment: &node::Environment,
+    ) -> Result<Self, Vec<ConfigMistake>> {
+        let value = values::document(text).map_err(|mistake| vec![mistake])?;
+        let mut mistakes = Vec::new();
+        let config = Self::read(&value, overrides, environment, &mut mistakes);
+        if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+    }
+
+    /// Reads every key. Where there is a mistake the default stands in, so that the others are found, too.
+    fn read(
+        value: &Value,
+        overrides: &Overrides,
+        environment: &node::Environment,
+        mistakes: &mut Vec<ConfigMistake>,
+    ) -> Self {
+        let mut root = Section::root(value, mistakes);
+        let node = root.get("node", None, values::optional(values::name));
+        let config = Self {
+            node: String::new(),
+            kubeconfig: root.get("kubeconfig", None, values::optional(values::path)),
+            cluster: root.get("cluster", CLUSTER.to_owned(), values::name),
+            load_balancer_class: root.get("loadBalancerClass", LOAD_BALANCER_CLASS.to_owned(), values::class),
+            handle_unclassified: root.get("handleUnclassified", false, values::boolean),
+            frontends: values::frontends(&mut root, "frontends"),
+            external_ips_allow: root.nested("externalIPs", |section| section.list("allow", values::cidr)),
+            internal_cidrs: root.list("internalCIDRs", values::cidr),
+            workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
+            admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
+            timeouts: root.nested("timeouts", read_timeouts),
+            state_dir: root.get("stateDir", STATE_DIR.into(), values::path),
+            logging: root.nested("logging", read_logging),
+            karmada_kubeconfig: root
+                .nested_if_given("karmada", |section| section.required("kubeconfig", values::path)),
+        };
+        root.finish();
+        match node::resolve(overrides.node.as_deref(), node, environment) {
+            Ok(node) => Self { node, ..config },
+            Err(mistake) => {
+                mistakes.push(mistake);
+                config
+            }
+        }
+    }
+}
+
+fn read_timeouts(section: &mut Section<'_>) -> Timeouts {
+    Timeouts {
+        connect: section.get("connect", CONNECT, values::timeout),
+        idle: section.get("idle", IDLE, values::timeout),
+        udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
+        drain: section.get("drain", DRAIN, values::timeout),
+    }
+}
+
+fn read_logging(section: &mut Section<'_>) -> Logging {
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    let levels = [
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Warn),
+        ("info", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+        ("trace", LogLevel::Trace),
+    ];
+    Logging {
+        format: section.get("format", LogFormat::Text, values::one_of(&formats)),
+        level: section.get("level", LogLevel::Info, values::one_of(&levels)),
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> ConfigMistake {
+    let message = format!("cannot read {}: {error}", path.display());
+    ConfigMistake { path: String::new(), message, hint: None }
+}
+
+#[cfg(test)]
+mod tests;

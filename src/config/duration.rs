@@ -1,0 +1,78 @@
+//! Durations as Kubernetes and Go write them, in whole numbers: `500ms`, `2s`, `1m30s`, `1h`.
+
+use std::time::Duration;
+
+/// The text is no duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a duration such as 500ms, 2s, 1m30s or 1h")]
+pub(crate) struct NoDuration;
+
+/// Reads a sum of whole numbers with units.
+pub(crate) fn parse(text: &str) -> Result<Duration, NoDuration> {
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() || text.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or(NoDuration)?;
+        let number: u64 = rest[..digits].parse().map_err(|_| NoDuration)?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let millis: u64 = match &rest[..letters] {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60 * 1000,
+            "h" => 60 * 60 * 1000,
+            _ => return Err(NoDuration),
+        };
+        rest = &rest[letters..];
+        let part = Duration::from_millis(number.checked_mul(millis).ok_or(NoDuration)?);
+        total = total.checked_add(part).ok_or(NoDuration)?;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sums_of_units_are_read() {
+        assert_eq!(parse("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("1h1m30s"), Ok(Duration::from_secs(3690)));
+        assert_eq!(parse("0s"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_has_no_unit_or_another_one_is_refused() {
+        for text in [
+            "",
+            "2",
+            "s",
+            "2 s",
+            "-2s",
+            "1.5s",
+            "2d",
+            "2S",
+            "2s3",
+            "99999999999999999999s",
+            "99999999999999999h",
+        ] {
+            assert_eq!(parse(text), Err(NoDuration), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".*") {
+            prop_assert!(parse(&text).is_ok() || parse(&text) == Err(NoDuration));
+        }
+
+        #[test]
+        fn every_sum_is_read(h in 0u64..100, m in 0u64..100, s in 0u64..100, ms in 0u64..5000) {
+            let length = Duration::from_millis(((h * 60 + m) * 60 + s) * 1000 + ms);
+            prop_assert_eq!(parse(&format!("{h}h{m}m{s}s{ms}ms")), Ok(length));
+        }
+    }
+}

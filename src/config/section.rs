@@ -1,0 +1,155 @@
+//! Walks one mapping of the configuration: each key is asked for once, and what nobody asked for is a mistake.
+
+use serde_json::{Map, Value};
+use sheave_control::suggest;
+
+use super::ConfigMistake;
+
+/// Why a value cannot be used, without the place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) message: String,
+    pub(super) hint: Option<String>,
+}
+
+impl Wrong {
+    /// `value` is not what is expected here.
+    pub(super) fn expected(expected: &str, value: &Value) -> Self {
+        Self { message: format!("{value} is not {expected}"), hint: None }
+    }
+
+    /// With what to write instead.
+    #[must_use]
+    pub(super) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+/// One mapping.
+pub(super) struct Section<'a> {
+    /// Ends in a dot, unless it is the root.
+    prefix: String,
+    fields: Option<&'a Map<String, Value>>,
+    known: Vec<&'static str>,
+    mistakes: &'a mut Vec<ConfigMistake>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole file.
+    pub(super) fn root(value: &'a Value, mistakes: &'a mut Vec<ConfigMistake>) -> Self {
+        Self::new(String::new(), value, mistakes)
+    }
+
+    fn new(prefix: String, value: &'a Value, mistakes: &'a mut Vec<ConfigMistake>) -> Self {
+        if !matches!(value, Value::Object(_) | Value::Null) {
+            let path = prefix.trim_end_matches('.').to_owned();
+            let Wrong { message, hint } = Wrong::expected("a mapping of keys to values", value);
+            mistakes.push(ConfigMistake { path, message, hint });
+        }
+        Self { prefix, fields: value.as_object(), known: Vec::new(), mistakes }
+    }
+
+    /// The value of `key`. An absent or empty one is the default.
+    pub(super) fn get<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        read: impl FnOnce(&Value) -> Result<T, Wrong>,
+    ) -> T {
+        let Some(value) = self.take(key) else { return default };
+        read(value).unwrap_or_else(|wrong| {
+            self.tell(key, wrong);
+            default
+        })
+    }
+
+    /// The value of `key`, which must be there.
+    pub(super) fn required<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&Value) -> Result<T, Wrong>,
+    ) -> Option<T> {
+        let Some(value) = self.take(key) else {
+            self.tell(key, Wrong { message: "is missing".to_owned(), hint: None });
+            return None;
+        };
+        read(value).map_err(|wrong| self.tell(key, wrong)).ok()
+    }
+
+    /// The elements of the list at `key`; each wrong one is told by itself.
+    pub(super) fn list<T>(&mut self, key: &'static str, read: impl Fn(&Value) -> Result<T, Wrong>) -> Vec<T> {
+        let elements = match self.take(key) {
+            None => return Vec::new(),
+            Some(Value::Array(elements)) => elements,
+            Some(value) => {
+                self.tell(key, Wrong::expected("a list", value).hint(format!("write {key}: [{value}]")));
+                return Vec::new();
+            }
+        };
+        let mut list = Vec::with_capacity(elements.len());
+        for (index, element) in elements.iter().enumerate() {
+            match read(element) {
+                Ok(value) => list.push(value),
+                Err(wrong) => self.tell(&format!("{key}[{index}]"), wrong),
+            }
+        }
+        list
+    }
+
+    /// Whether `key` has a value.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether `key` has the empty list as its value.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        self.fields.and_then(|fields| fields.get(key)?.as_array()).is_some_and(Vec::is_empty)
+    }
+
+    /// The mapping at `key`, which is read in any case: its keys have defaults of their own.
+    pub(super) fn nested<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
+        let value = self.take(key).unwrap_or(&Value::Null);
+        let mut section = Section::new(format!("{}{key}.", self.prefix), value, self.mistakes);
+        let result = read(&mut section);
+        section.finish();
+        result
+    }
+
+    /// The mapping at `key`, if there is one.
+    pub(super) fn nested_if_given<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Section<'_>) -> Option<T>,
+    ) -> Option<T> {
+        if self.has(key) {
+            self.nested(key, read)
+        } else {
+            self.known.push(key);
+            None
+        }
+    }
+
+    /// Notes a mistake at `key`.
+    pub(super) fn tell(&mut self, key: &str, Wrong { message, hint }: Wrong) {
+        self.mistakes.push(ConfigMistake { path: format!("{}{key}", self.prefix), message, hint });
+    }
+
+    /// Every key that was not asked for is unknown.
+    pub(super) fn finish(mut self) {
+        for key in self.fields.into_iter().flat_map(Map::keys) {
+            if self.known.contains(&key.as_str()) {
+                continue;
+            }
+            let hint = match suggest::closest(key, self.known.iter().copied()) {
+                Some(known) => format!("did you mean {known}?"),
+                None => format!("known keys are {}", self.known.join(", ")),
+            };
+            self.tell(key, Wrong { message: "unknown key".to_owned(), hint: Some(hint) });
+        }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.known.push(key);
+        self.fields?.get(key).filter(|value| !value.is_null())
+    }
+}

@@ -1,0 +1,160 @@
+use super::*;
+
+fn environment() -> node::Environment {
+    node::Environment { node_name: None, host_name: Some("Host-1\n".to_owned()) }
+}
+
+fn read(text: &str) -> Result<Config, Vec<String>> {
+    Config::parse(text, &Overrides::default(), &environment())
+        .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn the_reference_shown_by_help_says_what_an_empty_file_means() {
+    assert_eq!(read(REFERENCE), read(""));
+    assert_eq!(read("# nothing\n\n"), read(""));
+}
+
+#[test]
+fn the_defaults_are_those_of_the_contract() {
+    let config = read("").unwrap();
+    assert_eq!((config.node.as_str(), config.cluster.as_str()), ("host-1", "local"));
+    assert_eq!(config.load_balancer_class, "sheave.dev/l4");
+    assert_eq!(config.frontends, BTreeSet::from([FrontendKind::LoadBalancer]));
+    assert_eq!((config.workers, config.handle_unclassified), (0, false));
+    assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9841");
+    let seconds = |length: Duration| length.as_secs();
+    let Timeouts { connect, idle, udp_idle, drain } = config.timeouts;
+    assert_eq!([connect, idle, udp_idle, drain].map(seconds), [2, 3600, 60, 60]);
+    assert_eq!(config.logging, Logging { format: LogFormat::Text, level: LogLevel::Info });
+    assert_eq!((config.karmada_kubeconfig, config.kubeconfig), (None, None));
+    assert!(config.external_ips_allow.is_empty() && config.internal_cidrs.is_empty());
+    assert_eq!(config.state_dir, Path::new("/var/lib/sheave"));
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = read(
+        "node: gw-1\nkubeconfig: /k\ncluster: west\nloadBalancerClass: example.com/Mine\nhandleUnclassified: true\n\
+         frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
+         internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nadmin: {listen: '[::1]:0'}\n\
+         timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, drain: 1h}\nstateDir: /s\n\
+         logging: {format: json, level: debug}\nkarmada: {kubeconfig: /kk}\n",
+    )
+    .unwrap();
+    assert_eq!((config.node.as_str(), config.cluster.as_str(), config.workers), ("gw-1", "west", 4));
+    assert_eq!((config.load_balancer_class.as_str(), config.handle_unclassified), ("example.com/Mine", true));
+    assert_eq!(config.frontends.len(), 4);
+    assert_eq!(config.external_ips_allow, ["192.0.2.0/24".parse().unwrap()]);
+    assert_eq!(config.internal_cidrs.len(), 2);
+    assert_eq!(config.admin_listen.to_string(), "[::1]:0");
+    assert_eq!(config.timeouts.connect, Duration::from_millis(500));
+    assert_eq!(config.timeouts.idle, Duration::from_secs(90));
+    assert_eq!(config.logging, Logging { format: LogFormat::Json, level: LogLevel::Debug });
+    assert_eq!(config.karmada_kubeconfig.as_deref(), Some(Path::new("/kk")));
+    assert_eq!(
+        (config.kubeconfig.as_deref(), config.state_dir.as_path()),
+        (Some(Path::new("/k")), Path::new("/s"))
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
+    let mistakes = read(
+        "worker: 3\nworkers: -1\ntimeouts: {connect: 2, idel: 1h, idle: soon, drain: 0s}\n\
+         internalCIDRs: [10.0.0.0/8, 10.1.2.3/8, 10.1.2.3, ten]\nadmin: {listen: ':9841'}\n\
+         logging: {level: information, format: Json}\nloadBalancerClass: ''\nfrontends: [Loadbalancer]\n\
+         handleUnclassified: maybe\nkarmada: {}\nexternalIPs: 10.0.0.0/8\nstateDir: ''\ncluster: A B\n",
+    )
+    .unwrap_err();
+    assert_eq!(
+        mistakes,
+        [
+            "cluster: \"A B\" is not a name of small letters, digits, '-' and '.'",
+            "loadBalancerClass: \"\" is not a class; write it as example.com/name",
+            "handleUnclassified: \"maybe\" is not true or false",
+            "frontends[0]: \"Loadbalancer\" is not one of LoadBalancer, ExternalIP, NodePort, ClusterIP; \
+             did you mean LoadBalancer?",
+            "externalIPs: \"10.0.0.0/8\" is not a mapping of keys to values",
+            "internalCIDRs[1]: \"10.1.2.3/8\" has bits set behind its prefix length; \
+             write 10.0.0.0/8 or 10.1.2.3/32",
+            "internalCIDRs[2]: \"10.1.2.3\" is not a CIDR; write 10.1.2.3/32",
+            "internalCIDRs[3]: \"ten\" is not a CIDR; write it as 10.0.0.0/8 or 2001:db8::/32",
+            "workers: -1 is not a whole number from 0 to 1024",
+            "admin.listen: \":9841\" is not an address and port; \
+             write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved",
+            "timeouts.connect: 2 is not a duration; write it with a unit, as 2s",
+            "timeouts.idle: \"soon\" is not a duration; write it as 500ms, 2s, 1m30s or 1h",
+            "timeouts.drain: must be longer than zero",
+            "timeouts.idel: unknown key; did you mean idle?",
+            "stateDir: \"\" is not a path",
+            "logging.format: \"Json\" is not one of text, json; did you mean json?",
+            "logging.level: \"information\" is not one of error, warn, info, debug, trace",
+            "karmada.kubeconfig: is missing",
+            "worker: unknown key; did you mean workers?",
+        ]
+    );
+}
+
+#[test]
+fn text_that_is_no_mapping_is_one_mistake() {
+    let mistakes = read("a: b: c\n").unwrap_err();
+    assert_eq!(
+        mistakes,
+        ["not readable as YAML: mapping values are not allowed in this context at line 1, column 5"]
+    );
+    assert_eq!(read("- node\n").unwrap_err(), ["[\"node\"] is not a mapping of keys to values"]);
+    assert_eq!(
+        read("frontends: []\n").unwrap_err(),
+        ["frontends: is empty, so nothing would be served; write [LoadBalancer]"]
+    );
+    assert_eq!(
+        read("internalCIDRs: 10.0.0.0/8\n").unwrap_err(),
+        ["internalCIDRs: \"10.0.0.0/8\" is not a list; write internalCIDRs: [\"10.0.0.0/8\"]"]
+    );
+    assert_eq!(
+        read("timeouts: {idle: 9999999h}\n").unwrap_err(),
+        ["timeouts.idle: \"9999999h\" is longer than a year"]
+    );
+}
+
+#[test]
+fn the_flag_wins_over_the_file_and_the_file_over_the_environment() {
+    let node = |flag: Option<&str>, text: &str, variable: Option<&str>| {
+        let overrides = Overrides { node: flag.map(str::to_owned) };
+        let environment = node::Environment { node_name: variable.map(str::to_owned), ..environment() };
+        Config::parse(text, &overrides, &environment).unwrap().node
+    };
+    assert_eq!(node(Some("flag"), "node: file", Some("variable")), "flag");
+    assert_eq!(node(None, "node: file", Some("variable")), "file");
+    assert_eq!(node(None, "node: ''", Some("variable")), "variable");
+    assert_eq!(node(None, "", Some("")), "host-1");
+}
+
+#[test]
+fn without_any_name_of_the_node_the_configuration_is_refused() {
+    let refused = |environment: &node::Environment| {
+        Config::parse("", &Overrides::default(), environment).unwrap_err().remove(0).to_string()
+    };
+    let advice = "set node, --node or $NODE_NAME to the name of the Node that this runs on";
+    assert_eq!(
+        refused(&node::Environment::default()),
+        format!("node: nothing says which node this is; {advice}")
+    );
+    let odd = node::Environment { node_name: Some("a b".to_owned()), host_name: None };
+    assert_eq!(
+        refused(&odd),
+        format!(
+            "node: \"a b\" is not a name of small letters, digits, '-' and '.', as $NODE_NAME says; {advice}"
+        )
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let mistakes = Config::load(Some(Path::new("/nowhere/sheave.yaml")), &Overrides::default()).unwrap_err();
+    assert_eq!(
+        mistakes[0].to_string(),
+        "cannot read /nowhere/sheave.yaml: No such file or directory (os error 2)"
+    );
+}

@@ -1,0 +1,164 @@
+//! The types of single values: what is accepted, and what to write instead of what is not.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde_json::Value;
+use sheave_control::suggest;
+use sheave_dataplane::model::FrontendKind;
+
+use super::section::{Section, Wrong};
+use super::{ConfigMistake, duration};
+
+/// A year: whoever waits longer means "for ever", which no timeout is.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The file's text as one value.
+pub(super) fn document(text: &str) -> Result<Value, ConfigMistake> {
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(Value::Null);
+    }
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+        let message = format!("not readable as YAML: {text}");
+        ConfigMistake { path: String::new(), message, hint: None }
+    })
+}
+
+/// `read`, where an empty text means none.
+pub(super) fn optional<T>(
+    read: impl Fn(&Value) -> Result<T, Wrong>,
+) -> impl Fn(&Value) -> Result<Option<T>, Wrong> {
+    move |value| if value == "" { Ok(None) } else { read(value).map(Some) }
+}
+
+pub(super) fn boolean(value: &Value) -> Result<bool, Wrong> {
+    value.as_bool().ok_or_else(|| Wrong::expected("true or false", value))
+}
+
+/// A whole number from 0 to `most`.
+pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, Wrong> {
+    move |value| {
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        number
+            .filter(|&number| number <= most)
+            .ok_or_else(|| Wrong::expected(&format!("a whole number from 0 to {most}"), value))
+    }
+}
+
+pub(super) fn path(value: &Value) -> Result<PathBuf, Wrong> {
+    match value.as_str() {
+        Some(text) if !text.is_empty() => Ok(text.into()),
+        _ => Err(Wrong::expected("a path", value)),
+    }
+}
+
+/// The name of a node or cluster: a DNS subdomain (RFC 1123), as object names are.
+pub(super) fn name(value: &Value) -> Result<String, Wrong> {
+    match value.as_str() {
+        Some(text) if is_subdomain(text) => Ok(text.to_owned()),
+        _ => Err(Wrong::expected("a name of small letters, digits, '-' and '.'", value)),
+    }
+}
+
+/// `spec.loadBalancerClass`: a qualified name, whose prefix may be left out.
+pub(super) fn class(value: &Value) -> Result<String, Wrong> {
+    let is_class = |text: &str| match text.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && is_label_value(name),
+        None => is_label_value(text),
+    };
+    match value.as_str() {
+        Some(text) if is_class(text) => Ok(text.to_owned()),
+        _ => Err(Wrong::expected("a class", value).hint("write it as example.com/name")),
+    }
+}
+
+pub(super) fn cidr(value: &Value) -> Result<IpNet, Wrong> {
+    let wrong = Wrong::expected("a CIDR", value);
+    let text = value.as_str().unwrap_or_default().trim();
+    match text.parse::<IpNet>() {
+        Ok(net) if net.addr() == net.network() => Ok(net),
+        Ok(net) => Err(Wrong { message: format!("{value} has bits set behind its prefix length"), ..wrong }
+            .hint(format!("write {} or {}", net.trunc(), IpNet::from(net.addr())))),
+        Err(_) => match text.parse::<std::net::IpAddr>() {
+            Ok(address) => Err(wrong.hint(format!("write {}", IpNet::from(address)))),
+            Err(_) => Err(wrong.hint("write it as 10.0.0.0/8 or 2001:db8::/32")),
+        },
+    }
+}
+
+pub(super) fn socket(value: &Value) -> Result<SocketAddr, Wrong> {
+    value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
+        Wrong::expected("an address and port", value)
+            .hint("write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved")
+    })
+}
+
+/// A duration longer than nothing.
+pub(super) fn timeout(value: &Value) -> Result<Duration, Wrong> {
+    let wrong = Wrong::expected("a duration", value);
+    match value.as_str().map(duration::parse) {
+        Some(Ok(Duration::ZERO)) => Err(Wrong { message: "must be longer than zero".to_owned(), ..wrong }),
+        Some(Ok(length)) if length > MAX_TIMEOUT => {
+            Err(Wrong { message: format!("{value} is longer than a year"), ..wrong })
+        }
+        Some(Ok(length)) => Ok(length),
+        Some(Err(_)) => Err(wrong.hint("write it as 500ms, 2s, 1m30s or 1h")),
+        None => Err(wrong.hint(format!("write it with a unit, as {value}s"))),
+    }
+}
+
+/// One of a few words.
+pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) -> Result<T, Wrong> {
+    move |value| {
+        let text = value.as_str().unwrap_or_default();
+        if let Some(&(_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(meaning);
+        }
+        let known: Vec<&str> = words.iter().map(|&(word, _)| word).collect();
+        let wrong = Wrong::expected(&format!("one of {}", known.join(", ")), value);
+        Err(match suggest::closest(text, known) {
+            Some(word) => wrong.hint(format!("did you mean {word}?")),
+            None => wrong,
+        })
+    }
+}
+
+/// The kinds of frontends at `key`: LoadBalancer alone unless the list is given, which must not be empty then.
+pub(super) fn frontends(section: &mut Section<'_>, key: &'static str) -> BTreeSet<FrontendKind> {
+    let kinds = [
+        ("LoadBalancer", FrontendKind::LoadBalancer),
+        ("ExternalIP", FrontendKind::ExternalIp),
+        ("NodePort", FrontendKind::NodePort),
+        ("ClusterIP", FrontendKind::ClusterIp),
+    ];
+    if !section.has(key) {
+        section.list(key, one_of(&kinds));
+        return BTreeSet::from([FrontendKind::LoadBalancer]);
+    }
+    let empty = section.is_empty_list(key);
+    let frontends = section.list(key, one_of(&kinds)).into_iter().collect();
+    if empty {
+        let message = "is empty, so nothing would be served".to_owned();
+        section.tell(key, Wrong { message, hint: Some("write [LoadBalancer]".to_owned()) });
+    }
+    frontends
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+fn is_label_value(text: &str) -> bool {
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= 63 && edge(text.bytes().next()) && edge(text.bytes().last()) && text.bytes().all(inner)
+}

@@ -1,0 +1,66 @@
+//! `sheave demo`: a gateway to try in a minute, without a cluster and without privileges.
+//!
+//! It writes real manifests to a folder of its own, starts a few backends on loopback addresses, and runs on them the
+//! same gateway that `sheave run` does. It must not know how the gateway works.
+
+mod backends;
+mod manifests;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::gateway;
+use backends::Backends;
+
+/// Runs the demo until a signal, or for as long as `duration` says.
+pub(crate) async fn run(mut config: Config, duration: Option<Duration>) -> Exit {
+    let (folder, _backends) = match prepare().await {
+        Ok(ready) => ready,
+        Err(error) => {
+            eprintln!("sheave: the demo cannot start: {error}");
+            return Exit::Unavailable;
+        }
+    };
+    // The demo's own admin server must not get in the way of a gateway that runs here already.
+    config.admin_listen.set_port(0);
+    config.timeouts.drain = Duration::from_secs(1);
+    gateway::run(&config, folder.path(), duration, |admin| print!("{}", welcome(folder.path(), admin))).await
+}
+
+async fn prepare() -> io::Result<(TempDir, Backends)> {
+    let backends = Backends::start().await?;
+    let folder = tempfile::Builder::new().prefix("sheave-demo-").tempdir()?;
+    let web = manifests::service("web", "TCP", manifests::WEB_PORT, &backends.web);
+    let echo = manifests::service("echo", "UDP", manifests::ECHO_PORT, &backends.echo);
+    fs::write(folder.path().join("web.yaml"), web)?;
+    fs::write(folder.path().join("echo.yaml"), echo)?;
+    Ok((folder, backends))
+}
+
+/// What to try.
+fn welcome(folder: &Path, admin: std::net::SocketAddr) -> String {
+    use manifests::{ECHO_PORT, VIP, WEB_PORT};
+    let web = folder.join("web.yaml");
+    let web = web.display();
+    format!(
+        "Sheave forwards two Services, each with three endpoints. In another terminal, try:
+
+  TCP   curl http://{VIP}:{WEB_PORT}/
+  UDP   bash -c 'exec 3<>/dev/udp/{VIP}/{ECHO_PORT}; echo hello >&3; head -n 1 <&3'
+
+Change the table while it runs: in {web}
+set an endpoint's `ready: true` to `ready: false` and try again, or remove it. Then look:
+
+  curl http://{admin}/api/routes
+  curl http://{admin}/metrics
+
+Ctrl-C ends the demo.
+"
+    )
+}

@@ -1,0 +1,41 @@
+//! Exit codes, after BSD's `sysexits.h`: scripts tell from them whose fault it was.
+
+use std::process::ExitCode;
+
+/// How a command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Exit {
+    /// Done.
+    Ok,
+    /// The command line is wrong (`EX_USAGE`).
+    Usage,
+    /// The manifests are wrong (`EX_DATAERR`).
+    Data,
+    /// Something that is needed does not answer (`EX_UNAVAILABLE`).
+    Unavailable,
+    /// A mistake of ours, or of the machine's (`EX_SOFTWARE`).
+    Software,
+    /// The configuration is wrong (`EX_CONFIG`).
+    Config,
+}
+
+impl Exit {
+    /// The number that the shell sees.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Usage => 64,
+            Self::Data => 65,
+            Self::Unavailable => 69,
+            Self::Software => 70,
+            Self::Config => 78,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}

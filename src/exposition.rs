@@ -1,0 +1,145 @@
+//! The gateway's metrics as Prometheus text, rendered at each scrape from the counters of the data plane, so that a
+//! series lives exactly as long as its frontend. Every name is declared here.
+//!
+//! What the control loop measures itself goes through the `metrics` facade and is appended.
+
+use std::fmt::Write as _;
+
+/// What a family's values mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A named group of series.
+#[derive(Debug)]
+pub(crate) struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: Kind::Counter, help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: Kind::Gauge, help }
+}
+
+pub(crate) const BUILD_INFO: Family = gauge("sheave_build_info", "Always 1; the labels tell the version.");
+pub(crate) const TABLE_GENERATION: Family =
+    gauge("sheave_table_generation", "Generation of the routing table in force.");
+pub(crate) const TABLE_FRONTENDS: Family = gauge("sheave_table_frontends", "Frontends in the routing table.");
+pub(crate) const PROBLEMS: Family = gauge("sheave_problems", "Problems with objects, manifests and sockets.");
+pub(crate) const AFFINITY_RECORDS: Family =
+    gauge("sheave_affinity_records", "Session affinity records that are kept.");
+pub(crate) const CONNECTIONS_OPENED: Family =
+    counter("sheave_tcp_connections_total", "TCP connections accepted, by frontend.");
+pub(crate) const CONNECTIONS: Family =
+    gauge("sheave_tcp_connections", "TCP connections open now, by frontend.");
+pub(crate) const CONNECTIONS_CLOSED: Family =
+    counter("sheave_tcp_closed_total", "TCP connections ended, by frontend and reason.");
+pub(crate) const TCP_BYTES: Family =
+    counter("sheave_tcp_bytes_total", "Bytes relayed, by frontend and the side that sent them.");
+pub(crate) const CONNECT_RETRIES: Family = counter(
+    "sheave_tcp_connect_retries_total",
+    "Further endpoints tried after one could not be connected, by frontend.",
+);
+pub(crate) const FLOWS_OPENED: Family = counter("sheave_udp_flows_total", "UDP flows opened.");
+pub(crate) const FLOWS: Family = gauge("sheave_udp_flows", "UDP flows open now.");
+pub(crate) const FLOWS_REPICKED: Family =
+    counter("sheave_udp_repicked_total", "Times that a UDP flow was given another endpoint.");
+pub(crate) const DATAGRAMS: Family =
+    counter("sheave_udp_datagrams_total", "Datagrams forwarded, by the side that sent them.");
+pub(crate) const UDP_BYTES: Family =
+    counter("sheave_udp_bytes_total", "Bytes in forwarded datagrams, by the side that sent them.");
+pub(crate) const DATAGRAMS_DROPPED: Family =
+    counter("sheave_udp_dropped_total", "Datagrams not forwarded, by reason.");
+
+/// Prometheus text under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Exposition {
+    text: String,
+}
+
+impl Exposition {
+    /// Opens a family; its samples follow.
+    pub(crate) fn family(&mut self, family: &Family) -> Samples<'_> {
+        let kind = match family.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing to a String cannot fail.
+        writeln!(self.text, "# HELP {0} {1}\n# TYPE {0} {kind}", family.name, family.help).ok();
+        Samples { text: &mut self.text, name: family.name }
+    }
+
+    /// Everything written so far.
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// The samples of one family.
+#[derive(Debug)]
+pub(crate) struct Samples<'a> {
+    text: &'a mut String,
+    name: &'static str,
+}
+
+impl Samples<'_> {
+    /// Adds one series.
+    pub(crate) fn add(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Self {
+        self.text.push_str(self.name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let separator = if index == 0 { '{' } else { ',' };
+            let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
+            write!(self.text, "{separator}{label}=\"{text}\"").ok();
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        writeln!(self.text, "{close} {value}").ok();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAMILIES: [Family; 16] = [
+        BUILD_INFO,
+        TABLE_GENERATION,
+        TABLE_FRONTENDS,
+        PROBLEMS,
+        AFFINITY_RECORDS,
+        CONNECTIONS_OPENED,
+        CONNECTIONS,
+        CONNECTIONS_CLOSED,
+        TCP_BYTES,
+        CONNECT_RETRIES,
+        FLOWS_OPENED,
+        FLOWS,
+        FLOWS_REPICKED,
+        DATAGRAMS,
+        UDP_BYTES,
+        DATAGRAMS_DROPPED,
+    ];
+
+    #[test]
+    fn counters_and_only_counters_end_in_total() {
+        for family in FAMILIES {
+            assert!(family.name.starts_with("sheave_"), "{}", family.name);
+            assert_eq!(family.name.ends_with("_total"), family.kind == Kind::Counter, "{}", family.name);
+            assert!(family.help.ends_with('.'), "{}", family.name);
+        }
+    }
+
+    #[test]
+    fn label_values_are_escaped() {
+        let mut text = Exposition::default();
+        text.family(&PROBLEMS).add(&[("reason", "a\"b\\c\nd")], 1);
+        assert!(text.finish().ends_with("sheave_problems{reason=\"a\\\"b\\\\c\\nd\"} 1\n"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Commands that answer and end: `routes` and `validate`. They read what a gateway would read and project it as it
+//! would, or ask one that runs. Nothing is forwarded here.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use sheave_control::projection::{Projection, Projector};
+use sheave_control::source::files::{self, Loaded};
+use sheave_control::store::Store;
+
+use crate::app::projection_options;
+use crate::cli::{Output, Routes};
+use crate::config::{Config, ConfigMistake, Overrides};
+use crate::exit::Exit;
+use crate::routes::{ProblemView, RoutesView};
+
+/// How long a running gateway may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Prints the routing table that manifests give, or that a running gateway has.
+pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
+    let view = match &command.manifests {
+        Some(manifests) => project(manifests, config),
+        None => {
+            let authority = command.admin.as_ref().map(|admin| admin.authority.clone());
+            let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
+            match ask(&authority) {
+                Ok(view) => view,
+                Err(error) => {
+                    eprintln!("sheave: the gateway at http://{authority} does not answer: {error}");
+                    return Exit::Unavailable;
+                }
+            }
+        }
+    };
+    print(&match command.output {
+        Output::Json => view.to_json(),
+        Output::Table => view.to_text(),
+    })
+}
+
+/// Tells every mistake in the configuration and the manifests.
+pub(crate) fn validate(manifests: Option<&Path>, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
+    let (config, configured) = match config {
+        Ok(config) => (Ok(config), Exit::Ok),
+        // The manifests are judged by the defaults then.
+        Err(mistakes) => (Config::load(None, &Overrides::default()), tell_mistakes(&mistakes)),
+    };
+    let problems = match (manifests, &config) {
+        (Some(manifests), Ok(config)) => project(manifests, config).problems,
+        _ => Vec::new(),
+    };
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    match (problems.len(), configured) {
+        (0, Exit::Ok) => print("no problems\n"),
+        (0, configured) => configured,
+        (count, _) => {
+            eprintln!("{count} {}", if count == 1 { "problem" } else { "problems" });
+            Exit::Data
+        }
+    }
+}
+
+/// Prints the mistakes of a configuration.
+pub(crate) fn tell_mistakes(mistakes: &[ConfigMistake]) -> Exit {
+    for mistake in mistakes {
+        eprintln!("config: {mistake}");
+    }
+    Exit::Config
+}
+
+/// What a gateway with this configuration would make of these manifests.
+fn project(manifests: &Path, config: &Config) -> RoutesView {
+    let loaded = files::load(manifests);
+    let mut store = Store::default();
+    store.replace(loaded.objects.clone());
+    let dirty = store.take_dirty();
+    let projection = Projector::new(projection_options(config)).project(store.objects(), &dirty);
+    RoutesView::new(&projection.table, &config.node, problems(&loaded, &projection))
+}
+
+/// The Problems of source and projection, each with the document that it is in.
+pub(crate) fn problems(loaded: &Loaded, projection: &Projection) -> Vec<ProblemView> {
+    let of_files = loaded.problems.iter().map(ProblemView::from);
+    let of_objects = projection
+        .problems
+        .iter()
+        .map(|problem| ProblemView::new(problem, loaded.origins.of(&problem.object)));
+    of_files.chain(of_objects).collect()
+}
+
+/// Asks a running gateway for its table. One request on one connection: HTTP/1.0 ends the answer by closing.
+fn ask(authority: &str) -> Result<RoutesView, String> {
+    let answer = request(authority).map_err(|error| error.to_string())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("this is no HTTP")?;
+    let status = head.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(format!("{status}: {}", body.trim_end()));
+    }
+    serde_json::from_str(body).map_err(|error| format!("this is not a routing table: {error}"))
+}
+
+fn request(authority: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(authority)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /api/routes HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Writes to stdout. A reader that has gone away (`| head`) is no mistake.
+fn print(text: &str) -> Exit {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("sheave: cannot write: {error}");
+            Exit::Software
+        }
+        _ => Exit::Ok,
+    }
+}

@@ -1,0 +1,318 @@
+//! The routing table as users and programs see it: the JSON of `sheave routes -o json` and `/api/routes`, and the table
+//! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
+
+mod text;
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use sheave_control::problem::Problem;
+use sheave_control::source::files::{FileProblem, Origin};
+use sheave_dataplane::model::{
+    Affinity, Backend, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendKind, FrontendSource, Route,
+};
+use sheave_dataplane::table::RoutingTable;
+
+/// A routing table and what is wrong with the objects behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RoutesView {
+    /// Grows with each change.
+    pub(crate) generation: u64,
+    /// The node whose table this is.
+    pub(crate) node: String,
+    /// By address (IPv4 first, by number), port and protocol.
+    pub(crate) frontends: Vec<FrontendView>,
+    /// By object, reason and field.
+    pub(crate) problems: Vec<ProblemView>,
+}
+
+/// One place where traffic is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FrontendView {
+    /// Without the port.
+    pub(crate) address: String,
+    /// 1 to 65535.
+    pub(crate) port: u16,
+    /// `TCP` or `UDP`.
+    pub(crate) protocol: String,
+    /// `LoadBalancer`, `ExternalIP`, `NodePort` or `ClusterIP`.
+    pub(crate) kind: String,
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// Empty if the port has no name.
+    pub(crate) port_name: String,
+    /// The kind of the object: `Service` or `MultiClusterService`.
+    pub(crate) source: String,
+    /// Null without session affinity.
+    pub(crate) affinity: Option<AffinityView>,
+    /// CIDRs of the clients that may use it; empty = all.
+    pub(crate) source_ranges: Vec<String>,
+    /// What clients outside the cluster get.
+    pub(crate) external: RouteView,
+    /// What clients inside the cluster get.
+    pub(crate) internal: RouteView,
+    /// The endpoints by cluster.
+    pub(crate) backends: Vec<BackendView>,
+}
+
+/// Session affinity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AffinityView {
+    /// By client address.
+    #[serde(rename = "clientIP")]
+    pub(crate) client_ip: ClientIpView,
+}
+
+/// Session affinity by client address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClientIpView {
+    /// How long after its last new connection a client is remembered.
+    pub(crate) timeout_seconds: u64,
+}
+
+/// What one class of clients gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RouteView {
+    /// `Forward`, `Reject` or `Drop`.
+    pub(crate) action: String,
+    /// Where to, by address and port.
+    pub(crate) endpoints: Vec<String>,
+}
+
+/// The endpoints of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BackendView {
+    /// Its name.
+    pub(crate) cluster: String,
+    /// Its share among those of equal priority.
+    pub(crate) weight: u16,
+    /// 0 is used first.
+    pub(crate) priority: u32,
+    /// All that serve, by address and port.
+    pub(crate) endpoints: Vec<EndpointView>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EndpointView {
+    /// `ip:port`, IPv6 in brackets.
+    pub(crate) address: String,
+    /// Empty if unknown.
+    pub(crate) node: String,
+    /// Empty if unknown.
+    pub(crate) zone: String,
+    /// Runs on this node.
+    pub(crate) local: bool,
+    /// `Ready` or `Terminating`.
+    pub(crate) state: String,
+    /// Its share among the endpoints of its cluster.
+    pub(crate) weight: u16,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct ProblemView {
+    /// `Service shop/web`, `File web.yaml`.
+    pub(crate) object: String,
+    /// A CamelCase token.
+    pub(crate) reason: String,
+    /// One sentence.
+    pub(crate) message: String,
+    /// The one port that is affected, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) port: Option<PortView>,
+    /// The field inside the object, if one is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) field: Option<String>,
+    /// The manifest file, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<String>,
+    /// The document in the file, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) document: Option<u32>,
+    /// The line in the file, from 1, as near as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<u32>,
+}
+
+/// A Service port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct PortView {
+    /// As in the Service.
+    pub(crate) port: u16,
+    /// As in the Service.
+    pub(crate) protocol: String,
+}
+
+impl RoutesView {
+    /// The table of `node` and the Problems.
+    pub(crate) fn new(table: &RoutingTable, node: &str, mut problems: Vec<ProblemView>) -> Self {
+        problems.sort();
+        Self {
+            generation: table.generation(),
+            node: node.to_owned(),
+            frontends: table
+                .frontends()
+                .iter()
+                .map(|frontend| FrontendView::from(frontend.as_ref()))
+                .collect(),
+            problems,
+        }
+    }
+
+    /// As the contract has it, indented, with a newline at the end.
+    pub(crate) fn to_json(&self) -> String {
+        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
+        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// For people: aligned columns.
+    pub(crate) fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+impl From<&Frontend> for FrontendView {
+    fn from(frontend: &Frontend) -> Self {
+        Self {
+            address: frontend.addr.ip.to_string(),
+            port: frontend.addr.port,
+            protocol: frontend.addr.protocol.to_string(),
+            kind: kind_name(frontend.kind).to_owned(),
+            service: frontend.service.to_string(),
+            port_name: frontend.service.port_name.as_ref().to_owned(),
+            source: source_name(frontend.source).to_owned(),
+            affinity: AffinityView::of(frontend.affinity),
+            source_ranges: frontend.source_ranges.cidrs().iter().map(ToString::to_string).collect(),
+            external: RouteView::new(&frontend.external, frontend),
+            internal: RouteView::new(&frontend.internal, frontend),
+            backends: frontend.backends.iter().map(BackendView::from).collect(),
+        }
+    }
+}
+
+impl AffinityView {
+    fn of(affinity: Affinity) -> Option<Self> {
+        match affinity {
+            Affinity::None => None,
+            Affinity::ClientIp { timeout } => {
+                Some(Self { client_ip: ClientIpView { timeout_seconds: timeout.as_secs() } })
+            }
+        }
+    }
+}
+
+impl RouteView {
+    fn new(route: &Route, frontend: &Frontend) -> Self {
+        let action = match route {
+            Route::Forward(_) => "Forward",
+            Route::Reject => "Reject",
+            Route::Drop => "Drop",
+        };
+        let mut endpoints: Vec<EndpointAddr> =
+            route.candidates().iter().map(|&candidate| frontend.endpoint(candidate).addr).collect();
+        endpoints.sort_unstable();
+        // Two clusters may know the same address.
+        endpoints.dedup();
+        Self { action: action.to_owned(), endpoints: endpoints.iter().map(ToString::to_string).collect() }
+    }
+}
+
+impl From<&Backend> for BackendView {
+    fn from(backend: &Backend) -> Self {
+        Self {
+            cluster: backend.cluster.as_ref().to_owned(),
+            weight: backend.weight.0,
+            priority: backend.priority,
+            endpoints: backend.endpoints.iter().map(EndpointView::from).collect(),
+        }
+    }
+}
+
+impl From<&Endpoint> for EndpointView {
+    fn from(endpoint: &Endpoint) -> Self {
+        let state = match endpoint.state {
+            EndpointState::Ready => "Ready",
+            EndpointState::Terminating => "Terminating",
+        };
+        Self {
+            address: endpoint.addr.to_string(),
+            node: endpoint.node.as_ref().to_owned(),
+            zone: endpoint.zone.as_ref().to_owned(),
+            local: endpoint.local,
+            state: state.to_owned(),
+            weight: endpoint.weight.0,
+        }
+    }
+}
+
+impl ProblemView {
+    /// A Problem of an object, and the document that defines the object, if it is known.
+    pub(crate) fn new(problem: &Problem, origin: Option<&Origin>) -> Self {
+        let port = problem.port.map(|port| PortView { port: port.port, protocol: port.protocol.to_owned() });
+        Self {
+            object: problem.object.to_string(),
+            reason: problem.reason.to_owned(),
+            message: problem.message.clone(),
+            port,
+            field: Some(problem.field.clone()).filter(|field| !field.is_empty()),
+            file: origin.map(|origin| origin.file.as_ref().to_owned()),
+            document: origin.and_then(|origin| origin.document),
+            line: origin.and_then(|origin| origin.line),
+        }
+    }
+}
+
+impl From<&FileProblem> for ProblemView {
+    fn from(told: &FileProblem) -> Self {
+        Self::new(&told.problem, Some(&told.origin))
+    }
+}
+
+/// `file#document: object: reason: field: message (line N)`, as far as each is known.
+impl std::fmt::Display for ProblemView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(file) = &self.file {
+            f.write_str(file)?;
+            self.document.map_or(Ok(()), |document| write!(f, "#{document}"))?;
+            f.write_str(": ")?;
+        }
+        write!(f, "{}: {}: ", self.object, self.reason)?;
+        if let Some(PortView { port, protocol }) = &self.port {
+            write!(f, "port {port}/{protocol}: ")?;
+        }
+        self.field.as_ref().map_or(Ok(()), |field| write!(f, "{field}: "))?;
+        f.write_str(&self.message)?;
+        self.line.map_or(Ok(()), |line| write!(f, " (line {line})"))
+    }
+}
+
+impl FrontendView {
+    /// `address:port/protocol`, IPv6 in brackets.
+    fn place(&self) -> String {
+        let address = self.address.parse().map(|ip| SocketAddr::new(ip, self.port).to_string());
+        format!("{}/{}", address.unwrap_or_else(|_| format!("{}:{}", self.address, self.port)), self.protocol)
+    }
+}
+
+fn kind_name(kind: FrontendKind) -> &'static str {
+    match kind {
+        FrontendKind::LoadBalancer => "LoadBalancer",
+        FrontendKind::ExternalIp => "ExternalIP",
+        FrontendKind::NodePort => "NodePort",
+        FrontendKind::ClusterIp => "ClusterIP",
+    }
+}
+
+fn source_name(source: FrontendSource) -> &'static str {
+    match source {
+        FrontendSource::Service => "Service",
+        FrontendSource::MultiClusterService => "MultiClusterService",
+    }
+}
+
+#[cfg(test)]
+mod tests;

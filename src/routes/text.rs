@@ -1,0 +1,136 @@
+//! The routing table as text: one block of aligned columns each for frontends, endpoints and Problems.
+
+use std::fmt::Write as _;
+
+use super::{EndpointView, FrontendView, RouteView, RoutesView};
+
+/// The whole text, with a newline at the end.
+pub(super) fn render(view: &RoutesView) -> String {
+    let mut text = format!(
+        "Routing table of node {}, generation {}: {}.\n",
+        view.node,
+        view.generation,
+        count(view.frontends.len(), "frontend")
+    );
+    if !view.frontends.is_empty() {
+        text += "\nFrontends: where traffic is accepted, and what clients get\n";
+        text += &columns(&frontend_rows(view));
+    }
+    let endpoints = endpoint_rows(view);
+    if endpoints.len() > 1 {
+        text += "\nEndpoints: where it goes\n";
+        text += &columns(&endpoints);
+    }
+    if !view.problems.is_empty() {
+        text += "\nProblems\n";
+        for problem in &view.problems {
+            // Writing to a String never fails.
+            writeln!(text, "  {problem}").unwrap_or_default();
+        }
+    }
+    text
+}
+
+fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
+    let header =
+        ["FRONTEND", "KIND", "SERVICE", "PORT", "FROM OUTSIDE", "FROM THE CLUSTER", "AFFINITY", "ALLOWED"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(view.frontends.iter().map(|frontend| {
+        let affinity = frontend.affinity.as_ref().map_or_else(
+            || "-".to_owned(),
+            |affinity| format!("client address, {} s", affinity.client_ip.timeout_seconds),
+        );
+        let allowed = if frontend.source_ranges.is_empty() {
+            "all".to_owned()
+        } else {
+            frontend.source_ranges.join(", ")
+        };
+        vec![
+            frontend.place(),
+            frontend.kind.clone(),
+            frontend.service.clone(),
+            or_dash(&frontend.port_name),
+            outcome(&frontend.external),
+            outcome(&frontend.internal),
+            affinity,
+            allowed,
+        ]
+    }));
+    rows
+}
+
+fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
+    let header = ["FRONTEND", "ENDPOINT", "STATE", "CLUSTER", "NODE", "ZONE", "WEIGHT", "USED"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for frontend in &view.frontends {
+        let mut place = frontend.place();
+        for backend in &frontend.backends {
+            for endpoint in &backend.endpoints {
+                let here = if endpoint.local { " (here)" } else { "" };
+                rows.push(vec![
+                    // Once per frontend.
+                    std::mem::take(&mut place),
+                    endpoint.address.clone(),
+                    endpoint.state.clone(),
+                    backend.cluster.clone(),
+                    format!("{}{here}", or_dash(&endpoint.node)),
+                    or_dash(&endpoint.zone),
+                    endpoint.weight.to_string(),
+                    used(frontend, endpoint).to_owned(),
+                ]);
+            }
+        }
+    }
+    rows
+}
+
+/// For whom an endpoint may be chosen.
+fn used(frontend: &FrontendView, endpoint: &EndpointView) -> &'static str {
+    let external = frontend.external.endpoints.contains(&endpoint.address);
+    let internal = frontend.internal.endpoints.contains(&endpoint.address);
+    match (external, internal) {
+        (true, true) => "for all",
+        (true, false) => "from outside only",
+        (false, true) => "from the cluster only",
+        (false, false) => "not now",
+    }
+}
+
+fn outcome(route: &RouteView) -> String {
+    match route.action.as_str() {
+        "Forward" => count(route.endpoints.len(), "endpoint"),
+        "Reject" => "refused: no endpoints".to_owned(),
+        "Drop" => "dropped: none here".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+/// Rows of cells, each column as wide as its widest cell.
+fn columns(rows: &[Vec<String>]) -> String {
+    let mut widths = Vec::new();
+    for row in rows {
+        widths.resize(row.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            write!(line, "  {cell:<width$}").unwrap_or_default();
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,147 @@
+//! What one scrape of `/metrics` shows: the data plane's counters, frontend by frontend, and the control loop's own.
+//!
+//! It must not know HTTP.
+
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_dataplane::Dataplane;
+use sheave_dataplane::counters::FrontendCounters;
+use sheave_dataplane::model::Frontend;
+use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
+use sheave_dataplane::udp::{DropReason, UdpCounters};
+
+use crate::exposition::{self as names, Exposition, Family};
+
+/// One frontend's labels, with the counters of each worker.
+struct Counted<C> {
+    frontend: String,
+    service: String,
+    workers: Vec<Arc<C>>,
+}
+
+/// Everything that the gateway knows about itself, as Prometheus text.
+pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandle) -> String {
+    let active = dataplane.table();
+    let table = active.table();
+    let mut text = Exposition::default();
+    text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(&names::TABLE_GENERATION).add(&[], table.generation());
+    text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
+    text.family(&names::PROBLEMS).add(&[], problems as u64);
+    text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
+
+    let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+    for frontend in table.frontends() {
+        let workers = dataplane.counters(frontend.addr);
+        let of = |counters: &FrontendCounters| match counters {
+            FrontendCounters::Tcp(counters) => Some(Arc::clone(counters)),
+            FrontendCounters::Udp(_) => None,
+        };
+        tcp.extend(counted(frontend, workers.iter().filter_map(of).collect()));
+        let of = |counters: &FrontendCounters| match counters {
+            FrontendCounters::Udp(counters) => Some(Arc::clone(counters)),
+            FrontendCounters::Tcp(_) => None,
+        };
+        udp.extend(counted(frontend, workers.iter().filter_map(of).collect()));
+    }
+    write_tcp(&mut text, &tcp);
+    write_udp(&mut text, &udp);
+    own.run_upkeep();
+    text.finish() + &own.render()
+}
+
+fn counted<C>(frontend: &Frontend, workers: Vec<Arc<C>>) -> Option<Counted<C>> {
+    (!workers.is_empty()).then(|| Counted {
+        frontend: frontend.addr.to_string(),
+        service: frontend.service.to_string(),
+        workers,
+    })
+}
+
+fn write_tcp(text: &mut Exposition, frontends: &[Counted<TcpCounters>]) {
+    write(text, &names::CONNECTIONS_OPENED, frontends, TcpCounters::accepted);
+    write(text, &names::CONNECTIONS, frontends, |counters| {
+        let closed: u64 = CloseReason::ALL.iter().map(|reason| counters.closed(*reason)).sum();
+        counters.accepted().saturating_sub(closed)
+    });
+    write_by(
+        text,
+        &names::CONNECTIONS_CLOSED,
+        frontends,
+        "reason",
+        &CloseReason::ALL
+            .map(|reason| (reason.label(), move |counters: &TcpCounters| counters.closed(reason))),
+    );
+    write_by(
+        text,
+        &names::TCP_BYTES,
+        frontends,
+        "from",
+        &[
+            ("client", TcpCounters::client_bytes as fn(&TcpCounters) -> u64),
+            ("endpoint", TcpCounters::endpoint_bytes),
+        ],
+    );
+    write(text, &names::CONNECT_RETRIES, frontends, TcpCounters::connect_retries);
+}
+
+fn write_udp(text: &mut Exposition, frontends: &[Counted<UdpCounters>]) {
+    write(text, &names::FLOWS_OPENED, frontends, |counters| counters.flows_opened.get());
+    write(text, &names::FLOWS, frontends, |counters| counters.flows_active.get());
+    write(text, &names::FLOWS_REPICKED, frontends, |counters| counters.flows_repicked.get());
+    write_by(
+        text,
+        &names::DATAGRAMS,
+        frontends,
+        "from",
+        &[
+            ("client", (|counters| counters.to_endpoints.datagrams.get()) as fn(&UdpCounters) -> u64),
+            ("endpoint", |counters| counters.to_clients.datagrams.get()),
+        ],
+    );
+    write_by(
+        text,
+        &names::UDP_BYTES,
+        frontends,
+        "from",
+        &[
+            ("client", (|counters| counters.to_endpoints.bytes.get()) as fn(&UdpCounters) -> u64),
+            ("endpoint", |counters| counters.to_clients.bytes.get()),
+        ],
+    );
+    write_by(
+        text,
+        &names::DATAGRAMS_DROPPED,
+        frontends,
+        "reason",
+        &DropReason::ALL
+            .map(|reason| (reason.as_str(), move |counters: &UdpCounters| counters.dropped(reason))),
+    );
+}
+
+/// One series per frontend, summed over the workers.
+fn write<C>(text: &mut Exposition, family: &Family, frontends: &[Counted<C>], value: impl Fn(&C) -> u64) {
+    let mut samples = text.family(family);
+    for Counted { frontend, service, workers } in frontends {
+        let sum = workers.iter().map(|counters| value(counters)).sum();
+        samples.add(&[("frontend", frontend), ("service", service)], sum);
+    }
+}
+
+/// One series per frontend and value of `label`, summed over the workers.
+fn write_by<C, F: Fn(&C) -> u64>(
+    text: &mut Exposition,
+    family: &Family,
+    frontends: &[Counted<C>],
+    label: &str,
+    values: &[(&str, F)],
+) {
+    let mut samples = text.family(family);
+    for Counted { frontend, service, workers } in frontends {
+        for (name, value) in values {
+            let sum = workers.iter().map(|counters| value(counters)).sum();
+            samples.add(&[("frontend", frontend), ("service", service), (label, name)], sum);
+        }
+    }
+}
