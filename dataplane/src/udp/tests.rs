@@ -1,1 +1,145 @@
+//! Real sockets on loopback, real tables; client, endpoints and gateway share one runtime.
 
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use tokio::net::UdpSocket as AsyncSocket;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::{task, time};
+
+use super::fixture::{follow, frontend};
+use super::*;
+use crate::affinity::AffinityTable;
+use crate::model::{EndpointAddr, EndpointState, Protocol};
+use crate::pick::ActiveTable;
+use crate::sys::mmsg::Sender;
+
+mod lifecycle;
+mod traffic;
+
+const IDLE: Duration = Duration::from_secs(30);
+const V4: &str = "127.0.0.1";
+const V6: &str = "::1";
+
+/// Runs a test as a worker runs its tasks.
+fn on_a_worker(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(test);
+}
+
+/// Lets all other tasks run until the fact holds; time may stand still meanwhile.
+async fn until(what: &str, mut fact: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !fact() {
+        assert!(start.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        task::yield_now().await;
+    }
+}
+
+/// One frontend, served.
+struct Gateway {
+    addr: FrontendAddr,
+    context: Rc<UdpContext>,
+    counters: Arc<UdpCounters>,
+    listener: UdpListener,
+}
+
+impl Gateway {
+    fn start(ip: &str, endpoints: &[EndpointAddr], flows: usize) -> Self {
+        let socket = bind_shared((ip.parse::<IpAddr>().unwrap(), 0).into());
+        let bound = socket.local_addr().unwrap();
+        let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
+        let limits = UdpLimits { flows, idle: IDLE };
+        let counters = Arc::new(UdpCounters::default());
+        let context = UdpContext::new(Arc::default(), Arc::new(AffinityTable::default()), limits, 1);
+        let listener = UdpListener::start(socket, addr, Arc::clone(&counters), &context).unwrap();
+        let gateway = Self { addr, context, counters, listener };
+        gateway.swap(endpoints);
+        gateway
+    }
+
+    fn swap(&self, endpoints: &[EndpointAddr]) {
+        let table: &ArcSwap<ActiveTable> = &self.context.table;
+        let ready: Vec<_> = endpoints.iter().map(|endpoint| (*endpoint, EndpointState::Ready)).collect();
+        table.store(Arc::new(follow(&table.load(), [frontend(self.addr, &ready)])));
+    }
+
+    fn counters(&self) -> &UdpCounters {
+        &self.counters
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(self.addr.socket_addr()).await
+    }
+}
+
+fn bind_shared(addr: SocketAddr) -> UdpSocket {
+    let socket =
+        socket2::Socket::new(socket2::Domain::for_address(addr), socket2::Type::DGRAM, None).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket.bind(&addr.into()).unwrap();
+    socket.into()
+}
+
+/// A socket connected to a frontend: it hears only answers that come from the frontend's address.
+struct Client(AsyncSocket);
+
+impl Client {
+    async fn connect(frontend: SocketAddr) -> Self {
+        let socket = AsyncSocket::bind((frontend.ip(), 0)).await.unwrap();
+        socket.connect(frontend).await.unwrap();
+        Self(socket)
+    }
+
+    async fn send(&self, datagram: &[u8]) {
+        assert_eq!(self.0.send(datagram).await.unwrap(), datagram.len());
+    }
+
+    /// The next answer; without a timer, so that it works while time stands still.
+    async fn answer(&self) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; 65_536];
+        let mut result = Err(io::ErrorKind::WouldBlock.into());
+        until("an answer", || {
+            result = self.0.try_recv(&mut buffer);
+            !matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        })
+        .await;
+        let length = result?;
+        buffer.truncate(length);
+        Ok(buffer)
+    }
+
+    async fn exchange(&self, datagram: &[u8]) -> Vec<u8> {
+        self.send(datagram).await;
+        self.answer().await.unwrap()
+    }
+}
+
+/// Sends every datagram back, with a mark of its own before it if it has one.
+async fn endpoint(ip: &str, mark: &'static [u8]) -> EndpointAddr {
+    let socket = AsyncSocket::bind((ip, 0)).await.unwrap();
+    let addr = socket.local_addr().unwrap();
+    task::spawn_local(async move {
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let (length, peer) = socket.recv_from(&mut buffer).await.unwrap();
+            socket.send_to(&[mark, &buffer[..length]].concat(), peer).await.unwrap();
+        }
+    });
+    EndpointAddr { ip: addr.ip(), port: addr.port() }
+}
+
+/// An address at which nobody listens: the kernel answers with ICMP.
+fn nobody(ip: &str) -> EndpointAddr {
+    let addr = UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap();
+    EndpointAddr { ip: addr.ip(), port: addr.port() }
+}
+
+/// Bytes that differ from place to place and from datagram to datagram.
+fn content(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ seed.wrapping_mul(131)) as u8).collect()
+}

@@ -241,3 +241,17 @@ fn records_tell_client_frontend_endpoint_and_deadline() {
     };
     assert_eq!(records, [expected]);
 }
+
+#[test]
+fn a_flow_that_ended_early_and_came_back_is_looked_at_once() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&[(endpoint_addr(2), EndpointState::Terminating)]);
+    assert_eq!(world.datagram(1), Err(DropReason::Policy));
+    world.now += IDLE / 2;
+    world.swap(&ready(&[3]));
+    world.datagram(1).unwrap();
+    world.now += IDLE / 2;
+    world.flows.expire(world.now);
+    assert_eq!((world.flows.len(), world.flows.checks.len()), (1, 1));
+}

@@ -1,0 +1,53 @@
+//! The client host: what puts load on a subject and checks each answer. A load knows an address, not whose it is.
+
+pub(crate) mod bulk;
+pub(crate) mod connect;
+pub(crate) mod datagram;
+pub(crate) mod idle;
+pub(crate) mod request;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::failure::{During, Failure};
+use crate::pattern;
+
+/// No single step of a load takes this long unless something hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Opens a blocking connection on which nothing waits for ever.
+fn open(address: Ipv4Addr, port: u16) -> Result<TcpStream, Failure> {
+    let target = SocketAddr::from((address, port));
+    let stream = TcpStream::connect_timeout(&target, PATIENCE).during(format!("connect to {target}"))?;
+    stream.set_nodelay(true).during("set TCP_NODELAY")?;
+    stream.set_read_timeout(Some(PATIENCE)).during("limit a read")?;
+    stream.set_write_timeout(Some(PATIENCE)).during("limit a write")?;
+    Ok(stream)
+}
+
+/// One request and its answer on a blocking connection.
+fn exchange(stream: &mut TcpStream, position: u64, len: usize) -> Result<(), Failure> {
+    let mut answer = vec![0; len];
+    stream.write_all(pattern::at(position, len)).during("send a request")?;
+    stream.read_exact(&mut answer).during("read an answer")?;
+    check(&answer, position)
+}
+
+/// Whether an answer is the complement of the request that began at `position`.
+fn check(answer: &[u8], position: u64) -> Result<(), Failure> {
+    if *answer == *pattern::complement_at(position, answer.len()) {
+        return Ok(());
+    }
+    Err(Failure::WrongAnswer(format!("{} bytes differ from what the server sends", answer.len())))
+}
+
+/// Waits until the echo service answers through `address`, asking `alive` between two attempts.
+pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
+    exchange(&mut open(address, port)?, 1, 64)
+}
+
+/// Fails when a load that should be over still runs.
+fn not_after(limit: Instant, what: &'static str) -> Result<(), Failure> {
+    if Instant::now() < limit { Ok(()) } else { Err(Failure::TooSlow { what, limit: PATIENCE }) }
+}

@@ -1,0 +1,148 @@
+//! Figures: what one run gave, and what several runs say together. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What a load moved.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Bytes, requests, connections or datagrams.
+    pub(crate) units: u64,
+    /// In this time.
+    pub(crate) took: Duration,
+    /// How long each took, where the load waits for answers.
+    pub(crate) latencies: Vec<Duration>,
+    /// Datagrams without an answer.
+    pub(crate) lost: u64,
+}
+
+/// Processor time spent between two moments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// By the processes that were watched, in user and kernel mode.
+    pub(crate) process: Duration,
+    /// By everything on the machine, interrupts and kernel threads included.
+    pub(crate) machine: Duration,
+}
+
+/// How the figures of a row are scaled and named.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Units {
+    /// Of the rate.
+    pub(crate) rate: &'static str,
+    /// Rate units in one unit moved.
+    pub(crate) rate_scale: f64,
+    /// Of processor time per unit.
+    pub(crate) cost: &'static str,
+    /// Cost units in one second of processor time per unit moved.
+    pub(crate) cost_scale: f64,
+}
+
+/// What is measured in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Metric {
+    /// Units per second.
+    Rate,
+    /// Processor time of the proxy per unit.
+    ProcessCost,
+    /// Processor time of the whole machine per unit, load and servers included.
+    MachineCost,
+    /// Median latency in microseconds.
+    P50,
+    /// 99th percentile.
+    P99,
+    /// 99.9th percentile.
+    P999,
+    /// Datagrams without an answer.
+    Lost,
+    /// The most resident memory of the proxy, in KiB.
+    PeakKib,
+    /// Memory of the proxy per idle connection, in KiB.
+    IdleKib,
+}
+
+/// The figures of one run.
+pub(crate) type Sample = BTreeMap<Metric, f64>;
+
+/// The figures of a run that moved something at some cost. `proxied` is false on the routed path.
+pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> Sample {
+    let count = moved.units as f64;
+    let cost_of = |time: Duration| time.as_secs_f64() / count * units.cost_scale;
+    let mut sample = Sample::new();
+    sample.insert(Metric::Rate, count / moved.took.as_secs_f64() * units.rate_scale);
+    sample.insert(Metric::MachineCost, cost_of(cost.machine));
+    if proxied {
+        sample.insert(Metric::ProcessCost, cost_of(cost.process));
+    }
+    let mut latencies = moved.latencies;
+    latencies.sort_unstable();
+    for (metric, share) in [(Metric::P50, 0.5), (Metric::P99, 0.99), (Metric::P999, 0.999)] {
+        if let Some(latency) = quantile(&latencies, share) {
+            sample.insert(metric, latency.as_secs_f64() * 1e6);
+        }
+    }
+    if moved.lost > 0 {
+        sample.insert(Metric::Lost, moved.lost as f64);
+    }
+    sample
+}
+
+/// The smallest value that at least `share` of the sorted values do not exceed.
+fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// Several runs in three numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    /// Half of the runs were below.
+    pub(crate) median: f64,
+    /// The lowest.
+    pub(crate) min: f64,
+    /// The highest.
+    pub(crate) max: f64,
+}
+
+impl Summary {
+    /// Nothing when there were no runs.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median =
+            if values.len() % 2 == 1 { values[middle] } else { values[middle - 1].midpoint(values[middle]) };
+        Some(Self { median, min, max })
+    }
+}
+
+/// The runs of one subject on one row; a run that failed leaves a gap.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Series {
+    /// By round.
+    pub(crate) samples: Vec<Option<Sample>>,
+    /// What went wrong, by round.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Series {
+    /// What the runs say of a metric.
+    pub(crate) fn summary(&self, metric: Metric) -> Option<Summary> {
+        Summary::of(self.samples.iter().flatten().filter_map(|sample| sample.get(&metric).copied()))
+    }
+
+    /// The metric relative to `reference`. Runs of the same round are compared, as they had the same conditions, and the
+    /// summary is of these ratios.
+    pub(crate) fn ratio(&self, reference: &Self, metric: Metric) -> Option<Summary> {
+        let rounds = self.samples.iter().zip(&reference.samples);
+        Summary::of(
+            rounds.filter_map(|(ours, theirs)| {
+                Some(ours.as_ref()?.get(&metric)? / theirs.as_ref()?.get(&metric)?)
+            }),
+        )
+    }
+}

@@ -1,0 +1,180 @@
+//! Answers every byte with its complement, on one thread for any number of connections. On one of its two ports it
+//! closes after one request.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+use crate::failure::{During, Failure};
+use crate::pattern;
+use crate::ports::{ECHO, ONCE, ONCE_LEN};
+use crate::topology::Host;
+
+const ECHO_LISTENER: Token = Token(0);
+const ONCE_LISTENER: Token = Token(1);
+const FIRST_PEER: usize = 2;
+
+pub(super) fn start(server: &Host) -> Result<(), Failure> {
+    let mut service = server.call(Service::listen)??;
+    let serve = move || {
+        if let Err(error) = service.serve() {
+            // Every load that follows fails for want of answers, and says so.
+            eprintln!("compare: the echo server ended: {error}");
+        }
+    };
+    server.spawn(serve).map(drop)
+}
+
+/// How long a connection is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifetime {
+    UntilClientCloses,
+    OneRequest,
+}
+
+/// Whether a connection is to be kept.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+enum Next {
+    Keep,
+    Close,
+}
+
+struct Peer {
+    stream: TcpStream,
+    lifetime: Lifetime,
+    answered: usize,
+    /// What the socket did not take yet.
+    unsent: Vec<u8>,
+}
+
+struct Service {
+    poll: Poll,
+    echo: TcpListener,
+    once: TcpListener,
+    peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+    scratch: Vec<u8>,
+}
+
+impl Service {
+    fn listen() -> Result<Self, Failure> {
+        let open = |port| {
+            let listener = super::listen(port)?;
+            listener.set_nonblocking(true).during("make a listener non-blocking")?;
+            Ok(TcpListener::from_std(listener))
+        };
+        let (mut echo, mut once) = (open(ECHO)?, open(ONCE)?);
+        let poll = Poll::new().during("make a poll")?;
+        poll.registry().register(&mut echo, ECHO_LISTENER, Interest::READABLE).during("poll a listener")?;
+        poll.registry().register(&mut once, ONCE_LISTENER, Interest::READABLE).during("poll a listener")?;
+        Ok(Self { poll, echo, once, peers: Vec::new(), free: Vec::new(), scratch: vec![0; 65_536] })
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            match self.poll.poll(&mut events, None) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                polled => polled?,
+            }
+            for event in &events {
+                match event.token() {
+                    ECHO_LISTENER => self.accept(Lifetime::UntilClientCloses)?,
+                    ONCE_LISTENER => self.accept(Lifetime::OneRequest)?,
+                    Token(token) => self.answer(token - FIRST_PEER, event.is_read_closed()),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, lifetime: Lifetime) -> io::Result<()> {
+        loop {
+            let listener = if lifetime == Lifetime::OneRequest { &self.once } else { &self.echo };
+            let mut stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
+            let index = self.free.pop().unwrap_or(self.peers.len());
+            let token = Token(index + FIRST_PEER);
+            self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+            let peer = Some(Peer { stream, lifetime, answered: 0, unsent: Vec::new() });
+            match self.peers.get_mut(index) {
+                Some(slot) => *slot = peer,
+                None => self.peers.push(peer),
+            }
+        }
+    }
+
+    fn answer(&mut self, index: usize, to_the_end: bool) {
+        let Some(slot) = self.peers.get_mut(index) else { return };
+        let Some(peer) = slot.as_mut() else { return };
+        // A connection that breaks is the client's to report.
+        if matches!(peer.answer(&mut self.scratch, to_the_end), Ok(Next::Keep)) {
+            return;
+        }
+        *slot = None;
+        self.free.push(index);
+    }
+}
+
+impl Peer {
+    /// Answers what there is to read. A read that did not fill the buffer has emptied the socket (epoll(7)), so nothing is
+    /// read in vain, unless the client has closed and the end is still to be read.
+    fn answer(&mut self, scratch: &mut [u8], to_the_end: bool) -> io::Result<Next> {
+        if self.flush()? == Flush::Waits {
+            return Ok(Next::Keep);
+        }
+        loop {
+            let len = match self.stream.read(scratch) {
+                Ok(0) => return Ok(Next::Close),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Keep),
+                Err(error) => return Err(error),
+            };
+            pattern::complement(&mut scratch[..len]);
+            self.answered += len;
+            if self.send(&scratch[..len])? == Flush::Waits {
+                return Ok(Next::Keep);
+            }
+            if self.lifetime == Lifetime::OneRequest && self.answered >= ONCE_LEN {
+                return Ok(Next::Close);
+            }
+            if len < scratch.len() && !to_the_end {
+                return Ok(Next::Keep);
+            }
+        }
+    }
+
+    fn send(&mut self, answer: &[u8]) -> io::Result<Flush> {
+        let sent = match self.stream.write(answer) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        if sent == answer.len() {
+            return Ok(Flush::Done);
+        }
+        self.unsent.extend_from_slice(&answer[sent..]);
+        Ok(Flush::Waits)
+    }
+
+    fn flush(&mut self) -> io::Result<Flush> {
+        if self.unsent.is_empty() {
+            return Ok(Flush::Done);
+        }
+        let waiting = std::mem::take(&mut self.unsent);
+        self.send(&waiting)
+    }
+}
+
+/// Whether everything has gone to the socket.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+enum Flush {
+    Done,
+    Waits,
+}

@@ -1,0 +1,96 @@
+//! A proxy as a running process tree that ends with the bench, however the bench ends.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Installed, configure};
+use crate::failure::{During, Failure};
+use crate::measure::process_tree;
+use crate::topology::Host;
+
+/// Runs the program as the first process of a process namespace, which dies when the starting thread does
+/// (`prctl(2)`, `PR_SET_PDEATHSIG`); the kernel ends every process of a namespace with its first one
+/// (`pid_namespaces(7)`). So not even SIGKILL of the bench leaves a worker behind.
+const GUARD: [&str; 8] =
+    ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child=KILL", "--"];
+
+/// A started subject; dropping it ends all its processes. The routed path has none.
+#[derive(Debug)]
+pub(crate) struct Running {
+    program: &'static str,
+    log: PathBuf,
+    guard: Option<Child>,
+}
+
+impl Running {
+    /// Starts `installed` on the gateway with its files in `dir`.
+    pub(crate) fn start(installed: &Installed, gateway: &Host, dir: &Path) -> Result<Self, Failure> {
+        let name = installed.subject.name();
+        let dir = dir.join(name);
+        fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
+        let log = dir.join("log");
+        let Some(program) = &installed.program else {
+            return Ok(Self { program: name, log, guard: None });
+        };
+        let mut command: Vec<OsString> = GUARD.iter().map(OsString::from).collect();
+        command.push(program.into());
+        command.extend(configure::write(installed.subject, &dir)?);
+        let output = File::create(&log).during(format!("make {}", log.display()))?;
+        let errors = output.try_clone().during("share a log file")?;
+        let spawn = move || {
+            let mut words = command.into_iter();
+            let first = words.next().unwrap_or_default();
+            Command::new(first).args(words).stdin(Stdio::null()).stdout(output).stderr(errors).spawn()
+        };
+        let guard = gateway.call(spawn)?.during("run `setpriv` (Debian package util-linux)")?;
+        Ok(Self { program: name, log, guard: Some(guard) })
+    }
+
+    /// The processes of the program, the guard left out; empty for the routed path.
+    pub(crate) fn processes(&self) -> Result<Vec<Pid>, Failure> {
+        let Some(guard) = self.guard.as_ref() else { return Ok(Vec::new()) };
+        let tree = process_tree(pid(guard))?;
+        Ok(tree.into_iter().skip(1).collect())
+    }
+
+    /// An error with the program's last words when it has ended.
+    pub(crate) fn still_alive(&mut self) -> Result<(), Failure> {
+        let Some(guard) = self.guard.as_mut() else { return Ok(()) };
+        match guard.try_wait().during("look after a process")? {
+            None => Ok(()),
+            Some(status) => Err(Failure::program(self.program, format!("{status}: {}", self.last_words()))),
+        }
+    }
+
+    /// The end of its log.
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join(" | ")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The first process goes first: the kernel reaps its namespace before it ends, and the guard waits for it, so
+        // the addresses are free again when this returns.
+        let init = self.processes().ok().and_then(|processes| processes.first().copied());
+        let Some(guard) = self.guard.as_mut() else { return };
+        let ended = match init {
+            Some(init) => kill(init, Signal::SIGKILL).is_ok(),
+            None => guard.kill().is_ok(),
+        };
+        if ended {
+            drop(guard.wait());
+        }
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))
+}

@@ -1,0 +1,169 @@
+//! Three hosts on one machine: client, gateway and server, each a network namespace that lives as long as one thread.
+//!
+//! Nothing here has a global name: a namespace is found by the id of its thread, so nothing is left behind whatever
+//! happens to the process. It must not know what is measured.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
+use nix::unistd::{Pid, gettid};
+
+use crate::failure::{During, Failure};
+
+/// The server's address; the client reaches it through the gateway.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+const GATEWAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
+
+/// The same limits on every host, so that none of the subjects meets the kernel's small defaults.
+const SYSCTLS: [(&str, &str); 4] = [
+    ("net/core/somaxconn", "65535"),
+    ("net/ipv4/tcp_max_syn_backlog", "65535"),
+    ("net/ipv4/ip_local_port_range", "10000 65000"),
+    ("net/ipv4/tcp_tw_reuse", "1"),
+];
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One host: a thread in a network namespace of its own. Threads and processes started from it are in that namespace.
+#[derive(Debug)]
+pub(crate) struct Host {
+    name: &'static str,
+    thread_id: Pid,
+    jobs: Sender<Job>,
+}
+
+impl Host {
+    fn start(name: &'static str, cores: Option<Vec<usize>>) -> Result<Self, Failure> {
+        let (jobs, todo) = channel::<Job>();
+        let (tell, born) = channel();
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let entered = enter_own_namespace(cores.as_deref());
+                let alive = entered.is_ok();
+                if tell.send(entered).is_ok() && alive {
+                    work(&todo);
+                }
+            })
+            .during("start a thread")?;
+        let thread_id = born.recv().map_err(|_| Failure::ThreadGone(name))??;
+        Ok(Self { name, thread_id, jobs })
+    }
+
+    /// Runs `job` on the host's own thread and waits for its answer.
+    pub(crate) fn call<T, F>(&self, job: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (tell, answer) = channel();
+        let job: Job = Box::new(move || drop(tell.send(job())));
+        self.jobs.send(job).map_err(|_| Failure::ThreadGone(self.name))?;
+        answer.recv().map_err(|_| Failure::ThreadGone(self.name))
+    }
+
+    /// Starts a thread on this host.
+    pub(crate) fn spawn<T, F>(&self, body: F) -> Result<JoinHandle<T>, Failure>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.call(move || thread::Builder::new().spawn(body))?.during("start a thread")
+    }
+
+    /// `ip` with the given words, on this host.
+    fn ip(&self, words: &str) -> Result<(), Failure> {
+        let owned = words.to_owned();
+        let output = self.call(move || Command::new("ip").args(owned.split_whitespace()).output())?;
+        let output = output.during("run `ip` (Debian package iproute2)")?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(Failure::program("ip", format!("`ip {words}` on the {}: {}", self.name, said.trim())))
+    }
+
+    /// `/proc/sys/net` shows the namespace of the thread that opens it, hence the call.
+    fn sysctl(&self, key: &'static str, value: &'static str) -> Result<(), Failure> {
+        self.call(move || fs::write(format!("/proc/sys/{key}"), value))?
+            .during(format!("set {key} on the {}", self.name))
+    }
+}
+
+fn work(todo: &Receiver<Job>) {
+    while let Ok(job) = todo.recv() {
+        job();
+    }
+}
+
+fn enter_own_namespace(cores: Option<&[usize]>) -> Result<Pid, Failure> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(Failure::NotPermitted)?;
+    if let Some(cores) = cores {
+        let mut set = CpuSet::new();
+        for core in cores {
+            set.set(*core).during(format!("name core {core}"))?;
+        }
+        sched_setaffinity(Pid::from_raw(0), &set).during("pin a host to its cores")?;
+    }
+    Ok(gettid())
+}
+
+/// Which cores the hosts may use; `None` leaves it to the scheduler.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pinning {
+    /// Cores of the gateway, so of the proxies.
+    pub(crate) gateway: Option<Vec<usize>>,
+    /// Cores of client and server.
+    pub(crate) ends: Option<Vec<usize>>,
+}
+
+/// client 10.1.0.2 - 10.1.0.1 gateway 10.2.0.1 - 10.2.0.2 server.
+#[derive(Debug)]
+pub(crate) struct Topology {
+    /// Generates the load.
+    pub(crate) client: Host,
+    /// Routes, and runs the proxies.
+    pub(crate) gateway: Host,
+    /// Answers.
+    pub(crate) server: Host,
+}
+
+impl Topology {
+    /// Builds the hosts and gives the gateway every address of `virtual_addresses`.
+    pub(crate) fn build(pinning: &Pinning, virtual_addresses: &[Ipv4Addr]) -> Result<Self, Failure> {
+        let client = Host::start("client", pinning.ends.clone())?;
+        let gateway = Host::start("gateway", pinning.gateway.clone())?;
+        let server = Host::start("server", pinning.ends.clone())?;
+        for host in [&client, &gateway, &server] {
+            host.ip("link set lo up")?;
+            for (key, value) in SYSCTLS {
+                host.sysctl(key, value)?;
+            }
+        }
+        gateway.sysctl("net/ipv4/ip_forward", "1")?;
+        connect(&gateway, "to-client", GATEWAY_TO_CLIENT, &client, CLIENT)?;
+        connect(&gateway, "to-server", GATEWAY_TO_SERVER, &server, SERVER)?;
+        for address in virtual_addresses {
+            gateway.ip(&format!("address add {address}/32 dev lo"))?;
+        }
+        Ok(Self { client, gateway, server })
+    }
+}
+
+/// A veth pair from the gateway to `end`, which routes everything through it.
+fn connect(gateway: &Host, device: &str, near: Ipv4Addr, end: &Host, far: Ipv4Addr) -> Result<(), Failure> {
+    let namespace = end.thread_id;
+    gateway.ip(&format!("link add {device} type veth peer name uplink netns {namespace}"))?;
+    gateway.ip(&format!("address add {near}/24 dev {device}"))?;
+    gateway.ip(&format!("link set {device} up"))?;
+    end.ip(&format!("address add {far}/24 dev uplink"))?;
+    end.ip("link set uplink up")?;
+    end.ip(&format!("route add default via {near}"))
+}

@@ -1,0 +1,136 @@
+use super::*;
+
+#[test]
+fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
+    on_a_worker(async {
+        let (first, second) = (endpoint(V4, b"1").await, endpoint(V4, b"2").await);
+        let gateway = Gateway::start(V4, &[first], 10);
+        let client = gateway.client().await;
+        assert_eq!(client.exchange(b"a").await, b"1a");
+        gateway.swap(&[first, second]);
+        assert_eq!(client.exchange(b"b").await, b"1b");
+        gateway.swap(&[second]);
+        assert_eq!(client.exchange(b"c").await, b"2c");
+        let records = gateway.listener.records();
+        assert_eq!(records.len(), 1);
+        assert_eq!((records[0].endpoint, records[0].frontend), (second, gateway.addr));
+        assert_eq!(records[0].client.0, client.0.local_addr().unwrap());
+    });
+}
+
+#[test]
+fn a_quiet_flow_ends_and_a_busy_one_does_not() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let (quiet, busy) = (gateway.client().await, gateway.client().await);
+        assert_eq!(quiet.exchange(b"a").await, b"a");
+        assert_eq!(busy.exchange(b"b").await, b"b");
+        time::pause();
+        for _ in 0..2 {
+            time::advance(IDLE * 2 / 3).await;
+            assert_eq!(busy.exchange(b"c").await, b"c");
+        }
+        until("the quiet flow ends", || gateway.listener.flows() == 1).await;
+        assert_eq!(gateway.listener.records()[0].client.0, busy.0.local_addr().unwrap());
+        time::advance(IDLE).await;
+        until("the other ends too", || gateway.listener.flows() == 0).await;
+        assert_eq!(quiet.exchange(b"d").await, b"d", "and comes back as a new flow");
+        assert_eq!(gateway.counters().flows_opened.get(), 3);
+    });
+}
+
+#[test]
+fn a_dropped_listener_closes_its_socket_and_all_flows() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let client = gateway.client().await;
+        assert_eq!(client.exchange(b"a").await, b"a");
+        let Gateway { listener, counters, .. } = gateway;
+        let state = Rc::downgrade(&listener.state);
+        drop(listener);
+        assert_eq!(counters.flows_active.get(), 0);
+        until("the tasks end", || state.strong_count() == 0).await;
+        client.send(b"b").await;
+        assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
+    for ip in [V4, V6] {
+        on_a_worker(async move {
+            let gateway = Gateway::start(ip, &[endpoint(ip, b"1").await], 10);
+            let clients = [gateway.client().await, gateway.client().await];
+            for client in &clients {
+                assert_eq!(client.exchange(b"a").await, b"1a");
+            }
+            gateway.swap(&[]);
+            clients[0].0.try_send(b"still in the socket").unwrap();
+            gateway.listener.retire();
+            assert_eq!(clients[0].answer().await.unwrap(), b"1still in the socket");
+            for client in &clients {
+                assert_eq!(client.exchange(b"b").await, b"1b");
+            }
+            let stranger = gateway.client().await;
+            stranger.send(b"c").await;
+            assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+
+            // Endpoints come back: strangers have a new listener, and the flows move by themselves.
+            gateway.swap(&[endpoint(ip, b"2").await]);
+            let socket = bind_shared(gateway.addr.socket_addr());
+            let successor =
+                UdpListener::start(socket, gateway.addr, Arc::clone(&gateway.counters), &gateway.context)
+                    .unwrap();
+            assert_eq!(stranger.exchange(b"d").await, b"2d");
+            assert_eq!(clients[1].exchange(b"e").await, b"2e");
+            assert_eq!((gateway.listener.flows(), successor.flows()), (2, 1));
+
+            time::pause();
+            gateway.listener.finished().await;
+            assert_eq!(gateway.listener.flows(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_draining_listener_serves_its_flows_until_they_are_quiet() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let (known, stranger) = (gateway.client().await, gateway.client().await);
+        assert_eq!(known.exchange(b"a").await, b"a");
+        gateway.listener.drain();
+        stranger.send(b"b").await;
+        assert_eq!(known.exchange(b"c").await, b"c");
+        until("the stranger is refused", || gateway.counters().dropped(DropReason::Draining) == 1).await;
+        time::pause();
+        let start = time::Instant::now();
+        gateway.listener.finished().await;
+        assert!(start.elapsed() <= DRAIN_IDLE + Duration::from_millis(2));
+    });
+}
+
+#[test]
+fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[], 10);
+        let waiting = async { gateway.listener.finished().await };
+        let draining = async { gateway.listener.drain() };
+        tokio::join!(waiting, draining);
+    });
+}
+
+#[test]
+fn the_tasks_of_listeners_and_flows_are_small() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let client = gateway.client().await;
+        client.exchange(b"a").await;
+        let state = &gateway.listener.state;
+        let socket = Rc::clone(&state.listening().unwrap().socket);
+        let client = gateway.listener.records()[0].client;
+        let reply = reply::receive(Rc::clone(state), client, Rc::clone(&socket));
+        let listen = forward::receive(Rc::clone(state), socket);
+        assert!(size_of_val(&reply) <= 512, "{}", size_of_val(&reply));
+        assert!(size_of_val(&listen) <= 512, "{}", size_of_val(&listen));
+    });
+}

@@ -1,0 +1,161 @@
+use super::*;
+
+#[test]
+fn datagrams_of_every_length_pass_both_ways_unchanged() {
+    for ip in [V4, V6] {
+        on_a_worker(async move {
+            let gateway = Gateway::start(ip, &[endpoint(ip, b"").await], 10);
+            let client = gateway.client().await;
+            let lengths = [0, 1, 64, 1200, 1472, 1473, 9000, 65_000, 65_507];
+            for length in lengths {
+                let sent = content(length, length);
+                assert!(client.exchange(&sent).await == sent, "{length} bytes over {ip}");
+            }
+            let counters = gateway.counters();
+            for traffic in [&counters.to_endpoints, &counters.to_clients] {
+                assert_eq!(traffic.datagrams.get(), lengths.len() as u64);
+                assert_eq!(traffic.bytes.get(), lengths.iter().sum::<usize>() as u64);
+            }
+            assert_eq!((counters.flows_opened.get(), gateway.listener.flows()), (1, 1));
+        });
+    }
+}
+
+/// Sends all as one bundle.
+fn send_bundle(socket: &AsyncSocket, bytes: &[u8], segment: u16) {
+    let mut sender = Sender::new();
+    let mut batch = sender.batch();
+    batch.push(bytes);
+    batch.end_message(NonZeroU16::new(segment));
+    assert_eq!(batch.send(socket, None).unwrap(), 1);
+}
+
+#[test]
+fn a_bundle_stays_whole_on_its_way_and_reaches_plain_sockets_as_datagrams() {
+    for ip in [V4, V6] {
+        on_a_worker(async move {
+            let plain = AsyncSocket::bind((ip, 0)).await.unwrap();
+            let bound = plain.local_addr().unwrap();
+            let gateway = Gateway::start(ip, &[EndpointAddr { ip: bound.ip(), port: bound.port() }], 10);
+            let client = gateway.client().await;
+            let sent = content(40 * 1200 + 77, 5);
+
+            send_bundle(&client.0, &sent, 1200);
+            let mut buffer = vec![0; 65_536];
+            let mut peer = bound;
+            for expected in sent.chunks(1200) {
+                let (length, from) = plain.recv_from(&mut buffer).await.unwrap();
+                assert!(buffer[..length] == *expected);
+                peer = from;
+            }
+            plain.connect(peer).await.unwrap();
+            send_bundle(&plain, &sent, 1200);
+            for expected in sent.chunks(1200) {
+                assert!(client.answer().await.unwrap() == expected);
+            }
+            assert_eq!(gateway.counters().to_endpoints.datagrams.get(), 41);
+            assert_eq!(gateway.counters().to_clients.datagrams.get(), 41);
+        });
+    }
+}
+
+#[test]
+fn bundles_reach_sockets_that_want_them_as_bundles() {
+    on_a_worker(async {
+        let end = AsyncSocket::bind((V4, 0)).await.unwrap();
+        crate::sys::mmsg::enable_gro(&end).unwrap();
+        let bound = end.local_addr().unwrap();
+        let gateway = Gateway::start(V4, &[EndpointAddr { ip: bound.ip(), port: bound.port() }], 10);
+        let client = gateway.client().await;
+        send_bundle(&client.0, &content(5 * 1000, 1), 1000);
+        let mut buffer = vec![0; 65_536];
+        assert_eq!(end.recv(&mut buffer).await.unwrap(), 5000);
+        // Datagrams that wait in the gateway's socket together leave together.
+        for seed in 0..5 {
+            client.0.try_send(&content(1000, seed)).unwrap();
+        }
+        assert_eq!(end.recv(&mut buffer).await.unwrap(), 5000);
+    });
+}
+
+#[test]
+fn interleaved_clients_get_their_own_answers_in_order() {
+    on_a_worker(async {
+        let endpoints = [endpoint(V4, b"").await, endpoint(V4, b"").await, endpoint(V4, b"").await];
+        let gateway = Gateway::start(V4, &endpoints, 100);
+        let mut clients = Vec::new();
+        for _ in 0..20 {
+            clients.push(gateway.client().await);
+        }
+        for round in 0..40 {
+            let datagram = |client: usize, place: usize| {
+                content([0, 1, 100, 100, 1400][(client + place + round) % 5], client * 1000 + place + round)
+            };
+            for place in 0..4 {
+                for (number, client) in clients.iter().enumerate() {
+                    client.0.try_send(&datagram(number, place)).unwrap();
+                }
+            }
+            for (number, client) in clients.iter().enumerate() {
+                for place in 0..4 {
+                    assert!(client.answer().await.unwrap() == datagram(number, place));
+                }
+            }
+        }
+        assert_eq!(gateway.counters().to_clients.datagrams.get(), 40 * 4 * 20);
+        assert_eq!(gateway.counters().flows_opened.get(), 20);
+    });
+}
+
+#[test]
+fn beyond_the_limit_new_clients_are_dropped_and_the_others_go_on() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 2);
+        let clients = [gateway.client().await, gateway.client().await, gateway.client().await];
+        assert_eq!(clients[0].exchange(b"a").await, b"a");
+        assert_eq!(clients[1].exchange(b"b").await, b"b");
+        clients[2].send(b"c").await;
+        let counters = gateway.counters();
+        until("the third is refused", || counters.dropped(DropReason::FlowLimit) == 1).await;
+        assert_eq!(clients[0].exchange(b"d").await, b"d");
+        assert_eq!((counters.flows_active.get(), counters.flows_opened.get()), (2, 2));
+    });
+}
+
+#[test]
+fn a_refusing_endpoint_is_left_on_the_next_datagram_and_others_do_not_notice() {
+    for ip in [V4, V6] {
+        on_a_worker(async move {
+            let (dead, alive) = (nobody(ip), endpoint(ip, b"").await);
+            let gateway = Gateway::start(ip, &[alive], 10);
+            let bystander = gateway.client().await;
+            assert_eq!(bystander.exchange(b"x").await, b"x");
+
+            gateway.swap(&[dead]);
+            let client = gateway.client().await;
+            client.send(b"lost").await;
+            until("the ICMP error is seen", || gateway.counters().endpoint_errors.get() == 1).await;
+            gateway.swap(&[dead, alive]);
+            for datagram in [b"1", b"2"] {
+                client.0.try_send(datagram).unwrap();
+                bystander.0.try_send(datagram).unwrap();
+            }
+            for datagram in [b"1", b"2"] {
+                assert_eq!(client.answer().await.unwrap(), datagram);
+                assert_eq!(bystander.answer().await.unwrap(), datagram);
+            }
+            assert_eq!(gateway.counters().flows_repicked.get(), 1);
+        });
+    }
+}
+
+#[test]
+fn strangers_of_a_frontend_without_endpoints_are_dropped_and_counted() {
+    on_a_worker(async {
+        let gateway = Gateway::start(V4, &[], 10);
+        let client = gateway.client().await;
+        client.send(b"a").await;
+        until("the drop", || gateway.counters().dropped(DropReason::NoEndpoint) == 1).await;
+        assert_eq!(gateway.counters().flows_active.get(), 0);
+    });
+}

@@ -1,0 +1,209 @@
+//! Edits while traffic flows: what changed takes effect, and nobody else notices.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use crate::support::gateway::{APPS, Gateway};
+use crate::support::load::Load;
+use crate::support::manifest::{App, at, file};
+use crate::support::patience::{eventually, patience};
+use crate::support::tcp::{self, Conversation};
+use crate::support::world::{Family, World};
+use crate::support::{sockets, udp};
+
+for_both_families!(
+    swapping_all_endpoints_under_load_fails_no_request,
+    a_thousand_tables_under_load_fail_no_request,
+    an_unchanged_frontend_keeps_its_sockets,
+    a_removed_frontend_refuses_at_once_and_finishes_its_connections,
+    connections_outlive_their_endpoints_removal,
+    an_address_may_arrive_after_the_gateway,
+    a_bad_manifest_keeps_the_last_good_one,
+    a_bad_manifest_leaves_the_others_alone,
+);
+
+/// Threads of load; each is a client with its own address.
+const THREADS: u16 = 4;
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+fn web(family: Family) -> App {
+    App::new("web", &[family.vip(0)]).tcp(80, 9000)
+}
+
+fn load(world: &World, family: Family) -> Load {
+    Load::start(&world.client, usize::from(THREADS), move |thread| {
+        let client = family.client(u16::try_from(thread).expect("few threads"));
+        tcp::ask_from(client, vip(family)).map(drop)
+    })
+}
+
+fn expect_refused(world: &World, to: SocketAddr) {
+    eventually(&format!("{to} refuses"), || match world.client.run(|| tcp::connect(to)) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+fn swapping_all_endpoints_under_load_fails_no_request(family: Family) {
+    let world = World::new(4);
+    let servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let pair = |first| web(family).all_ready([family.backend(first), family.backend(first + 1)]);
+    let gateway = Gateway::start(&world, &[pair(0)]);
+    let load = load(&world, family);
+    for round in 0..20 {
+        load.wait_for(20);
+        gateway.apply(&[pair(if round % 2 == 0 { 2 } else { 0 })]);
+    }
+    load.expect_no_failure();
+    assert!(servers.iter().all(|server| server.accepted() > 10), "every pair had its turns");
+}
+
+fn a_thousand_tables_under_load_fail_no_request(family: Family) {
+    const TABLES: u64 = 1000;
+    let world = World::new(3);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let _datagrams = udp::Server::on_every_backend(&world, family, 5300);
+    let steady = App::new("steady", &[family.vip(1)]).tcp(80, 9000).udp(53, 5300).ready(family.backend(2));
+    let tables = [
+        [web(family).all_ready([family.backend(0), family.backend(1)]), steady.clone()],
+        [web(family).all_ready([family.backend(1), family.backend(2)]), steady.clone()],
+    ];
+    let gateway = Gateway::start(&world, &tables[0]);
+    let (first, to) = (gateway.generation(), at(family.vip(1), 80));
+    let load = load(&world, family);
+    let mut talk = world.client.run(|| Conversation::open(to)).unwrap();
+    let flow = udp::Client::new(&world.client, family.client(0), at(family.vip(1), 53));
+    let peer = flow.ask().unwrap();
+    for table in tables.iter().cycle().skip(1).take(usize::try_from(TABLES).unwrap()) {
+        gateway.apply(table);
+        talk.say("still there?").unwrap();
+        assert_eq!(flow.ask().unwrap(), peer, "the flow of another Service is untouched");
+    }
+    assert!(gateway.generation() >= first + TABLES);
+    load.expect_no_failure();
+}
+
+fn an_unchanged_frontend_keeps_its_sockets(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let kept = web(family).udp(80, 9000).ready(family.backend(0));
+    let gateway = Gateway::start(&world, std::slice::from_ref(&kept));
+    let identity = || {
+        let tcp = sockets::listening(&world.gateway, vip(family));
+        (tcp, sockets::udp_bound(&world.gateway, vip(family)))
+    };
+    let before = identity();
+    assert!(!before.0.is_empty() && !before.1.is_empty(), "the frontend is bound: {before:?}");
+    let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
+
+    let other = App::new("other", &[family.vip(1)]).tcp(80, 9000).ready(family.backend(0));
+    gateway.apply(&[kept.clone(), other.clone()]);
+    eventually("the new frontend serves", || world.client.run(|| tcp::ask(at(family.vip(1), 80))));
+    assert_eq!(identity(), before, "after another frontend came");
+    gateway.apply(std::slice::from_ref(&kept));
+    expect_refused(&world, at(family.vip(1), 80));
+    assert_eq!(identity(), before, "after another frontend left");
+    // New endpoints change the frontend's backends, not where it listens.
+    gateway.apply(&[kept.without_endpoints().ready(family.backend(1))]);
+    eventually("the new endpoint serves", || match world.client.run(|| tcp::ask(vip(family))) {
+        Ok(answer) if answer.name == "backend-1" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(identity(), before, "after its endpoints changed");
+    talk.say("still there?").unwrap();
+}
+
+fn a_removed_frontend_refuses_at_once_and_finishes_its_connections(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(family).ready(family.backend(0))]);
+    let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
+    gateway.apply(&[]);
+    expect_refused(&world, vip(family));
+    assert_eq!(sockets::listening(&world.gateway, vip(family)), BTreeSet::new());
+    for _ in 0..10 {
+        talk.say("still there?").unwrap();
+    }
+}
+
+fn connections_outlive_their_endpoints_removal(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(family).ready(family.backend(0))]);
+    let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
+    gateway.apply(&[web(family).ready(family.backend(1))]);
+    eventually("new connections have moved", || match world.client.run(|| tcp::ask(vip(family))) {
+        Ok(answer) if answer.name == "backend-1" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(talk.with.name, "backend-0");
+    talk.say("still there?").unwrap();
+}
+
+fn an_address_may_arrive_after_the_gateway(family: Family) {
+    let world = World::without_vips(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let _datagrams = udp::Server::on_every_backend(&world, family, 9000);
+    let app = web(family).udp(80, 9000).ready(family.backend(0));
+    let _gateway = Gateway::start(&world, &[app]);
+    let early = world.client.run(|| tcp::connect_from(None, vip(family), patience(0.5)));
+    early.expect_err("the gateway does not have the address yet");
+    world.add_vips();
+    world.client.run(|| tcp::ask(vip(family))).expect("the address is served as soon as it is there");
+    udp::Client::new(&world.client, family.client(0), vip(family)).ask().expect("and for datagrams");
+}
+
+/// What editors and scripts leave behind: not YAML, half a file, and YAML that is not a Service.
+const BROKEN: [&str; 4] = [
+    "apiVersion: v1\nkind: Service\nmetadata: {name: web\n",
+    "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: e2e}\nspec:\n  ports: [{port: eighty}]\n",
+    "apiVersion: v1\nkind: Service\nmetadata: [web]\n",
+    "\t- :",
+];
+
+fn a_bad_manifest_keeps_the_last_good_one(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let good = web(family).ready(family.backend(0));
+    let gateway = Gateway::start(&world, std::slice::from_ref(&good));
+    let load = load(&world, family);
+    for broken in BROKEN {
+        gateway.write(APPS, broken);
+        eventually("the file is named as a problem", || named(&gateway, APPS));
+        load.wait_for(20);
+        gateway.write(APPS, &file(std::slice::from_ref(&good)));
+        eventually("the problem is gone", || match named(&gateway, APPS) {
+            Ok(()) => Err(gateway.problems().join("\n")),
+            Err(_) => Ok(()),
+        });
+    }
+    load.expect_no_failure();
+    gateway.apply(&[web(family).ready(family.backend(1))]);
+    eventually("edits count again", || match world.client.run(|| tcp::ask(vip(family))) {
+        Ok(answer) if answer.name == "backend-1" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+fn a_bad_manifest_leaves_the_others_alone(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[]);
+    for (number, broken) in BROKEN.iter().enumerate() {
+        let name = format!("broken-{number}.yaml");
+        gateway.write(&name, broken);
+        eventually("the file is named as a problem", || named(&gateway, &name));
+    }
+    gateway.apply(&[web(family).ready(family.backend(0))]);
+    eventually("the good file serves", || world.client.run(|| tcp::ask(vip(family))));
+}
+
+/// Whether a problem names the file.
+fn named(gateway: &Gateway<'_>, file: &str) -> Result<(), String> {
+    let problems = gateway.problems();
+    if problems.iter().any(|problem| problem.contains(file)) { Ok(()) } else { Err(problems.join("\n")) }
+}

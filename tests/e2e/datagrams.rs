@@ -1,0 +1,190 @@
+//! UDP: which endpoint a flow has and keeps, datagrams of every size, and the address that answers come from.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, io_deadline, let_pass};
+use crate::support::tcp::Answer;
+use crate::support::udp::{Client, LARGEST, Server};
+use crate::support::world::{CLIENTS, Family, World};
+
+for_both_families!(
+    datagrams_of_every_size_arrive_intact_both_ways,
+    every_ready_endpoint_gets_flows_and_no_other,
+    a_flow_keeps_its_endpoint_and_its_port,
+    a_flow_stays_while_its_endpoint_terminates_and_serves,
+    a_flow_moves_when_its_endpoint_is_gone,
+    a_flow_is_untouched_by_changes_of_other_services,
+    answers_come_from_the_address_that_was_asked,
+    a_client_with_affinity_stays_with_its_endpoint,
+    an_idle_flow_ends_and_a_busy_one_does_not,
+    a_flow_recovers_when_its_endpoint_was_away,
+);
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 53)
+}
+
+fn dns(family: Family) -> App {
+    App::new("dns", &[family.vip(0)]).udp(53, 5300)
+}
+
+fn client(world: &World, family: Family) -> Client {
+    Client::new(&world.client, family.client(0), vip(family))
+}
+
+fn moved(client: &Client, from: &Answer) -> Answer {
+    eventually("the flow has moved", || match client.ask_briefly() {
+        Ok(answer) if answer.name != from.name => Ok(answer),
+        other => Err(format!("{other:?}")),
+    })
+}
+
+fn datagrams_of_every_size_arrive_intact_both_ways(family: Family) {
+    let world = World::new(1);
+    let _server = Server::echo(world.backend(0), at(family.backend(0), 5300));
+    let _gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let client = client(&world, family);
+    let mut random = fastrand::Rng::with_seed(53);
+    for size in [0, 1, 0, 512, 1472, 1473, 9000, 32_768, 65_000, LARGEST, 0, LARGEST] {
+        let mut datagram = vec![0; size];
+        random.fill(&mut datagram);
+        let echo = client.exchange(&datagram).unwrap_or_else(|error| panic!("{size} bytes: {error}"));
+        assert!(echo == datagram, "{size} bytes came back as {}", echo.len());
+    }
+    // A flow may also begin with nothing.
+    let fresh = Client::new(&world.client, family.client(1), vip(family));
+    assert_eq!(fresh.exchange(b"").unwrap(), b"");
+}
+
+fn every_ready_endpoint_gets_flows_and_no_other(family: Family) {
+    let world = World::new(5);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let app = dns(family).all_ready((0..3).map(|n| family.backend(n)));
+    let app = app.unready(family.backend(3)).terminating(family.backend(4));
+    let _gateway = Gateway::start(&world, &[app]);
+    let ask = |n| Client::new(&world.client, family.client(n % CLIENTS), vip(family)).ask().unwrap().name;
+    let served: BTreeSet<String> = (0..100).map(ask).collect();
+    assert_eq!(served, (0..3).map(|n| format!("backend-{n}")).collect());
+}
+
+fn a_flow_keeps_its_endpoint_and_its_port(family: Family) {
+    let world = World::new(3);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let _gateway = Gateway::start(&world, &[dns(family).all_ready((0..3).map(|n| family.backend(n)))]);
+    let clients: Vec<Client> = (0..20).map(|_| client(&world, family)).collect();
+    let homes: Vec<Answer> = clients.iter().map(|client| client.ask().unwrap()).collect();
+    let ports: BTreeSet<SocketAddr> = homes.iter().map(|home| home.peer).collect();
+    assert_eq!(ports.len(), clients.len(), "flows are told apart at the endpoint");
+    for _ in 0..10 {
+        for (client, home) in clients.iter().zip(&homes) {
+            assert_eq!(client.ask().unwrap(), *home);
+        }
+    }
+}
+
+fn a_flow_stays_while_its_endpoint_terminates_and_serves(family: Family) {
+    let world = World::new(2);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let old = client(&world, family);
+    let home = old.ask().unwrap();
+    gateway.apply(&[dns(family).terminating(family.backend(0)).ready(family.backend(1))]);
+    eventually("new flows go to the ready endpoint", || match client(&world, family).ask() {
+        Ok(answer) if answer.name == "backend-1" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(old.ask().unwrap(), home);
+}
+
+fn a_flow_moves_when_its_endpoint_is_gone(family: Family) {
+    let world = World::new(2);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let client = client(&world, family);
+    let home = client.ask().unwrap();
+    gateway.apply(&[dns(family).ready(family.backend(1))]);
+    assert_eq!(moved(&client, &home).name, "backend-1");
+    // Not serving is as good as gone, and the way back is as short.
+    let home = client.ask().unwrap();
+    gateway.apply(&[dns(family).ready(family.backend(0)).unready(family.backend(1))]);
+    assert_eq!(moved(&client, &home).name, "backend-0");
+}
+
+fn a_flow_is_untouched_by_changes_of_other_services(family: Family) {
+    let world = World::new(2);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let other = |n| App::new("other", &[family.vip(1)]).udp(53, 5300).tcp(53, 5300).ready(family.backend(n));
+    let kept = dns(family).all_ready([family.backend(0), family.backend(1)]);
+    let gateway = Gateway::start(&world, &[kept.clone(), other(0)]);
+    let client = client(&world, family);
+    let home = client.ask().unwrap();
+    let changes = [vec![kept.clone(), other(1)], vec![kept.clone()], vec![kept, other(0)]];
+    for apps in changes {
+        gateway.apply(&apps);
+        for _ in 0..20 {
+            assert_eq!(client.ask().unwrap(), home);
+        }
+    }
+}
+
+/// Both addresses are the gateway's own, so the kernel would pick one by route if it were left to choose.
+fn answers_come_from_the_address_that_was_asked(family: Family) {
+    let world = World::new(1);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let vips: Vec<_> = (0..3).map(|n| family.vip(n)).collect();
+    let _gateway = Gateway::start(&world, &[App::new("dns", &vips).udp(53, 5300).ready(family.backend(0))]);
+    let any = SocketAddr::new(family.client(0), 0);
+    let socket = world.client.run(|| UdpSocket::bind(any)).unwrap();
+    socket.set_read_timeout(Some(io_deadline())).unwrap();
+    for vip in vips.iter().cycle().take(12) {
+        socket.send_to(b"?", at(*vip, 53)).unwrap();
+        let (_, from) = socket.recv_from(&mut [0; 100]).unwrap();
+        assert_eq!(from, at(*vip, 53));
+    }
+}
+
+fn a_client_with_affinity_stays_with_its_endpoint(family: Family) {
+    let world = World::new(4);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let app = dns(family).all_ready((0..4).map(|n| family.backend(n))).affinity(3600);
+    let _gateway = Gateway::start(&world, &[app]);
+    let ask = |n| Client::new(&world.client, family.client(n), vip(family)).ask().unwrap().name;
+    for client in 0..CLIENTS {
+        let home = ask(client);
+        for _ in 0..20 {
+            assert_eq!(ask(client), home, "client {client}");
+        }
+    }
+}
+
+/// The endpoint sees a flow's end as a new source port on the client's next datagram.
+fn an_idle_flow_ends_and_a_busy_one_does_not(family: Family) {
+    let world = World::new(1);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let settings = Settings { udp_idle: "1s", ..Settings::default() };
+    let _gateway = Gateway::start_with(&world, &[dns(family).ready(family.backend(0))], &settings);
+    let client = client(&world, family);
+    let home = client.ask().unwrap();
+    for _ in 0..12 {
+        let_pass(Duration::from_millis(200));
+        assert_eq!(client.ask().unwrap(), home, "traffic keeps the flow");
+    }
+    let_pass(Duration::from_secs(3));
+    assert_ne!(client.ask().unwrap().peer, home.peer, "the idle flow has ended");
+}
+
+fn a_flow_recovers_when_its_endpoint_was_away(family: Family) {
+    let world = World::new(1);
+    let _gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let client = client(&world, family);
+    for _ in 0..3 {
+        // The endpoint's host answers that its port is closed: nothing that the frontend may die of.
+        client.ask_briefly().expect_err("nobody is there");
+    }
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    eventually("the flow works", || client.ask_briefly());
+}

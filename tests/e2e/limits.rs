@@ -1,0 +1,133 @@
+//! Ends and limits: idle connections, too few file descriptors, and the drain that ends the gateway itself.
+
+use std::io::{ErrorKind, Read};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+use crate::support::tcp::{self, Conversation, Server};
+use crate::support::world::{Family, World};
+
+for_both_families!(
+    an_idle_connection_ends_and_a_busy_one_does_not,
+    too_few_descriptors_pass_by_themselves,
+    a_terminated_gateway_lets_connections_finish,
+    a_drain_ends_at_its_deadline,
+    a_gateway_without_connections_ends_at_once,
+);
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+/// A world of one backend with its server, and the Service in front of it.
+fn single(family: Family) -> (World, Server, App) {
+    let world = World::new(1);
+    let server = Server::who_am_i(world.backend(0), at(family.backend(0), 9000), "backend-0");
+    let app = App::new("web", &[family.vip(0)]).tcp(80, 9000).ready(family.backend(0));
+    (world, server, app)
+}
+
+fn an_idle_connection_ends_and_a_busy_one_does_not(family: Family) {
+    let (world, _server, app) = single(family);
+    let settings = Settings { idle: "1s", ..Settings::default() };
+    let _gateway = Gateway::start_with(&world, &[app], &settings);
+    let open = || world.client.run(|| Conversation::open(vip(family))).unwrap();
+    let (mut busy, mut idle) = (open(), open());
+    let opened = Instant::now();
+    for _ in 0..12 {
+        busy.say("still busy").unwrap();
+        let_pass(Duration::from_millis(200));
+    }
+    // A clean end or a reset: the client learns of it either way.
+    match idle.ended() {
+        Ok(()) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+    assert!(opened.elapsed() < Duration::from_secs(3) + patience(2.0), "after {:?}", opened.elapsed());
+    busy.say("still busy").unwrap();
+}
+
+/// Descriptors given to the gateway, far fewer than the connections that come need.
+const DESCRIPTORS: u32 = 128;
+/// Connections that come; each would take two descriptors.
+const CROWD: usize = 200;
+
+fn too_few_descriptors_pass_by_themselves(family: Family) {
+    let (world, _server, app) = single(family);
+    let settings = Settings { open_files: Some(DESCRIPTORS), connect: "500ms", ..Settings::default() };
+    let mut gateway = Gateway::start_with(&world, &[app], &settings);
+    let mut early = world.client.run(|| Conversation::open(vip(family))).unwrap();
+    // The kernel completes handshakes for the accept queue, so clients do not notice yet.
+    let connect = |_| world.client.run(|| tcp::connect(vip(family)));
+    let crowd: Vec<_> = (0..CROWD).map(connect).collect();
+    let connected = crowd.iter().filter(|stream| stream.is_ok()).count();
+    assert!(connected > CROWD / 2, "only {connected} connected");
+    let (started, used) = (Instant::now(), gateway.cpu_time());
+    for _ in 0..10 {
+        early.say("still there?").unwrap();
+        let_pass(Duration::from_millis(100));
+    }
+    let (took, used) = (started.elapsed(), gateway.cpu_time().saturating_sub(used));
+    assert!(used < took / 2, "nothing can be accepted, and still {used:?} of CPU time in {took:?}");
+    drop(crowd);
+    eventually_within(patience(20.0), "new connections are served", || {
+        world.client.run(|| tcp::ask(vip(family)))
+    });
+    for _ in 0..20 {
+        world.client.run(|| tcp::ask(vip(family))).expect("every connection is served again");
+    }
+    early.say("still there?").unwrap();
+    gateway.expect_running();
+}
+
+fn expect_refused(world: &World, to: SocketAddr) {
+    eventually("new connections are refused", || match world.client.run(|| tcp::connect(to)) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+fn a_terminated_gateway_lets_connections_finish(family: Family) {
+    let (world, _server, app) = single(family);
+    let mut gateway = Gateway::start(&world, &[app]);
+    let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
+    gateway.terminate();
+    expect_refused(&world, vip(family));
+    for _ in 0..5 {
+        talk.say("still there?").unwrap();
+        let_pass(Duration::from_millis(100));
+    }
+    gateway.expect_running();
+    let ended = Instant::now();
+    drop(talk);
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert!(ended.elapsed() < patience(5.0), "it ended {:?} after its last connection", ended.elapsed());
+}
+
+fn a_drain_ends_at_its_deadline(family: Family) {
+    let (world, _server, app) = single(family);
+    let settings = Settings { drain: "1s", ..Settings::default() };
+    let mut gateway = Gateway::start_with(&world, &[app], &settings);
+    let mut talk = world.client.run(|| tcp::connect(vip(family))).unwrap();
+    talk.read_exact(&mut [0; 10]).unwrap();
+    let told = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.wait().code(), Some(0));
+    let took = told.elapsed();
+    assert!(took >= Duration::from_millis(900), "the drain had its time: {took:?}");
+    assert!(took < Duration::from_secs(1) + patience(4.0), "the drain had an end: {took:?}");
+}
+
+fn a_gateway_without_connections_ends_at_once(family: Family) {
+    let (world, _server, app) = single(family);
+    let mut gateway = Gateway::start(&world, &[app]);
+    world.client.run(|| tcp::ask(vip(family))).unwrap();
+    let told = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert!(told.elapsed() < patience(5.0), "it took {:?}", told.elapsed());
+    assert!(!gateway.log().to_lowercase().contains("panicked"), "{}", gateway.log());
+}

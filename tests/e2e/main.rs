@@ -1,0 +1,49 @@
+//! End-to-end tests: the real binary between real hosts, judged by the bytes and errors that clients and servers see.
+//!
+//! Each case runs once per address family. Hosts are network namespaces, so the tests need root, or a user namespace:
+//! `tests/run` arranges for either.
+
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+mod support;
+
+/// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
+#[cfg(test)]
+macro_rules! for_both_families {
+    ($($case:ident),+ $(,)?) => {$(
+        mod $case {
+            use crate::support::world::Family;
+
+            #[test]
+            fn over_ipv4() {
+                super::$case(Family::V4);
+            }
+
+            #[test]
+            fn over_ipv6() {
+                super::$case(Family::V6);
+            }
+        }
+    )+};
+}
+
+#[cfg(test)]
+mod admin;
+#[cfg(test)]
+mod balancing;
+#[cfg(test)]
+mod changes;
+#[cfg(test)]
+mod datagrams;
+#[cfg(test)]
+mod demo;
+#[cfg(test)]
+mod kit;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod policies;
+#[cfg(test)]
+mod programs;
+#[cfg(test)]
+mod streams;

@@ -1,0 +1,205 @@
+//! The real binary in the gateway host, driven as an operator would: manifest files, signals and the admin server.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::host::Host;
+use super::http;
+use super::manifest::{App, GATEWAY_NODE, file, nodes};
+use super::patience::{eventually, eventually_within, patience};
+use super::process::Process;
+use super::world::World;
+
+/// Where the admin server listens; each gateway host has its own loopback.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
+/// The manifest file that [`Gateway::apply`] replaces.
+pub(crate) const APPS: &str = "apps.yaml";
+
+/// What differs from the defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Worker threads: two, so that what workers share is always under test.
+    pub(crate) workers: u8,
+    /// Time-out of a connection attempt to an endpoint.
+    pub(crate) connect: &'static str,
+    /// Idle time-out of TCP connections.
+    pub(crate) idle: &'static str,
+    /// Idle time-out of UDP flows.
+    pub(crate) udp_idle: &'static str,
+    /// Deadline of the drain after SIGTERM.
+    pub(crate) drain: &'static str,
+    /// `RLIMIT_NOFILE`, soft and hard.
+    pub(crate) open_files: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { workers: 2, connect: "2s", idle: "1h", udp_idle: "60s", drain: "60s", open_files: None }
+    }
+}
+
+/// A running gateway; killed when dropped.
+pub(crate) struct Gateway<'w> {
+    process: Process,
+    host: &'w Host,
+    folder: TempDir,
+}
+
+impl<'w> Gateway<'w> {
+    /// Starts the gateway on the apps and waits until it is ready.
+    pub(crate) fn start(world: &'w World, apps: &[App]) -> Self {
+        Self::start_with(world, apps, &Settings::default())
+    }
+
+    /// As [`Gateway::start`], with other settings.
+    pub(crate) fn start_with(world: &'w World, apps: &[App], settings: &Settings) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for name in ["manifests", "staged", "state"] {
+            fs::create_dir(folder.path().join(name)).expect("a folder is made");
+        }
+        fs::write(folder.path().join("manifests/nodes.yaml"), nodes()).expect("a file is written");
+        fs::write(folder.path().join("manifests").join(APPS), file(apps)).expect("a file is written");
+        let config = folder.path().join("config.yaml");
+        fs::write(&config, settings.yaml(&folder)).expect("a file is written");
+        let path = |name: PathBuf| name.display().to_string();
+        let mut command: Vec<String> = Vec::new();
+        if let Some(limit) = settings.open_files {
+            command.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}"), "--".to_owned()]);
+        }
+        let manifests = path(folder.path().join("manifests"));
+        command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
+        command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
+        command.extend(["--config".to_owned(), path(config)]);
+        let (program, arguments) = command.split_first().expect("a command has a program");
+        let process = world.gateway.start(program, arguments);
+        let mut gateway = Self { process, host: &world.gateway, folder };
+        gateway.wait_until_ready();
+        gateway
+    }
+
+    fn wait_until_ready(&mut self) {
+        eventually_within(patience(20.0), "the gateway is ready", || {
+            self.process.expect_running();
+            match self.host.run(|| http::get(ADMIN, "/readyz")) {
+                Ok(response) if response.status == 200 => Ok(()),
+                Ok(response) => Err(format!("{} {}", response.status, response.body)),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+    }
+
+    /// Replaces the apps and waits until the gateway shows a new table.
+    pub(crate) fn apply(&self, apps: &[App]) {
+        let before = self.generation();
+        self.write(APPS, &file(apps));
+        eventually("the gateway shows a new table", || {
+            let now = self.generation();
+            if now > before { Ok(()) } else { Err(format!("still generation {now}")) }
+        });
+    }
+
+    /// Replaces a manifest file, as one atomic step. Does not wait for its effect.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let staged = self.folder.path().join("staged").join(name);
+        fs::write(&staged, text).expect("a file is written");
+        fs::rename(staged, self.folder.path().join("manifests").join(name)).expect("a file is moved");
+    }
+
+    /// What `/api/routes` answers.
+    pub(crate) fn routes(&self) -> Value {
+        serde_json::from_str(&self.get("/api/routes")).expect("/api/routes is JSON")
+    }
+
+    /// The table's generation.
+    pub(crate) fn generation(&self) -> u64 {
+        self.routes().get("generation").and_then(Value::as_u64).expect("routes have a generation")
+    }
+
+    /// The problems that `/api/routes` lists, each as one line of text.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let routes = self.routes();
+        let problems = routes.get("problems").and_then(Value::as_array).expect("routes have problems");
+        problems.iter().map(Value::to_string).collect()
+    }
+
+    /// The sum over all series of a metric whose line holds each of `labels`; 0 if there is none.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.get("/metrics");
+        let of_metric = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        });
+        of_metric.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    /// The body of an admin page that must answer 200.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let response = self.host.run(|| http::get(ADMIN, path));
+        let response = response.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(response.status, 200, "{path}: {}", response.body);
+        response.body
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));
+        let status = status.expect("the gateway runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("processes have VmRSS");
+        line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number")
+    }
+
+    /// CPU time used so far, by all threads, in user and kernel mode.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("the gateway runs");
+        let (_, after_name) = stat.rsplit_once(')').expect("the name is in brackets");
+        // Fields 14 and 15 of proc_pid_stat(5), the third being the first after the name; in ticks of 10 ms.
+        let ticks = after_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        Duration::from_millis(10 * ticks.map(|ticks| ticks.expect("ticks are numbers")).sum::<u64>())
+    }
+
+    /// The log so far.
+    pub(crate) fn log(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// What it warned of so far: problems of objects, and the log's lines above `INFO`.
+    pub(crate) fn warnings(&self) -> String {
+        let log = self.log();
+        let loud = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+        self.problems().into_iter().chain(loud.map(str::to_owned)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Asks it to drain and end.
+    pub(crate) fn terminate(&self) {
+        self.process.signal(Signal::SIGTERM);
+    }
+
+    /// Panics if it has ended.
+    pub(crate) fn expect_running(&mut self) {
+        self.process.expect_running();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait()
+    }
+}
+
+impl Settings {
+    fn yaml(&self, folder: &TempDir) -> String {
+        let Self { workers, connect, idle, udp_idle, drain, .. } = self;
+        let state = folder.path().join("state").display().to_string();
+        format!(
+            "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nstateDir: {state}\n\
+             timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, drain: {drain}}}\n\
+             logging: {{format: text, level: info}}\n"
+        )
+    }
+}

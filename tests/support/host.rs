@@ -1,0 +1,141 @@
+//! A host: a network namespace without a name, so that nothing of it is left when the test process ends, however it
+//! ends, and any number of tests run side by side.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::resume_unwind;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use super::process::{Finished, Process};
+
+/// What the host's own thread is asked to do.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Programs of the system folders are found whatever the caller's `PATH` is.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// One machine of the test network.
+///
+/// Its own thread lives as long as the host and starts every process: processes ask the kernel to die with the thread
+/// that made them (`PR_SET_PDEATHSIG`), so not even a killed test leaves one behind.
+pub(crate) struct Host {
+    name: String,
+    namespace: Arc<File>,
+    jobs: Mutex<Option<Sender<Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// A host with nothing but a loopback interface, which is up.
+    pub(crate) fn new(name: &str) -> Self {
+        let (jobs, inbox) = channel::<Job>();
+        let (tell, made) = channel();
+        let body = move || {
+            let namespace = unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(io::Error::from)
+                .and_then(|()| File::open("/proc/thread-self/ns/net"));
+            tell.send(namespace).expect("the maker of a host waits for it");
+            inbox.iter().for_each(|job| job());
+        };
+        let thread = thread::Builder::new().name(format!("host {name}")).spawn(body).expect("a thread");
+        let namespace = made.recv().expect("the host's thread answers").unwrap_or_else(|error| {
+            panic!(
+                "cannot make a network namespace ({error}): \
+                 run tests/run, or unshare -Urmn cargo test --test e2e"
+            )
+        });
+        let jobs = Mutex::new(Some(jobs));
+        let host = Self { name: name.to_owned(), namespace: Arc::new(namespace), jobs, thread: Some(thread) };
+        host.ip(&["link set lo up".to_owned()]);
+        // A new namespace copies IPv4's setting from the machine, where container engines switch it on.
+        host.sysctl("ipv4/ip_forward", "0");
+        host.sysctl("ipv6/conf/all/forwarding", "0");
+        host
+    }
+
+    /// A path by which other processes can open the namespace.
+    pub(crate) fn namespace_path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
+    }
+
+    /// Runs `action` inside the host and waits for its answer. Sockets that it makes stay in the host.
+    pub(crate) fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            enter(&self.namespace);
+            action()
+        };
+        thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Runs `action` inside the host on a thread of its own.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        action: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let namespace = Arc::clone(&self.namespace);
+        thread::spawn(move || {
+            enter(&namespace);
+            action()
+        })
+    }
+
+    /// Starts a program inside the host; it is killed when the answer is dropped.
+    pub(crate) fn start<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Process {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", program]).args(arguments.iter().map(AsRef::as_ref));
+        command.env("PATH", PATH).stdin(Stdio::null());
+        let what = format!("{program} on host {}", self.name);
+        self.on_own_thread(move || Process::start(what, command))
+    }
+
+    /// Runs a program inside the host to its end.
+    pub(crate) fn finish<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Finished {
+        self.start(program, arguments).finish()
+    }
+
+    /// Runs lines of `ip -batch`; each must succeed.
+    pub(crate) fn ip(&self, lines: &[String]) {
+        let mut batch = tempfile::NamedTempFile::new().expect("a temporary file");
+        io::Write::write_all(&mut batch, lines.join("\n").as_bytes()).expect("a batch file is written");
+        let path = batch.path().display().to_string();
+        self.finish("ip", &["-batch", path.as_str()]).expect_success();
+    }
+
+    /// Sets a value below `/proc/sys/net`, which is the namespace's own. Writes only what differs: containers often
+    /// have it read-only.
+    pub(crate) fn sysctl(&self, name: &str, value: &str) {
+        let path = format!("/proc/sys/net/{name}");
+        let set = || match fs::read_to_string(&path)? {
+            present if present.trim() == value => Ok(()),
+            _ => fs::write(&path, value),
+        };
+        self.run(set).unwrap_or_else(|error: io::Error| panic!("cannot set {path}: {error}"));
+    }
+
+    fn on_own_thread<T: Send + 'static>(&self, action: impl FnOnce() -> T + Send + 'static) -> T {
+        let (tell, answer) = channel();
+        let job: Job = Box::new(move || drop(tell.send(action())));
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.as_ref().expect("the host is up").send(job).expect("the host's thread lives");
+        answer.recv().expect("the host's thread does its job")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn enter(namespace: &File) {
+    setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).expect("the namespace can be entered");
+}

@@ -1,0 +1,230 @@
+//! Kubernetes manifests as an operator would write them: a Service with its EndpointSlices, and Nodes.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+use super::world::Family;
+
+/// The node that the gateway under test runs on.
+pub(crate) const GATEWAY_NODE: &str = "gw";
+
+/// A LoadBalancer Service and the endpoints behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    name: String,
+    vips: Vec<IpAddr>,
+    ports: Vec<Port>,
+    endpoints: Vec<Endpoint>,
+    affinity_seconds: Option<u32>,
+    local: bool,
+    source_ranges: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Port {
+    protocol: &'static str,
+    port: u16,
+    target: u16,
+}
+
+#[derive(Clone, Debug)]
+struct Endpoint {
+    ip: IpAddr,
+    node: String,
+    conditions: &'static str,
+}
+
+impl Port {
+    /// Service ports and slice ports match by name.
+    fn name(self) -> String {
+        format!("{}-{}", self.protocol.to_lowercase(), self.port)
+    }
+}
+
+impl App {
+    /// A Service of our class with these addresses in its status.
+    pub(crate) fn new(name: &str, vips: &[IpAddr]) -> Self {
+        Self {
+            name: name.to_owned(),
+            vips: vips.to_vec(),
+            ports: Vec::new(),
+            endpoints: Vec::new(),
+            affinity_seconds: None,
+            local: false,
+            source_ranges: Vec::new(),
+        }
+    }
+
+    /// A TCP port, and the port of its endpoints.
+    pub(crate) fn tcp(mut self, port: u16, target: u16) -> Self {
+        self.ports.push(Port { protocol: "TCP", port, target });
+        self
+    }
+
+    /// A UDP port, and the port of its endpoints.
+    pub(crate) fn udp(mut self, port: u16, target: u16) -> Self {
+        self.ports.push(Port { protocol: "UDP", port, target });
+        self
+    }
+
+    /// An endpoint that is ready, on a node other than the gateway's.
+    pub(crate) fn ready(self, ip: IpAddr) -> Self {
+        self.endpoint(ip, "elsewhere", "{ready: true, serving: true, terminating: false}")
+    }
+
+    /// Ready endpoints.
+    pub(crate) fn all_ready(self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+        ips.into_iter().fold(self, Self::ready)
+    }
+
+    /// An endpoint that is ready, on the gateway's own node.
+    pub(crate) fn ready_here(self, ip: IpAddr) -> Self {
+        self.endpoint(ip, GATEWAY_NODE, "{ready: true, serving: true, terminating: false}")
+    }
+
+    /// An endpoint whose pod does not pass its readiness probe.
+    pub(crate) fn unready(self, ip: IpAddr) -> Self {
+        self.endpoint(ip, "elsewhere", "{ready: false, serving: false, terminating: false}")
+    }
+
+    /// An endpoint whose pod was deleted and still serves.
+    pub(crate) fn terminating(self, ip: IpAddr) -> Self {
+        self.endpoint(ip, "elsewhere", "{ready: false, serving: true, terminating: true}")
+    }
+
+    /// Without any endpoint so far given.
+    pub(crate) fn without_endpoints(mut self) -> Self {
+        self.endpoints.clear();
+        self
+    }
+
+    /// `sessionAffinity: ClientIP` with this time-out.
+    pub(crate) fn affinity(mut self, seconds: u32) -> Self {
+        self.affinity_seconds = Some(seconds);
+        self
+    }
+
+    /// `externalTrafficPolicy: Local`.
+    pub(crate) fn local_policy(mut self) -> Self {
+        self.local = true;
+        self
+    }
+
+    /// `loadBalancerSourceRanges`.
+    pub(crate) fn source_ranges(mut self, cidrs: &[String]) -> Self {
+        self.source_ranges = cidrs.to_vec();
+        self
+    }
+
+    fn endpoint(mut self, ip: IpAddr, node: &str, conditions: &'static str) -> Self {
+        self.endpoints.push(Endpoint { ip, node: node.to_owned(), conditions });
+        self
+    }
+
+    /// The documents: one Service, and one EndpointSlice per family of its addresses.
+    pub(crate) fn manifest(&self) -> String {
+        let families = self.families();
+        let slices = families.iter().map(|&family| self.slice(family));
+        std::iter::once(self.service(&families)).chain(slices).collect::<Vec<_>>().join("---\n")
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let has = |family: &Family| self.vips.iter().any(|&vip| Family::of(vip) == *family);
+        Family::BOTH.into_iter().filter(has).collect()
+    }
+
+    fn service(&self, families: &[Family]) -> String {
+        let name = &self.name;
+        let number = name.bytes().fold(10_u8, u8::wrapping_add);
+        let cluster_ips: Vec<String> = families
+            .iter()
+            .map(|family| match family {
+                Family::V4 => format!("10.96.0.{number}"),
+                Family::V6 => format!("fd96::{number:x}"),
+            })
+            .collect();
+        let family_names: Vec<String> = families.iter().map(Family::to_string).collect();
+        let first = cluster_ips.first().expect("an app has an address");
+        let mut text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: e2e\nspec:\n  \
+             type: LoadBalancer\n  loadBalancerClass: sheave.dev/l4\n  clusterIP: \"{first}\"\n  \
+             clusterIPs: {cluster_ips:?}\n  ipFamilies: {family_names:?}\n  ports:\n",
+        );
+        for port in &self.ports {
+            let (name, Port { protocol, port, target }) = (port.name(), port);
+            push(
+                &mut text,
+                &format!("    - {{name: {name}, protocol: {protocol}, port: {port}, targetPort: {target}}}"),
+            );
+        }
+        if let Some(seconds) = self.affinity_seconds {
+            push(&mut text, "  sessionAffinity: ClientIP");
+            push(&mut text, &format!("  sessionAffinityConfig: {{clientIP: {{timeoutSeconds: {seconds}}}}}"));
+        }
+        if self.local {
+            push(&mut text, "  externalTrafficPolicy: Local");
+        }
+        if !self.source_ranges.is_empty() {
+            push(&mut text, &format!("  loadBalancerSourceRanges: {:?}", self.source_ranges));
+        }
+        push(&mut text, "status:\n  loadBalancer:\n    ingress:");
+        for vip in &self.vips {
+            push(&mut text, &format!("      - {{ip: \"{vip}\", ipMode: Proxy}}"));
+        }
+        text
+    }
+
+    fn slice(&self, family: Family) -> String {
+        let (name, suffix) = (&self.name, family.to_string().to_lowercase());
+        let mut text = format!(
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {name}-{suffix}\n  \
+             namespace: e2e\n  labels: {{kubernetes.io/service-name: {name}}}\naddressType: {family}\nports:\n"
+        );
+        for port in &self.ports {
+            let (name, Port { protocol, target, .. }) = (port.name(), port);
+            push(&mut text, &format!("  - {{name: {name}, protocol: {protocol}, port: {target}}}"));
+        }
+        let of_family = self.endpoints.iter().filter(|endpoint| Family::of(endpoint.ip) == family);
+        let endpoints: Vec<String> = of_family
+            .map(|Endpoint { ip, node, conditions }| {
+                format!("  - {{addresses: [\"{ip}\"], nodeName: {node}, conditions: {conditions}}}\n")
+            })
+            .collect();
+        match endpoints.concat().as_str() {
+            "" => text.push_str("endpoints: []\n"),
+            endpoints => write!(text, "endpoints:\n{endpoints}").expect("strings take text"),
+        }
+        text
+    }
+}
+
+/// The gateway's node and one that stands for all others, whose pod networks hold the backends.
+pub(crate) fn nodes() -> String {
+    let node = |name: &str, addresses: [IpAddr; 2], pod_cidrs: &[&str]| {
+        let [v4, v6] = addresses;
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\nspec:\n  podCIDRs: {pod_cidrs:?}\nstatus:\n  \
+             addresses:\n    - {{type: InternalIP, address: \"{v4}\"}}\n    \
+             - {{type: InternalIP, address: \"{v6}\"}}\n"
+        )
+    };
+    let pods = Family::BOTH.map(Family::pod_cidr);
+    let here = node(GATEWAY_NODE, Family::BOTH.map(Family::gateway), &[]);
+    let elsewhere = node("elsewhere", Family::BOTH.map(Family::black_hole), &pods);
+    format!("{here}---\n{elsewhere}")
+}
+
+/// Several apps as one file.
+pub(crate) fn file(apps: &[App]) -> String {
+    apps.iter().map(App::manifest).collect::<Vec<_>>().join("---\n")
+}
+
+/// The socket address of a served port.
+pub(crate) fn at(ip: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(ip, port)
+}
+
+fn push(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}

@@ -1,0 +1,17 @@
+//! The end-to-end test kit: hosts as network namespaces, the gateway as a process in one of them, and the servers and
+//! clients that speak through it.
+//!
+//! It knows the gateway only as a user does: manifests in, traffic and the admin server out.
+
+pub(crate) mod gateway;
+pub(crate) mod host;
+pub(crate) mod http;
+pub(crate) mod load;
+pub(crate) mod manifest;
+pub(crate) mod patience;
+pub(crate) mod process;
+pub(crate) mod sockets;
+pub(crate) mod tcp;
+pub(crate) mod transfer;
+pub(crate) mod udp;
+pub(crate) mod world;

@@ -1,0 +1,132 @@
+//! A program that a host runs: its output is kept for the failure report, and it never outlives its handle.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, ExitStatus};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::patience::{eventually_within, patience};
+
+/// Lines of output shown when a test fails.
+const SHOWN_LINES: usize = 60;
+
+/// A running program.
+pub(crate) struct Process {
+    what: String,
+    child: Child,
+    stdout: File,
+    stderr: File,
+}
+
+/// A program that came to its end.
+pub(crate) struct Finished {
+    what: String,
+    status: ExitStatus,
+    /// All that it wrote to standard output.
+    pub(crate) stdout: String,
+    /// All that it wrote to standard error.
+    pub(crate) stderr: String,
+}
+
+impl Process {
+    pub(super) fn start(what: String, mut command: Command) -> Self {
+        let (stdout, stderr) = (unnamed_file(), unnamed_file());
+        command.stdout(stdout.try_clone().expect("a second handle"));
+        command.stderr(stderr.try_clone().expect("a second handle"));
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {what}: {error}"));
+        Self { what, child, stdout, stderr }
+    }
+
+    /// What it wrote to standard output so far.
+    pub(crate) fn stdout(&self) -> String {
+        contents(&self.stdout)
+    }
+
+    /// What it wrote to standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        contents(&self.stderr)
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).expect("process ids are small");
+        kill(Pid::from_raw(id), signal)
+            .unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.what));
+    }
+
+    /// Whether it still runs; panics if it ended, for a program that should go on.
+    pub(crate) fn expect_running(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+            panic!("{} ended too early: {status}", self.what);
+        }
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        eventually_within(patience(60.0), &format!("{} ends", self.what), || {
+            self.child.try_wait().expect("a child can be waited for").ok_or("still running")
+        })
+    }
+
+    /// Waits for its end and returns all that it wrote.
+    pub(crate) fn finish(mut self) -> Finished {
+        let status = self.wait();
+        let (stdout, stderr) = (contents(&self.stdout), contents(&self.stderr));
+        Finished { what: self.what.clone(), status, stdout, stderr }
+    }
+
+    fn report(&self) -> String {
+        let mut report = String::new();
+        for (name, text) in [("stdout", contents(&self.stdout)), ("stderr", contents(&self.stderr))] {
+            let lines: Vec<&str> = text.lines().collect();
+            let shown = lines.get(lines.len().saturating_sub(SHOWN_LINES)..).unwrap_or_default();
+            if !shown.is_empty() {
+                writeln!(report, "--- {} {name}\n{}", self.what, shown.join("\n"))
+                    .expect("strings take text");
+            }
+        }
+        report
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            eprint!("{}", self.report());
+        }
+    }
+}
+
+impl Finished {
+    /// Panics with all output unless the exit status is 0; returns standard output.
+    pub(crate) fn expect_success(self) -> String {
+        let Self { what, status, stdout, stderr } = self;
+        assert!(status.success(), "{what}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+        stdout
+    }
+}
+
+fn unnamed_file() -> File {
+    tempfile::tempfile().expect("a temporary file")
+}
+
+/// Reads by position: the handle shares its offset with the child that writes.
+fn contents(file: &File) -> String {
+    let mut bytes = vec![0; usize::try_from(file.metadata().map_or(0, |m| m.len())).expect("a small file")];
+    let read: io::Result<()> = file.read_exact_at(&mut bytes, 0);
+    read.map_or_else(
+        |error| format!("(unreadable: {error})"),
+        |()| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}

@@ -1,0 +1,129 @@
+//! UDP servers and clients with a deadline on every call.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::host::Host;
+use super::patience::{io_deadline, patience};
+use super::tcp::Answer;
+use super::world::{Family, World};
+
+/// The largest payload that fits an IPv4 packet: 65,535 - 20 - 8.
+pub(crate) const LARGEST: usize = 65_507;
+
+/// How often a server looks whether it should stop.
+const STOP_EVERY: Duration = Duration::from_millis(100);
+
+/// A server on one address; it ends when dropped.
+pub(crate) struct Server {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers every datagram with its name and the sender's address.
+    pub(crate) fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
+        let name = name.to_owned();
+        Self::start(host, addr, move |_, peer| format!("{name} {peer}").into_bytes())
+    }
+
+    /// A [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
+    pub(crate) fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
+        let start = |(index, host)| {
+            Self::who_am_i(host, SocketAddr::new(family.backend(index), port), &format!("backend-{index}"))
+        };
+        (0..).zip(&world.backends).map(start).collect()
+    }
+
+    /// Sends every datagram back.
+    pub(crate) fn echo(host: &Host, addr: SocketAddr) -> Self {
+        Self::start(host, addr, |datagram, _| datagram.to_vec())
+    }
+
+    fn start(
+        host: &Host,
+        addr: SocketAddr,
+        answer: impl Fn(&[u8], SocketAddr) -> Vec<u8> + Send + 'static,
+    ) -> Self {
+        let socket =
+            host.run(|| UdpSocket::bind(addr)).unwrap_or_else(|error| panic!("cannot bind {addr}: {error}"));
+        socket.set_read_timeout(Some(STOP_EVERY)).expect("a socket takes a time-out");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = host.spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            while !stopped.load(Ordering::SeqCst) {
+                // Errors are time-outs and ICMP echoes of clients that have gone.
+                if let Ok((size, peer)) = socket.recv_from(&mut buffer) {
+                    let reply = answer(buffer.get(..size).expect("datagrams fit"), peer);
+                    drop(socket.send_to(&reply, peer));
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// A client with one source port. Its socket is connected: it takes replies only from the address that it asked.
+pub(crate) struct Client {
+    socket: UdpSocket,
+}
+
+impl Client {
+    /// A client on a host, from one of its addresses.
+    pub(crate) fn new(host: &Host, from: IpAddr, to: SocketAddr) -> Self {
+        let socket =
+            host.run(|| UdpSocket::bind(SocketAddr::new(from, 0))).expect("the client's address is there");
+        socket.connect(to).expect("the gateway is routed");
+        socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
+        Self { socket }
+    }
+
+    /// Sends a datagram and takes one back.
+    pub(crate) fn exchange(&self, datagram: &[u8]) -> io::Result<Vec<u8>> {
+        let sent = self.socket.send(datagram)?;
+        assert_eq!(sent, datagram.len(), "datagrams are sent whole");
+        self.receive()
+    }
+
+    /// Asks a [`Server::who_am_i`].
+    pub(crate) fn ask(&self) -> io::Result<Answer> {
+        Answer::parse(&String::from_utf8_lossy(&self.exchange(b"?")?))
+    }
+
+    /// As [`Client::ask`] for a moment in which nothing may answer: a short deadline, so that the caller asks again.
+    pub(crate) fn ask_briefly(&self) -> io::Result<Answer> {
+        self.socket.set_read_timeout(Some(patience(0.5)))?;
+        let answer = self.ask();
+        self.socket.set_read_timeout(Some(io_deadline()))?;
+        answer
+    }
+
+    /// Sends a datagram and expects silence for `time`: no answer and no ICMP error.
+    pub(crate) fn expect_silence(&self, time: Duration) {
+        self.socket.send(b"?").expect("sending needs nobody");
+        self.socket.set_read_timeout(Some(time)).expect("a socket takes a time-out");
+        let error = self.receive().expect_err("nobody answers");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "silence, not an error: {error}");
+        self.socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
+    }
+
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; 65_536];
+        let size = self.socket.recv(&mut buffer)?;
+        buffer.truncate(size);
+        Ok(buffer)
+    }
+}

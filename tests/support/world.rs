@@ -1,0 +1,192 @@
+//! The test network: a client, a gateway and backends, joined by point-to-point links of both families.
+//!
+//! ```text
+//! client ── 10.1.0.0/24, fd01::/64 ── gateway ──┬── 10.2.0.0/24, fd02:0:0:0::/64 ── backend 0
+//!                                               └── 10.2.1.0/24, fd02:0:0:1::/64 ── backend 1 ...
+//! ```
+//! Everyone's default route is the gateway, which does not forward: what arrives came through the program under test.
+//! Backends are inside the cluster (their networks are pod CIDRs), the client is outside.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use super::host::Host;
+use super::patience::eventually;
+
+/// Addresses that the client host has per family, so that one host can be several clients.
+pub(crate) const CLIENTS: u16 = 8;
+/// Addresses per family that the gateway may serve.
+pub(crate) const VIPS: u16 = 4;
+
+/// The address family in which a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+impl Family {
+    /// Both.
+    pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The family of an address.
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The client's addresses, counted from 0.
+    pub(crate) fn client(self, index: u16) -> IpAddr {
+        self.pick([10, 1, 0, 2 + low(index)], [0xfd01, 0, 0, 0, 0, 0, 0, 2 + index])
+    }
+
+    /// The gateway's address on the client's link.
+    pub(crate) fn gateway(self) -> IpAddr {
+        self.pick([10, 1, 0, 1], [0xfd01, 0, 0, 0, 0, 0, 0, 1])
+    }
+
+    /// A backend's address.
+    pub(crate) fn backend(self, index: u16) -> IpAddr {
+        self.pick([10, 2, low(index), 2], [0xfd02, 0, 0, index, 0, 0, 0, 2])
+    }
+
+    /// The gateway's address on a backend's link: what that backend sees as its peer.
+    pub(crate) fn gateway_towards(self, index: u16) -> IpAddr {
+        self.pick([10, 2, low(index), 1], [0xfd02, 0, 0, index, 0, 0, 0, 1])
+    }
+
+    /// An address that the gateway serves.
+    pub(crate) fn vip(self, index: u16) -> IpAddr {
+        self.pick([203, 0, 113, 10 + low(index)], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10 + index])
+    }
+
+    /// An address that swallows whatever is sent there: no answer, no error.
+    pub(crate) fn black_hole(self) -> IpAddr {
+        self.pick([10, 66, 0, 1], [0xfd66, 0, 0, 0, 0, 0, 0, 1])
+    }
+
+    /// The networks that count as inside the cluster.
+    pub(crate) fn pod_cidr(self) -> &'static str {
+        match self {
+            Self::V4 => "10.2.0.0/16",
+            Self::V6 => "fd02::/32",
+        }
+    }
+
+    /// The length of a prefix that holds one address.
+    pub(crate) fn host_prefix(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+
+    fn link_prefix(self) -> u8 {
+        match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
+        }
+    }
+
+    fn pick(self, v4: [u8; 4], v6: [u16; 8]) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::from(v4).into(),
+            Self::V6 => Ipv6Addr::from(v6).into(),
+        }
+    }
+}
+
+fn low(index: u16) -> u8 {
+    u8::try_from(index).expect("test networks are small")
+}
+
+/// The hosts and their links.
+pub(crate) struct World {
+    /// Where clients run.
+    pub(crate) client: Host,
+    /// Where the gateway runs.
+    pub(crate) gateway: Host,
+    /// Where endpoints run.
+    pub(crate) backends: Vec<Host>,
+}
+
+impl World {
+    /// A network with so many backends, in which the gateway has all served addresses.
+    pub(crate) fn new(backends: u16) -> Self {
+        let world = Self::without_vips(backends);
+        world.add_vips();
+        world
+    }
+
+    /// A network in which the served addresses are routed to the gateway, but nobody has them yet.
+    pub(crate) fn without_vips(backends: u16) -> Self {
+        let (client, gateway) = (Host::new("client"), Host::new("gateway"));
+        let backends: Vec<Host> = (0..backends).map(|index| Host::new(&format!("backend-{index}"))).collect();
+        let clients = |family: Family| (0..CLIENTS).map(|index| family.client(index)).collect();
+        link(&gateway, "client", Family::gateway, &client, clients);
+        for (index, backend) in (0..).zip(&backends) {
+            let here = |family: Family| family.gateway_towards(index);
+            link(&gateway, &format!("backend-{index}"), here, backend, |family| vec![family.backend(index)]);
+        }
+        if !backends.is_empty() {
+            // Backend 0 has no such address and does not forward: it drops the packet and says nothing.
+            gateway.ip(&Family::BOTH
+                .map(|f| format!("route add {}/{} via {}", f.black_hole(), f.host_prefix(), f.backend(0))));
+        }
+        Self { client, gateway, backends }
+    }
+
+    /// A backend's host.
+    pub(crate) fn backend(&self, index: usize) -> &Host {
+        self.backends.get(index).expect("the world has that backend")
+    }
+
+    /// Gives the gateway the served addresses.
+    pub(crate) fn add_vips(&self) {
+        let add =
+            |f: Family| (0..VIPS).map(move |n| format!("addr add {}/{} dev lo", f.vip(n), f.host_prefix()));
+        self.gateway.ip(&Family::BOTH.into_iter().flat_map(add).collect::<Vec<_>>());
+    }
+}
+
+/// Joins two hosts: `name` is the interface on the near one, `eth0` the one on the far side, whose default route it is.
+fn link(
+    near: &Host,
+    name: &str,
+    near_ip: impl Fn(Family) -> IpAddr + Sync,
+    far: &Host,
+    far_ips: impl Fn(Family) -> Vec<IpAddr> + Sync,
+) {
+    let peer = far.namespace_path();
+    near.ip(&[
+        format!("link add {name} type veth peer name eth0 netns {peer}"),
+        format!("link set {name} up"),
+    ]);
+    far.ip(&["link set eth0 up".to_owned()]);
+    near.ip(&Family::BOTH.map(|f| address(near_ip(f), name)));
+    let addresses = Family::BOTH.iter().flat_map(|&f| far_ips(f)).map(|ip| address(ip, "eth0"));
+    let routes = Family::BOTH.iter().map(|&f| format!("route add default via {}", near_ip(f)));
+    far.ip(&addresses.chain(routes).collect::<Vec<_>>());
+    near.run(|| Family::BOTH.iter().for_each(|&f| wait_for_address(near_ip(f))));
+    far.run(|| Family::BOTH.iter().flat_map(|&f| far_ips(f)).for_each(wait_for_address));
+}
+
+/// Duplicate address detection would keep an IPv6 address unusable for a second.
+fn address(ip: IpAddr, interface: &str) -> String {
+    let nodad = if ip.is_ipv6() { " nodad" } else { "" };
+    format!("addr add {ip}/{} dev {interface}{nodad}", Family::of(ip).link_prefix())
+}
+
+fn wait_for_address(ip: IpAddr) {
+    eventually(&format!("{ip} is usable"), || UdpSocket::bind(SocketAddr::new(ip, 0)));
+}
