@@ -147,7 +147,9 @@ impl Dataplane {
     }
 
     /// Takes nothing new, lets the old finish, and ends after `deadline` at the latest.
-    pub async fn drain(self, deadline: Duration) -> Drained {
+    pub async fn drain(mut self, deadline: Duration) -> Drained {
+        // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
+        self.listeners = ListenerSet::default();
         if self.all_reply(Command::Drain, deadline).await { Drained::Completely } else { Drained::AtDeadline }
     }
 

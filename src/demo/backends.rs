@@ -45,8 +45,8 @@ impl Backends {
 
 async fn serve_web(listener: TcpListener, name: String) {
     let mut connections = JoinSet::new();
-    while let Ok((stream, peer)) = listener.accept().await {
-        connections.spawn(answer(stream, format!("hello from {name}; the gateway connected from {peer}\n")));
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(answer(stream, format!("hello from {name}\n")));
         while connections.try_join_next().is_some() {}
     }
 }
