@@ -71,40 +71,45 @@ impl Gateway {
         &self.counters
     }
 
-    async fn client(&self) -> Client {
-        Client::connect(self.addr.socket_addr()).await
+    fn client(&self) -> Client {
+        let frontend = self.addr.socket_addr();
+        let socket = UdpSocket::bind((frontend.ip(), 0)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.connect(frontend).unwrap();
+        Client(socket)
     }
 }
 
+/// A socket that others may share the address with from now on. (Asked before binding, the kernel would choose a port
+/// that another test shares already.)
 fn bind_shared(addr: SocketAddr) -> UdpSocket {
-    let socket =
-        socket2::Socket::new(socket2::Domain::for_address(addr), socket2::Type::DGRAM, None).unwrap();
-    socket.set_reuse_port(true).unwrap();
-    socket.set_nonblocking(true).unwrap();
+    let domain = socket2::Domain::for_address(addr);
+    let socket = socket2::Socket::new(domain, socket2::Type::DGRAM.nonblocking(), None).unwrap();
+    socket.set_reuse_port(addr.port() != 0).unwrap();
     socket.bind(&addr.into()).unwrap();
+    socket.set_reuse_port(true).unwrap();
     socket.into()
 }
 
 /// A socket connected to a frontend: it hears only answers that come from the frontend's address.
-struct Client(AsyncSocket);
+struct Client(UdpSocket);
 
 impl Client {
-    async fn connect(frontend: SocketAddr) -> Self {
-        let socket = AsyncSocket::bind((frontend.ip(), 0)).await.unwrap();
-        socket.connect(frontend).await.unwrap();
-        Self(socket)
+    fn addr(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
     }
 
-    async fn send(&self, datagram: &[u8]) {
-        assert_eq!(self.0.send(datagram).await.unwrap(), datagram.len());
+    fn send(&self, datagram: &[u8]) {
+        assert_eq!(self.0.send(datagram).unwrap(), datagram.len());
     }
 
-    /// The next answer; without a timer, so that it works while time stands still.
+    /// The next answer; without timer or reactor, so that it works while time stands still and
+    /// tells of ICMP errors.
     async fn answer(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
         let mut result = Err(io::ErrorKind::WouldBlock.into());
         until("an answer", || {
-            result = self.0.try_recv(&mut buffer);
+            result = self.0.recv(&mut buffer);
             !matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
         })
         .await;
@@ -114,7 +119,7 @@ impl Client {
     }
 
     async fn exchange(&self, datagram: &[u8]) -> Vec<u8> {
-        self.send(datagram).await;
+        self.send(datagram);
         self.answer().await.unwrap()
     }
 }
@@ -133,10 +138,12 @@ async fn endpoint(ip: &str, mark: &'static [u8]) -> EndpointAddr {
     EndpointAddr { ip: addr.ip(), port: addr.port() }
 }
 
-/// An address at which nobody listens: the kernel answers with ICMP.
-fn nobody(ip: &str) -> EndpointAddr {
-    let addr = UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap();
-    EndpointAddr { ip: addr.ip(), port: addr.port() }
+/// An address at which nobody listens: the kernel answers with ICMP. The socket reserves it, connected to itself.
+fn nobody(ip: &str) -> (EndpointAddr, UdpSocket) {
+    let socket = UdpSocket::bind((ip, 0)).unwrap();
+    let addr = socket.local_addr().unwrap();
+    socket.connect(addr).unwrap();
+    (EndpointAddr { ip: addr.ip(), port: addr.port() }, socket)
 }
 
 /// Bytes that differ from place to place and from datagram to datagram.

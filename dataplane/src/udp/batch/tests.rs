@@ -117,9 +117,10 @@ fn one_datagram_that_cannot_go_does_not_hold_up_the_others() {
 
 #[test]
 fn a_peer_that_refuses_leaves_the_rest_to_be_sent_elsewhere() {
-    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    from.connect(gone).unwrap();
+    let [from, gone] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    // Connected to itself, it hears nobody else.
+    gone.connect(gone.local_addr().unwrap()).unwrap();
+    from.connect(gone.local_addr().unwrap()).unwrap();
     from.send(b"the answer to this is an ICMP error").unwrap();
     let messages = [(vec![1; 10], None), (vec![2; 20], None)];
     let (pieces, start) = (pieces(&messages), Position::default());

@@ -5,7 +5,7 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
     on_a_worker(async {
         let (first, second) = (endpoint(V4, b"1").await, endpoint(V4, b"2").await);
         let gateway = Gateway::start(V4, &[first], 10);
-        let client = gateway.client().await;
+        let client = gateway.client();
         assert_eq!(client.exchange(b"a").await, b"1a");
         gateway.swap(&[first, second]);
         assert_eq!(client.exchange(b"b").await, b"1b");
@@ -14,7 +14,7 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
         let records = gateway.listener.records();
         assert_eq!(records.len(), 1);
         assert_eq!((records[0].endpoint, records[0].frontend), (second, gateway.addr));
-        assert_eq!(records[0].client.0, client.0.local_addr().unwrap());
+        assert_eq!(records[0].client.0, client.addr());
     });
 }
 
@@ -22,7 +22,7 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
 fn a_quiet_flow_ends_and_a_busy_one_does_not() {
     on_a_worker(async {
         let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let (quiet, busy) = (gateway.client().await, gateway.client().await);
+        let (quiet, busy) = (gateway.client(), gateway.client());
         assert_eq!(quiet.exchange(b"a").await, b"a");
         assert_eq!(busy.exchange(b"b").await, b"b");
         time::pause();
@@ -31,7 +31,7 @@ fn a_quiet_flow_ends_and_a_busy_one_does_not() {
             assert_eq!(busy.exchange(b"c").await, b"c");
         }
         until("the quiet flow ends", || gateway.listener.flows() == 1).await;
-        assert_eq!(gateway.listener.records()[0].client.0, busy.0.local_addr().unwrap());
+        assert_eq!(gateway.listener.records()[0].client.0, busy.addr());
         time::advance(IDLE).await;
         until("the other ends too", || gateway.listener.flows() == 0).await;
         assert_eq!(quiet.exchange(b"d").await, b"d", "and comes back as a new flow");
@@ -43,14 +43,14 @@ fn a_quiet_flow_ends_and_a_busy_one_does_not() {
 fn a_dropped_listener_closes_its_socket_and_all_flows() {
     on_a_worker(async {
         let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let client = gateway.client().await;
+        let client = gateway.client();
         assert_eq!(client.exchange(b"a").await, b"a");
         let Gateway { listener, counters, .. } = gateway;
         let state = Rc::downgrade(&listener.state);
         drop(listener);
         assert_eq!(counters.flows_active.get(), 0);
         until("the tasks end", || state.strong_count() == 0).await;
-        client.send(b"b").await;
+        client.send(b"b");
         assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     });
 }
@@ -60,19 +60,19 @@ fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
     for ip in [V4, V6] {
         on_a_worker(async move {
             let gateway = Gateway::start(ip, &[endpoint(ip, b"1").await], 10);
-            let clients = [gateway.client().await, gateway.client().await];
+            let clients = [gateway.client(), gateway.client()];
             for client in &clients {
                 assert_eq!(client.exchange(b"a").await, b"1a");
             }
             gateway.swap(&[]);
-            clients[0].0.try_send(b"still in the socket").unwrap();
+            clients[0].send(b"still in the socket");
             gateway.listener.retire();
             assert_eq!(clients[0].answer().await.unwrap(), b"1still in the socket");
             for client in &clients {
                 assert_eq!(client.exchange(b"b").await, b"1b");
             }
-            let stranger = gateway.client().await;
-            stranger.send(b"c").await;
+            let stranger = gateway.client();
+            stranger.send(b"c");
             assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
 
             // Endpoints come back: strangers have a new listener, and the flows move by themselves.
@@ -96,10 +96,10 @@ fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
 fn a_draining_listener_serves_its_flows_until_they_are_quiet() {
     on_a_worker(async {
         let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let (known, stranger) = (gateway.client().await, gateway.client().await);
+        let (known, stranger) = (gateway.client(), gateway.client());
         assert_eq!(known.exchange(b"a").await, b"a");
         gateway.listener.drain();
-        stranger.send(b"b").await;
+        stranger.send(b"b");
         assert_eq!(known.exchange(b"c").await, b"c");
         until("the stranger is refused", || gateway.counters().dropped(DropReason::Draining) == 1).await;
         time::pause();
@@ -123,7 +123,7 @@ fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
 fn the_tasks_of_listeners_and_flows_are_small() {
     on_a_worker(async {
         let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let client = gateway.client().await;
+        let client = gateway.client();
         client.exchange(b"a").await;
         let state = &gateway.listener.state;
         let socket = Rc::clone(&state.listening().unwrap().socket);
