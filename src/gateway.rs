@@ -49,6 +49,9 @@ async fn start(config: &Config, manifests: &Path) -> Result<Parts, String> {
     if let Some(limit) = raise_open_files() {
         tracing::debug!(limit, "open files");
     }
+    for setting in config.without_effect() {
+        tracing::warn!(setting, "this setting has no effect in this version");
+    }
     let admin = admin::bind(config.admin_listen).await?;
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;

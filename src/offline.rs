@@ -41,31 +41,33 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     })
 }
 
-/// Tells every mistake in the configuration and the manifests.
+/// Tells every mistake in the configuration and the manifests: one line each, on stdout.
 pub(crate) fn validate(manifests: Option<&Path>, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
-    let (config, configured) = match config {
-        Ok(config) => (Ok(config), Exit::Ok),
+    let (config, mistakes) = match config {
+        Ok(config) => (Ok(config), Vec::new()),
         // The manifests are judged by the defaults then.
-        Err(mistakes) => (Config::load(None, &Overrides::default()), tell_mistakes(&mistakes)),
+        Err(mistakes) => (Config::load(None, &Overrides::default()), mistakes),
     };
     let problems = match (manifests, &config) {
         (Some(manifests), Ok(config)) => project(manifests, config).problems,
         _ => Vec::new(),
     };
-    for problem in &problems {
-        eprintln!("{problem}");
-    }
-    match (problems.len(), configured) {
-        (0, Exit::Ok) => print("no problems\n"),
-        (0, configured) => configured,
-        (count, _) => {
-            eprintln!("{count} {}", if count == 1 { "problem" } else { "problems" });
-            Exit::Data
-        }
+    let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
+    report.extend(problems.iter().map(|problem| format!("{problem}\n")));
+    report += &match mistakes.len() + problems.len() {
+        0 => "no problems\n".to_owned(),
+        1 => "1 problem\n".to_owned(),
+        count => format!("{count} problems\n"),
+    };
+    match (print(&report), problems.is_empty(), mistakes.is_empty()) {
+        (Exit::Ok, true, true) => Exit::Ok,
+        (Exit::Ok, true, false) => Exit::Config,
+        (Exit::Ok, false, _) => Exit::Data,
+        (failed, ..) => failed,
     }
 }
 
-/// Prints the mistakes of a configuration.
+/// Tells the mistakes of a configuration that a command cannot work with.
 pub(crate) fn tell_mistakes(mistakes: &[ConfigMistake]) -> Exit {
     for mistake in mistakes {
         eprintln!("config: {mistake}");
