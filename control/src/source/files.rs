@@ -23,6 +23,9 @@ use crate::store::Objects;
 /// What a folder of manifests says.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
+    /// Whether the folder could be listed at least once. Until then there are no objects because nothing is known of
+    /// them, not because there are none.
+    pub listed: bool,
     /// The objects in effect. From load to load, equal ones keep their `Arc`.
     pub objects: Objects,
     /// What is wrong with the files, by file and document.

@@ -100,7 +100,6 @@ fn is_separator(line: &str) -> bool {
 }
 
 fn is_blank(text: &str) -> bool {
-    let text = text.trim_start_matches('\u{feff}');
     !is_separator(text)
         && text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with(['#', '%']))
 }

@@ -46,6 +46,7 @@ impl Scan {
 pub(super) struct Folder {
     path: PathBuf,
     files: BTreeMap<Arc<str>, KnownFile>,
+    listed: bool,
     /// Why the folder cannot be listed; then its files are kept as they were.
     unlisted: Option<String>,
 }
@@ -111,7 +112,7 @@ enum Outcome {
 impl Folder {
     /// A folder of which nothing is known yet. A single file is a folder of one.
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, files: BTreeMap::new(), unlisted: None }
+        Self { path, files: BTreeMap::new(), listed: false, unlisted: None }
     }
 
     /// Looks at every file and reads those that changed.
@@ -123,9 +124,11 @@ impl Folder {
                 return Scan { changed: before != self.unlisted, unsettled: false };
             }
         };
+        let first = !std::mem::replace(&mut self.listed, true);
         let before = self.files.len();
         self.files.retain(|name, _| listed.contains_key(name));
-        let changed = self.unlisted.take().is_some() || self.files.len() != before;
+        let back = self.unlisted.take().is_some();
+        let changed = first || back || self.files.len() != before;
         let mut scan = Scan { changed, unsettled: false };
         for (name, path) in listed {
             let file = self.scan_file(&name, &path);
@@ -153,7 +156,7 @@ impl Folder {
 
     /// Everything that is in effect.
     pub(super) fn loaded(&self) -> Loaded {
-        let mut loaded = Loaded::default();
+        let mut loaded = Loaded { listed: self.listed, ..Loaded::default() };
         if let Some(error) = &self.unlisted {
             loaded.problems.push(self.folder_problem(error));
         }

@@ -60,6 +60,8 @@ const MAX_LIST_DEPTH: usize = 4;
 
 /// Reads the text of the file `name`.
 pub(super) fn parse(name: &Arc<str>, text: &str) -> Manifest {
+    // Some editors put a byte order mark in front.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let json = name.ends_with(".json");
     let documents = if json { document::parse_json(text) } else { document::parse_yaml(text) };
     let mut manifest = Manifest::default();
@@ -170,9 +172,12 @@ impl Reader<'_> {
             };
             return self.refuse(place, None, "metadata.name", &message);
         };
-        let mut value = fields.clone();
+        let mut value = typed::without_nulls(fields);
         // Checked already, and not fields of the typed objects.
         value.retain(|name, _| name != "kind" && name != "apiVersion");
+        if kind == Kind::Service {
+            complete_conditions(&mut value);
+        }
         let value = Value::Object(value);
         let object = match kind {
             Kind::Service => self
@@ -280,6 +285,16 @@ impl Reader<'_> {
 pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
     let object = ObjectRef { kind: "File", namespace: "".into(), name: name.clone() };
     Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
+}
+
+/// Gives conditions without a time Go's zero time. The API server takes and returns such ones, our type requires it.
+fn complete_conditions(service: &mut Map<String, Value>) {
+    let conditions = service.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(fields) = condition.as_object_mut() {
+            fields.entry("lastTransitionTime").or_insert_with(|| Value::from("0001-01-01T00:00:00Z"));
+        }
+    }
 }
 
 fn is_homonym(kind: Kind, fields: &Map<String, Value>) -> bool {

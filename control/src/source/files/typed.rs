@@ -1,7 +1,7 @@
 //! From a plain value to a typed object: the field of a wrong value, and fields that the type does not have.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::field_path::{FieldPath, Step};
 use super::known_fields;
@@ -28,6 +28,21 @@ pub(super) struct UnknownField {
 pub(super) struct FieldError {
     pub(super) path: FieldPath,
     pub(super) message: String,
+}
+
+/// The fields that have a value. To Go's decoder, and so to the API server, a field that is null is as good as absent, of
+/// whatever type it is; it even stores and returns conditions with `lastTransitionTime: null`.
+pub(super) fn without_nulls(fields: &Map<String, Value>) -> Map<String, Value> {
+    let given = fields.iter().filter(|(_, value)| !value.is_null());
+    given.map(|(name, value)| (name.clone(), without_nulls_inside(value))).collect()
+}
+
+fn without_nulls_inside(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(without_nulls(fields)),
+        Value::Array(elements) => Value::Array(elements.iter().map(without_nulls_inside).collect()),
+        _ => value.clone(),
+    }
 }
 
 /// Reads `value` as a `T`.
@@ -139,6 +154,14 @@ mod tests {
         let service =
             json!({"metadata": {"labels": {"any": "thing"}}, "spec": {"selector": {"any": "thing"}}});
         assert!(unknown::<Service>(&service).is_empty());
+    }
+
+    #[test]
+    fn null_is_as_good_as_absent_for_a_field_of_any_type() {
+        let json =
+            json!({"metadata": {"labels": {"a": null}}, "spec": {"ports": [{"port": 80, "name": null}]}});
+        let service = read::<Service>(&Value::Object(without_nulls(json.as_object().unwrap()))).unwrap();
+        assert_eq!(service.object.metadata.labels.map(|labels| labels.len()), Some(0));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn watch(path: &Path) -> FileWatch {
 
 async fn follow(path: PathBuf, states: watch::Sender<Option<Arc<Loaded>>>) {
     let mut alarm = Alarm::new(&path);
-    let mut folder = Folder::new(path);
+    let mut folder = Folder::new(path.clone());
     loop {
         // Before the scan, so that what happens during the scan raises an alarm.
         alarm.arm();
@@ -60,10 +60,18 @@ async fn follow(path: PathBuf, states: watch::Sender<Option<Arc<Loaded>>>) {
             let scan = folder.scan();
             (folder, scan)
         });
-        // A scan neither panics nor is cancelled but by the end of the runtime.
-        let Ok((scanned, Scan { changed, unsettled })) = scanning.await else { return };
+        let (scanned, Scan { changed, unsettled }) = match scanning.await {
+            Ok(scanned) => scanned,
+            Err(error) if error.is_panic() => {
+                // A bug in a parser must not end the watching. What was published stays until a scan succeeds.
+                tracing::error!(path = %path.display(), %error, "reading the manifests failed");
+                (Folder::new(path.clone()), Scan::default())
+            }
+            // The runtime ends.
+            Err(_) => return,
+        };
         folder = scanned;
-        if changed || states.borrow().is_none() {
+        if changed {
             states.send_replace(Some(Arc::new(folder.loaded())));
         }
         tokio::select! {

@@ -169,6 +169,20 @@ fn a_folder_that_cannot_be_listed_keeps_what_it_held() {
 }
 
 #[test]
+fn a_folder_that_was_never_listed_is_told_from_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut folder = Folder::new(dir.path().join("later"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert!(!folder.loaded().listed);
+    fs::create_dir(dir.path().join("later")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert!(folder.loaded().listed && folder.loaded().problems.is_empty());
+    fs::remove_dir(dir.path().join("later")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert!(folder.loaded().listed);
+}
+
+#[test]
 fn of_two_definitions_the_first_by_file_and_document_counts() {
     let (dir, mut folder) = folder("b.yaml", &service("a"));
     let first =

@@ -137,6 +137,25 @@ fn a_slice_without_its_label_is_told_and_not_kept() {
 }
 
 #[test]
+fn conditions_without_a_time_are_read_as_the_api_server_reads_them() {
+    let manifest = read(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nstatus:\n  conditions:\n\
+         \x20 - {type: A, status: 'True', reason: R, message: '', lastTransitionTime: null}\n\
+         \x20 - {type: B, status: 'True'}\n",
+    );
+    assert_eq!((names(&manifest), problems(&manifest)), (vec!["Service default/a".to_owned()], vec![]));
+}
+
+#[test]
+fn a_byte_order_mark_and_carriage_returns_do_no_harm() {
+    let text = "\u{feff}---\r\napiVersion: v1\r\nkind: Service\r\nmetadata: {name: a}\r\n---\r\n\
+                apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n1}\r\n";
+    assert_eq!(names(&read(text)), ["Service default/a", "Node n1"]);
+    let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\"}}";
+    assert_eq!(names(&parse(&"a.json".into(), json)), ["Service default/a"]);
+}
+
+#[test]
 fn ten_thousand_objects_in_one_list_are_read() {
     let item = "- apiVersion: v1\n  kind: Service\n  metadata:\n    name: s{}\n    namespace: shop\n    annotations: \
                 {note: \"PAD\"}\n  spec:\n    type: LoadBalancer\n    selector: {app: web}\n    ports:\n    - name: http\n      \
