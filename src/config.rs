@@ -212,7 +212,7 @@ impl Config {
                 .nested_if_given("karmada", |section| section.required("kubeconfig", values::path)),
         };
         root.finish();
-        match node::resolve(overrides.node.as_deref(), node, environment) {
+        match node::resolve(overrides.node.as_deref(), node.as_deref(), environment) {
             Ok(node) => Self { node, ..config },
             Err(mistake) => {
                 mistakes.push(mistake);

@@ -26,7 +26,7 @@ impl Environment {
 /// The flag wins, then the file, `$NODE_NAME` and the host name; empty ones do not count.
 pub(super) fn resolve(
     flag: Option<&str>,
-    config: Option<String>,
+    config: Option<&str>,
     environment: &Environment,
 ) -> Result<String, ConfigMistake> {
     let mistake = |message: String| ConfigMistake {
@@ -34,18 +34,14 @@ pub(super) fn resolve(
         message,
         hint: Some("set node, --node or $NODE_NAME to the name of the Node that this runs on".to_owned()),
     };
-    // The kubelet registers under the host name in small letters.
+    let given = [("--node", flag), ("node", config), ("$NODE_NAME", environment.node_name.as_deref())];
+    for (from, name) in given {
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            return values::name(&Value::String(name.to_owned()))
+                .map_err(|wrong| mistake(format!("{}, as {from} says", wrong.message)));
+        }
+    }
+    // The kubelet registers under the host name in small letters. Nobody chose it for us, so any will do.
     let host = environment.host_name.as_deref().map(|name| name.trim().to_lowercase());
-    let candidates = [
-        ("--node", flag.map(str::to_owned)),
-        ("node", config),
-        ("$NODE_NAME", environment.node_name.clone()),
-        ("the host name", host),
-    ];
-    let given = candidates.into_iter().find_map(|(from, name)| {
-        let name = name?;
-        (!name.is_empty()).then_some((from, name))
-    });
-    let Some((from, name)) = given else { return Err(mistake("nothing says which node this is".to_owned())) };
-    values::name(&Value::String(name)).map_err(|wrong| mistake(format!("{}, as {from} says", wrong.message)))
+    host.filter(|name| !name.is_empty()).ok_or_else(|| mistake("nothing says which node this is".to_owned()))
 }

@@ -129,6 +129,8 @@ fn the_flag_wins_over_the_file_and_the_file_over_the_environment() {
     assert_eq!(node(None, "node: file", Some("variable")), "file");
     assert_eq!(node(None, "node: ''", Some("variable")), "variable");
     assert_eq!(node(None, "", Some("")), "host-1");
+    let odd = node::Environment { node_name: None, host_name: Some("My_Host\n".to_owned()) };
+    assert_eq!(Config::parse("", &Overrides::default(), &odd).unwrap().node, "my_host");
 }
 
 #[test]
