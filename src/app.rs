@@ -200,8 +200,14 @@ impl App {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        if self.present.is_none() {
-            return Err("no objects have been read yet".to_owned());
+        match &self.present {
+            None => return Err("no objects have been read yet".to_owned()),
+            Some((loaded, _)) if !loaded.listed => {
+                return Err(
+                    "the manifest folder could not be listed yet; see the problems in /api/routes".to_owned()
+                );
+            }
+            Some(_) => {}
         }
         if !self.dataplane.answers(WORKER_PATIENCE).await {
             return Err("a worker does not answer".to_owned());
