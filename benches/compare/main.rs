@@ -44,6 +44,9 @@ const FILES: u64 = 20_000;
 /// File descriptors that are not those of idle connections.
 const SPARE_FILES: u64 = 1_000;
 
+/// A load average above this, before anything was started, says that somebody else computes.
+const BUSY: f64 = 0.5;
+
 /// sysexits(3): wrong usage, and a service that is unavailable.
 const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
@@ -70,6 +73,7 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     let (installed, absent) = find(&options.subjects);
     let mut results = Results { rows: Vec::new(), absent };
     report::print_absent(&results);
+    warn_when_busy();
     if options.strict && !results.absent.is_empty() {
         return Err(Failure::Unsupported("a subject is absent, and --strict was given".to_owned()));
     }
@@ -90,6 +94,15 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     println!("\nall figures: {}", file.display());
     let failed = results.rows.iter().any(RowResult::failed);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Others that compute at the same time slow all subjects down alike, which ratios survive better than rates.
+fn warn_when_busy() {
+    let average = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let last_minute = average.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
+    if let Some(last_minute) = last_minute.filter(|load| *load > BUSY) {
+        println!("the machine is busy (load average {last_minute}): trust ratios, not rates");
+    }
 }
 
 fn find(subjects: &[Subject]) -> (Vec<Installed>, Vec<(Subject, &'static str)>) {

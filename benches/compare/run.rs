@@ -43,17 +43,26 @@ pub(crate) fn once(
     setting: &Setting,
 ) -> Result<Sample, Failure> {
     let mut running = Running::start(installed, &topology.gateway, &setting.dir)?;
-    let measured = wait_until_it_serves(topology, installed.subject, &mut running)
+    let measured = wait_until_it_serves(topology, installed.subject, load, &mut running)
         .and_then(|()| measure(topology, installed.subject, &running, load, setting));
     // When the proxy died, that is the cause, and the broken connection only the consequence.
     measured.map_err(|failure| running.still_alive().err().unwrap_or(failure))
 }
 
-fn wait_until_it_serves(topology: &Topology, subject: Subject, running: &mut Running) -> Result<(), Failure> {
+fn wait_until_it_serves(
+    topology: &Topology,
+    subject: Subject,
+    load: Load,
+    running: &mut Running,
+) -> Result<(), Failure> {
+    let asked = move || match load {
+        Load::Datagram { .. } => load::datagram::answers(subject.address()),
+        _ => load::answers(subject.address(), ECHO),
+    };
     let limit = Instant::now() + START_LIMIT;
     loop {
         running.still_alive()?;
-        let Err(failure) = topology.client.call(move || load::answers(subject.address(), ECHO))? else {
+        let Err(failure) = topology.client.call(asked)? else {
             return Ok(());
         };
         if Instant::now() >= limit {

@@ -14,8 +14,8 @@ pub(crate) struct Moved {
     pub(crate) took: Duration,
     /// How long each took, where the load waits for answers.
     pub(crate) latencies: Vec<Duration>,
-    /// Datagrams without an answer.
-    pub(crate) lost: u64,
+    /// Datagrams without an answer, where some may be lost.
+    pub(crate) lost: Option<u64>,
 }
 
 /// Processor time spent between two moments.
@@ -84,8 +84,8 @@ pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> S
             sample.insert(metric, latency.as_secs_f64() * 1e6);
         }
     }
-    if moved.lost > 0 {
-        sample.insert(Metric::Lost, moved.lost as f64);
+    if let Some(lost) = moved.lost {
+        sample.insert(Metric::Lost, lost as f64);
     }
     sample
 }

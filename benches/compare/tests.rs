@@ -9,7 +9,7 @@ use sample::{Cost, Metric, Moved, Sample, Series, Summary, Units, of_run};
 
 const PER_THOUSAND: Units = Units { rate: "k/s", rate_scale: 1e-3, cost: "us", cost_scale: 1e6 };
 
-fn moved(units: u64, latencies: Vec<Duration>, lost: u64) -> Moved {
+fn moved(units: u64, latencies: Vec<Duration>, lost: Option<u64>) -> Moved {
     Moved { units, took: Duration::from_secs(2), latencies, lost }
 }
 
@@ -21,7 +21,7 @@ fn series(rates: &[Option<f64>]) -> Series {
 #[test]
 fn a_run_gives_rate_and_processor_time_per_unit() {
     let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(4) };
-    let sample = of_run(moved(100_000, Vec::new(), 3), cost, PER_THOUSAND, true);
+    let sample = of_run(moved(100_000, Vec::new(), Some(3)), cost, PER_THOUSAND, true);
     let expected =
         [(Metric::Rate, 50.0), (Metric::ProcessCost, 10.0), (Metric::MachineCost, 40.0), (Metric::Lost, 3.0)];
     assert_eq!(sample, Sample::from(expected));
@@ -31,7 +31,7 @@ fn a_run_gives_rate_and_processor_time_per_unit() {
 #[test]
 fn the_routed_path_has_no_processor_time_of_a_proxy() {
     let cost = Cost { process: Duration::ZERO, machine: Duration::from_secs(1) };
-    let sample = of_run(moved(10, Vec::new(), 0), cost, PER_THOUSAND, false);
+    let sample = of_run(moved(10, Vec::new(), None), cost, PER_THOUSAND, false);
     assert!(!sample.contains_key(&Metric::ProcessCost));
     assert!(!sample.contains_key(&Metric::Lost));
 }
@@ -39,7 +39,7 @@ fn the_routed_path_has_no_processor_time_of_a_proxy() {
 #[test]
 fn a_run_without_a_finished_unit_gives_no_summary() {
     let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(1) };
-    let sample = of_run(moved(0, Vec::new(), 5), cost, PER_THOUSAND, true);
+    let sample = of_run(moved(0, Vec::new(), Some(5)), cost, PER_THOUSAND, true);
     let series = Series { samples: vec![Some(sample)], failures: Vec::new() };
     assert_eq!(series.summary(Metric::ProcessCost), None);
     assert_eq!(series.summary(Metric::Rate).map(|rate| rate.median), Some(0.0));
@@ -49,7 +49,7 @@ fn a_run_without_a_finished_unit_gives_no_summary() {
 fn latencies_become_exact_percentiles_whatever_their_order() {
     let latencies: Vec<_> = (1..=1000).rev().map(Duration::from_micros).collect();
     let cost = Cost { process: Duration::ZERO, machine: Duration::ZERO };
-    let sample = of_run(moved(1000, latencies, 0), cost, PER_THOUSAND, false);
+    let sample = of_run(moved(1000, latencies, None), cost, PER_THOUSAND, false);
     let micros = |metric| sample[&metric].round();
     assert_eq!([Metric::P50, Metric::P99, Metric::P999].map(micros), [500.0, 990.0, 999.0]);
 }

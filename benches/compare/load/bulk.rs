@@ -26,7 +26,7 @@ pub(crate) fn run(address: Ipv4Addr, streams: usize, duration: Duration) -> Resu
     for sender in senders {
         bytes += sender.join().map_err(|_| Failure::ThreadGone("sender"))??;
     }
-    Ok(Moved { units: bytes, took: start.elapsed(), latencies: Vec::new(), lost: 0 })
+    Ok(Moved { units: bytes, took: start.elapsed(), latencies: Vec::new(), lost: None })
 }
 
 fn send(mut stream: TcpStream, end: Instant) -> Result<u64, Failure> {

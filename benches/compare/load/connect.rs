@@ -50,7 +50,7 @@ pub(crate) fn run(address: Ipv4Addr, parallel: usize, duration: Duration) -> Res
             }
         }
     }
-    Ok(Moved { units: latencies.len() as u64, took: start.elapsed(), latencies, lost: 0 })
+    Ok(Moved { units: latencies.len() as u64, took: start.elapsed(), latencies, lost: None })
 }
 
 struct Attempt {

@@ -67,7 +67,24 @@ pub(crate) fn run(
         }
     }
     let took = start.elapsed();
-    Ok(Moved { units: 2 * load.latencies.len() as u64, took, latencies: load.latencies, lost: load.lost })
+    Ok(Moved {
+        units: 2 * load.latencies.len() as u64,
+        took,
+        latencies: load.latencies,
+        lost: Some(load.lost),
+    })
+}
+
+/// Waits for one answer. A proxy opens its ports one after the other, so that TCP is served says nothing of UDP.
+pub(crate) fn answers(address: Ipv4Addr) -> Result<(), Failure> {
+    const LEN: usize = 64;
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).during("bind a socket")?;
+    socket.connect((address, DATAGRAM)).during("connect a socket")?;
+    socket.set_read_timeout(Some(LOST_AFTER)).during("limit a read")?;
+    socket.send(pattern::at(0, LEN)).during("send a datagram")?;
+    let mut answer = [0; LEN];
+    socket.recv(&mut answer).during("receive a datagram")?;
+    super::check(&answer, 0)
 }
 
 /// A datagram under way.

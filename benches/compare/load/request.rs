@@ -56,7 +56,7 @@ pub(crate) fn run(
             }
         }
     }
-    Ok(Moved { units: latencies.len() as u64, took: start.elapsed(), latencies, lost: 0 })
+    Ok(Moved { units: latencies.len() as u64, took: start.elapsed(), latencies, lost: None })
 }
 
 struct Client {

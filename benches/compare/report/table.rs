@@ -104,6 +104,7 @@ fn cell(row: &RowResult, series: &Series, column: &Column) -> Option<String> {
 /// Three significant digits, which is more than the runs are worth.
 fn short(value: f64) -> String {
     match value.abs() {
+        0.0 => "0".to_owned(),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),

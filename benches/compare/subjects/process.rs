@@ -32,11 +32,11 @@ impl Running {
     pub(crate) fn start(installed: &Installed, gateway: &Host, dir: &Path) -> Result<Self, Failure> {
         let name = installed.subject.name();
         let dir = dir.join(name);
-        fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
         let log = dir.join("log");
         let Some(program) = &installed.program else {
             return Ok(Self { program: name, log, guard: None });
         };
+        fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
         let mut command: Vec<OsString> = GUARD.iter().map(OsString::from).collect();
         command.push(program.into());
         command.extend(configure::write(installed.subject, &dir)?);
