@@ -69,7 +69,6 @@ pub(crate) struct App {
     projector: Projector,
     /// What is in force: what the source said, and what was made of it. None before the first objects have come.
     present: Option<(Arc<Loaded>, Projection)>,
-    socket_problems: Vec<Problem>,
     told: BTreeSet<ProblemView>,
 }
 
@@ -96,7 +95,6 @@ impl App {
             store: Store::default(),
             projector: Projector::new(projection_options(config)),
             present: None,
-            socket_problems: Vec::new(),
             told: BTreeSet::new(),
         })
     }
@@ -138,14 +136,13 @@ impl App {
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
         if projection.changed {
-            let applied = self.dataplane.apply(RoutingTable::clone(&projection.table));
-            self.socket_problems = applied.failures.iter().map(bind_problem).collect();
+            let changed = self.dataplane.apply(RoutingTable::clone(&projection.table));
             let took = started.elapsed();
             metrics::histogram!(UPDATE_SECONDS).record(took);
             tracing::info!(
                 generation = projection.table.generation(),
                 frontends = projection.table.frontends().len(),
-                changed = applied.changed,
+                changed,
                 ?took,
                 "routing table in force"
             );
@@ -156,8 +153,7 @@ impl App {
 
     /// Opens what could not be opened before.
     fn retry(&mut self) {
-        let failures = self.dataplane.retry();
-        self.socket_problems = failures.iter().map(bind_problem).collect();
+        self.dataplane.retry();
         self.tell_problems();
     }
 
@@ -176,11 +172,10 @@ impl App {
     fn problems(&self) -> Vec<ProblemView> {
         let Some((loaded, projection)) = &self.present else { return Vec::new() };
         let mut problems = offline::problems(loaded, projection);
-        problems.extend(
-            self.socket_problems
-                .iter()
-                .map(|problem| ProblemView::new(problem, loaded.origins.of(&problem.object))),
-        );
+        problems.extend(self.dataplane.failures().map(|failure| {
+            let problem = bind_problem(failure);
+            ProblemView::new(&problem, loaded.origins.of(&problem.object))
+        }));
         problems
     }
 

@@ -3,6 +3,7 @@
 //!
 //! It must not know where tables come from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::address_set::AddressSet;
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
 use crate::listener::{BindFailure, ListenerSet};
-use crate::model::FrontendAddr;
+use crate::model::{Frontend, FrontendAddr};
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
-use crate::table::diff::{Change, diff};
+use crate::table::diff::{Change, FrontendChange, diff};
 use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
 
 /// What a data plane is started with.
@@ -29,15 +31,6 @@ pub struct Options {
     pub timeouts: Timeouts,
     /// UDP flows that each worker may have; new ones beyond it are refused.
     pub udp_flows: usize,
-}
-
-/// What came of a new table.
-#[derive(Debug, Default)]
-pub struct Applied {
-    /// Frontends that came, changed or went.
-    pub changed: usize,
-    /// Frontends that could not be opened. They are tried again by [`Dataplane::retry`].
-    pub failures: Vec<BindFailure>,
 }
 
 /// How a drain ended.
@@ -55,6 +48,8 @@ pub enum Drained {
 pub struct Dataplane {
     table: Arc<ArcSwap<ActiveTable>>,
     listeners: ListenerSet,
+    /// Frontends of the table that could not be opened.
+    failures: BTreeMap<FrontendAddr, BindFailure>,
     workers: Vec<WorkerHandle>,
     broken: mpsc::UnboundedReceiver<FrontendAddr>,
     affinity: Arc<AffinityTable>,
@@ -83,47 +78,65 @@ impl Dataplane {
                 })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Self { table, listeners: ListenerSet::default(), workers, broken, affinity })
+        Ok(Self {
+            table,
+            listeners: ListenerSet::default(),
+            failures: BTreeMap::new(),
+            workers,
+            broken,
+            affinity,
+        })
     }
 
-    /// Makes `table` the one to forward by. New traffic follows it at once; open connections go on.
+    /// Makes `table` the one to forward by, and gives how many frontends came, changed or went. New traffic follows it
+    /// at once; open connections go on. What cannot be opened is in [`Dataplane::failures`].
     ///
     /// The new table is in place before any socket opens or closes, so no accepted client meets a table without its
     /// frontend. Unchanged frontends are not touched.
-    pub fn apply(&mut self, table: RoutingTable) -> Applied {
+    pub fn apply(&mut self, table: RoutingTable) -> usize {
         let previous = self.table.load_full();
         let changes = diff(previous.table(), &table);
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
         self.table.store(Arc::new(ActiveTable::compile(table, &previous)));
-        let mut applied = Applied::default();
-        for change in changes {
-            applied.changed += usize::from(change.change != Change::Unchanged);
-            match (change.change, change.frontend) {
-                (Change::Unchanged, _) if !internal_changed => {}
-                (_, None) => self.listeners.remove(change.addr, &self.workers),
-                (_, Some(frontend)) => {
-                    let opened = self.listeners.reconcile(&frontend, &internal, &self.workers);
-                    applied.failures.extend(opened.err());
+        let mut changed = 0;
+        for FrontendChange { addr, change, frontend } in changes {
+            changed += usize::from(change != Change::Unchanged);
+            match frontend {
+                Some(_) if change == Change::Unchanged && !internal_changed => {}
+                Some(frontend) => self.reconcile(&frontend, &internal),
+                None => {
+                    self.listeners.remove(addr, &self.workers);
+                    self.failures.remove(&addr);
                 }
             }
         }
-        applied
+        changed
     }
 
-    /// Tries again to open what could not be opened or has broken since; gives what still fails. Does nothing, and
-    /// costs little, when all is well.
-    pub fn retry(&mut self) -> Vec<BindFailure> {
+    /// Tries again to open what could not be opened or has broken since. Costs nothing when all is well.
+    pub fn retry(&mut self) {
+        let mut closed: BTreeSet<FrontendAddr> = self.failures.keys().copied().collect();
         while let Ok(addr) = self.broken.try_recv() {
             self.listeners.discard(addr, &self.workers);
+            closed.insert(addr);
         }
         let active = self.table.load_full();
-        let table = active.table();
-        let reopened = table
-            .frontends()
-            .iter()
-            .map(|frontend| self.listeners.reconcile(frontend, table.internal_clients(), &self.workers));
-        reopened.filter_map(Result::err).collect()
+        for frontend in closed.iter().filter_map(|addr| active.table().get(*addr)) {
+            self.reconcile(frontend, active.table().internal_clients());
+        }
+    }
+
+    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.
+    pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
+        self.failures.values()
+    }
+
+    fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &AddressSet) {
+        match self.listeners.reconcile(frontend, internal, &self.workers) {
+            Ok(()) => drop(self.failures.remove(&frontend.addr)),
+            Err(failure) => drop(self.failures.insert(frontend.addr, failure)),
+        }
     }
 
     /// The table that is forwarded by.

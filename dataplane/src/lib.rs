@@ -22,7 +22,7 @@ pub mod tcp;
 pub mod udp;
 mod worker;
 
-pub use fleet::{Applied, Dataplane, Drained, Options};
+pub use fleet::{Dataplane, Drained, Options};
 pub use listener::BindFailure;
 pub use sys::rlimit::raise_open_files;
 pub use worker::Timeouts;
