@@ -13,7 +13,7 @@ use sheave_control::source::files::{FileWatch, Loaded};
 use sheave_control::store::Store;
 use sheave_dataplane::model::{FrontendSource, Protocol};
 use sheave_dataplane::table::RoutingTable;
-use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts};
+use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts, raise_open_files};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
@@ -27,9 +27,11 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// UDP flows that one worker may have: each costs a descriptor and an ephemeral port, of which there are 28,000 towards
-/// one endpoint.
-const UDP_FLOWS: usize = 65_536;
+/// The most UDP flows that one worker may have. Each takes an ephemeral port, of which there are 28,000 towards one
+/// endpoint, so more could hardly be used.
+const MOST_UDP_FLOWS: u64 = 65_536;
+/// Assumed where the limit on open files cannot be read: what Linux starts with.
+const USUAL_OPEN_FILES: u64 = 1024;
 
 /// From new objects to the table in force.
 const UPDATE_SECONDS: &str = "sheave_control_update_seconds";
@@ -78,14 +80,17 @@ impl App {
     /// # Errors
     /// If a worker cannot be started.
     pub(crate) fn start(config: &Config, own_metrics: PrometheusHandle) -> io::Result<Self> {
+        let workers = worker_count(config.workers);
+        let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
+        tracing::debug!(workers, open_files, "starting");
         let dataplane = Dataplane::start(Options {
-            workers: worker_count(config.workers),
+            workers,
             timeouts: Timeouts {
                 connect: config.timeouts.connect,
                 idle: config.timeouts.idle,
                 udp_idle: config.timeouts.udp_idle,
             },
-            udp_flows: UDP_FLOWS,
+            udp_flows: udp_flows(open_files, workers),
         })?;
         Ok(Self {
             node: config.node.clone(),
@@ -256,4 +261,10 @@ fn worker_count(configured: usize) -> usize {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         count => count,
     }
+}
+
+/// Each flow takes a descriptor; half of them are left to TCP.
+fn udp_flows(open_files: u64, workers: usize) -> usize {
+    let share = (open_files / 2 / workers as u64).clamp(1, MOST_UDP_FLOWS);
+    usize::try_from(share).unwrap_or(usize::MAX)
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use sheave_control::source::files::{self, FileWatch};
-use sheave_dataplane::{Drained, raise_open_files};
+use sheave_dataplane::Drained;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -46,9 +46,6 @@ struct Parts {
 }
 
 async fn start(config: &Config, manifests: &Path) -> Result<Parts, String> {
-    if let Some(limit) = raise_open_files() {
-        tracing::debug!(limit, "open files");
-    }
     for setting in config.without_effect() {
         tracing::warn!(setting, "this setting has no effect in this version");
     }
