@@ -34,6 +34,7 @@ use crate::model::FrontendAddr;
 pub use self::context::{UdpContext, UdpLimits};
 pub use self::counters::{Counter, DropReason, Traffic, UdpCounters};
 pub use self::flows::FlowRecord;
+pub(crate) use self::socket::RECEIVE_BUFFER;
 
 /// While draining, a flow that was quiet for so long is taken to be over.
 const DRAIN_IDLE: Duration = Duration::from_secs(2);

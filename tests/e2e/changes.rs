@@ -21,6 +21,7 @@ for_both_families!(
     an_address_may_arrive_after_the_gateway,
     a_bad_manifest_keeps_the_last_good_one,
     a_bad_manifest_leaves_the_others_alone,
+    one_edit_among_hundreds_of_services_touches_one,
 );
 
 /// Threads of load; each is a client with its own address.
@@ -108,12 +109,18 @@ fn an_unchanged_frontend_keeps_its_sockets(family: Family) {
     expect_refused(&world, at(family.vip(1), 80));
     assert_eq!(identity(), before, "after another frontend left");
     // New endpoints change the frontend's backends, not where it listens.
-    gateway.apply(&[kept.without_endpoints().ready(family.backend(1))]);
+    gateway.apply(&[kept.clone().without_endpoints().ready(family.backend(1))]);
     eventually("the new endpoint serves", || match world.client.run(|| tcp::ask(vip(family))) {
         Ok(answer) if answer.name == "backend-1" => Ok(()),
         other => Err(format!("{other:?}")),
     });
     assert_eq!(identity(), before, "after its endpoints changed");
+    // Other source ranges change the sockets' filter, not the sockets.
+    let nobody = [format!("{}/{}", family.client(9), family.host_prefix())];
+    gateway.apply(&[kept.clone().source_ranges(&nobody)]);
+    assert_eq!(identity(), before, "after its source ranges changed");
+    gateway.apply(std::slice::from_ref(&kept));
+    assert_eq!(identity(), before, "after it lost its source ranges");
     talk.say("still there?").unwrap();
 }
 
@@ -206,4 +213,33 @@ fn a_bad_manifest_leaves_the_others_alone(family: Family) {
 fn named(gateway: &Gateway<'_>, file: &str) -> Result<(), String> {
     let problems = gateway.problems();
     if problems.iter().any(|problem| problem.contains(file)) { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+/// More listening sockets than the usual soft limit of 1,024 descriptors allows.
+const SERVICES: u16 = 600;
+
+fn one_edit_among_hundreds_of_services_touches_one(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let app = |n: u16, endpoint| {
+        App::new(&format!("web-{n}"), &[family.vip(0)]).tcp(10_000 + n, 9000).ready(family.backend(endpoint))
+    };
+    let port = |n: u16| at(family.vip(0), 10_000 + n);
+    let mut apps: Vec<App> = (0..SERVICES).map(|n| app(n, 0)).collect();
+    let gateway = Gateway::start(&world, &apps);
+    let ask = |n| world.client.run(|| tcp::ask(port(n))).expect("every Service is served").name;
+    assert!((0..SERVICES).all(|n| ask(n) == "backend-0"));
+    let sockets: Vec<_> =
+        (0..SERVICES).step_by(50).map(|n| sockets::listening(&world.gateway, port(n))).collect();
+
+    apps[7] = app(7, 1);
+    gateway.apply(&apps);
+    eventually("the edited one has moved", || match ask(7).as_str() {
+        "backend-1" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    assert!((0..SERVICES).filter(|&n| n != 7).all(|n| ask(n) == "backend-0"));
+    for (n, before) in (0..SERVICES).step_by(50).zip(sockets) {
+        assert_eq!(sockets::listening(&world.gateway, port(n)), before, "port {}", port(n));
+    }
 }

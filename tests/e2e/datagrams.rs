@@ -1,6 +1,7 @@
 //! UDP: which endpoint a flow has and keeps, datagrams of every size, and the address that answers come from.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ for_both_families!(
     a_flow_keeps_its_endpoint_and_its_port,
     a_flow_stays_while_its_endpoint_terminates_and_serves,
     a_flow_moves_when_its_endpoint_is_gone,
+    a_flow_moves_when_its_endpoints_port_changes,
+    a_flow_outlives_the_last_serving_endpoint,
     a_flow_is_untouched_by_changes_of_other_services,
     answers_come_from_the_address_that_was_asked,
     a_client_with_affinity_stays_with_its_endpoint,
@@ -112,6 +115,33 @@ fn a_flow_moves_when_its_endpoint_is_gone(family: Family) {
     let home = client.ask().unwrap();
     gateway.apply(&[dns(family).ready(family.backend(0)).unready(family.backend(1))]);
     assert_eq!(moved(&client, &home).name, "backend-0");
+}
+
+fn a_flow_moves_when_its_endpoints_port_changes(family: Family) {
+    let world = World::new(1);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let _other = Server::who_am_i(world.backend(0), at(family.backend(0), 5301), "other-port");
+    let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let client = client(&world, family);
+    let home = client.ask().unwrap();
+    gateway.apply(&[App::new("dns", &[family.vip(0)]).udp(53, 5301).ready(family.backend(0))]);
+    assert_eq!(moved(&client, &home).name, "other-port");
+}
+
+/// As kube-proxy: without any serving endpoint there is nowhere to move to, so flows are left as they are, while new
+/// clients are refused.
+fn a_flow_outlives_the_last_serving_endpoint(family: Family) {
+    let world = World::new(1);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let old = client(&world, family);
+    let home = old.ask().unwrap();
+    gateway.apply(&[dns(family).unready(family.backend(0))]);
+    eventually("new clients are refused", || match client(&world, family).ask_briefly() {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(old.ask().unwrap(), home);
 }
 
 fn a_flow_is_untouched_by_changes_of_other_services(family: Family) {

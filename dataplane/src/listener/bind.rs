@@ -9,11 +9,10 @@ use std::time::Duration;
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, SockFilter, Socket, TcpKeepalive, Type};
 
 use crate::model::{FrontendAddr, Protocol};
+use crate::udp;
 
 /// The kernel caps it at net.core.somaxconn, which is the administrator's to raise.
 const BACKLOG: i32 = 65_535;
-/// Room for a burst of datagrams while a worker is busy; capped at net.core.rmem_max.
-const DATAGRAM_BUFFER: usize = 4 << 20;
 /// Clients behind NAT vanish without a word; probing finds them in about five minutes, long before the idle timeout.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(180))
@@ -76,7 +75,7 @@ fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io:
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&KEEPALIVE)?;
         }
-        Protocol::Udp => socket.set_recv_buffer_size(DATAGRAM_BUFFER)?,
+        Protocol::Udp => socket.set_recv_buffer_size(udp::RECEIVE_BUFFER)?,
     }
     // Before bind, so that no packet gets past it.
     if let Some(filter) = filter {

@@ -5,8 +5,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Sleep;
 
@@ -18,6 +19,9 @@ use super::counters::TcpCounters;
 
 /// How many endpoints one connection may try. Each may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
+
+/// How long to wait when the machine is short of something: as long as an accept loop rests.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What came of looking for an endpoint.
 #[derive(Debug)]
@@ -89,9 +93,49 @@ fn pick(
     }
 }
 
+/// Connects one endpoint. While this machine is short of what a socket needs, it waits: no endpoint is to blame, and
+/// the caller's timer ends the wait.
 async fn open(endpoint: EndpointAddr) -> io::Result<TcpStream> {
+    loop {
+        match attempt(endpoint).await {
+            Err(error) if is_own_shortage(&error) => tokio::time::sleep(SHORTAGE_PAUSE).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn attempt(endpoint: EndpointAddr) -> io::Result<TcpStream> {
     let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // The relay writes whole reads: waiting for more (Nagle) could only add latency.
     socket.set_nodelay(true)?;
     socket.connect(endpoint.socket_addr()).await
+}
+
+/// Descriptors, memory or ephemeral ports have run out here (connect(2), socket(2)).
+fn is_own_shortage(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(
+            Errno::EMFILE
+                | Errno::ENFILE
+                | Errno::ENOBUFS
+                | Errno::ENOMEM
+                | Errno::EADDRNOTAVAIL
+                | Errno::EAGAIN
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_blamed_for_its_own_failures_only() {
+        assert!(is_own_shortage(&Errno::EMFILE.into()) && is_own_shortage(&Errno::EADDRNOTAVAIL.into()));
+        assert!(
+            !is_own_shortage(&Errno::ECONNREFUSED.into()) && !is_own_shortage(&Errno::EHOSTUNREACH.into())
+        );
+        assert!(!is_own_shortage(&io::ErrorKind::TimedOut.into()));
+    }
 }

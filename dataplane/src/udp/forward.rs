@@ -2,7 +2,7 @@
 //! flow.
 //!
 //! It must not know how an endpoint is chosen ([`flows`](super::flows)) or how bytes are packed
-//! ([`batch`](super::batch)).
+//! ([`batch`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;

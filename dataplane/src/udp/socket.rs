@@ -21,6 +21,10 @@ pub(super) use crate::sys::reactor::Registered as Socket;
 /// worker to tell it so.
 pub(super) const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
 
+/// Room for a burst of datagrams while the worker is busy; the kernel caps it at net.core.rmem_max, and takes memory
+/// only for what waits.
+pub(crate) const RECEIVE_BUFFER: usize = 4 << 20;
+
 /// What the kernel can do for us; asked once per worker.
 #[derive(Debug)]
 pub(super) struct Offload {
@@ -66,6 +70,7 @@ impl Offload {
     pub(super) fn upstream(&self, endpoint: EndpointAddr) -> io::Result<Rc<Socket>> {
         let addr = endpoint.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
+        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         socket.connect(&addr.into())?;
         self.register(socket.into())
     }
