@@ -220,14 +220,20 @@ impl App {
     }
 }
 
+/// EMFILE, which has no name in `ErrorKind`.
+const TOO_MANY_OPEN_FILES: i32 = 24;
+
 /// The Problem that a Service has whose frontend cannot be opened.
 fn bind_problem(failure: &BindFailure) -> Problem {
-    let BindFailure { frontend, error } = failure;
+    let BindFailure { frontend, error, listening } = failure;
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
-        _ => "see bind(2) for this error",
+        io::ErrorKind::OutOfMemory => "the kernel has no memory for it; raise net.core.optmem_max",
+        _ if error.raw_os_error() == Some(TOO_MANY_OPEN_FILES) => "raise the limit of open files (ulimit -n)",
+        _ => "bind(2) says more about this error",
     };
+    let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
     let kind = match frontend.source {
         FrontendSource::Service => "Service",
         FrontendSource::MultiClusterService => "MultiClusterService",
@@ -241,7 +247,7 @@ fn bind_problem(failure: &BindFailure) -> Problem {
         reason: reason::BIND_FAILED,
         field: String::new(),
         message: format!(
-            "cannot listen on {}: {error}: {advice}; it is tried again every {} s",
+            "{failed} {}: {error}: {advice}; it is tried again every {} s",
             frontend.addr,
             RETRY.as_secs()
         ),

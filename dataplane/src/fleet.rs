@@ -20,7 +20,7 @@ use crate::model::{Frontend, FrontendAddr};
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
 use crate::table::diff::{Change, FrontendChange, diff};
-use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
+use crate::worker::{Broken, Command, Timeouts, WorkerHandle, WorkerSeed};
 
 /// What a data plane is started with.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub struct Dataplane {
     /// Frontends of the table that could not be opened.
     failures: BTreeMap<FrontendAddr, BindFailure>,
     workers: Vec<WorkerHandle>,
-    broken: mpsc::UnboundedReceiver<FrontendAddr>,
+    broken: mpsc::UnboundedReceiver<Broken>,
     affinity: Arc<AffinityTable>,
 }
 
@@ -91,8 +91,8 @@ impl Dataplane {
     /// Makes `table` the one to forward by, and gives how many frontends came, changed or went. New traffic follows it
     /// at once; open connections go on. What cannot be opened is in [`Dataplane::failures`].
     ///
-    /// The new table is in place before any socket opens or closes, so no accepted client meets a table without its
-    /// frontend. Unchanged frontends are not touched.
+    /// The new table is in place before any socket opens or closes, so a client of a new frontend never meets a table
+    /// without it. Unchanged frontends are not touched.
     pub fn apply(&mut self, table: RoutingTable) -> usize {
         let previous = self.table.load_full();
         let changes = diff(previous.table(), &table);
@@ -117,9 +117,10 @@ impl Dataplane {
     /// Tries again to open what could not be opened or has broken since. Costs nothing when all is well.
     pub fn retry(&mut self) {
         let mut closed: BTreeSet<FrontendAddr> = self.failures.keys().copied().collect();
-        while let Ok(addr) = self.broken.try_recv() {
-            self.listeners.discard(addr, &self.workers);
-            closed.insert(addr);
+        while let Ok(broken) = self.broken.try_recv() {
+            if self.listeners.discard(&broken, &self.workers) {
+                closed.insert(broken.addr);
+            }
         }
         let active = self.table.load_full();
         for frontend in closed.iter().filter_map(|addr| active.table().get(*addr)) {

@@ -7,17 +7,18 @@
 mod bind;
 mod filter;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
 
-use socket2::Socket;
+use socket2::{SockFilter, Socket};
 
 use crate::address_set::AddressSet;
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol, Route};
-use crate::worker::{Command, WorkerHandle};
+use crate::sys::Errno;
+use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
 use filter::Family;
 
@@ -54,21 +55,25 @@ pub struct BindFailure {
     pub frontend: Arc<Frontend>,
     /// As bind(2): mostly `AddrInUse` or `PermissionDenied`.
     pub error: io::Error,
+    /// It still listens, but admits the clients that it admitted before.
+    pub listening: bool,
 }
 
 /// One frontend's sockets, one per worker; none while it is closed.
 #[derive(Debug)]
 struct Listener {
-    posture: Posture,
+    /// None if it is not known, because a change failed halfway.
+    posture: Option<Posture>,
     sockets: Vec<Arc<Socket>>,
     counters: Vec<FrontendCounters>,
-    held_before: bool,
 }
 
 /// The sockets of all frontends.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerSet {
     listeners: HashMap<FrontendAddr, Listener>,
+    /// Every address that we ever asked for and got: sockets of ours may still be on it.
+    held: HashSet<FrontendAddr>,
 }
 
 impl ListenerSet {
@@ -85,24 +90,35 @@ impl ListenerSet {
         let addr = frontend.addr;
         let wanted = Posture::of(frontend, internal);
         let listener = self.listeners.entry(addr).or_insert_with(|| Listener {
-            posture: Posture::Closed,
+            posture: Some(Posture::Closed),
             sockets: Vec::new(),
             counters: workers.iter().map(|_| FrontendCounters::new(addr.protocol)).collect(),
-            held_before: false,
         });
-        if listener.posture == wanted {
+        if listener.posture.as_ref() == Some(&wanted) {
             return Ok(());
         }
+        listener.posture = None;
         let changed = match &wanted {
             Posture::Closed => {
                 listener.close(addr, workers, Command::Retire);
                 Ok(())
             }
-            Posture::Open(admitted) if listener.sockets.is_empty() => listener.open(addr, admitted, workers),
+            Posture::Open(admitted) if listener.sockets.is_empty() => {
+                let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
+                let opened = listener.open(addr, claim, admitted, workers);
+                if opened.is_ok() {
+                    self.held.insert(addr);
+                }
+                opened
+            }
             Posture::Open(admitted) => listener.refilter(addr, admitted),
         };
-        changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error })?;
-        listener.posture = wanted;
+        changed.map_err(|error| BindFailure {
+            frontend: Arc::clone(frontend),
+            error,
+            listening: !listener.sockets.is_empty(),
+        })?;
+        listener.posture = Some(wanted);
         Ok(())
     }
 
@@ -113,12 +129,18 @@ impl ListenerSet {
         }
     }
 
-    /// Forgets the sockets of a frontend that a worker found broken, so that the next reconcile binds anew.
-    pub(crate) fn discard(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
-        if let Some(listener) = self.listeners.get_mut(&addr) {
-            listener.close(addr, workers, Command::Close);
-            listener.posture = Posture::Closed;
+    /// Forgets the sockets of a frontend of which a worker found one broken, so that the next reconcile binds anew.
+    /// False if that socket is not in use any more: closing it is what the worker has seen.
+    pub(crate) fn discard(&mut self, broken: &Broken, workers: &[WorkerHandle]) -> bool {
+        let Broken { addr, socket, error } = broken;
+        let Some(listener) = self.listeners.get_mut(addr) else { return false };
+        if !listener.sockets.iter().any(|current| Arc::ptr_eq(current, socket)) {
+            return false;
         }
+        tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
+        listener.close(*addr, workers, Command::Close);
+        listener.posture = None;
+        true
     }
 
     /// What each worker counted for a frontend; nothing if it has none.
@@ -131,13 +153,12 @@ impl Listener {
     fn open(
         &mut self,
         addr: FrontendAddr,
+        claim: Claim,
         admitted: &AddressSet,
         workers: &[WorkerHandle],
     ) -> io::Result<()> {
-        let claim = if self.held_before { Claim::Again } else { Claim::First };
-        let program = filter::admitting(admitted, family(addr));
-        self.sockets = bind::bind(addr, claim, program.as_deref(), workers.len())?;
-        self.held_before = true;
+        self.sockets =
+            with_filter(addr, admitted, |program| bind::bind(addr, claim, program, workers.len()))?;
         for ((worker, socket), counters) in workers.iter().zip(&self.sockets).zip(&self.counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
@@ -147,26 +168,25 @@ impl Listener {
 
     /// Replaces the filter in one step per socket (SO_ATTACH_FILTER, socket(7)); waiting connections stay.
     fn refilter(&mut self, addr: FrontendAddr, admitted: &AddressSet) -> io::Result<()> {
-        let program = filter::admitting(admitted, family(addr));
-        for socket in &self.sockets {
-            match &program {
-                Some(program) => socket.attach_filter(program)?,
+        with_filter(addr, admitted, |program| {
+            self.sockets.iter().try_for_each(|socket| match program {
+                Some(program) => socket.attach_filter(program),
                 None => match socket.detach_filter() {
                     // There was none.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    outcome => outcome?,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    outcome => outcome,
                 },
-            }
-        }
-        Ok(())
+            })
+        })
     }
 
     fn close(&mut self, addr: FrontendAddr, workers: &[WorkerHandle], command: fn(FrontendAddr) -> Command) {
-        if self.sockets.is_empty() {
-            return;
-        }
+        // Also without sockets: flows of a retired frontend may live on.
         for worker in workers {
             worker.send(command(addr));
+        }
+        if self.sockets.is_empty() {
+            return;
         }
         for socket in self.sockets.drain(..) {
             if addr.protocol == Protocol::Tcp {
@@ -177,6 +197,29 @@ impl Listener {
             }
         }
         tracing::info!(frontend = %addr, "closed");
+    }
+}
+
+/// The narrowest share of the longest program that is tried.
+const LEAST_SHARE: usize = 64;
+
+/// Calls `attempt` with the filter for `admitted`, and with wider, shorter ones while the kernel has no memory for it:
+/// socket options are charged to net.core.optmem_max, 20 KiB before Linux 6.8, and a program takes several times its
+/// length.
+fn with_filter<T>(
+    addr: FrontendAddr,
+    admitted: &AddressSet,
+    mut attempt: impl FnMut(Option<&[SockFilter]>) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut share = 1;
+    loop {
+        let program = filter::admitting(admitted, family(addr), share);
+        match attempt(program.as_deref()) {
+            Err(error) if error.raw_os_error() == Some(Errno::ENOMEM as i32) && share < LEAST_SHARE => {
+                share *= 2;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

@@ -7,8 +7,11 @@
 #![allow(unsafe_code, reason = "system calls that std, nix and socket2 do not wrap")]
 
 pub(crate) mod accept;
+pub(crate) mod bpf;
 pub(crate) mod mmsg;
 pub(crate) mod pipe;
 pub(crate) mod reactor;
 pub(crate) mod rlimit;
 pub(crate) mod stream;
+
+pub(crate) use nix::errno::Errno;

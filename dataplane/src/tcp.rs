@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use socket2::{SockRef, Socket};
+use tokio::io::Interest;
 
 use tokio::net::TcpStream;
 
@@ -40,11 +41,11 @@ pub(crate) use pipes::PipePool;
 pub(crate) async fn listen(
     worker: &Rc<Worker>,
     addr: FrontendAddr,
-    socket: Arc<Socket>,
+    socket: &Arc<Socket>,
     counters: &Arc<TcpCounters>,
 ) -> io::Result<()> {
-    let draining = worker.draining.notified();
-    let mut acceptor = Acceptor::new(sys::reactor::listening(socket)?, addr);
+    let socket = sys::reactor::register(Arc::clone(socket), Interest::READABLE)?;
+    let acceptor = Acceptor::new(socket, addr, worker);
     let serve = |stream: AcceptedStream, client: ClientAddr| {
         counters.add_accepted();
         let connection = Connection {
@@ -58,7 +59,7 @@ pub(crate) async fn listen(
     };
     tokio::select! {
         biased;
-        () = draining => {
+        () = worker.drain_begins() => {
             acceptor.accept_waiting(serve);
             Ok(())
         }
@@ -90,8 +91,18 @@ impl Connection {
         match connect(worker, self.frontend, self.client, counters, timer.as_mut()).await {
             Connected::To(endpoint, _picked) => {
                 // Registered only now: whatever the client has sent meanwhile comes as one event.
-                let Ok(client) = TcpStream::from_std(stream) else { return CloseReason::ConnectFailed };
-                relay::relay(&client, &endpoint, &worker.buffers, counters, timer, worker.timeouts.idle).await
+                let client = match TcpStream::from_std(stream) {
+                    Ok(client) => client,
+                    Err(error) => {
+                        tracing::debug!(client.addr = %self.client, %error, "cannot be watched");
+                        return CloseReason::Aborted;
+                    }
+                };
+                let cut = CutOff { client: &client, endpoint: &endpoint };
+                let idle = worker.timeouts.idle;
+                let reason = relay::relay(&client, &endpoint, &worker.buffers, counters, timer, idle).await;
+                std::mem::forget(cut);
+                reason
             }
             refused => {
                 // The handshake is done, so RST is as near to a refusal as a proxy can get.
@@ -102,6 +113,20 @@ impl Connection {
                 }
             }
         }
+    }
+}
+
+/// Resets both sides of a connection whose task is dropped in the middle, as at the end of a drain: FIN would make half an
+/// answer look like a whole one.
+struct CutOff<'a> {
+    client: &'a TcpStream,
+    endpoint: &'a TcpStream,
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        relay::reset_on_close(&SockRef::from(self.client));
+        relay::reset_on_close(&SockRef::from(self.endpoint));
     }
 }
 

@@ -20,10 +20,11 @@ mod state;
 mod turn;
 
 use std::io;
-use std::net::UdpSocket;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+
+use socket2::Socket;
 
 use self::forward::forward_batch;
 use self::link::ClientSide;
@@ -53,7 +54,7 @@ impl UdpListener {
     /// Starts to serve the frontend on `socket`, which is bound to the frontend's address and nonblocking. By which
     /// endpoints is looked up in the context's table, again for each batch.
     pub fn start(
-        socket: UdpSocket,
+        socket: Arc<Socket>,
         addr: FrontendAddr,
         counters: Arc<UdpCounters>,
         context: &Rc<UdpContext>,

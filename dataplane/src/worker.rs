@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc as thread_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use socket2::Socket;
@@ -44,12 +44,13 @@ pub(crate) struct Worker {
     pub(crate) timeouts: Timeouts,
     pub(crate) random: Random,
     pub(crate) buffers: RelayBuffers,
-    /// Notified when the process begins to drain.
-    pub(crate) draining: Notify,
     udp: Rc<UdpContext>,
+    draining: Cell<bool>,
+    drain_begins: Notify,
+    complained: Cell<Option<Instant>>,
     live: Cell<usize>,
     ended: Notify,
-    broken: mpsc::UnboundedSender<FrontendAddr>,
+    broken: mpsc::UnboundedSender<Broken>,
 }
 
 impl fmt::Debug for Worker {
@@ -67,12 +68,14 @@ pub(crate) struct WorkerSeed {
     pub(crate) udp_flows: usize,
     pub(crate) random: u64,
     /// Where to report listening sockets that are of no more use.
-    pub(crate) broken: mpsc::UnboundedSender<FrontendAddr>,
+    pub(crate) broken: mpsc::UnboundedSender<Broken>,
 }
 
 /// The copy buffer that all connections of a worker share. 64 KiB takes what a receive queue usually holds in one
 /// call, and stays within the second-level cache.
 const SCRATCH: usize = 64 << 10;
+/// A shortage is told once in so long.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// Pipes of one worker. A pipe is held only while its stream's receiver is slower than its sender, so this bounds
 /// slow streams, not streams; beyond it they are copied.
 const PIPES: usize = 64;
@@ -88,7 +91,9 @@ impl Worker {
             timeouts: seed.timeouts,
             random: Random::new(seed.random),
             buffers: RelayBuffers::new(SCRATCH, PipePool::new(PIPES)),
-            draining: Notify::new(),
+            draining: Cell::new(false),
+            drain_begins: Notify::new(),
+            complained: Cell::new(None),
             live: Cell::new(0),
             ended: Notify::new(),
             broken: seed.broken,
@@ -101,11 +106,27 @@ impl Worker {
         Live(Rc::clone(self))
     }
 
-    /// Asks for a frontend's sockets to be made anew.
-    pub(crate) fn report_broken(&self, addr: FrontendAddr, error: &io::Error) {
-        tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
-        if self.broken.send(addr).is_err() {
-            tracing::debug!("nobody is left to bind it");
+    /// Waits until the process drains, which it may do already.
+    pub(crate) async fn drain_begins(&self) {
+        let begins = self.drain_begins.notified();
+        if !self.draining.get() {
+            begins.await;
+        }
+    }
+
+    /// Whether a shortage may be logged now: once in so long for all listeners together.
+    pub(crate) fn may_complain(&self) -> bool {
+        let now = Instant::now();
+        let due = self.complained.get().is_none_or(|last| now.duration_since(last) >= COMPLAIN_EVERY);
+        if due {
+            self.complained.set(Some(now));
+        }
+        due
+    }
+
+    fn report_broken(&self, addr: FrontendAddr, socket: Arc<Socket>, error: io::Error) {
+        if self.broken.send(Broken { addr, socket, error }).is_err() {
+            tracing::debug!(frontend = %addr, "nobody is left to bind it again");
         }
     }
 
@@ -127,6 +148,14 @@ impl Drop for Live {
             self.0.ended.notify_waiters();
         }
     }
+}
+
+/// A listening socket that a worker found to be of no more use. If it was closed meanwhile, that is why.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) addr: FrontendAddr,
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) error: io::Error,
 }
 
 /// What a worker can be told.
@@ -202,6 +231,8 @@ fn reactor() -> io::Result<LocalRuntime> {
 struct Listeners {
     tcp: HashMap<FrontendAddr, Task>,
     udp: HashMap<FrontendAddr, UdpListener>,
+    /// UDP frontends that take nothing new, but still have flows.
+    retired: Vec<(FrontendAddr, UdpListener)>,
 }
 
 async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -209,27 +240,16 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),
-            Command::Close(addr) => {
-                listeners.tcp.remove(&addr);
-                listeners.udp.remove(&addr);
-            }
-            Command::Retire(addr) => {
-                listeners.tcp.remove(&addr);
-                if let Some(listener) = listeners.udp.remove(&addr) {
-                    listener.retire();
-                    keep_until_finished(&worker, listener);
-                }
-            }
+            Command::Close(addr) => listeners.close(addr),
+            Command::Retire(addr) => listeners.retire(addr),
             // Whoever asked may have given up waiting.
             Command::Ping(reply) => {
                 reply.send(()).ok();
             }
             Command::Drain(reply) => {
-                worker.draining.notify_waiters();
-                for (_, listener) in listeners.udp.drain() {
-                    listener.drain();
-                    keep_until_finished(&worker, listener);
-                }
+                worker.draining.set(true);
+                worker.drain_begins.notify_waiters();
+                listeners.drain(&worker);
                 let worker = Rc::clone(&worker);
                 tokio::task::spawn_local(async move {
                     // The accept loops take what has already shaken hands before this runs: they were woken first.
@@ -253,33 +273,49 @@ impl Listeners {
         match counters {
             FrontendCounters::Tcp(counters) => {
                 let worker = Rc::clone(worker);
-                self.tcp.insert(
-                    addr,
-                    Task::spawn(async move {
-                        if let Err(error) = tcp::listen(&worker, addr, socket, &counters).await {
-                            worker.report_broken(addr, &error);
-                        }
-                    }),
-                );
+                let task = Task::spawn(async move {
+                    if let Err(error) = tcp::listen(&worker, addr, &socket, &counters).await {
+                        worker.report_broken(addr, socket, error);
+                    }
+                });
+                self.tcp.insert(addr, task);
             }
             FrontendCounters::Udp(counters) => {
-                let started = socket
-                    .try_clone()
-                    .and_then(|socket| UdpListener::start(socket.into(), addr, counters, &worker.udp));
-                match started {
+                match UdpListener::start(Arc::clone(&socket), addr, counters, &worker.udp) {
                     Ok(listener) => drop(self.udp.insert(addr, listener)),
-                    Err(error) => worker.report_broken(addr, &error),
+                    Err(error) => worker.report_broken(addr, socket, error),
                 }
             }
         }
     }
-}
 
-/// Lets the flows of a listener that takes no new ones come to their end.
-fn keep_until_finished(worker: &Rc<Worker>, listener: UdpListener) {
-    let live = worker.admit();
-    tokio::task::spawn_local(async move {
-        listener.finished().await;
-        drop(live);
-    });
+    /// Ends a frontend, and its UDP flows with it.
+    fn close(&mut self, addr: FrontendAddr) {
+        self.tcp.remove(&addr);
+        self.udp.remove(&addr);
+        self.retired.retain(|(retired, _)| *retired != addr);
+    }
+
+    /// Takes nothing new on a frontend.
+    fn retire(&mut self, addr: FrontendAddr) {
+        self.tcp.remove(&addr);
+        self.retired.retain(|(_, listener)| listener.flows() > 0);
+        if let Some(listener) = self.udp.remove(&addr) {
+            listener.retire();
+            self.retired.push((addr, listener));
+        }
+    }
+
+    /// Lets UDP flows come to their end. TCP listeners hear of the drain by themselves.
+    fn drain(&mut self, worker: &Rc<Worker>) {
+        let udp = self.udp.drain().chain(self.retired.drain(..)).map(|(_, listener)| listener);
+        for listener in udp {
+            listener.drain();
+            let live = worker.admit();
+            tokio::task::spawn_local(async move {
+                listener.finished().await;
+                drop(live);
+            });
+        }
+    }
 }

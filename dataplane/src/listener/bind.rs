@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, SockFilter, Socket, TcpKeepalive, Type};
 
 use crate::model::{FrontendAddr, Protocol};
-use crate::udp;
+use crate::{sys, udp};
 
 /// The kernel caps it at net.core.somaxconn, which is the administrator's to raise.
 const BACKLOG: i32 = 65_535;
@@ -75,7 +75,10 @@ fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io:
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&KEEPALIVE)?;
         }
-        Protocol::Udp => socket.set_recv_buffer_size(udp::RECEIVE_BUFFER)?,
+        Protocol::Udp => {
+            socket.set_recv_buffer_size(udp::RECEIVE_BUFFER)?;
+            sys::mmsg::allow_fragments(&socket, domain)?;
+        }
     }
     // Before bind, so that no packet gets past it.
     if let Some(filter) = filter {

@@ -3,29 +3,21 @@
 //!
 //! It must not know why addresses are admitted.
 
-use libc::sock_filter as Instruction;
 use socket2::SockFilter;
 
 use crate::address_set::AddressSet;
+use crate::sys::bpf::{
+    Instruction, JUMP, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, JUMP_IF_GREATER, LOAD_WORD, LONGEST, NETWORK_HEADER,
+    RETURN,
+};
 
-/// BPF_MAXINSNS: the kernel refuses longer programs.
-const LONGEST: usize = 4096;
 /// Intervals that surely fit, per family: an IPv4 interval costs at most 9 instructions, an IPv6 one 39.
 const MOST_V4: usize = LONGEST / 9;
 const MOST_V6: usize = LONGEST / 39;
-/// SKF_NET_OFF: loads count from the network header, wherever the transport layer has moved the packet's start.
-const NETWORK_HEADER: u32 = -0x0010_0000_i32 as u32;
 /// Offset of the source address in an IPv4 header (RFC 791).
 const V4_SOURCE: u32 = NETWORK_HEADER + 12;
 /// Offset of the source address in an IPv6 header (RFC 8200).
 const V6_SOURCE: u32 = NETWORK_HEADER + 8;
-
-const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const JUMP_IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
-const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// The family of the socket that a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,23 +28,24 @@ pub(super) enum Family {
 
 /// A program that admits the set's addresses of one family. `None` if it would admit everyone: then no filter.
 ///
-/// A set with too many intervals is widened by closing its smallest gaps until the program fits; whoever accepts
-/// checks the address again, so the widening costs silence for a few refused clients, never admission.
-pub(super) fn admitting(set: &AddressSet, family: Family) -> Option<Vec<SockFilter>> {
-    let program = program(set, family)?;
+/// A set with too many intervals is widened by closing its smallest gaps until the program has at most `1 / share` of
+/// the kernel's greatest length. The pick checks the address again, so the widening costs silence for a few refused
+/// clients, never admission.
+pub(super) fn admitting(set: &AddressSet, family: Family, share: usize) -> Option<Vec<SockFilter>> {
+    let program = program(set, family, share)?;
     Some(program.into_iter().map(|i| SockFilter::new(i.code, i.jt, i.jf, i.k)).collect())
 }
 
-fn program(set: &AddressSet, family: Family) -> Option<Vec<Instruction>> {
+fn program(set: &AddressSet, family: Family, share: usize) -> Option<Vec<Instruction>> {
     match family {
         Family::V4 if set.v4() == [(0, u32::MAX)] => None,
         Family::V4 => {
             let mut program = vec![instruction(LOAD_WORD, 0, 0, V4_SOURCE)];
-            program.extend(search(&widened(set.v4(), MOST_V4, |a, b| b - a), &at_least_v4));
+            program.extend(search(&widened(set.v4(), MOST_V4 / share, |a, b| b - a), &at_least_v4));
             Some(program)
         }
         Family::V6 if set.v6() == [(0, u128::MAX)] => None,
-        Family::V6 => Some(search(&widened(set.v6(), MOST_V6, |a, b| b - a), &at_least_v6)),
+        Family::V6 => Some(search(&widened(set.v6(), MOST_V6 / share, |a, b| b - a), &at_least_v6)),
     }
 }
 
@@ -194,8 +187,8 @@ mod tests {
 
     #[test]
     fn everyone_needs_no_program_and_nobody_gets_in_through_an_empty_set() {
-        assert!(program(&AddressSet::all(), Family::V4).is_none());
-        let nobody = program(&AddressSet::default(), Family::V6).unwrap();
+        assert!(program(&AddressSet::all(), Family::V4, 1).is_none());
+        let nobody = program(&AddressSet::default(), Family::V6, 1).unwrap();
         assert!(!admits(Some(&nobody), "2001:db8::1".parse().unwrap()));
     }
 
@@ -205,8 +198,9 @@ mod tests {
             (0..4000_u32).map(|n| format!("10.{}.{}.0/25", n / 256, n % 256).parse().unwrap()).collect();
         let v6: Vec<IpNet> = (0..1000_u32).map(|n| format!("2001:db8:{n:x}::/64").parse().unwrap()).collect();
         for (cidrs, family) in [(v4, Family::V4), (v6, Family::V6)] {
-            let program = program(&intervals_of(&cidrs), family).unwrap();
-            for cidr in &cidrs {
+            for (cidr, share) in cidrs.iter().flat_map(|cidr| [(cidr, 1), (cidr, 16)]) {
+                let program = program(&intervals_of(&cidrs), family, share).unwrap();
+                assert!(program.len() <= LONGEST / share);
                 assert!(admits(Some(&program), cidr.network()) && admits(Some(&program), cidr.broadcast()));
             }
         }
@@ -228,7 +222,7 @@ mod tests {
         #[test]
         fn the_program_admits_exactly_the_set_v4(cidrs in v4_cidrs(), others in prop::collection::vec(any::<u32>(), 20)) {
             let set = intervals_of(&cidrs);
-            let program = program(&set, Family::V4);
+            let program = program(&set, Family::V4, 1);
             let edges = set.v4().iter().flat_map(|&(a, b)| [a, b, a.wrapping_sub(1), b.wrapping_add(1)]);
             for ip in edges.chain(others).map(|ip| IpAddr::V4(ip.into())) {
                 prop_assert_eq!(admits(program.as_deref(), ip), set.contains(ip), "{}", ip);
@@ -238,7 +232,7 @@ mod tests {
         #[test]
         fn the_program_admits_exactly_the_set_v6(cidrs in v6_cidrs(), others in prop::collection::vec(any::<u128>(), 20)) {
             let set = intervals_of(&cidrs);
-            let program = program(&set, Family::V6);
+            let program = program(&set, Family::V6, 1);
             let edges = set.v6().iter().flat_map(|&(a, b)| [a, b, a.wrapping_sub(1), b.wrapping_add(1)]);
             for ip in edges.chain(others).map(std::net::Ipv6Addr::from) {
                 if ip.to_ipv4_mapped().is_none() {

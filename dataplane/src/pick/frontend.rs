@@ -55,6 +55,8 @@ pub struct ActiveFrontend {
     spec: Arc<Frontend>,
     /// The same as in `spec`, but without another cache miss.
     affinity: Affinity,
+    /// Whether there are source ranges at all.
+    ranged: bool,
     scope: Scope,
     serving: Serving,
     external: Target,
@@ -79,7 +81,15 @@ impl ActiveFrontend {
         let internal = Target::new(&spec.internal, |candidates| {
             select(candidates, [external.selection(), known_internal, known_external])
         });
-        Self { affinity: spec.affinity, scope: Scope::of(&spec.service), serving, external, internal, spec }
+        Self {
+            affinity: spec.affinity,
+            ranged: !spec.source_ranges.cidrs().is_empty(),
+            scope: Scope::of(&spec.service),
+            serving,
+            external,
+            internal,
+            spec,
+        }
     }
 
     /// The frontend as the table has it.
@@ -89,7 +99,7 @@ impl ActiveFrontend {
 
     /// Chooses an endpoint for a new connection or flow, by affinity first, and records it there.
     pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
-        let selection = match self.target(request.origin) {
+        let selection = match self.target(request) {
             Target::Forward(selection) => selection,
             Target::Reject => return Pick::Reject,
             Target::Drop => return Pick::Drop,
@@ -103,7 +113,7 @@ impl ActiveFrontend {
 
     /// What [`Self::pick`] would answer, without counting, recording or renewing anything.
     pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
-        let selection = match self.target(request.origin) {
+        let selection = match self.target(request) {
             Target::Forward(selection) => selection,
             Target::Reject => return Preview::Reject,
             Target::Drop => return Preview::Drop,
@@ -131,8 +141,12 @@ impl ActiveFrontend {
         self.serving.iter()
     }
 
-    fn target(&self, origin: Origin) -> &Target {
-        match origin {
+    /// Source ranges are looked at here as well as in the sockets' filter: a filter may be wider than the ranges, and
+    /// a connection may have shaken hands before they were narrowed.
+    fn target(&self, request: &PickRequest<'_>) -> &Target {
+        let ranges = &self.spec.source_ranges;
+        match request.origin {
+            _ if self.ranged && !ranges.allowed().contains(request.client.ip()) => &Target::Drop,
             Origin::External => &self.external,
             Origin::Internal => &self.internal,
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::address_set::AddressSet;
+use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
 use crate::balance::hash::mix;
 use crate::model::{Affinity, Algorithm, Route};
@@ -86,6 +86,24 @@ fn clients_count_as_internal_by_address_and_also_when_mapped() {
     assert_eq!(origin("10.1.2.3:1"), Origin::Internal);
     assert_eq!(origin("[::ffff:10.1.2.3]:1"), Origin::Internal);
     assert_eq!(origin("11.1.2.3:1"), Origin::External);
+}
+
+#[test]
+fn clients_outside_the_source_ranges_are_dropped_whatever_the_route() {
+    let mut spec = frontend(1, Algorithm::Random, &[(1, 1)]);
+    spec.source_ranges = Arc::new(SourceRanges::new(vec!["192.0.2.0/24".parse().unwrap()]));
+    let frontend = active(spec);
+    for origin in [Origin::External, Origin::Internal] {
+        let request = |ip: &str| PickRequest {
+            client: ClientAddr((ip.parse::<IpAddr>().unwrap(), 9).into()),
+            origin,
+            ..external(1)
+        };
+        let affinity = AffinityTable::default();
+        assert!(matches!(frontend.pick(&request("192.0.2.7"), &affinity), Pick::Forward(_)));
+        assert!(matches!(frontend.pick(&request("192.0.3.7"), &affinity), Pick::Drop));
+        assert_eq!(frontend.preview(&request("192.0.3.7"), &affinity), Preview::Drop);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::ptr;
 
 use libc::{c_int, c_uint};
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::SockAddr;
+use socket2::{Domain, SockAddr};
 
 /// Messages moved by one system call. More gains little (the per-call cost is already spread thin) and costs memory.
 pub(crate) const BATCH: usize = 32;
@@ -38,6 +38,21 @@ struct Control([u8; CONTROL]);
 /// Asks the kernel to hand over runs of equal datagrams of one sender as one bundle. An error means a kernel before 5.0.
 pub(crate) fn enable_gro(socket: impl AsFd) -> io::Result<()> {
     setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(io::Error::from)
+}
+
+/// Turns path MTU discovery off, so that routers may fragment what we send (ip(7), ipv6(7)). Its verdict, EMSGSIZE, would
+/// reach us and not the sender who chose the size.
+pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<()> {
+    let (level, option, value) = match domain {
+        Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+        _ => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+    };
+    let length = mem::size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the time of the borrow, and the option takes an int, which `value` is.
+    let outcome = unsafe {
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, ptr::from_ref(&value).cast(), length)
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether the kernel knows `UDP_SEGMENT` (4.18). An older one ignores the control message and would send a bundle as

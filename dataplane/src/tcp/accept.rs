@@ -4,22 +4,19 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::time::Duration;
 
-use nix::errno::Errno;
-use socket2::Socket;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use crate::model::{ClientAddr, FrontendAddr};
-use crate::sys;
+use crate::sys::reactor::Registered;
+use crate::sys::{self, Errno};
+use crate::worker::Worker;
 
 /// How long a listener rests when the process or the machine is out of something. The kernel's accept queue carries
 /// the waiting clients; HAProxy rests as long (`src/listener.c`).
 const PAUSE: Duration = Duration::from_millis(100);
-/// A shortage is told once in so long.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 
 /// What to do about a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,20 +67,20 @@ const TURN: usize = 64;
 /// The accepting side of one listening socket.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    socket: AsyncFd<Arc<Socket>>,
+    socket: Registered,
     addr: FrontendAddr,
-    complained: Option<Instant>,
+    worker: Rc<Worker>,
 }
 
 impl Acceptor {
-    pub(super) fn new(socket: AsyncFd<Arc<Socket>>, addr: FrontendAddr) -> Self {
-        Self { socket, addr, complained: None }
+    pub(super) fn new(socket: Registered, addr: FrontendAddr, worker: &Rc<Worker>) -> Self {
+        Self { socket, addr, worker: Rc::clone(worker) }
     }
 
     /// Hands every connection to `serve` for as long as the socket works; gives the error that ended it. Cancel safe:
     /// no connection is taken and then dropped.
     pub(super) async fn accept_until_broken(
-        &mut self,
+        &self,
         mut serve: impl FnMut(TcpStream, ClientAddr),
     ) -> io::Error {
         let mut taken = 0;
@@ -114,20 +111,24 @@ impl Acceptor {
 
     /// Hands the connections that are waiting right now to `serve`.
     pub(super) fn accept_waiting(&self, mut serve: impl FnMut(TcpStream, ClientAddr)) {
-        while let Ok((stream, peer)) = sys::accept::accept(self.socket.get_ref()) {
-            serve(stream, ClientAddr(peer));
+        loop {
+            match sys::accept::accept(self.socket.get_ref()) {
+                Ok((stream, peer)) => serve(stream, ClientAddr(peer)),
+                Err(error) if AcceptAction::for_error(&error) == AcceptAction::Retry => {}
+                Err(_) => return,
+            }
         }
     }
 
-    /// Says what is used up, and what helps, but not at each pause.
-    fn complain(&mut self, error: &io::Error) {
-        if self.complained.is_some_and(|last| last.elapsed() < COMPLAIN_EVERY) {
+    /// Says what is used up, and what helps, but not at each pause of each listener.
+    fn complain(&self, error: &io::Error) {
+        if !self.worker.may_complain() {
             return;
         }
-        self.complained = Some(Instant::now());
         let advice = match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EMFILE) => "raise this process's limit of open files (LimitNOFILE, ulimit -n)",
             Some(Errno::ENFILE) => "raise the machine's limit of open files (fs.file-max)",
+            Some(Errno::EPERM) => "a firewall rule or security module forbids it",
             _ => "the machine is short of memory for sockets",
         };
         tracing::warn!(frontend = %self.addr, %error, advice, "cannot accept; clients wait in the queue");

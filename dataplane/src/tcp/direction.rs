@@ -107,7 +107,17 @@ impl Direction {
 
     /// Whether the sending side has finished and everything was handed on.
     pub(super) fn is_over(&self) -> bool {
-        self.ended && matches!(self.held, Held::Nothing)
+        self.ended && !self.holds()
+    }
+
+    /// Whether the next thing it does is to read: then it hears of a reset.
+    pub(super) fn reads(&self) -> bool {
+        !self.ended && !self.holds()
+    }
+
+    /// Whether bytes were read that the receiving side would not take yet.
+    pub(super) fn holds(&self) -> bool {
+        !matches!(self.held, Held::Nothing)
     }
 
     /// Moves what can be moved now. Ready when `from` has ended and everything is written; then `to` has been told by
@@ -202,7 +212,7 @@ impl Direction {
                 return Ok(());
             }
             // Nothing is in the pipe yet, so the copy path can take over without losing a byte.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.mode = Mode::CopyOnly;
                 return Ok(());
             }

@@ -6,10 +6,11 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::SockRef;
+use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
@@ -34,6 +35,7 @@ pub(super) async fn relay(
 ) -> CloseReason {
     let mut upload = Direction::new();
     let mut download = Direction::new();
+    let (mut client_error, mut endpoint_error) = (ErrorWatch::default(), ErrorWatch::default());
     let mut watch = IdleWatch { moved: 0, quiet: 0 };
     timer.as_mut().reset(Instant::now() + idle / LOOKS);
     poll_fn(|cx| {
@@ -48,6 +50,13 @@ pub(super) async fn relay(
             failure = broken(moved, Peer::Endpoint, Peer::Client);
         }
         counters.add_bytes(upload.moved() - before.0, download.moved() - before.1);
+        // A direction that reads hears of a reset by itself.
+        if failure.is_none() && !upload.reads() {
+            failure = client_error.poll(cx, client).map(|error| (Peer::Client, error));
+        }
+        if failure.is_none() && !download.reads() {
+            failure = endpoint_error.poll(cx, endpoint).map(|error| (Peer::Endpoint, error));
+        }
         if let Some((peer, error)) = failure {
             tracing::debug!(%error, ?peer, "connection broke");
             return Poll::Ready(peer.reset_other(client, endpoint));
@@ -57,6 +66,10 @@ pub(super) async fn relay(
         }
         while timer.as_mut().poll(cx).is_ready() {
             if watch.look(upload.moved() + download.moved()) {
+                if upload.holds() || download.holds() {
+                    reset_on_close(&SockRef::from(client));
+                    reset_on_close(&SockRef::from(endpoint));
+                }
                 return Poll::Ready(CloseReason::Idle);
             }
             timer.as_mut().reset(Instant::now() + idle / LOOKS);
@@ -64,6 +77,26 @@ pub(super) async fn relay(
         Poll::Pending
     })
     .await
+}
+
+/// Hears of a stream's reset while nobody reads it: its peer has sent FIN before, or is held back. Costs nothing until
+/// then.
+#[derive(Default)]
+struct ErrorWatch<'a>(Option<Pin<Box<dyn Future<Output = io::Result<Ready>> + 'a>>>);
+
+impl<'a> ErrorWatch<'a> {
+    /// The error, once there is one.
+    fn poll(&mut self, cx: &mut Context<'_>, stream: &'a TcpStream) -> Option<io::Error> {
+        let waiting = self.0.get_or_insert_with(|| Box::pin(stream.ready(Interest::ERROR)));
+        match waiting.as_mut().poll(cx) {
+            Poll::Pending => None,
+            Poll::Ready(Err(error)) => Some(error),
+            Poll::Ready(Ok(_)) => {
+                let pending = stream.take_error().ok().flatten();
+                Some(pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
+            }
+        }
+    }
 }
 
 /// Notices quiet by comparing byte counts at each look.

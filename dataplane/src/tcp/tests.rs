@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -115,9 +115,9 @@ async fn a_reset_on_one_side_is_a_reset_on_the_other() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_stops_the_writer() {
+async fn a_reader_that_stops_stops_the_writer_but_hears_its_reset() {
     const ENDLESS: usize = 256 << 20;
-    let (_, written, (), _) = relayed(1, LONG, async |mut client, endpoint| {
+    let (reason, written, (), _) = relayed(1, LONG, async |mut client, endpoint| {
         let (stalled, until_stalled) = oneshot::channel();
         let writing = async {
             let (chunk, mut written) = (vec![0; 1 << 20], 0);
@@ -131,12 +131,33 @@ async fn a_reader_that_stops_stops_the_writer() {
         };
         let not_reading = async {
             until_stalled.await.unwrap();
-            drop(endpoint);
+            endpoint.ready(Interest::ERROR).await.unwrap();
         };
         tokio::join!(writing, not_reading)
     })
     .await;
     assert!(written < ENDLESS, "nothing held the writer back");
+    assert_eq!(reason, CloseReason::ClientReset, "a reset is heard although nobody reads");
+}
+
+#[tokio::test]
+async fn a_reset_after_a_half_close_is_handed_on() {
+    let (reason, (), (), _) = relayed(8, LONG, async |mut client, mut endpoint| {
+        let (ended, until_ended) = oneshot::channel();
+        let asking = async {
+            client.shutdown().await.unwrap();
+            until_ended.await.unwrap();
+            reset(client).await;
+        };
+        let answering = async {
+            assert_eq!(endpoint.read(&mut [0]).await.unwrap(), 0);
+            ended.send(()).unwrap();
+            endpoint.ready(Interest::ERROR).await.unwrap();
+        };
+        tokio::join!(asking, answering)
+    })
+    .await;
+    assert_eq!(reason, CloseReason::ClientReset);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use tokio::time;
 use super::batch::{self, Piece, Position, Sent};
 use super::context::Scratch;
 use super::counters::DropReason;
-use super::socket::Socket;
+use super::socket::{Socket, tells_of_peer};
 use super::state::State;
 use super::turn::{self, Progress};
 use crate::model::ClientAddr;
@@ -29,13 +29,12 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress
     let count = match receiver.receive(upstream.get_ref()) {
         Ok(count) => count,
         Err(error) => {
-            let progress = Progress::of_error(&error);
-            if progress != Progress::Failed {
-                return progress;
+            if tells_of_peer(&error) {
+                // An ICMP error for what this flow sent; it is reported once, so reading goes on.
+                flows.suspect(client);
+                return Progress::More;
             }
-            // An ICMP error for what this flow sent; it is reported once, so reading goes on.
-            flows.suspect(client);
-            return Progress::More;
+            return Progress::of_error(&error);
         }
     };
     let counters = &state.counters;

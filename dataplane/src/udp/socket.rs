@@ -1,12 +1,12 @@
 //! The sockets of the UDP side, registered with the worker's reactor: the frontend's own, one per flow towards its
 //! endpoint, and those that keep a client reachable after its frontend has closed.
 //!
-//! It must not know flows. No socket here sets path MTU discovery: 64 KiB datagrams live from fragmentation.
+//! It must not know flows. No socket here does path MTU discovery: a client cannot hear its verdict.
 
 use std::cell::Cell;
 use std::io;
-use std::net::UdpSocket;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Type};
 use tokio::io::Interest;
@@ -44,7 +44,7 @@ impl Offload {
     }
 
     /// Turns on what the kernel has, and registers the socket.
-    fn register(&self, socket: UdpSocket) -> io::Result<Rc<Socket>> {
+    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Rc<Socket>> {
         if self.gro.get()
             && let Err(error) = mmsg::enable_gro(&socket)
         {
@@ -58,11 +58,11 @@ impl Offload {
                 tracing::info!("the kernel does not cut bundles to send (UDP_SEGMENT): going on without");
             }
         }
-        reactor::register(socket, READABLE)
+        reactor::register(socket, READABLE).map(Rc::new)
     }
 
     /// Takes over a frontend's socket, which is bound and nonblocking.
-    pub(super) fn listening(&self, socket: UdpSocket) -> io::Result<Rc<Socket>> {
+    pub(super) fn listening(&self, socket: Arc<socket2::Socket>) -> io::Result<Rc<Socket>> {
         self.register(socket)
     }
 
@@ -72,7 +72,7 @@ impl Offload {
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         socket.connect(&addr.into())?;
-        self.register(socket.into())
+        self.register(Arc::new(socket))
     }
 
     /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
@@ -95,12 +95,14 @@ impl Offload {
         socket.set_reuse_port(true)?;
         socket.bind(&addr.into())?;
         socket.connect(&client.0.into())?;
-        self.register(socket.into())
+        self.register(Arc::new(socket))
     }
 }
 
 fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {
-    socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
+    let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
+    mmsg::allow_fragments(&socket, domain)?;
+    Ok(socket)
 }
 
 /// Whether an error says that the peer is not there, as ICMP or as the lack of a route: then another may be.

@@ -1,6 +1,6 @@
 //! Real sockets on loopback, real tables; client, endpoints and gateway share one runtime.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,7 +50,7 @@ struct Gateway {
 impl Gateway {
     fn start(ip: &str, endpoints: &[EndpointAddr], flows: usize) -> Self {
         let socket = bind_shared((ip.parse::<IpAddr>().unwrap(), 0).into());
-        let bound = socket.local_addr().unwrap();
+        let bound = socket.local_addr().unwrap().as_socket().unwrap();
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let limits = UdpLimits { flows, idle: IDLE };
         let counters = Arc::new(UdpCounters::default());
@@ -82,13 +82,13 @@ impl Gateway {
 
 /// A socket that others may share the address with from now on. (Asked before binding, the kernel would choose a port
 /// that another test shares already.)
-fn bind_shared(addr: SocketAddr) -> UdpSocket {
+fn bind_shared(addr: SocketAddr) -> Arc<socket2::Socket> {
     let domain = socket2::Domain::for_address(addr);
     let socket = socket2::Socket::new(domain, socket2::Type::DGRAM.nonblocking(), None).unwrap();
     socket.set_reuse_port(addr.port() != 0).unwrap();
     socket.bind(&addr.into()).unwrap();
     socket.set_reuse_port(true).unwrap();
-    socket.into()
+    Arc::new(socket)
 }
 
 /// A socket connected to a frontend: it hears only answers that come from the frontend's address.

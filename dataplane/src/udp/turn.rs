@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::{task, time};
 
 use super::socket::{READABLE, Socket};
+use crate::sys::Errno;
 use crate::sys::mmsg::BATCH;
 
 /// Batches before the other tasks of the worker get their turn: 128 datagrams, or as many bundles.
@@ -41,6 +42,8 @@ impl Progress {
         match error.kind() {
             io::ErrorKind::WouldBlock => Self::Drained,
             io::ErrorKind::Interrupted => Self::More,
+            // A router on the way has a smaller MTU. The kernel remembers it; nobody is to blame.
+            _ if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => Self::More,
             _ => Self::Failed,
         }
     }
