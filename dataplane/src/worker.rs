@@ -173,11 +173,12 @@ pub(crate) enum Command {
     Drain(oneshot::Sender<()>),
 }
 
-/// A running worker, as its owner sees it. Dropping it ends the thread and everything that it serves.
+/// A running worker, as its owner sees it. Dropping it ends the thread and everything that it serves, as soon as the
+/// thread looks up: nobody waits for that, so a stuck thread cannot hold its owner, and the process's end takes it along.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
+    /// Once closed, the worker's loop ends; then the runtime drops its tasks, and their sockets close.
     commands: mpsc::UnboundedSender<Command>,
-    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl WorkerHandle {
@@ -189,7 +190,7 @@ impl WorkerHandle {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (started, outcome) = thread_channel::channel();
         let name = format!("sheave-w{}", seed.index);
-        let thread = thread::Builder::new().name(name).spawn(move || {
+        thread::Builder::new().name(name).spawn(move || {
             let runtime = match reactor() {
                 Ok(runtime) => runtime,
                 Err(error) => {
@@ -201,7 +202,7 @@ impl WorkerHandle {
             runtime.block_on(obey(Rc::new(Worker::new(seed)), inbox));
         })?;
         outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { commands, thread: Some(thread) })
+        Ok(Self { commands })
     }
 
     /// Hands over a command, to be obeyed in order.
@@ -210,15 +211,10 @@ impl WorkerHandle {
             tracing::error!("a worker has ended before its time");
         }
     }
-}
 
-impl Drop for WorkerHandle {
-    fn drop(&mut self) {
-        // A closed channel ends the loop; then the runtime drops its tasks, and their sockets close.
-        self.commands = mpsc::unbounded_channel().0;
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("a worker had panicked");
-        }
+    /// Whether the thread still takes commands. It may be stuck all the same.
+    pub(crate) fn runs(&self) -> bool {
+        !self.commands.is_closed()
     }
 }
 
@@ -319,3 +315,6 @@ impl Listeners {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+use std::pin::pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::*;
+
+fn start() -> WorkerHandle {
+    let patience = Duration::from_secs(1);
+    WorkerHandle::start(WorkerSeed {
+        index: 0,
+        table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
+        affinity: Arc::default(),
+        timeouts: Timeouts { connect: patience, idle: patience, udp_idle: patience },
+        udp_flows: 1,
+        random: 1,
+        broken: mpsc::unbounded_channel().0,
+    })
+    .unwrap()
+}
+
+/// Holds whoever wakes it until the channel closes.
+struct Trap {
+    caught: thread_channel::Sender<()>,
+    release: Mutex<thread_channel::Receiver<()>>,
+}
+
+impl Wake for Trap {
+    fn wake(self: Arc<Self>) {
+        self.caught.send(()).unwrap();
+        self.release.lock().unwrap().recv().unwrap_err();
+    }
+}
+
+#[test]
+fn a_stuck_worker_does_not_hold_its_owner() {
+    let worker = start();
+    let (caught, is_caught) = thread_channel::channel();
+    let (release, released) = thread_channel::channel();
+    let waker = Waker::from(Arc::new(Trap { caught, release: Mutex::new(released) }));
+    let (reply, answer) = oneshot::channel();
+    let mut answer = pin!(answer);
+    assert_eq!(answer.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
+    worker.send(Command::Ping(reply));
+    // The worker wakes who waits for its answer, and so is in the trap from here on.
+    is_caught.recv().unwrap();
+    assert!(worker.runs());
+    drop(worker);
+    drop(release);
+}
+
+#[tokio::test]
+async fn a_worker_that_has_ended_is_told_from_one_that_runs() {
+    let worker = start();
+    let (reply, answer) = oneshot::channel();
+    worker.send(Command::Ping(reply));
+    answer.await.unwrap();
+    assert!(worker.runs());
+    let ended = WorkerHandle { commands: mpsc::unbounded_channel().0 };
+    assert!(!ended.runs());
+}
