@@ -20,13 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A question to the gateway, with where to send the answer.
 #[derive(Debug)]
 pub(crate) enum Query {
+    /// Can the process go on? If not: why it must be started anew.
+    Live(oneshot::Sender<Verdict>),
     /// Is there a table, and do the workers answer? If not: what is missing.
-    Ready(oneshot::Sender<Result<(), String>>),
+    Ready(oneshot::Sender<Verdict>),
     /// The metrics as Prometheus text.
     Metrics(oneshot::Sender<String>),
     /// The routing table as JSON.
     Routes(oneshot::Sender<String>),
 }
+
+/// All is well, or what is not.
+pub(crate) type Verdict = Result<(), &'static str>;
 
 /// Where questions are put.
 pub(crate) type Questions = mpsc::Sender<Query>;
@@ -57,18 +62,21 @@ pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, String> {
 
 /// The process answers, and so does the loop that everything depends on.
 async fn livez(State(questions): State<Questions>) -> Response {
-    match ask(&questions, Query::Ready).await {
-        Some(_) => (StatusCode::OK, "ok\n").into_response(),
-        None => stuck(),
-    }
+    verdict(&questions, Query::Live, "not live").await
 }
 
 async fn readyz(State(questions): State<Questions>) -> Response {
-    match ask(&questions, Query::Ready).await {
+    verdict(&questions, Query::Ready, "not ready").await
+}
+
+async fn verdict(
+    questions: &Questions,
+    query: fn(oneshot::Sender<Verdict>) -> Query,
+    otherwise: &str,
+) -> Response {
+    match ask(questions, query).await {
         Some(Ok(())) => (StatusCode::OK, "ok\n").into_response(),
-        Some(Err(missing)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {missing}\n")).into_response()
-        }
+        Some(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{otherwise}: {why}\n")).into_response(),
         None => stuck(),
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts, raise
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use crate::admin::Query;
+use crate::admin::{Query, Verdict};
 use crate::config::Config;
 use crate::routes::{ProblemView, RoutesView};
 use crate::{offline, scrape};
@@ -72,6 +73,7 @@ pub(crate) struct App {
     /// What is in force: what the source said, and what was made of it. None before the first objects have come.
     present: Option<(Arc<Loaded>, Projection)>,
     told: BTreeSet<ProblemView>,
+    draining: bool,
 }
 
 impl App {
@@ -101,6 +103,7 @@ impl App {
             projector: Projector::new(projection_options(config)),
             present: None,
             told: BTreeSet::new(),
+            draining: false,
         })
     }
 
@@ -126,12 +129,20 @@ impl App {
                         ready();
                     }
                 }
-                Some(query) = questions.recv() => self.answer(query).await,
+                Some(query) = questions.recv() => self.answer(query),
                 _ = retry.tick() => self.retry(),
             }
         }
         tracing::info!(deadline = ?self.drain, "draining: nothing new is accepted");
-        self.dataplane.drain(self.drain).await
+        self.draining = true;
+        let mut drained = pin!(self.dataplane.drain(self.drain));
+        loop {
+            tokio::select! {
+                biased;
+                drained = &mut drained => return drained,
+                Some(query) = questions.recv() => self.answer(query),
+            }
+        }
     }
 
     /// Takes in what the source says now, and makes it the table.
@@ -184,12 +195,23 @@ impl App {
         problems
     }
 
-    async fn answer(&mut self, query: Query) {
+    fn answer(&self, query: Query) {
         // Who asked may have gone away; that is no concern of ours.
         match query {
-            Query::Ready(reply) => {
-                reply.send(self.ready().await).ok();
+            Query::Live(reply) => {
+                reply.send(self.live()).ok();
             }
+            Query::Ready(reply) => match self.missing() {
+                Some(missing) => drop(reply.send(Err(missing))),
+                None => {
+                    let answers = self.dataplane.answers(WORKER_PATIENCE);
+                    // Apart from the loop, which must go on while a worker takes its time.
+                    tokio::spawn(async move {
+                        let ready = if answers.await { Ok(()) } else { Err("a worker does not answer") };
+                        reply.send(ready).ok();
+                    });
+                }
+            },
             Query::Metrics(reply) => {
                 reply.send(scrape::text(&self.dataplane, self.told.len(), &self.own_metrics)).ok();
             }
@@ -199,20 +221,21 @@ impl App {
         }
     }
 
-    async fn ready(&self) -> Result<(), String> {
+    /// A thread does not come back, so only a restart helps. A slow one is no reason to cut its connections.
+    fn live(&self) -> Verdict {
+        if self.dataplane.runs() { Ok(()) } else { Err("a worker has ended") }
+    }
+
+    /// What is not there yet, or no more, beside the workers' answers.
+    fn missing(&self) -> Option<&'static str> {
         match &self.present {
-            None => return Err("no objects have been read yet".to_owned()),
+            _ if self.draining => Some("draining"),
+            None => Some("no objects have been read yet"),
             Some((loaded, _)) if !loaded.listed => {
-                return Err(
-                    "the manifest folder could not be listed yet; see the problems in /api/routes".to_owned()
-                );
+                Some("the manifest folder could not be listed yet; see the problems in /api/routes")
             }
-            Some(_) => {}
+            Some(_) => None,
         }
-        if !self.dataplane.answers(WORKER_PATIENCE).await {
-            return Err("a worker does not answer".to_owned());
-        }
-        Ok(())
     }
 
     fn routes(&self) -> String {
@@ -274,3 +297,6 @@ fn udp_flows(open_files: u64, workers: usize) -> usize {
     let share = (open_files / 2 / workers as u64).clamp(1, MOST_UDP_FLOWS);
     usize::try_from(share).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests;

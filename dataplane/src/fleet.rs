@@ -155,19 +155,30 @@ impl Dataplane {
         &self.affinity
     }
 
-    /// Whether every worker answers within `patience`.
-    pub async fn answers(&self, patience: Duration) -> bool {
-        self.all_reply(Command::Ping, patience).await
+    /// Whether no worker has ended. One that is stuck runs, too; [`Dataplane::answers`] tells.
+    pub fn runs(&self) -> bool {
+        self.workers.iter().all(WorkerHandle::runs)
     }
 
-    /// Takes nothing new, lets the old finish, and ends after `deadline` at the latest.
-    pub async fn drain(mut self, deadline: Duration) -> Drained {
+    /// Whether every worker answers within `patience`. They are asked at once; the answer can be awaited anywhere.
+    pub fn answers(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
+        self.all_reply(Command::Ping, patience)
+    }
+
+    /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
+    /// is cut by dropping this. No table may be applied any more.
+    pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
         self.listeners = ListenerSet::default();
-        if self.all_reply(Command::Drain, deadline).await { Drained::Completely } else { Drained::AtDeadline }
+        let finished = self.all_reply(Command::Drain, deadline);
+        async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }
 
-    async fn all_reply(&self, ask: fn(oneshot::Sender<()>) -> Command, patience: Duration) -> bool {
+    fn all_reply(
+        &self,
+        ask: fn(oneshot::Sender<()>) -> Command,
+        patience: Duration,
+    ) -> impl Future<Output = bool> + Send + use<> {
         let replies: Vec<_> = self
             .workers
             .iter()
@@ -177,14 +188,16 @@ impl Dataplane {
                 answer
             })
             .collect();
-        let all = async {
-            for answer in replies {
-                if answer.await.is_err() {
-                    return false;
+        async move {
+            // One that has ended must not keep the others from finishing: they are waited for all the same.
+            let all = async {
+                let mut all = true;
+                for answer in replies {
+                    all &= answer.await.is_ok();
                 }
-            }
-            true
-        };
-        tokio::time::timeout(patience, all).await.unwrap_or(false)
+                all
+            };
+            tokio::time::timeout(patience, all).await.unwrap_or(false)
+        }
     }
 }

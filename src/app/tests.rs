@@ -1,0 +1,97 @@
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use sheave_control::source::files;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::config::Overrides;
+
+/// Long enough for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A gateway that runs in this test's process.
+struct Running {
+    questions: mpsc::Sender<Query>,
+    stop: oneshot::Sender<()>,
+    app: JoinHandle<Drained>,
+}
+
+fn app() -> App {
+    let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+    config.workers = 2;
+    config.timeouts.drain = DEADLINE;
+    // Not the process's recorder, of which there can be one only.
+    App::start(&config, PrometheusBuilder::new().build_recorder().handle()).unwrap()
+}
+
+/// Starts a gateway on a folder, and waits until its first objects are in force.
+async fn start(manifests: &Path) -> Running {
+    let (questions, inbox) = mpsc::channel(1);
+    let (stop, stopped) = oneshot::channel();
+    let (ready, is_ready) = oneshot::channel();
+    let running = app().run(files::watch(manifests), inbox, stopped, || ready.send(()).unwrap());
+    let app = tokio::spawn(running);
+    is_ready.await.unwrap();
+    Running { questions, stop, app }
+}
+
+async fn ask<T>(questions: &mpsc::Sender<Query>, query: fn(oneshot::Sender<T>) -> Query) -> T {
+    let (answer, answered) = oneshot::channel();
+    questions.send(query(answer)).await.unwrap();
+    tokio::time::timeout(DEADLINE, answered).await.unwrap().unwrap()
+}
+
+/// A Service on a loopback address, with one endpoint.
+fn manifest(frontend: SocketAddr, endpoint: SocketAddr) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: d}}\nspec: {{type: LoadBalancer, \
+         loadBalancerClass: sheave.dev/l4, ports: [{{name: p, port: {}}}]}}\n\
+         status: {{loadBalancer: {{ingress: [{{ip: {}}}]}}}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-1, namespace: d, \
+         labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\nports: [{{name: p, port: {}}}]\n\
+         endpoints: [{{addresses: [{}], conditions: {{ready: true}}}}]\n",
+        frontend.port(),
+        frontend.ip(),
+        endpoint.port(),
+        endpoint.ip()
+    )
+}
+
+/// An address that nobody else uses: the port is free, and the address is of this test alone.
+async fn unused_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::new(127, 83, 72, 1), 0)).await.unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn while_draining_questions_are_answered_and_open_connections_finish() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let frontend = unused_address().await;
+    let text = manifest(frontend, endpoint.local_addr().unwrap());
+    fs::write(folder.path().join("web.yaml"), text).unwrap();
+    let Running { questions, stop, app } = start(folder.path()).await;
+    assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
+
+    let mut client = TcpStream::connect(frontend).await.unwrap();
+    let (mut served, _) = endpoint.accept().await.unwrap();
+    stop.send(()).unwrap();
+    assert_eq!(ask(&questions, Query::Ready).await, Err("draining"));
+    assert_eq!(ask(&questions, Query::Live).await, Ok(()));
+    assert!(ask(&questions, Query::Metrics).await.contains("sheave_table_frontends 1"));
+    assert!(ask(&questions, Query::Routes).await.contains("d/web"));
+    client.write_all(b"x").await.unwrap();
+    assert_eq!(served.read_u8().await.unwrap(), b'x');
+    drop((client, served));
+    assert_eq!(app.await.unwrap(), Drained::Completely);
+}
+
+#[tokio::test]
+async fn before_the_first_objects_it_is_live_but_not_ready() {
+    let app = app();
+    assert_eq!(app.live(), Ok(()));
+    assert_eq!(app.missing(), Some("no objects have been read yet"));
+}
