@@ -15,10 +15,14 @@ mod scrape;
 mod signal;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use cli::{Cli, Command};
 use config::Config;
 use exit::Exit;
+
+/// How long the end of the process may wait for work that cannot be called off, as a scan of a hung file system.
+const LAST_WORK: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let cli = match Cli::from_args(std::env::args_os()) {
@@ -55,11 +59,43 @@ fn execute(cli: Cli) -> Exit {
 /// Runs the control side on this thread; the workers have their own.
 fn serve(config: &Config, process: impl Future<Output = Exit>) -> Exit {
     logging::init(&config.logging);
+    complete(process)
+}
+
+fn complete(process: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(process),
+        Ok(runtime) => {
+            let exit = runtime.block_on(process);
+            runtime.shutdown_timeout(LAST_WORK);
+            exit
+        }
         Err(error) => {
             eprintln!("sheave: no reactor for the control loop: {error}");
             Exit::Software
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn work_that_hangs_does_not_keep_the_process_from_ending() {
+        let (release, released) = mpsc::channel::<()>();
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let process = async {
+            let hanging = tokio::task::spawn_blocking(move || {
+                started.send(()).unwrap();
+                released.recv().unwrap_err();
+            });
+            has_started.await.unwrap();
+            drop(hanging);
+            Exit::Ok
+        };
+        assert_eq!(complete(process), Exit::Ok);
+        drop(release);
     }
 }

@@ -54,23 +54,24 @@ async fn follow(path: PathBuf, states: watch::Sender<Option<Arc<Loaded>>>) {
     let mut alarm = Alarm::new(&path);
     let mut folder = Folder::new(path.clone());
     loop {
-        // Before the scan, so that what happens during the scan raises an alarm.
-        alarm.arm();
-        let scanning = spawn_blocking(move || {
+        // Setting a watch looks the folder up, so it waits for a slow file system as the scan does.
+        let looking = spawn_blocking(move || {
+            // Before the scan, so that what happens during the scan raises an alarm.
+            alarm.arm();
             let scan = folder.scan();
-            (folder, scan)
+            (alarm, folder, scan)
         });
-        let (scanned, Scan { changed, unsettled }) = match scanning.await {
-            Ok(scanned) => scanned,
+        let (changed, unsettled);
+        (alarm, folder, Scan { changed, unsettled }) = match looking.await {
+            Ok(looked) => looked,
             Err(error) if error.is_panic() => {
                 // A bug in a parser must not end the watching. What was published stays until a scan succeeds.
                 tracing::error!(path = %path.display(), %error, "reading the manifests failed");
-                (Folder::new(path.clone()), Scan::default())
+                (Alarm::new(&path), Folder::new(path.clone()), Scan::default())
             }
             // The runtime ends.
             Err(_) => return,
         };
-        folder = scanned;
         if changed {
             states.send_replace(Some(Arc::new(folder.loaded())));
         }
@@ -152,10 +153,11 @@ impl Alarm {
 
     /// Returns when it is time to look: after a burst of events, or when nothing was looked at for long.
     async fn raised(&self, unsettled: bool) {
-        let patience = match (unsettled, &self.told) {
+        let kernel_tells = self.watcher.is_some() && self.told.is_none();
+        let patience = match (unsettled, kernel_tells) {
             (true, _) => QUIET,
-            (false, Some(_)) => POLL,
-            (false, None) => RESYNC,
+            (false, false) => POLL,
+            (false, true) => RESYNC,
         };
         if timeout(patience, self.bell.notified()).await.is_err() {
             return;
