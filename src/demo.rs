@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::gateway;
+use crate::{gateway, output};
 use backends::Backends;
 
 /// Runs the demo until a signal, or for as long as `duration` says.
@@ -30,7 +30,11 @@ pub(crate) async fn run(mut config: Config, duration: Option<Duration>) -> Exit 
     // The demo's own admin server must not get in the way of a gateway that runs here already.
     config.admin_listen.set_port(0);
     config.timeouts.drain = Duration::from_secs(1);
-    gateway::run(&config, folder.path(), duration, |admin| print!("{}", welcome(folder.path(), admin))).await
+    let welcome = |admin| match output::print(&welcome(folder.path(), admin)) {
+        Exit::Ok => {}
+        _ => tracing::warn!("the demo runs on, but what to try could not be shown"),
+    };
+    gateway::run(&config, folder.path(), duration, welcome).await
 }
 
 async fn prepare() -> io::Result<(TempDir, Backends)> {

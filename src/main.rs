@@ -10,6 +10,7 @@ mod exposition;
 mod gateway;
 mod logging;
 mod offline;
+mod output;
 mod routes;
 mod scrape;
 mod signal;
@@ -35,10 +36,7 @@ fn main() -> ExitCode {
 fn execute(cli: Cli) -> Exit {
     let config = Config::load(cli.config.as_deref(), &cli.overrides());
     match (cli.command, config) {
-        (Command::Version, _) => {
-            println!("sheave {}", env!("CARGO_PKG_VERSION"));
-            Exit::Ok
-        }
+        (Command::Version, _) => output::print(concat!("sheave ", env!("CARGO_PKG_VERSION"), "\n")),
         (Command::Validate(validate), config) => offline::validate(validate.manifests.as_deref(), config),
         (_, Err(mistakes)) => offline::tell_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => offline::routes(&routes, &config),

@@ -14,6 +14,7 @@ use crate::app::projection_options;
 use crate::cli::{Output, Routes};
 use crate::config::{Config, ConfigMistake, Overrides};
 use crate::exit::Exit;
+use crate::output::print;
 use crate::routes::{ProblemView, RoutesView};
 
 /// How long a running gateway may take to answer.
@@ -113,15 +114,4 @@ fn request(authority: &str) -> io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
-}
-
-/// Writes to stdout. A reader that has gone away (`| head`) is no mistake.
-fn print(text: &str) -> Exit {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("sheave: cannot write: {error}");
-            Exit::Software
-        }
-        _ => Exit::Ok,
-    }
 }

@@ -1,0 +1,53 @@
+//! What commands say on stdout. `println!` panics when nobody reads any more; this does not.
+
+use std::io::{self, Write};
+
+use crate::exit::Exit;
+
+/// Writes to stdout. A reader that has gone away (`| head`) is no mistake; any other failure is told on stderr.
+pub(crate) fn print(text: &str) -> Exit {
+    print_to(&mut io::stdout().lock(), text)
+}
+
+fn print_to(out: &mut impl Write, text: &str) -> Exit {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("sheave: cannot write: {error}");
+            Exit::Software
+        }
+        _ => Exit::Ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// Takes nothing, for this reason.
+    struct Closed(ErrorKind);
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn everything_is_written() {
+        let mut out = Vec::new();
+        assert_eq!(print_to(&mut out, "a\nb"), Exit::Ok);
+        assert_eq!(out, b"a\nb");
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_away_is_no_mistake_and_a_full_disk_is() {
+        assert_eq!(print_to(&mut Closed(ErrorKind::BrokenPipe), "a\n"), Exit::Ok);
+        assert_eq!(print_to(&mut Closed(ErrorKind::StorageFull), "a\n"), Exit::Software);
+    }
+}
