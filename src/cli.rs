@@ -121,7 +121,9 @@ impl Cli {
         let node = match &self.command {
             Command::Run(run) => run.node.name.clone(),
             Command::Routes(routes) => routes.node.name.clone(),
-            Command::Demo(_) | Command::Validate(_) | Command::Version => None,
+            // The demo depends on no Node, so it must not depend on a name for one either.
+            Command::Demo(_) => Some("demo".to_owned()),
+            Command::Validate(_) | Command::Version => None,
         };
         Overrides { node }
     }
@@ -172,6 +174,7 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.manifests.as_deref(), Some("d".as_ref()));
         let cli = parse("sheave demo --for 10s").unwrap();
+        assert_eq!(cli.overrides().node.as_deref(), Some("demo"));
         assert_eq!(cli.command, Command::Demo(Demo { duration: Some(Duration::from_secs(10)) }));
         let Command::Routes(routes) =
             parse("sheave routes --admin http://[::1]:80/ -o json").unwrap().command

@@ -19,7 +19,7 @@ use crate::{gateway, output};
 use backends::Backends;
 
 /// Runs the demo until a signal, or for as long as `duration` says.
-pub(crate) async fn run(mut config: Config, duration: Option<Duration>) -> Exit {
+pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
     let (folder, _backends) = match prepare().await {
         Ok(ready) => ready,
         Err(error) => {
@@ -27,14 +27,22 @@ pub(crate) async fn run(mut config: Config, duration: Option<Duration>) -> Exit 
             return Exit::Unavailable;
         }
     };
-    // The demo's own admin server must not get in the way of a gateway that runs here already.
-    config.admin_listen.set_port(0);
-    config.timeouts.drain = Duration::from_secs(1);
+    let config = own_settings(config);
     let welcome = |admin| match output::print(&welcome(folder.path(), admin)) {
         Exit::Ok => {}
         _ => tracing::warn!("the demo runs on, but what to try could not be shown"),
     };
     gateway::run(&config, folder.path(), duration, welcome).await
+}
+
+/// The user's configuration, as far as it fits the demo.
+fn own_settings(mut config: Config) -> Config {
+    // The demo's own admin server must not get in the way of a gateway that runs here already.
+    config.admin_listen.set_port(0);
+    config.timeouts.drain = Duration::from_secs(1);
+    // What its manifests say, whatever class the user's Services have.
+    config.load_balancer_class = manifests::CLASS.to_owned();
+    config
 }
 
 async fn prepare() -> io::Result<(TempDir, Backends)> {
@@ -67,4 +75,34 @@ set an endpoint's `ready: true` to `ready: false` and try again, or remove it. T
 Ctrl-C ends the demo.
 "
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use sheave_control::projection::Projector;
+    use sheave_control::source::files;
+    use sheave_control::store::Store;
+
+    use super::*;
+    use crate::app::projection_options;
+    use crate::config::Overrides;
+
+    #[test]
+    fn its_services_are_served_whatever_class_the_user_configured() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.yaml");
+        fs::write(&file, "loadBalancerClass: example.com/other\n").unwrap();
+        let overrides = Overrides { node: Some("n".to_owned()) };
+        let config = own_settings(Config::load(Some(&file), &overrides).unwrap());
+        let endpoint = "127.0.0.81:8080".parse().unwrap();
+        let web = manifests::service("web", "TCP", manifests::WEB_PORT, &[endpoint]);
+        let manifest = folder.path().join("web.yaml");
+        fs::write(&manifest, web).unwrap();
+
+        let mut store = Store::default();
+        store.replace(files::load(&manifest).objects);
+        let dirty = store.take_dirty();
+        let projection = Projector::new(projection_options(&config)).project(store.objects(), &dirty);
+        assert_eq!(projection.table.frontends().len(), 1);
+    }
 }

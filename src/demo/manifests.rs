@@ -9,6 +9,8 @@ pub(super) const VIP: &str = "127.0.0.80";
 pub(super) const WEB_PORT: u16 = 18080;
 /// Port of the UDP Service.
 pub(super) const ECHO_PORT: u16 = 15353;
+/// Whose Services they are.
+pub(super) const CLASS: &str = "sheave.dev/l4";
 
 /// A LoadBalancer Service `demo/<name>` with one port, and the EndpointSlice that names its endpoints.
 pub(super) fn service(name: &str, protocol: &str, port: u16, endpoints: &[SocketAddr]) -> String {
@@ -21,7 +23,7 @@ metadata:
   namespace: demo
 spec:
   type: LoadBalancer
-  loadBalancerClass: sheave.dev/l4
+  loadBalancerClass: {CLASS}
   ports:
   - name: {name}
     port: {port}
