@@ -12,7 +12,7 @@ use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_control::projection::{self, Projection, Projector};
 use sheave_control::source::files::{FileWatch, Loaded};
 use sheave_control::store::Store;
-use sheave_dataplane::model::{FrontendSource, Protocol};
+use sheave_dataplane::model::{FrontendAddr, FrontendSource, Protocol};
 use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts, raise_open_files};
 use tokio::sync::{mpsc, oneshot};
@@ -169,8 +169,16 @@ impl App {
 
     /// Opens what could not be opened before.
     fn retry(&mut self) {
+        let before = self.failing();
         self.dataplane.retry();
-        self.tell_problems();
+        if self.failing() != before {
+            self.tell_problems();
+        }
+    }
+
+    /// What could not be opened, and why: enough to see whether anything has changed.
+    fn failing(&self) -> Vec<(FrontendAddr, io::ErrorKind)> {
+        self.dataplane.failures().map(|failure| (failure.frontend.addr, failure.error.kind())).collect()
     }
 
     /// Logs each Problem when it appears and when it is gone, not while it lasts.

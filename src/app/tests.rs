@@ -90,6 +90,23 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
 }
 
 #[tokio::test]
+async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let occupant = TcpListener::bind((Ipv4Addr::new(127, 83, 72, 2), 0)).await.unwrap();
+    let text = manifest(occupant.local_addr().unwrap(), endpoint);
+    fs::write(folder.path().join("web.yaml"), text).unwrap();
+    let mut app = app();
+    app.load(Arc::new(files::load(folder.path())));
+    assert_eq!(app.told.len(), 1);
+    app.retry();
+    assert_eq!(app.told.len(), 1);
+    drop(occupant);
+    app.retry();
+    assert!(app.told.is_empty());
+}
+
+#[tokio::test]
 async fn before_the_first_objects_it_is_live_but_not_ready() {
     let app = app();
     assert_eq!(app.live(), Ok(()));
