@@ -33,6 +33,10 @@ pub(crate) const TABLE_GENERATION: Family =
     gauge("sheave_table_generation", "Generation of the routing table in force.");
 pub(crate) const TABLE_FRONTENDS: Family = gauge("sheave_table_frontends", "Frontends in the routing table.");
 pub(crate) const PROBLEMS: Family = gauge("sheave_problems", "Problems with objects, manifests and sockets.");
+pub(crate) const LOG_LINES_DROPPED: Family = counter(
+    "sheave_log_lines_dropped_total",
+    "Log lines that were lost because whoever reads them was too slow.",
+);
 pub(crate) const AFFINITY_RECORDS: Family =
     gauge("sheave_affinity_records", "Session affinity records that are kept.");
 pub(crate) const CONNECTIONS_OPENED: Family =
@@ -108,11 +112,12 @@ impl Samples<'_> {
 mod tests {
     use super::*;
 
-    const FAMILIES: [Family; 16] = [
+    const FAMILIES: [Family; 17] = [
         BUILD_INFO,
         TABLE_GENERATION,
         TABLE_FRONTENDS,
         PROBLEMS,
+        LOG_LINES_DROPPED,
         AFFINITY_RECORDS,
         CONNECTIONS_OPENED,
         CONNECTIONS,

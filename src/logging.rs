@@ -1,14 +1,29 @@
 //! Logs: to stderr, as text for people or as JSON for collectors.
+//!
+//! Whoever logs never waits for the reader: lines go through a bounded queue to a thread of their own, and those that
+//! find it full are counted and lost. Workers log, too, and a stuck log collector must not stop their traffic.
 
-use std::io;
+use std::io::{self, Write};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt;
 
 use crate::config::{LogFormat, LogLevel, Logging};
 
-/// Sends the process's logs where the configuration says. Called once, before any thread starts.
-pub(crate) fn init(logging: &Logging) {
+/// Lines that may wait to be written: what a large change of the table logs at once, in about a megabyte.
+const QUEUE: usize = 8192;
+/// How long the end of the process may wait until they are; more than `WorkerGuard` takes with a reader that is slow.
+const LAST_LINES: Duration = Duration::from_millis(1500);
+
+/// The process has one log, and so one counter.
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// Sends the process's logs where the configuration says. Called once, before any other thread starts.
+pub(crate) fn init(logging: &Logging) -> Flush {
     let level = match logging.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -16,9 +31,93 @@ pub(crate) fn init(logging: &Logging) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let logs = fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
+    let (queue, flush) = queue(io::stderr());
+    DROPPED.get_or_init(|| queue.error_counter());
+    let logs = fmt().with_max_level(level).with_writer(queue).with_target(false);
     match logging.format {
         LogFormat::Text => logs.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+    flush
+}
+
+/// Lines that were lost because the reader was too slow.
+pub(crate) fn dropped_lines() -> u64 {
+    DROPPED.get().map_or(0, |counter| counter.dropped_lines() as u64)
+}
+
+/// Writes what still waits when it is dropped, if the reader takes it in time.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Flush(Option<WorkerGuard>);
+
+fn queue(out: impl Write + Send + 'static) -> (NonBlocking, Flush) {
+    let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE);
+    let (queue, guard) = builder.thread_name("sheave-log").finish(out);
+    (queue, Flush(Some(guard)))
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        let guard = self.0.take();
+        let (flushed, is_flushed) = mpsc::channel::<()>();
+        // Elsewhere, since the guard prints to stdout when it gives up, which may be stuck as stderr is.
+        let flushing = thread::Builder::new().name("sheave-flush".to_owned()).spawn(move || {
+            drop(guard);
+            drop(flushed);
+        });
+        if flushing.is_ok() {
+            is_flushed.recv_timeout(LAST_LINES).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A reader that is stuck until the channel closes, and then reads everything.
+    struct Stuck {
+        release: mpsc::Receiver<()>,
+        read: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.release.recv().unwrap_err();
+            self.read.lock().unwrap().write(line)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stuck_reader_costs_lines_but_no_time_and_what_waits_is_written_at_the_end() {
+        let (released, release) = mpsc::channel();
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let (mut log, flush) = queue(Stuck { release, read: Arc::clone(&read) });
+        let lines = QUEUE + 10;
+        for _ in 0..lines {
+            log.write_all(b"\n").unwrap();
+        }
+        // One line may be on its way to the reader.
+        let dropped = log.error_counter().dropped_lines();
+        assert!((9..=10).contains(&dropped), "{dropped}");
+        drop(released);
+        drop(flush);
+        assert_eq!(read.lock().unwrap().len(), lines - dropped);
+    }
+
+    #[test]
+    fn a_reader_that_stays_stuck_does_not_keep_the_process_from_ending() {
+        let (released, release) = mpsc::channel();
+        let (mut log, flush) = queue(Stuck { release, read: Arc::default() });
+        log.write_all(b"\n").unwrap();
+        drop(flush);
+        drop(released);
     }
 }

@@ -56,8 +56,10 @@ fn execute(cli: Cli) -> Exit {
 
 /// Runs the control side on this thread; the workers have their own.
 fn serve(config: &Config, process: impl Future<Output = Exit>) -> Exit {
-    logging::init(&config.logging);
-    complete(process)
+    let logs = logging::init(&config.logging);
+    let exit = complete(process);
+    drop(logs);
+    exit
 }
 
 fn complete(process: impl Future<Output = Exit>) -> Exit {

@@ -12,6 +12,7 @@ use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::udp::{DropReason, UdpCounters};
 
 use crate::exposition::{self as names, Exposition, Family};
+use crate::logging;
 
 /// One frontend's labels, with the counters of each worker.
 struct Counted<C> {
@@ -29,6 +30,7 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandl
     text.family(&names::TABLE_GENERATION).add(&[], table.generation());
     text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
     text.family(&names::PROBLEMS).add(&[], problems as u64);
+    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
     text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
 
     let (mut tcp, mut udp) = (Vec::new(), Vec::new());
