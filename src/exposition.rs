@@ -55,6 +55,10 @@ pub(crate) const FLOWS_OPENED: Family = counter("sheave_udp_flows_total", "UDP f
 pub(crate) const FLOWS: Family = gauge("sheave_udp_flows", "UDP flows open now.");
 pub(crate) const FLOWS_REPICKED: Family =
     counter("sheave_udp_repicked_total", "Times that a UDP flow was given another endpoint.");
+pub(crate) const UDP_ENDPOINT_ERRORS: Family = counter(
+    "sheave_udp_endpoint_errors_total",
+    "Times that an endpoint was reported unreachable or could not be sent to.",
+);
 pub(crate) const DATAGRAMS: Family =
     counter("sheave_udp_datagrams_total", "Datagrams forwarded, by the side that sent them.");
 pub(crate) const UDP_BYTES: Family =
@@ -112,7 +116,7 @@ impl Samples<'_> {
 mod tests {
     use super::*;
 
-    const FAMILIES: [Family; 17] = [
+    const FAMILIES: [Family; 18] = [
         BUILD_INFO,
         TABLE_GENERATION,
         TABLE_FRONTENDS,
@@ -127,6 +131,7 @@ mod tests {
         FLOWS_OPENED,
         FLOWS,
         FLOWS_REPICKED,
+        UDP_ENDPOINT_ERRORS,
         DATAGRAMS,
         UDP_BYTES,
         DATAGRAMS_DROPPED,

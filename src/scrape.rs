@@ -92,6 +92,7 @@ fn write_udp(text: &mut Exposition, frontends: &[Counted<UdpCounters>]) {
     write(text, &names::FLOWS_OPENED, frontends, |counters| counters.flows_opened.get());
     write(text, &names::FLOWS, frontends, |counters| counters.flows_active.get());
     write(text, &names::FLOWS_REPICKED, frontends, |counters| counters.flows_repicked.get());
+    write(text, &names::UDP_ENDPOINT_ERRORS, frontends, |counters| counters.endpoint_errors.get());
     write_by(
         text,
         &names::DATAGRAMS,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sheave_control::source::files;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -46,13 +46,13 @@ async fn ask<T>(questions: &mpsc::Sender<Query>, query: fn(oneshot::Sender<T>) -
 }
 
 /// A Service on a loopback address, with one endpoint.
-fn manifest(frontend: SocketAddr, endpoint: SocketAddr) -> String {
+fn manifest(protocol: &str, frontend: SocketAddr, endpoint: SocketAddr) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: d}}\nspec: {{type: LoadBalancer, \
-         loadBalancerClass: sheave.dev/l4, ports: [{{name: p, port: {}}}]}}\n\
+         loadBalancerClass: sheave.dev/l4, ports: [{{name: p, port: {}, protocol: {protocol}}}]}}\n\
          status: {{loadBalancer: {{ingress: [{{ip: {}}}]}}}}\n---\n\
          apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-1, namespace: d, \
-         labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\nports: [{{name: p, port: {}}}]\n\
+         labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\nports: [{{name: p, port: {}, protocol: {protocol}}}]\n\
          endpoints: [{{addresses: [{}], conditions: {{ready: true}}}}]\n",
         frontend.port(),
         frontend.ip(),
@@ -71,7 +71,7 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let frontend = unused_address().await;
-    let text = manifest(frontend, endpoint.local_addr().unwrap());
+    let text = manifest("TCP", frontend, endpoint.local_addr().unwrap());
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let Running { questions, stop, app } = start(folder.path()).await;
     assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
@@ -94,7 +94,7 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let occupant = TcpListener::bind((Ipv4Addr::new(127, 83, 72, 2), 0)).await.unwrap();
-    let text = manifest(occupant.local_addr().unwrap(), endpoint);
+    let text = manifest("TCP", occupant.local_addr().unwrap(), endpoint);
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let mut app = app();
     app.load(Arc::new(files::load(folder.path())));
@@ -104,6 +104,33 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     drop(occupant);
     app.retry();
     assert!(app.told.is_empty());
+}
+
+#[tokio::test]
+async fn endpoints_that_are_reported_unreachable_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (frontend, endpoint) = (unused_address().await, unused_address().await);
+    fs::write(folder.path().join("dns.yaml"), manifest("UDP", frontend, endpoint)).unwrap();
+    let Running { questions, stop, app } = start(folder.path()).await;
+    // A worker that answers has its sockets.
+    assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    client.send_to(b"x", frontend).await.unwrap();
+    let counted = async {
+        let series =
+            format!("sheave_udp_endpoint_errors_total{{frontend=\"{frontend}/UDP\",service=\"d/web\"}} ");
+        let zero = format!("{series}0");
+        loop {
+            let text = ask(&questions, Query::Metrics).await;
+            assert!(text.contains(&series), "{text}");
+            if !text.contains(&zero) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, counted).await.unwrap();
+    drop((stop, questions));
+    app.abort();
 }
 
 #[tokio::test]
