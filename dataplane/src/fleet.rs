@@ -43,7 +43,8 @@ pub enum Drained {
     AtDeadline,
 }
 
-/// Workers that forward by the table last applied. Dropping it closes everything at once.
+/// Workers that forward by the table last applied. Dropping it closes everything, as soon as each worker
+/// hears of it.
 #[derive(Debug)]
 pub struct Dataplane {
     table: Arc<ArcSwap<ActiveTable>>,
@@ -169,7 +170,7 @@ impl Dataplane {
     /// is cut by dropping this. No table may be applied any more.
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
-        self.listeners = ListenerSet::default();
+        self.listeners.release();
         let finished = self.all_reply(Command::Drain, deadline);
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }

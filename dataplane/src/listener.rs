@@ -143,6 +143,14 @@ impl ListenerSet {
         true
     }
 
+    /// Lets go of all sockets, so that the workers hold them alone. What was counted stays.
+    pub(crate) fn release(&mut self) {
+        for listener in self.listeners.values_mut() {
+            listener.sockets.clear();
+            listener.posture = None;
+        }
+    }
+
     /// What each worker counted for a frontend; nothing if it has none.
     pub(crate) fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
         self.listeners.get(&addr).map_or(&[], |listener| &listener.counters)
