@@ -1,7 +1,12 @@
 //! The manifest folder: which files count, what each last said, and all of it put together. Blocking; it must not know
 //! how changes are noticed.
+//!
+//! Whoever writes a file in place (`> a.yaml`, `cp`) empties it first and fills it bit by bit, and any bit of a manifest
+//! may read as a whole one. So a file that looks cut off (fewer objects, a mistake, or shorter and with another end) is
+//! doubted: it takes effect when it has stayed as it is for [`SETTLE`]. A file that was deleted or replaced by another
+//! one (renamed over it, as editors do) is what its author wants it to be and takes effect at once, as do other changes.
 
-use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,7 +14,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::Loaded;
 use super::manifest::{self, Manifest, Object, Placed};
@@ -25,13 +30,20 @@ const MAX_FILE: u64 = 256 << 20;
 /// (time stamps have the granularity of the timer tick, on network file systems of a second), so it is read again.
 const RACY: Duration = Duration::from_secs(2);
 
+/// How many bytes of a file's end tell whether another text ends like it: about two endpoints of a slice.
+const END: usize = 64;
+
+/// How long a file that lost something by being written in place must stay as it is until that is believed: the pauses
+/// of a command that writes as it works are shorter, and for taking something away nobody waits for longer.
+const SETTLE: Duration = Duration::from_secs(2);
+
 /// What a scan found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Scan {
     /// Something came, went or says something else.
     pub(super) changed: bool,
-    /// Some file was being written while it was read: its last state is kept, and the folder must be scanned again.
+    /// Some file is being written, or may be: its last state is kept, and the folder must be scanned again.
     pub(super) unsettled: bool,
 }
 
@@ -57,8 +69,15 @@ struct KnownFile {
     /// Unset while the file has to be read again even if it looks the same.
     stamp: Option<Stamp>,
     content: Option<u64>,
+    /// What was read last, if it is doubted.
+    doubted: Option<Doubted>,
+    /// Device and inode of the file that was last believed.
+    inode: Option<(u64, u64)>,
+    /// The length of the text that `objects` come from, and its last bytes.
+    length: usize,
+    end: Box<[u8]>,
     /// What is in effect: what the file said when last every document of it could be taken or, if that was never so,
-    /// what can be taken of it now.
+    /// what could be taken of it when last that was not less than before.
     objects: Vec<Placed>,
     /// Whether `objects` come from a text of which every document could be taken.
     good: bool,
@@ -87,11 +106,29 @@ impl Stamp {
         }
     }
 
+    fn inode(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
     /// Whether a later write is sure to change the stamp.
     fn is_old(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0));
         changed + RACY < now
+    }
+}
+
+/// A state of a file that is not believed yet.
+#[derive(Clone, Copy, Debug)]
+struct Doubted {
+    content: u64,
+    stamp: Stamp,
+    since: Instant,
+}
+
+impl Doubted {
+    fn is_settled(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= SETTLE
     }
 }
 
@@ -117,6 +154,10 @@ impl Folder {
 
     /// Looks at every file and reads those that changed.
     pub(super) fn scan(&mut self) -> Scan {
+        self.scan_at(Instant::now())
+    }
+
+    fn scan_at(&mut self, now: Instant) -> Scan {
         let listed = match list(&self.path) {
             Ok(listed) => listed,
             Err(error) => {
@@ -131,16 +172,18 @@ impl Folder {
         let changed = first || back || self.files.len() != before;
         let mut scan = Scan { changed, unsettled: false };
         for (name, path) in listed {
-            let file = self.scan_file(&name, &path);
+            let file = self.scan_file(&name, &path, now);
             scan.changed |= file.changed;
             scan.unsettled |= file.unsettled;
         }
         scan
     }
 
-    fn scan_file(&mut self, name: &Arc<str>, path: &Path) -> Scan {
+    fn scan_file(&mut self, name: &Arc<str>, path: &Path, now: Instant) -> Scan {
+        let doubted = self.files.get(name).and_then(|file| file.doubted).filter(|it| !it.is_settled(now));
         let stamp = self.files.get(name).and_then(|file| file.stamp);
-        match read(path, stamp) {
+        match read(path, doubted.map(|it| it.stamp).or(stamp)) {
+            Outcome::Same if doubted.is_some() => Scan::UNSETTLED,
             Outcome::Same => Scan::UNCHANGED,
             Outcome::Unsettled => Scan::UNSETTLED,
             Outcome::Gone if self.files.remove(name).is_none() => Scan::UNCHANGED,
@@ -149,7 +192,7 @@ impl Folder {
                 self.files.entry(name.clone()).or_default().take_failure(name, message)
             }
             Outcome::Text(text, stamp) => {
-                self.files.entry(name.clone()).or_default().take_text(name, &text, stamp)
+                self.files.entry(name.clone()).or_default().take_text(name, &text, stamp, now)
             }
         }
     }
@@ -180,42 +223,71 @@ impl Folder {
 
     fn folder_problem(&self, error: &str) -> FileProblem {
         let name: Arc<str> = self.path.to_string_lossy().into();
-        let problem = manifest::file_problem(
-            &name,
-            format!("cannot be listed, so what it held before stays in effect: {error}"),
-        );
+        let kept = if self.listed { ", so what it held before stays in effect" } else { "" };
+        let problem = manifest::file_problem(&name, format!("cannot be listed{kept}: {error}"));
         FileProblem { origin: Origin { file: name, document: None, line: None }, problem }
     }
 }
 
 impl KnownFile {
-    fn take_text(&mut self, name: &Arc<str>, text: &str, stamp: Stamp) -> Scan {
+    fn take_text(&mut self, name: &Arc<str>, text: &str, stamp: Stamp, now: Instant) -> Scan {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        let content = Some(hasher.finish());
+        let content = hasher.finish();
+        let known = self.content == Some(content);
+        let manifest = if known { Manifest::default() } else { manifest::parse(name, text) };
+        if !known && self.doubts(&manifest, text, stamp) && !self.is_settled(content, stamp, now) {
+            return Scan::UNSETTLED;
+        }
         self.stamp = stamp.is_old().then_some(stamp);
-        if self.content == content {
+        (self.content, self.doubted, self.inode) = (Some(content), None, Some(stamp.inode()));
+        if known {
             return Scan::UNCHANGED;
         }
-        self.content = content;
-        let Manifest { objects, problems, refused, passed_over } = manifest::parse(name, text);
+        self.believe(manifest, text.as_bytes());
+        Scan::CHANGED
+    }
+
+    /// Whether this may be the beginning of what somebody is writing in the place of what is in effect.
+    fn doubts(&self, manifest: &Manifest, text: &str, stamp: Stamp) -> bool {
+        let in_place = self.inode == Some(stamp.inode());
+        let cut_off = text.len() < self.length && !text.as_bytes().ends_with(&self.end);
+        let fewer = manifest.objects.len() < self.objects.len();
+        in_place && !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
+    }
+
+    /// Whether the file has been like this for long enough.
+    fn is_settled(&mut self, content: u64, stamp: Stamp, now: Instant) -> bool {
+        let same = self.doubted.filter(|it| it.content == content && it.stamp == stamp);
+        self.doubted.insert(same.unwrap_or(Doubted { content, stamp, since: now })).is_settled(now)
+    }
+
+    fn believe(&mut self, manifest: Manifest, text: &[u8]) {
+        let Manifest { objects, problems, refused, passed_over } = manifest;
         self.problems = problems;
-        if refused && self.good {
+        if refused && (self.good || self.loses(&objects)) {
             for told in &mut self.problems {
                 told.problem.message += "; the last good state of the file stays in effect";
             }
-            return Scan::CHANGED;
+            return;
         }
         self.objects = keep_identity(&self.objects, objects);
         self.good = !refused;
+        self.length = text.len();
+        self.end = text.last_chunk::<END>().map_or(text, <[u8; END]>::as_slice).into();
         self.passed_over = passed_over;
-        Scan::CHANGED
+    }
+
+    /// Whether something that is in effect is missing among these.
+    fn loses(&self, objects: &[Placed]) -> bool {
+        let left: HashSet<_> = objects.iter().map(|placed| &placed.reference).collect();
+        self.objects.iter().any(|placed| !left.contains(&placed.reference))
     }
 
     fn take_failure(&mut self, name: &Arc<str>, message: String) -> Scan {
         let origin = Origin { file: name.clone(), document: None, line: None };
         let problems = vec![FileProblem { origin, problem: manifest::file_problem(name, message) }];
-        (self.stamp, self.content) = (None, None);
+        (self.stamp, self.content, self.doubted) = (None, None, None);
         if self.problems == problems {
             return Scan::UNCHANGED;
         }

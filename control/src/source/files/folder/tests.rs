@@ -98,15 +98,16 @@ fn a_file_that_breaks_keeps_its_last_good_state_and_the_other_files_go_on() {
     for broken in [format!("{BAD}{}", service("new")), "a: b: c\n".to_owned()] {
         write("a.yaml", &broken);
         write("b.yaml", &service("d"));
-        assert_eq!(folder.scan(), Scan::CHANGED);
+        assert!(folder.scan().unsettled);
+        assert_eq!(folder.scan_at(Instant::now() + SETTLE), Scan::CHANGED);
         assert_eq!(services(&folder), ["a", "b", "d"]);
         assert_eq!(problems(&folder).len(), 1);
         assert!(problems(&folder)[0].contains("last good state of the file stays in effect"));
         write("b.yaml", &service("c"));
     }
-    write("a.yaml", &service("e"));
+    write("a.yaml", &(service("e") + &service("f")));
     assert_eq!(folder.scan(), Scan::CHANGED);
-    assert_eq!(services(&folder), ["c", "e"]);
+    assert_eq!(services(&folder), ["c", "e", "f"]);
     assert_eq!(problems(&folder), [""; 0]);
 }
 
@@ -231,4 +232,69 @@ fn a_change_of_permissions_alone_reads_again_but_changes_nothing() {
     assert_eq!(folder.scan(), Scan::CHANGED);
     fs::set_permissions(dir.path().join("a.yaml"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(folder.scan(), Scan::UNCHANGED);
+}
+
+#[test]
+fn a_file_that_breaks_further_keeps_what_it_gave() {
+    let (dir, mut folder) = folder("a.yaml", &format!("{BAD}{}", service("a")));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, format!("{BAD}{}---\n{BAD}", service("a") + &service("b"))).unwrap();
+    assert_eq!(folder.scan(), Scan::UNSETTLED);
+    assert_eq!(folder.scan_at(Instant::now() + SETTLE), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a", "b"]);
+    fs::write(&path, format!("{BAD}---\na: b: c\n{}", service("b"))).unwrap();
+    assert_eq!(folder.scan(), Scan::UNSETTLED);
+    assert_eq!(folder.scan_at(Instant::now() + SETTLE), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a", "b"]);
+    assert!(problems(&folder)[0].contains("last good state of the file stays in effect"));
+}
+
+#[test]
+fn whatever_beginning_of_a_file_is_seen_while_it_is_written_in_place_nothing_is_lost() {
+    let text = service("a") + &service("b") + &service("c");
+    let (dir, mut folder) = folder("a.yaml", &text);
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let before = folder.loaded().objects;
+    for end in 0..text.len() {
+        fs::write(dir.path().join("a.yaml"), &text[..end]).unwrap();
+        assert_eq!(folder.scan(), Scan::UNSETTLED, "{end}");
+    }
+    fs::write(dir.path().join("a.yaml"), &text).unwrap();
+    assert_eq!(folder.scan(), Scan::UNCHANGED);
+    let after = folder.loaded().objects;
+    assert!(before.services.iter().all(|(key, service)| Arc::ptr_eq(service, &after.services[key])));
+    assert_eq!(problems(&folder), [""; 0]);
+}
+
+#[test]
+fn a_file_emptied_in_place_is_believed_once_it_stayed_so() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    let started = Instant::now();
+    assert_eq!(folder.scan_at(started), Scan::CHANGED);
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, "").unwrap();
+    assert_eq!(folder.scan_at(started), Scan::UNSETTLED);
+    fs::write(&path, "# soon\n").unwrap();
+    let written = started + SETTLE - Duration::from_millis(1);
+    assert_eq!(folder.scan_at(written), Scan::UNSETTLED);
+    assert_eq!(folder.scan_at(written + SETTLE - Duration::from_millis(1)), Scan::UNSETTLED);
+    assert_eq!(services(&folder), ["a"]);
+    assert_eq!(folder.scan_at(written + SETTLE), Scan::CHANGED);
+    assert_eq!(services(&folder), [""; 0]);
+    assert_eq!(folder.scan_at(written + SETTLE), Scan::UNCHANGED);
+}
+
+#[test]
+fn a_shorter_file_that_replaces_another_and_one_with_the_same_end_take_effect_at_once() {
+    let (dir, mut folder) = folder("a.yaml", &(service("longer") + &service("b") + &service("c")));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, service("a") + &service("b") + &service("c")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a", "b", "c"]);
+    fs::write(dir.path().join("new"), service("b")).unwrap();
+    fs::rename(dir.path().join("new"), &path).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["b"]);
 }

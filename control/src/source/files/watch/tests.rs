@@ -72,6 +72,29 @@ async fn a_broken_file_is_told_and_keeps_its_objects() {
 }
 
 #[tokio::test]
+async fn a_file_written_in_place_step_by_step_never_loses_what_it_gave() {
+    let (dir, mut watch) = watched().await;
+    let path = dir.path().join("manifests/a.yaml");
+    let whole = service("a") + &service("b");
+    fs::write(&path, &whole).unwrap();
+    expect(&mut watch, &["a", "b"]).await;
+    // Emptied, and then another file's coming tells that the empty one was looked at.
+    let mut file = fs::File::create(&path).unwrap();
+    fs::write(dir.path().join("manifests/c.yaml"), service("c")).unwrap();
+    let seen = watch.next().await.unwrap();
+    assert_eq!(names(&seen), ["a", "b", "c"]);
+    std::io::Write::write_all(&mut file, service("a").as_bytes()).unwrap();
+    fs::write(dir.path().join("manifests/d.yaml"), service("d")).unwrap();
+    let seen = watch.next().await.unwrap();
+    assert_eq!(names(&seen), ["a", "b", "c", "d"]);
+    std::io::Write::write_all(&mut file, service("b").as_bytes()).unwrap();
+    drop(file);
+    // What is meant to go goes, without another event.
+    fs::write(&path, service("a")).unwrap();
+    expect(&mut watch, &["a", "c", "d"]).await;
+}
+
+#[tokio::test]
 async fn a_mounted_config_map_is_followed_when_its_data_link_is_swapped() {
     let dir = tempfile::tempdir().unwrap();
     let inside = dir.path().join("mounted");
