@@ -3,7 +3,7 @@
 use serde_json::Value;
 use serde_saphyr::MessageFormatter as _;
 
-use super::origin::line_number;
+use super::origin::Lines;
 
 /// One document of a file, parsed or not.
 #[derive(Debug)]
@@ -36,9 +36,10 @@ const MAX_EVENTS: usize = 50_000_000;
 pub(super) fn parse_json(text: &str) -> Vec<Document<'_>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut documents = Vec::new();
+    let mut lines = Lines::of(text);
     let mut start = 0;
     for number in 1.. {
-        let (first_line, rest) = (line_number(text, start), &text[start..]);
+        let (first_line, rest) = (lines.at(start), &text[start..]);
         let value = match stream.next() {
             None => break,
             Some(Ok(value)) => Ok(value),
@@ -65,9 +66,10 @@ pub(super) fn parse_json(text: &str) -> Vec<Document<'_>> {
 /// Reads every document of a YAML file. Each is parsed by itself, so that a mistake in one leaves the others readable.
 pub(super) fn parse_yaml(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
+    let mut lines = Lines::of(text);
     for (index, (start, text_of_one)) in split(text).into_iter().enumerate() {
         let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
-        let first_line = line_number(text, start);
+        let first_line = lines.at(start);
         let value = parse_one(text_of_one, first_line);
         documents.push(Document { number, first_line, text: text_of_one, value });
     }

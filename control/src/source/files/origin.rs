@@ -51,9 +51,26 @@ impl Origins {
     }
 }
 
-/// The line, from 1, that holds the byte at `offset`.
-pub(super) fn line_number(text: &str, offset: usize) -> u32 {
-    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-    let newlines = before.iter().filter(|&&byte| byte == b'\n').count();
-    u32::try_from(newlines + 1).unwrap_or(u32::MAX)
+/// Tells the lines of places in a text that are asked for from front to back, so that each byte is looked at once.
+#[derive(Debug)]
+pub(super) struct Lines<'a> {
+    /// What is behind the last place.
+    rest: &'a [u8],
+    offset: usize,
+    line: usize,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        Self { rest: text.as_bytes(), offset: 0, line: 1 }
+    }
+
+    /// The line, from 1, that holds the byte at `offset`, which is not before the last one asked for.
+    pub(super) fn at(&mut self, offset: usize) -> u32 {
+        let passed = offset.saturating_sub(self.offset).min(self.rest.len());
+        let (passed, rest) = self.rest.split_at(passed);
+        self.line += passed.iter().filter(|&&byte| byte == b'\n').count();
+        (self.rest, self.offset) = (rest, offset.max(self.offset));
+        u32::try_from(self.line).unwrap_or(u32::MAX)
+    }
 }
