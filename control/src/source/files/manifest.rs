@@ -48,9 +48,6 @@ pub(super) struct Manifest {
     pub(super) passed_over: usize,
 }
 
-/// Kinds of other API groups that share their name with one of ours; they are passed over as any foreign kind is.
-const HOMONYMS: [(&str, &str); 2] = [("Service", "serving.knative.dev/"), ("AddressPool", "metallb.io/")];
-
 /// For so many Problems of one document the line is looked up, each time by reading the document again; the others are
 /// placed at the start of the document.
 const MAX_LINE_LOOKUPS: usize = 20;
@@ -133,11 +130,12 @@ impl Reader<'_> {
         let Some(kind) = fields.get("kind").and_then(Value::as_str).or(listed_as.map(Kind::name)) else {
             return self.refuse(place, None, "kind", "is missing, so the document is not used");
         };
-        let item_kind = kind.strip_suffix("List").and_then(Kind::by_name);
+        let item_kind =
+            kind.strip_suffix("List").and_then(Kind::by_name).filter(|_| is_of_our_groups(fields));
         if kind == "List" || item_kind.is_some() {
             return self.read_items(fields, place, item_kind, depth);
         }
-        let Some(kind) = Kind::by_name(kind).filter(|kind| !is_homonym(*kind, fields)) else {
+        let Some(kind) = Kind::by_name(kind).filter(|_| is_of_our_groups(fields)) else {
             self.manifest.passed_over += 1;
             return tracing::debug!(file = %self.file, document = self.document.number, kind, "kind is not used");
         };
@@ -297,9 +295,17 @@ fn complete_conditions(service: &mut Map<String, Value>) {
     }
 }
 
-fn is_homonym(kind: Kind, fields: &Map<String, Value>) -> bool {
-    let api_version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    HOMONYMS.iter().any(|&(name, group)| name == kind.name() && api_version.starts_with(group))
+/// Whether the object's API group is one of those that our kinds are of. Other groups have kinds of the same names
+/// (Knative's Service, Longhorn's Node), which are foreign to us. An object without a readable group counts as ours, to be
+/// told of.
+fn is_of_our_groups(fields: &Map<String, Value>) -> bool {
+    let found = fields.get("apiVersion").and_then(Value::as_str).map(group).unwrap_or_default();
+    Kind::ALL.iter().any(|kind| group(kind.api_version()) == found)
+}
+
+/// The group of an API version; the core group has the empty name.
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// Whether the object has its kind's API version; items of a typed list may leave it out.

@@ -27,6 +27,32 @@ fn our_kinds_are_read_and_others_passed_over() {
 }
 
 #[test]
+fn kinds_of_other_groups_are_foreign_whatever_their_name() {
+    let manifest = read(
+        "apiVersion: longhorn.io/v1beta2\nkind: Node\nmetadata: {name: n}\n---\n\
+         apiVersion: metallb.io/v1beta1\nkind: AddressPool\nmetadata: {name: p}\n---\n\
+         apiVersion: serving.knative.dev/v1\nkind: ServiceList\nitems: [{metadata: {name: fn}}]\n",
+    );
+    assert_eq!((names(&manifest).len(), problems(&manifest).len()), (0, 0));
+    assert_eq!((manifest.refused, manifest.passed_over), (false, 3));
+}
+
+#[test]
+fn other_versions_and_our_groups_mixed_up_are_told() {
+    for (api_version, kind) in [
+        ("v2", "Service"),
+        ("sheave.dev/v9", "AddressPool"),
+        ("discovery.k8s.io/v1beta1", "EndpointSlice"),
+        ("v1", "EndpointSlice"),
+        ("''", "Node"),
+        ("1", "Node"),
+    ] {
+        let manifest = read(&format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\n"));
+        assert!(manifest.refused && problems(&manifest)[0].contains("is not supported; a"), "{api_version}");
+    }
+}
+
+#[test]
 fn lists_give_their_kind_to_items_that_leave_it_out() {
     let manifest = read(
         "apiVersion: discovery.k8s.io/v1\nkind: EndpointSliceList\nitems:\n\
