@@ -174,6 +174,15 @@ impl Config {
         Self::parse(&text, overrides, &node::Environment::of_process())
     }
 
+    /// The defaults, as far as they go: the node has no name if nothing says a good one.
+    pub(crate) fn fallback() -> Self {
+        Self::fallback_in(&node::Environment::of_process())
+    }
+
+    fn fallback_in(environment: &node::Environment) -> Self {
+        Self::read(&Value::Null, &Overrides::default(), environment, &mut Vec::new())
+    }
+
     fn parse(
         text: &str,
         overrides: &Overrides,

@@ -2,7 +2,7 @@
 //! would, or ask one that runs. Nothing is forwarded here.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sheave_control::store::Store;
 
 use crate::app::projection_options;
 use crate::cli::{Output, Routes};
-use crate::config::{Config, ConfigMistake, Overrides};
+use crate::config::{Config, ConfigMistake};
 use crate::exit::Exit;
 use crate::output::print;
 use crate::routes::{ProblemView, RoutesView};
@@ -23,7 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Prints the routing table that manifests give, or that a running gateway has.
 pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     let view = match &command.manifests {
-        Some(manifests) => project(manifests, config),
+        Some(manifests) => {
+            let loaded = files::load(manifests);
+            if !loaded.listed {
+                loaded.problems.iter().for_each(|problem| eprintln!("sheave: {problem}"));
+                return Exit::Data;
+            }
+            project(&loaded, config)
+        }
         None => {
             let authority = command.admin.as_ref().map(|admin| admin.authority.clone());
             let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
@@ -45,14 +52,11 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
 /// Tells every mistake in the configuration and the manifests: one line each, on stdout.
 pub(crate) fn validate(manifests: Option<&Path>, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
     let (config, mistakes) = match config {
-        Ok(config) => (Ok(config), Vec::new()),
+        Ok(config) => (config, Vec::new()),
         // The manifests are judged by the defaults then.
-        Err(mistakes) => (Config::load(None, &Overrides::default()), mistakes),
+        Err(mistakes) => (Config::fallback(), mistakes),
     };
-    let problems = match (manifests, &config) {
-        (Some(manifests), Ok(config)) => project(manifests, config).problems,
-        _ => Vec::new(),
-    };
+    let problems = manifests.map(|path| project(&files::load(path), &config).problems).unwrap_or_default();
     let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
     report.extend(problems.iter().map(|problem| format!("{problem}\n")));
     report += &match mistakes.len() + problems.len() {
@@ -77,13 +81,12 @@ pub(crate) fn tell_mistakes(mistakes: &[ConfigMistake]) -> Exit {
 }
 
 /// What a gateway with this configuration would make of these manifests.
-fn project(manifests: &Path, config: &Config) -> RoutesView {
-    let loaded = files::load(manifests);
+fn project(loaded: &Loaded, config: &Config) -> RoutesView {
     let mut store = Store::default();
     store.replace(loaded.objects.clone());
     let dirty = store.take_dirty();
     let projection = Projector::new(projection_options(config)).project(store.objects(), &dirty);
-    RoutesView::new(&projection.table, &config.node, problems(&loaded, &projection))
+    RoutesView::new(&projection.table, &config.node, problems(loaded, &projection))
 }
 
 /// The Problems of source and projection, each with the document that it is in.
@@ -98,7 +101,13 @@ pub(crate) fn problems(loaded: &Loaded, projection: &Projection) -> Vec<ProblemV
 
 /// Asks a running gateway for its table. One request on one connection: HTTP/1.0 ends the answer by closing.
 fn ask(authority: &str) -> Result<RoutesView, String> {
-    let answer = request(authority).map_err(|error| error.to_string())?;
+    let answer = request(authority).map_err(|error| match error.kind() {
+        // The kernel calls a receive timeout `EAGAIN` (socket(7), SO_RCVTIMEO).
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("timed out after {} s", PATIENCE.as_secs())
+        }
+        _ => error.to_string(),
+    })?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("this is no HTTP")?;
     let status = head.lines().next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {
@@ -108,10 +117,22 @@ fn ask(authority: &str) -> Result<RoutesView, String> {
 }
 
 fn request(authority: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(authority)?;
+    let mut stream = connect(authority)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET /api/routes HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// The first of a name's addresses that answers.
+fn connect(authority: &str) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for addr in authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&addr, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }

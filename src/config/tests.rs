@@ -33,6 +33,13 @@ fn the_defaults_are_those_of_the_contract() {
 }
 
 #[test]
+fn the_fallback_does_without_a_node_when_nothing_names_a_good_one() {
+    assert_eq!(Ok(Config::fallback_in(&environment())), read(""));
+    let bad = node::Environment { node_name: Some("Not a name".to_owned()), ..environment() };
+    assert_eq!(Config::fallback_in(&bad).node, "");
+}
+
+#[test]
 fn every_key_is_read() {
     let config = read(
         "node: gw-1\nkubeconfig: /k\ncluster: west\nloadBalancerClass: example.com/Mine\nhandleUnclassified: true\n\
