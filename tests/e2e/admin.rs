@@ -1,13 +1,19 @@
 //! What operators see: metrics that count what happened, and series that leave with their frontend.
 
+use std::time::Instant;
+
 use crate::support::gateway::Gateway;
 use crate::support::manifest::{App, at};
-use crate::support::patience::eventually;
+use crate::support::patience::{eventually, patience};
 use crate::support::tcp::{self, Conversation};
 use crate::support::udp;
 use crate::support::world::{Family, World};
 
-for_both_families!(metrics_count_connections_and_datagrams, series_leave_with_their_frontend);
+for_both_families!(
+    metrics_count_connections_and_datagrams,
+    series_leave_with_their_frontend,
+    a_draining_gateway_is_not_ready_and_still_counts,
+);
 
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready(family.backend(0))
@@ -57,4 +63,27 @@ fn series_leave_with_their_frontend(family: Family) {
     assert!(series() > 0);
     gateway.apply(&[]);
     eventually("its series are gone", || if series() == 0 { Ok(()) } else { Err(gateway.get("/metrics")) });
+}
+
+fn a_draining_gateway_is_not_ready_and_still_counts(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let mut gateway = Gateway::start(&world, &[web(family)]);
+    let mut talk = world.client.run(|| Conversation::open(at(family.vip(0), 80))).unwrap();
+    gateway.terminate();
+    eventually("it is not ready", || match gateway.ask("/readyz").status {
+        503 => Ok(()),
+        other => Err(format!("{other}")),
+    });
+    for _ in 0..5 {
+        let asked = Instant::now();
+        expect_metric(&gateway, "sheave_tcp_connections", &[], 1.0);
+        assert_eq!(gateway.ask("/readyz").status, 503);
+        assert_eq!(gateway.ask("/livez").status, 200, "a restart would cut the connections");
+        // Half of what the admin server waits before it calls the gateway stuck.
+        assert!(asked.elapsed() < patience(2.5), "the answers took {:?}", asked.elapsed());
+        talk.say("still there?").unwrap();
+    }
+    drop(talk);
+    assert_eq!(gateway.wait().code(), Some(0));
 }

@@ -46,4 +46,8 @@ mod policies;
 #[cfg(test)]
 mod programs;
 #[cfg(test)]
+mod retirement;
+#[cfg(test)]
+mod source_ranges;
+#[cfg(test)]
 mod streams;

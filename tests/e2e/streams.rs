@@ -23,6 +23,8 @@ for_both_families!(
     a_reset_by_the_client_reaches_the_server_as_reset,
     a_reset_by_the_server_reaches_the_client_as_reset,
     a_reset_in_mid_stream_reaches_both_directions,
+    a_reset_after_a_half_close_reaches_the_server,
+    a_reset_behind_a_full_window_reaches_the_server,
     slow_readers_stall_nobody_and_memory_stays_bounded,
     connections_that_went_quiet_hold_no_buffers,
 );
@@ -32,7 +34,7 @@ struct Pair<'w> {
     world: &'w World,
     vip: SocketAddr,
     connections: Receiver<TcpStream>,
-    _gateway: Gateway<'w>,
+    gateway: Gateway<'w>,
     _server: Server,
 }
 
@@ -41,7 +43,7 @@ impl<'w> Pair<'w> {
         let (server, connections) = Server::handing_over(world.backend(0), at(family.backend(0), 9000));
         let app = App::new("stream", &[family.vip(0)]).tcp(80, 9000).ready(family.backend(0));
         let gateway = Gateway::start(world, &[app]);
-        Self { world, vip: at(family.vip(0), 80), connections, _gateway: gateway, _server: server }
+        Self { world, vip: at(family.vip(0), 80), connections, gateway, _server: server }
     }
 
     fn connect(&self) -> TcpStream {
@@ -62,6 +64,14 @@ impl<'w> Pair<'w> {
         server.write_all(b"b").unwrap();
         client.read_exact(&mut [0]).unwrap();
         (client, server)
+    }
+
+    /// The idle time-out is an hour, so that it cannot be what ended them.
+    fn expect_none_open(&self) {
+        eventually("the gateway has let go", || match self.gateway.metric("sheave_tcp_connections", &[]) {
+            0.0 => Ok(()),
+            open => Err(format!("{open} connections are open")),
+        });
     }
 
     fn expect_whole(&self, client_plan: Plan, server_plan: Plan) {
@@ -187,6 +197,55 @@ fn a_reset_in_mid_stream_reaches_both_directions(family: Family) {
         let reset = [Errno::ECONNRESET as i32, Errno::EPIPE as i32];
         assert!(error.raw_os_error().is_some_and(|errno| reset.contains(&errno)), "{error}");
     }
+}
+
+/// The socket's own word, without waiting for bytes: reading would give the end that came before the reset, and writing
+/// would provoke another one.
+fn expect_heard(stream: &TcpStream) {
+    let errno = eventually("the server hears of the reset", || match stream.take_error() {
+        Ok(Some(error)) => Ok(error.raw_os_error()),
+        other => Err(format!("{other:?}")),
+    });
+    // EPIPE is what Linux makes of a reset that comes after a FIN (tcp_reset() in tcp_input.c).
+    let reset = [Errno::ECONNRESET, Errno::EPIPE].map(|errno| Some(errno as i32));
+    assert!(reset.contains(&errno), "{errno:?}");
+}
+
+fn a_reset_after_a_half_close_reaches_the_server(family: Family) {
+    let world = World::new(1);
+    let pair = Pair::new(&world, family);
+    for sending in [false, true] {
+        let (client, mut server) = pair.joined();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(server.read(&mut [0]).unwrap(), 0, "the half-close came through");
+        if sending {
+            // More than the client's window takes: the gateway holds bytes that it cannot hand on.
+            fill(&server);
+        }
+        tcp::reset(client);
+        expect_heard(&server);
+        pair.expect_none_open();
+    }
+}
+
+fn a_reset_behind_a_full_window_reaches_the_server(family: Family) {
+    let world = World::new(1);
+    let pair = Pair::new(&world, family);
+    let (client, server) = pair.joined();
+    fill(&client);
+    tcp::reset(client);
+    expect_heard(&server);
+    pair.expect_none_open();
+}
+
+/// Of 64 KiB: more than all the buffers on the way may grow to.
+const MOST_CHUNKS: usize = 4096;
+
+/// Writes until nothing has been taken for a while.
+fn fill(mut stream: &TcpStream) {
+    stream.set_write_timeout(Some(patience(0.5))).unwrap();
+    let error = (0..MOST_CHUNKS).find_map(|_| stream.write(&[7; 65536]).err()).expect("windows are finite");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
 }
 
 /// Clients that ask for an endless stream and never read it.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::host::Host;
-use super::http;
+use super::http::{self, Response};
 use super::manifest::{App, GATEWAY_NODE, file, nodes};
 use super::patience::{eventually, eventually_within, patience};
 use super::process::Process;
@@ -139,10 +139,15 @@ impl<'w> Gateway<'w> {
         of_metric.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
+    /// What the admin server answers, whatever it is.
+    pub(crate) fn ask(&self, path: &str) -> Response {
+        let response = self.host.run(|| http::get(ADMIN, path));
+        response.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
     /// The body of an admin page that must answer 200.
     pub(crate) fn get(&self, path: &str) -> String {
-        let response = self.host.run(|| http::get(ADMIN, path));
-        let response = response.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let response = self.ask(path);
         assert_eq!(response.status, 200, "{path}: {}", response.body);
         response.body
     }

@@ -30,6 +30,25 @@ impl Load {
         threads: usize,
         request: impl Fn(usize) -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(host, threads, Some(PAUSE), request)
+    }
+
+    /// As [`Load::start`], without a pause between two requests of a thread: for requests that leave no port in
+    /// TIME_WAIT.
+    pub(crate) fn start_restless<E: Display>(
+        host: &Host,
+        threads: usize,
+        request: impl Fn(usize) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_with(host, threads, None, request)
+    }
+
+    fn start_with<E: Display>(
+        host: &Host,
+        threads: usize,
+        pause: Option<Duration>,
+        request: impl Fn(usize) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let request = Arc::new(request);
         let start = |number| {
@@ -41,7 +60,7 @@ impl Load {
                         failures.push(format!("request {}: {error}", done.load(Ordering::SeqCst)));
                     }
                     done.fetch_add(1, Ordering::SeqCst);
-                    let_pass(PAUSE);
+                    pause.into_iter().for_each(let_pass);
                 }
                 failures
             })

@@ -148,6 +148,13 @@ pub(crate) fn ask_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
     ask_on(connect_from(Some(from), to, io_deadline())?)
 }
 
+/// Takes the greeting of a [`Server::who_am_i`] and ends the connection with a reset: no port is left in TIME_WAIT.
+pub(crate) fn greet_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
+    let Conversation { stream, with } = Conversation::open_from(from, to)?;
+    reset(stream);
+    Ok(with)
+}
+
 fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
     stream.write_all(b"?")?;
     stream.shutdown(Shutdown::Write)?;
@@ -169,7 +176,15 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// Connects and takes the greeting.
     pub(crate) fn open(to: SocketAddr) -> io::Result<Self> {
-        let mut stream = connect(to)?;
+        Self::on(connect(to)?)
+    }
+
+    /// As [`Conversation::open`], from an address of the host.
+    pub(crate) fn open_from(from: IpAddr, to: SocketAddr) -> io::Result<Self> {
+        Self::on(connect_from(Some(from), to, io_deadline())?)
+    }
+
+    fn on(mut stream: TcpStream) -> io::Result<Self> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];

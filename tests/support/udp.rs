@@ -91,10 +91,16 @@ impl Client {
         Self { socket }
     }
 
-    /// Sends a datagram and takes one back.
-    pub(crate) fn exchange(&self, datagram: &[u8]) -> io::Result<Vec<u8>> {
+    /// Sends a datagram and waits for nothing. Errors may be those of earlier ones, which ICMP has reported since.
+    pub(crate) fn send(&self, datagram: &[u8]) -> io::Result<()> {
         let sent = self.socket.send(datagram)?;
         assert_eq!(sent, datagram.len(), "datagrams are sent whole");
+        Ok(())
+    }
+
+    /// Sends a datagram and takes one back.
+    pub(crate) fn exchange(&self, datagram: &[u8]) -> io::Result<Vec<u8>> {
+        self.send(datagram)?;
         self.receive()
     }
 

@@ -1,0 +1,145 @@
+//! Frontends that close and come back while clients go on: what the old ones leave behind is in nobody's way.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::load::Load;
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, eventually_within, patience};
+use crate::support::tcp::{self, Conversation};
+use crate::support::world::{CLIENTS, Family, World};
+use crate::support::{sockets, udp};
+
+for_both_families!(
+    a_service_made_again_serves_while_an_old_flow_still_sends,
+    a_retired_flow_gone_quiet_does_not_hold_the_end,
+    a_frontend_that_reopens_under_load_serves_everyone,
+);
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 53)
+}
+
+fn dns(family: Family) -> App {
+    App::new("dns", &[family.vip(0)]).udp(53, 5300)
+}
+
+fn datagram_client(world: &World, family: Family) -> udp::Client {
+    udp::Client::new(&world.client, family.client(0), vip(family))
+}
+
+/// Takes the Service's endpoints away and waits until the frontend has closed; flows there were go on.
+fn retire(world: &World, gateway: &Gateway<'_>, family: Family) {
+    gateway.apply(&[dns(family)]);
+    eventually("the frontend has closed", || match sockets::udp_bound(&world.gateway, vip(family)) {
+        bound if bound.is_empty() => Ok(()),
+        bound => Err(format!("{bound:?}")),
+    });
+}
+
+fn a_service_made_again_serves_while_an_old_flow_still_sends(family: Family) {
+    let world = World::new(1);
+    let _servers = udp::Server::on_every_backend(&world, family, 5300);
+    let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let old = datagram_client(&world, family);
+    old.ask().unwrap();
+    let sending = Load::start(&world.client, 1, move |_| {
+        // Whether it is answered, refused or neither is not the subject: it never falls silent.
+        drop(old.send(b"?"));
+        Ok::<(), Infallible>(())
+    });
+    sending.wait_for(10);
+    retire(&world, &gateway, family);
+    sending.wait_for(10);
+    gateway.apply(&[]);
+    sending.wait_for(10);
+    gateway.apply(&[dns(family).ready(family.backend(0))]);
+    let serve = |client: u16| {
+        udp::Client::new(&world.client, family.client(client), vip(family)).ask_briefly().map(drop)
+    };
+    eventually_within(patience(5.0), "new clients are served", || (0..CLIENTS).try_for_each(serve));
+    // Both workers' sockets are there: each new flow meets either.
+    for _ in 0..5 {
+        (0..CLIENTS).try_for_each(serve).unwrap();
+    }
+    assert_eq!(gateway.problems(), Vec::<String>::new());
+    sending.expect_no_failure();
+}
+
+fn a_retired_flow_gone_quiet_does_not_hold_the_end(family: Family) {
+    let world = World::new(1);
+    let _servers = udp::Server::on_every_backend(&world, family, 5300);
+    let settings = Settings { udp_idle: "1h", drain: "25s", ..Settings::default() };
+    let mut gateway = Gateway::start_with(&world, &[dns(family).ready(family.backend(0))], &settings);
+    let client = datagram_client(&world, family);
+    let home = client.ask().unwrap();
+    retire(&world, &gateway, family);
+    assert_eq!(client.ask().unwrap(), home, "the flow has outlived its frontend");
+    let told = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert!(told.elapsed() < patience(5.0), "a quiet flow held the end for {:?}", told.elapsed());
+}
+
+/// Threads of load; each is a client with its own address.
+const THREADS: u16 = CLIENTS;
+/// How often the endpoints leave and return.
+const TOGGLES: u32 = 25;
+
+/// Times in which the frontend is open throughout have odd numbers, the others even ones.
+#[derive(Default)]
+struct Phase(AtomicU64);
+
+impl Phase {
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn change(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Lets `request` fail, unless the frontend was open from its start to its end.
+    fn judge<T, E>(&self, request: impl FnOnce() -> Result<T, E>) -> Result<(), E> {
+        let before = self.now();
+        match request() {
+            Err(error) if before % 2 == 1 && before == self.now() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn a_frontend_that_reopens_under_load_serves_everyone(family: Family) {
+    let (world, web) = (World::new(1), App::new("web", &[family.vip(0)]).tcp(80, 9000));
+    let (open, vip) = (web.clone().ready(family.backend(0)), at(family.vip(0), 80));
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, std::slice::from_ref(&web));
+    let phase = Arc::new(Phase::default());
+    let seen = Arc::clone(&phase);
+    let load = Load::start_restless(&world.client, usize::from(THREADS), move |thread| {
+        let client = family.client(u16::try_from(thread).expect("few threads"));
+        seen.judge(|| tcp::greet_from(client, vip))
+    });
+    let mut talks = Vec::new();
+    for toggle in 0..TOGGLES {
+        load.wait_for(20);
+        gateway.apply(std::slice::from_ref(&open));
+        phase.change();
+        let bound = sockets::listening(&world.gateway, vip);
+        talks.push(world.client.run(|| Conversation::open(vip)).unwrap());
+        // The last time for seconds: what a worker found late would be acted upon by then.
+        load.wait_for(if toggle + 1 < TOGGLES { 200 } else { 4000 });
+        assert_eq!(sockets::listening(&world.gateway, vip), bound, "nobody bound it again");
+        talks.iter_mut().try_for_each(|talk: &mut Conversation| talk.say("still there?")).unwrap();
+        if toggle + 1 < TOGGLES {
+            phase.change();
+            gateway.apply(std::slice::from_ref(&web));
+        }
+    }
+    load.expect_no_failure();
+    assert!(!gateway.log().contains("broken"), "{}", gateway.warnings());
+}
