@@ -58,6 +58,7 @@ pub(crate) fn projection_options(config: &Config) -> projection::Options {
         cluster: config.cluster.clone(),
         load_balancer_class: config.load_balancer_class.clone(),
         handle_unclassified: config.handle_unclassified,
+        frontends: config.frontends.clone(),
         internal_cidrs: config.internal_cidrs.clone(),
     }
 }

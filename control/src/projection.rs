@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use sheave_dataplane::model::{Frontend, FrontendAddr};
+use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind};
 use sheave_dataplane::table::RoutingTable;
 
 use self::addresses::Placed;
@@ -51,6 +51,8 @@ pub struct Options {
     pub load_balancer_class: String,
     /// LoadBalancer Services without a class are ours as well.
     pub handle_unclassified: bool,
+    /// Which kinds of frontends Services get; those that are not given here are not made.
+    pub frontends: BTreeSet<FrontendKind>,
     /// Clients inside the cluster, beside pod CIDRs and Node addresses.
     pub internal_cidrs: Vec<IpNet>,
 }
@@ -62,6 +64,7 @@ impl Default for Options {
             cluster: "local".to_owned(),
             load_balancer_class: "sheave.dev/l4".to_owned(),
             handle_unclassified: false,
+            frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             internal_cidrs: Vec::new(),
         }
     }

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
+use sheave_dataplane::model::FrontendKind;
+
 use super::Options;
 use crate::problem::reason;
 use crate::report::Report;
@@ -25,6 +27,10 @@ pub(super) enum Claim {
 
 /// Decides, and reports why a Service that asks for us is refused.
 pub(super) fn claim(service: &Service, options: &Options, report: &mut Report) -> Claim {
+    // A class only ever asks for load balancer addresses.
+    if !options.frontends.contains(&FrontendKind::LoadBalancer) {
+        return Claim::Foreign;
+    }
     let Some(spec) = &service.spec else { return Claim::Foreign };
     let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
     let asks = match spec.load_balancer_class.as_deref() {

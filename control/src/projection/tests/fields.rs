@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sheave_dataplane::model::{Affinity, Algorithm};
+use sheave_dataplane::model::{Affinity, Algorithm, FrontendKind};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, ips, lines, objects, options, problems, project, service, web};
@@ -21,6 +21,19 @@ fn only_services_of_our_class_are_served() {
         lines(&projection).len()
     };
     assert_eq!((with(&foreign), with(&unclassified), with(&cluster_ip)), (0, 1, 0));
+}
+
+#[test]
+fn services_are_not_served_on_load_balancer_addresses_where_only_other_frontends_are_wanted() {
+    let with = |frontends: &[FrontendKind]| {
+        let options = Options { frontends: frontends.iter().copied().collect(), ..options() };
+        let headless = web("clusterIP: None", "").replace("name: web", "name: headless");
+        let objects = objects(&[NODE, &web("", ""), &headless]);
+        let projection = Projector::new(options).project(&objects, &Dirty::Everything);
+        (lines(&projection).len(), projection.problems.len())
+    };
+    assert_eq!(with(&[FrontendKind::NodePort]), (0, 0));
+    assert_eq!(with(&[FrontendKind::NodePort, FrontendKind::LoadBalancer]), (1, 1));
 }
 
 #[test]
