@@ -95,6 +95,13 @@ impl SourceRanges {
         Self { cidrs, allowed }
     }
 
+    /// The same CIDRs, but this client may use the frontend, too.
+    #[must_use]
+    pub fn with_also(&self, client: IpAddr) -> Self {
+        let client = AddressSet::from_cidrs([&IpNet::from(client.to_canonical())]);
+        Self { cidrs: self.cidrs.clone(), allowed: self.allowed.union(&client) }
+    }
+
     /// The CIDRs, in the order in which they were given; empty = everyone.
     pub fn cidrs(&self) -> &[IpNet] {
         &self.cidrs
@@ -194,6 +201,14 @@ mod tests {
     #[test]
     fn no_source_ranges_admit_everyone() {
         assert_eq!(*SourceRanges::default().allowed(), AddressSet::all());
+    }
+
+    #[test]
+    fn a_client_let_in_beside_the_ranges_is_not_shown_among_them() {
+        let cidrs: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+        let ranges = SourceRanges::new(cidrs.clone()).with_also("192.0.2.1".parse().unwrap());
+        assert_eq!(ranges.cidrs(), cidrs);
+        assert_eq!(*ranges.allowed(), set(&["10.0.0.0/8", "192.0.2.1/32"]));
     }
 
     fn cidrs() -> impl Strategy<Value = Vec<IpNet>> {

@@ -22,7 +22,9 @@ pub(super) struct Facts {
     pub(super) node: String,
     /// The node's zone; empty if unknown.
     pub(super) zone: String,
-    /// The node's own addresses, at most one of each family.
+    /// All addresses of the node.
+    pub(super) addresses: Vec<IpAddr>,
+    /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
     /// Pod CIDRs, addresses of Nodes and what the configuration adds.
     pub(super) internal: Arc<AddressSet>,
@@ -55,6 +57,7 @@ pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -
                 .cloned()
                 .unwrap_or_default();
             facts.own = own(&addresses);
+            facts.addresses = addresses.into_iter().map(|(_, ip)| ip).collect();
         }
         problems.extend(report.into_problems());
     }

@@ -59,7 +59,7 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
                 continue;
             }
             let target = target(input, port, family, names, &mut output);
-            output.frontends.extend(won.into_iter().map(|addr| frontend(input.plan, port, addr, &target)));
+            output.frontends.extend(won.into_iter().map(|addr| frontend(input, port, addr, &target)));
         }
     }
     output
@@ -121,7 +121,8 @@ fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problem
     problems.extend(report.into_problems());
 }
 
-fn frontend(plan: &Plan, port: &PlannedPort, addr: FrontendAddr, target: &Target) -> Frontend {
+fn frontend(input: Input<'_>, port: &PlannedPort, addr: FrontendAddr, target: &Target) -> Frontend {
+    let Input { plan, facts, .. } = input;
     Frontend {
         addr,
         kind: FrontendKind::LoadBalancer,
@@ -133,7 +134,7 @@ fn frontend(plan: &Plan, port: &PlannedPort, addr: FrontendAddr, target: &Target
         },
         source: FrontendSource::Service,
         affinity: plan.affinity,
-        source_ranges: plan.ranges.of(Family::of(addr.ip)).clone(),
+        source_ranges: plan.ranges.of(addr.ip, &facts.addresses),
         algorithm: plan.algorithm.unwrap_or_else(|| policy::default_algorithm(port.protocol)),
         external: target.external.clone(),
         internal: target.internal.clone(),

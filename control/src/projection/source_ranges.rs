@@ -1,6 +1,7 @@
 //! `loadBalancerSourceRanges`: who may use a Service's load balancer addresses, per family, as kube-proxy reads it
 //! (pkg/proxy/serviceport.go).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -21,10 +22,19 @@ pub(super) struct FamilyRanges {
 }
 
 impl FamilyRanges {
-    pub(super) fn of(&self, family: Family) -> &Arc<SourceRanges> {
-        match family {
+    /// Those of the frontend address `vip`. A node that has it as a local address talks to it from it, so where the
+    /// node (that has these addresses) is let in, the address itself is, too (`allowFromNode` in
+    /// pkg/proxy/iptables/proxier.go).
+    pub(super) fn of(&self, vip: IpAddr, node: &[IpAddr]) -> Arc<SourceRanges> {
+        let ranges = match Family::of(vip) {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
+        };
+        let allowed = ranges.allowed();
+        if !allowed.contains(vip) && node.iter().any(|ip| allowed.contains(*ip)) {
+            Arc::new(ranges.with_also(vip))
+        } else {
+            Arc::clone(ranges)
         }
     }
 }

@@ -128,6 +128,25 @@ fn unparsable_source_ranges_are_problems_and_the_others_count() {
 }
 
 #[test]
+fn who_lets_the_node_in_lets_in_the_frontend_address_that_the_node_talks_from() {
+    let vip = |listed: &str| {
+        let spec = format!("loadBalancerSourceRanges: {listed}");
+        let status = "status: {loadBalancer: {ingress: [{ip: 198.51.100.7}, {ip: '2001:db8:7::7'}]}}";
+        let projection = project(&[&web(&spec, status)]);
+        let frontends = projection.table.frontends().iter();
+        frontends.map(|it| it.source_ranges.allowed().contains(it.addr.ip)).collect::<Vec<_>>()
+    };
+    // The node has 192.0.2.1 and 2001:db8::1.
+    assert_eq!(vip("[192.0.2.0/24, '2001:db8:1::/48']"), [true, false]);
+    assert_eq!(vip("[10.0.0.0/8, '2001:db8::/48']"), [false, true]);
+    let projection = project(&[&web(
+        "loadBalancerSourceRanges: [192.0.2.0/24]",
+        "status: {loadBalancer: {ingress: [{ip: 198.51.100.7}]}}",
+    )]);
+    assert_eq!(ranges(&projection), [["192.0.2.0/24"]]);
+}
+
+#[test]
 fn affinity_has_the_timeout_of_the_service_or_three_hours() {
     let with = |spec: &str| {
         let projection = project(&[&web(spec, "")]);
