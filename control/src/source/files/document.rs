@@ -32,8 +32,28 @@ pub(super) struct SyntaxError {
 /// default, a quarter of a million nodes, is a list of about 5,000 Services.
 const MAX_EVENTS: usize = 50_000_000;
 
-/// Reads every document of a JSON file: one value after the other.
-pub(super) fn parse_json(text: &str) -> Vec<Document<'_>> {
+/// Some editors put it in front of a file, where it stays when files are put together.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Reads every document of a file, which is said to be JSON or else YAML. Its text decides where its name misleads.
+pub(super) fn parse(text: &str, json: bool) -> Vec<Document<'_>> {
+    let looks_like_json =
+        text.trim_start_matches([BYTE_ORDER_MARK, ' ', '\t', '\r', '\n']).starts_with(['{', '[']);
+    if json && (looks_like_json || text.trim().is_empty()) {
+        return parse_json(text);
+    }
+    let documents = parse_yaml(text);
+    if looks_like_json && documents.iter().any(|document| document.value.is_err()) {
+        let values = parse_json(text);
+        if values.iter().all(|document| document.value.is_ok()) {
+            return values;
+        }
+    }
+    documents
+}
+
+/// JSON documents: one value after the other.
+fn parse_json(text: &str) -> Vec<Document<'_>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut documents = Vec::new();
     let mut lines = Lines::of(text);
@@ -63,8 +83,8 @@ pub(super) fn parse_json(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Reads every document of a YAML file. Each is parsed by itself, so that a mistake in one leaves the others readable.
-pub(super) fn parse_yaml(text: &str) -> Vec<Document<'_>> {
+/// YAML documents. Each is parsed by itself, so that a mistake in one leaves the others readable.
+fn parse_yaml(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut lines = Lines::of(text);
     for (index, (start, text_of_one)) in split(text).into_iter().enumerate() {
@@ -77,33 +97,38 @@ pub(super) fn parse_yaml(text: &str) -> Vec<Document<'_>> {
 }
 
 /// Byte offset and text of each document. A line that starts with `---` ends the document before it wherever it stands,
-/// even inside a block scalar (YAML 1.2, 9.1.2 "forbidden" content), so no parser is needed to find them.
+/// even inside a block scalar (YAML 1.2, 9.1.2 "forbidden" content), so no parser is needed to find them; so does one
+/// that starts with `...`, as its own document's last.
 fn split(text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut offset) = (0, 0);
     for line in text.split_inclusive('\n') {
-        if offset > start && is_separator(line) {
+        let marked = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        if is_marker(marked, "---") {
+            documents.push((start, &text[start..offset]));
+            start = offset + line.len() - marked.len();
+        }
+        offset += line.len();
+        if is_marker(line, "...") {
             documents.push((start, &text[start..offset]));
             start = offset;
         }
-        offset += line.len();
     }
     documents.push((start, &text[start..]));
-    // Comments and directives before the first separator belong to the document after it.
-    let (_, first) = documents[0];
-    if is_blank(first) && (documents.len() > 1 || !is_separator(first)) {
-        documents.remove(0);
-    }
+    // Comments and directives before a separator belong to the document after it.
+    documents.retain(|(_, text)| !is_blank(text));
     documents
 }
 
-fn is_separator(line: &str) -> bool {
-    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+fn is_marker(line: &str, marker: &str) -> bool {
+    line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
+/// Whether there is nothing that makes a document; a separator does, even alone.
 fn is_blank(text: &str) -> bool {
-    !is_separator(text)
-        && text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with(['#', '%']))
+    let nothing = |line: &str| line.is_empty() || line.starts_with(['#', '%']) || is_marker(line, "...");
+    !is_marker(text, "---")
+        && text.lines().all(|line| nothing(line.trim_start_matches(BYTE_ORDER_MARK).trim()))
 }
 
 fn parse_one(text: &str, first_line: u32) -> Result<Value, SyntaxError> {
@@ -173,6 +198,31 @@ mod tests {
         assert_eq!((error.message.as_str(), error.line), ("duplicate mapping key: a not allowed here", 2));
         let error = parse_json("{\n\"a\": }").remove(0).value.unwrap_err();
         assert_eq!((error.message.as_str(), error.line), ("expected value", 2));
+    }
+
+    #[test]
+    fn an_end_marker_ends_a_document_with_or_without_a_separator_after_it() {
+        let documents = parse_yaml("a: 1\n...\nb: 1\n...\n# next\n---\nc: 1\n...\n");
+        assert_eq!(places(&documents), [(1, 1), (2, 3), (3, 6)]);
+        assert!(documents.iter().all(|document| document.value.as_ref().is_ok_and(Value::is_object)));
+    }
+
+    #[test]
+    fn a_byte_order_mark_may_stand_before_any_document() {
+        let documents = parse_yaml("a: 1\n\u{feff}---\nb: 1\n");
+        assert_eq!(places(&documents), [(1, 1), (2, 2)]);
+        assert_eq!(documents[1].value, Ok(serde_json::json!({"b": 1})));
+    }
+
+    #[test]
+    fn the_text_decides_where_the_name_misleads() {
+        let values = |text, json| parse(text, json).into_iter().map(|it| it.value.ok()).collect::<Vec<_>>();
+        let both = [Some(serde_json::json!({"a": 1})), Some(serde_json::json!({"b": 1}))];
+        assert_eq!(values("{\"a\": 1}\n{\"b\": 1}\n", false), both);
+        assert_eq!(values("a: 1\n---\nb: 1\n", true), both);
+        assert_eq!(values("{a: 1}\n---\nb: 1\n", false), both);
+        assert_eq!(values("{\"a\": ", true), [None]);
+        assert_eq!(values(" \n", true), []);
     }
 
     #[test]

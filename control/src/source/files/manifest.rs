@@ -59,8 +59,7 @@ const MAX_LIST_DEPTH: usize = 4;
 pub(super) fn parse(name: &Arc<str>, text: &str) -> Manifest {
     // Some editors put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let json = name.ends_with(".json");
-    let documents = if json { document::parse_json(text) } else { document::parse_yaml(text) };
+    let documents = document::parse(text, name.ends_with(".json"));
     let mut manifest = Manifest::default();
     for document in documents {
         let mut reader = Reader { file: name, document: &document, manifest: &mut manifest, lookups: 0 };
