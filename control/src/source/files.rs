@@ -8,6 +8,7 @@ mod document;
 mod field_path;
 mod folder;
 mod known_fields;
+mod known_file;
 mod line;
 mod manifest;
 mod origin;

@@ -1,23 +1,17 @@
-//! The manifest folder: which files count, what each last said, and all of it put together. Blocking; it must not know
-//! how changes are noticed.
-//!
-//! Whoever writes a file in place (`> a.yaml`, `cp`) empties it first and fills it bit by bit, and any bit of a manifest
-//! may read as a whole one. So a file that looks cut off (fewer objects, a mistake, or shorter and with another end) is
-//! doubted: it takes effect when it has stayed as it is for [`SETTLE`]. A file that was deleted or replaced by another
-//! one (renamed over it, as editors do) is what its author wants it to be and takes effect at once, as do other changes.
+//! The manifest folder: which files count, how they are read, and all of what they say put together. Blocking; it must
+//! not know how changes are noticed, nor when what a file says is believed ([`known_file`](super::known_file)).
 
-use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use super::Loaded;
-use super::manifest::{self, Manifest, Object, Placed};
+use super::known_file::{KnownFile, Scan, Stamp};
+use super::manifest::{self, Object, Placed};
 use super::origin::{FileProblem, Origin, Origins};
 use crate::problem::{Problem, reason};
 use crate::store::{Objects, service_key, slice_owner};
@@ -25,33 +19,6 @@ use crate::store::{Objects, service_key, slice_owner};
 /// The largest file that is read. A Service takes about 1 KB, so this is far beyond what a folder is good for, and it
 /// bounds the memory that a mistake (a log, an image with the wrong name) can cost.
 const MAX_FILE: u64 = 256 << 20;
-
-/// A file that was written so shortly before it was read may be written again without its time stamp or size changing
-/// (time stamps have the granularity of the timer tick, on network file systems of a second), so it is read again.
-const RACY: Duration = Duration::from_secs(2);
-
-/// How many bytes of a file's end tell whether another text ends like it: about two endpoints of a slice.
-const END: usize = 64;
-
-/// How long a file that lost something by being written in place must stay as it is until that is believed: the pauses
-/// of a command that writes as it works are shorter, and for taking something away nobody waits for longer.
-const SETTLE: Duration = Duration::from_secs(2);
-
-/// What a scan found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub(super) struct Scan {
-    /// Something came, went or says something else.
-    pub(super) changed: bool,
-    /// Some file is being written, or may be: its last state is kept, and the folder must be scanned again.
-    pub(super) unsettled: bool,
-}
-
-impl Scan {
-    const UNCHANGED: Self = Self { changed: false, unsettled: false };
-    const CHANGED: Self = Self { changed: true, unsettled: false };
-    const UNSETTLED: Self = Self { changed: false, unsettled: true };
-}
 
 /// The folder as last scanned.
 #[derive(Debug)]
@@ -61,75 +28,6 @@ pub(super) struct Folder {
     listed: bool,
     /// Why the folder cannot be listed; then its files are kept as they were.
     unlisted: Option<String>,
-}
-
-/// A file as last read.
-#[derive(Debug, Default)]
-struct KnownFile {
-    /// Unset while the file has to be read again even if it looks the same.
-    stamp: Option<Stamp>,
-    content: Option<u64>,
-    /// What was read last, if it is doubted.
-    doubted: Option<Doubted>,
-    /// Device and inode of the file that was last believed.
-    inode: Option<(u64, u64)>,
-    /// The length of the text that `objects` come from, and its last bytes.
-    length: usize,
-    end: Box<[u8]>,
-    /// What is in effect: what the file said when last every document of it could be taken or, if that was never so,
-    /// what could be taken of it when last that was not less than before.
-    objects: Vec<Placed>,
-    /// Whether `objects` come from a text of which every document could be taken.
-    good: bool,
-    passed_over: usize,
-    problems: Vec<FileProblem>,
-}
-
-/// What tells one state of a file from another without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    fn inode(&self) -> (u64, u64) {
-        (self.device, self.inode)
-    }
-
-    /// Whether a later write is sure to change the stamp.
-    fn is_old(&self) -> bool {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0));
-        changed + RACY < now
-    }
-}
-
-/// A state of a file that is not believed yet.
-#[derive(Clone, Copy, Debug)]
-struct Doubted {
-    content: u64,
-    stamp: Stamp,
-    since: Instant,
-}
-
-impl Doubted {
-    fn is_settled(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= SETTLE
-    }
 }
 
 /// What reading a file came to.
@@ -180,9 +78,9 @@ impl Folder {
     }
 
     fn scan_file(&mut self, name: &Arc<str>, path: &Path, now: Instant) -> Scan {
-        let doubted = self.files.get(name).and_then(|file| file.doubted).filter(|it| !it.is_settled(now));
-        let stamp = self.files.get(name).and_then(|file| file.stamp);
-        match read(path, doubted.map(|it| it.stamp).or(stamp)) {
+        let known = self.files.get(name);
+        let doubted = known.and_then(|file| file.doubted_at(now));
+        match read(path, doubted.or(known.and_then(|file| file.stamp))) {
             Outcome::Same if doubted.is_some() => Scan::UNSETTLED,
             Outcome::Same => Scan::UNCHANGED,
             Outcome::Unsettled => Scan::UNSETTLED,
@@ -227,84 +125,6 @@ impl Folder {
         let problem = manifest::file_problem(&name, format!("cannot be listed{kept}: {error}"));
         FileProblem { origin: Origin { file: name, document: None, line: None }, problem }
     }
-}
-
-impl KnownFile {
-    fn take_text(&mut self, name: &Arc<str>, text: &str, stamp: Stamp, now: Instant) -> Scan {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        let content = hasher.finish();
-        let known = self.content == Some(content);
-        let manifest = if known { Manifest::default() } else { manifest::parse(name, text) };
-        if !known && self.doubts(&manifest, text, stamp) && !self.is_settled(content, stamp, now) {
-            return Scan::UNSETTLED;
-        }
-        self.stamp = stamp.is_old().then_some(stamp);
-        (self.content, self.doubted, self.inode) = (Some(content), None, Some(stamp.inode()));
-        if known {
-            return Scan::UNCHANGED;
-        }
-        self.believe(manifest, text.as_bytes());
-        Scan::CHANGED
-    }
-
-    /// Whether this may be the beginning of what somebody is writing in the place of what is in effect.
-    fn doubts(&self, manifest: &Manifest, text: &str, stamp: Stamp) -> bool {
-        let in_place = self.inode == Some(stamp.inode());
-        let cut_off = text.len() < self.length && !text.as_bytes().ends_with(&self.end);
-        let fewer = manifest.objects.len() < self.objects.len();
-        in_place && !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
-    }
-
-    /// Whether the file has been like this for long enough.
-    fn is_settled(&mut self, content: u64, stamp: Stamp, now: Instant) -> bool {
-        let same = self.doubted.filter(|it| it.content == content && it.stamp == stamp);
-        self.doubted.insert(same.unwrap_or(Doubted { content, stamp, since: now })).is_settled(now)
-    }
-
-    fn believe(&mut self, manifest: Manifest, text: &[u8]) {
-        let Manifest { objects, problems, refused, passed_over } = manifest;
-        self.problems = problems;
-        if refused && (self.good || self.loses(&objects)) {
-            for told in &mut self.problems {
-                told.problem.message += "; the last good state of the file stays in effect";
-            }
-            return;
-        }
-        self.objects = keep_identity(&self.objects, objects);
-        self.good = !refused;
-        self.length = text.len();
-        self.end = text.last_chunk::<END>().map_or(text, <[u8; END]>::as_slice).into();
-        self.passed_over = passed_over;
-    }
-
-    /// Whether something that is in effect is missing among these.
-    fn loses(&self, objects: &[Placed]) -> bool {
-        let left: HashSet<_> = objects.iter().map(|placed| &placed.reference).collect();
-        self.objects.iter().any(|placed| !left.contains(&placed.reference))
-    }
-
-    fn take_failure(&mut self, name: &Arc<str>, message: String) -> Scan {
-        let origin = Origin { file: name.clone(), document: None, line: None };
-        let problems = vec![FileProblem { origin, problem: manifest::file_problem(name, message) }];
-        (self.stamp, self.content, self.doubted) = (None, None, None);
-        if self.problems == problems {
-            return Scan::UNCHANGED;
-        }
-        self.problems = problems;
-        Scan::CHANGED
-    }
-}
-
-/// The new objects, where those equal to old ones keep the old `Arc`: that makes later comparisons cheap.
-fn keep_identity(old: &[Placed], mut new: Vec<Placed>) -> Vec<Placed> {
-    let old: HashMap<_, _> = old.iter().map(|placed| (&placed.reference, &placed.object)).collect();
-    for placed in &mut new {
-        if let Some(object) = old.get(&placed.reference).filter(|object| ***object == placed.object) {
-            placed.object = Object::clone(object);
-        }
-    }
-    new
 }
 
 /// The manifest files of a folder by name, or the one file that `path` is. Folders below are not entered, as with

@@ -13,7 +13,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Loaded;
-use super::folder::{Folder, Scan};
+use super::folder::Folder;
+use super::known_file::Scan;
 
 /// A burst of events is over after so long without one: an editor's or `git`'s steps are less far apart.
 const QUIET: Duration = Duration::from_millis(50);

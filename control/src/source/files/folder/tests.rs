@@ -1,7 +1,9 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::super::known_file::SETTLE;
 use super::*;
 use crate::problem::ObjectRef;
 use crate::store::ServiceKey;
