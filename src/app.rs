@@ -28,9 +28,10 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most UDP flows that one worker may have. Each takes an ephemeral port, of which there are 28,000 towards one
-/// endpoint, so more could hardly be used.
-const MOST_UDP_FLOWS: u64 = 65_536;
+/// Each UDP flow takes an ephemeral port, and all flows of a network namespace share one range: its first and last port.
+const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// Assumed where the range cannot be read: Linux's default, 32768 to 60999.
+const USUAL_PORTS: u64 = 28_232;
 /// Assumed where the limit on open files cannot be read: what Linux starts with.
 const USUAL_OPEN_FILES: u64 = 1024;
 
@@ -301,10 +302,19 @@ fn worker_count(configured: usize) -> usize {
     }
 }
 
-/// Each flow takes a descriptor; half of them are left to TCP.
+/// Each flow takes a descriptor, of which half are left to TCP, and a port.
 fn udp_flows(open_files: u64, workers: usize) -> usize {
-    let share = (open_files / 2 / workers as u64).clamp(1, MOST_UDP_FLOWS);
-    usize::try_from(share).unwrap_or(usize::MAX)
+    let range = std::fs::read_to_string(PORT_RANGE).ok();
+    let ports = range.as_deref().and_then(port_count).unwrap_or(USUAL_PORTS);
+    let share = (open_files / 2).min(ports) / workers as u64;
+    usize::try_from(share.max(1)).unwrap_or(usize::MAX)
+}
+
+/// How many ports there are from the first number to the last.
+fn port_count(range: &str) -> Option<u64> {
+    let mut ends = range.split_whitespace().map(str::parse::<u64>);
+    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    (last + 1).checked_sub(first)
 }
 
 #[cfg(test)]

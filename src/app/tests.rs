@@ -1,3 +1,5 @@
+//! The loop's answers: before the first table, while draining, with a worker gone.
+
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -138,4 +140,13 @@ async fn before_the_first_objects_it_is_live_but_not_ready() {
     let app = app();
     assert_eq!(app.live(), Ok(()));
     assert_eq!(app.missing(), Some("no objects have been read yet"));
+}
+
+#[test]
+fn the_range_of_ports_is_counted_with_both_its_ends() {
+    assert_eq!(port_count("32768\t60999\n"), Some(28_232));
+    assert_eq!(port_count("5 5"), Some(1));
+    for odd in ["", "1", "a b", "9 1"] {
+        assert_eq!(port_count(odd), None, "{odd:?}");
+    }
 }

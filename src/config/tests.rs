@@ -1,3 +1,5 @@
+//! Every key, every kind of mistake, and all of them together.
+
 use super::*;
 
 fn environment() -> node::Environment {

@@ -1,3 +1,5 @@
+//! The JSON against the contract's own example, and the table for people.
+
 use std::sync::Arc;
 use std::time::Duration;
 

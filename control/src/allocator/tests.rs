@@ -1,3 +1,5 @@
+//! The allocator's rules: order, stickiness, requests, sharing and exhaustion; nobody is moved, nothing is given twice.
+
 use proptest::prelude::*;
 
 use super::*;

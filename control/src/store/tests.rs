@@ -1,3 +1,5 @@
+//! Which changes make which Services dirty.
+
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus, ServiceSpec};
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! The affinity table against a plain map as its model, and its bounds.
+
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 

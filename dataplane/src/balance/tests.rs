@@ -1,3 +1,5 @@
+//! What every balancer promises: weights, no favourites, retries that avoid what failed.
+
 use std::net::{IpAddr, SocketAddr};
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The pick as a whole: routes, loads and turns across tables, session affinity by the rules of kube-proxy.
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -124,7 +124,8 @@ impl Forwarder<'_> {
         self.state.counters.count_dropped(reason, datagrams);
         if matches!(reason, DropReason::FlowLimit | DropReason::NoSocket) && context.may_warn(self.view.now) {
             let (frontend, limit) = (self.state.addr, context.limits.flows);
-            tracing::warn!(%frontend, limit, reason = reason.as_str(), "new UDP flows are refused");
+            let advice = "more flows need descriptors (ulimit -n) and ports (net.ipv4.ip_local_port_range)";
+            tracing::warn!(%frontend, limit, reason = reason.as_str(), advice, "new UDP flows are refused");
         }
     }
 }

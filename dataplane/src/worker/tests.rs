@@ -1,3 +1,5 @@
+//! A worker's thread: it ends when told, and a stuck one holds nobody.
+
 use std::pin::pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};

@@ -1,3 +1,5 @@
+//! Where a Service's addresses come from: status, pools, the node.
+
 use super::super::{Options, Projector};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, project, service, web};
 use crate::store::{Dirty, ServiceKey};

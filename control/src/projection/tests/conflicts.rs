@@ -1,3 +1,5 @@
+//! One address and port wanted twice, and endpoints that are our own frontends.
+
 use super::super::Projector;
 use super::support::{NODE, add, lines, objects, options, problems, project, service};
 use crate::store::{Dirty, ServiceKey};

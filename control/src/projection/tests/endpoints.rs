@@ -1,3 +1,5 @@
+//! From slices to endpoints: matching ports, conditions, duplicates, families.
+
 use super::support::{NODE, WEB_SLICE, lines, problems, project, service, web};
 
 /// A slice of `shop/web`.

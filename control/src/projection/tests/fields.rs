@@ -1,3 +1,5 @@
+//! Field by field: what a Service may say, and what happens with what it may not.
+
 use std::time::Duration;
 
 use sheave_dataplane::model::{Affinity, Algorithm, FrontendKind};

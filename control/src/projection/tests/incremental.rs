@@ -1,3 +1,5 @@
+//! Properties: projecting what changed gives what projecting everything gives, and touches nothing else.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Maglev's promises in numbers: shares, disruption, size, and golden tables that all versions must agree on.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Batches through real sockets: boundaries, bundles, truncation, errors.
+
 use std::net::UdpSocket;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Every change has its name, and every frontend of either table is named once.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

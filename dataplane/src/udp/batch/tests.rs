@@ -1,3 +1,5 @@
+//! Packing: datagrams keep their boundaries and order whatever the path refuses.
+
 use std::net::UdpSocket;
 
 use proptest::prelude::*;

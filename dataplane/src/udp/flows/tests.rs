@@ -1,3 +1,5 @@
+//! The flow table without sockets, at an invented time.
+
 use super::super::fixture::{follow, frontend};
 use super::*;
 use crate::model::{EndpointState, Protocol};

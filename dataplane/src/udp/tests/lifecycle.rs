@@ -1,3 +1,5 @@
+//! Flows and listeners from start to end: idle, retirement, drain, close.
+
 use super::*;
 
 #[test]

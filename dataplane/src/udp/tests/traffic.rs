@@ -1,3 +1,5 @@
+//! Datagrams of all sizes and many clients, there and back.
+
 use std::os::fd::AsFd;
 
 use super::*;

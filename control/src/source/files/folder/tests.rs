@@ -1,3 +1,5 @@
+//! Real folders: what counts, what is believed, what stays in effect after a mistake.
+
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 

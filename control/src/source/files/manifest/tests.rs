@@ -1,3 +1,5 @@
+//! Texts as users write them, and the Problems that their mistakes become.
+
 use super::*;
 
 fn read(text: &str) -> Manifest {

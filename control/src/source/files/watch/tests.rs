@@ -1,3 +1,5 @@
+//! Real inotify: each way in which editors and ConfigMap mounts change a folder. Waits on events, never on time alone.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 
