@@ -138,13 +138,15 @@ impl App {
         tracing::info!(deadline = ?self.drain, "draining: nothing new is accepted");
         self.draining = true;
         let mut drained = pin!(self.dataplane.drain(self.drain));
-        loop {
+        let drained = loop {
             tokio::select! {
                 biased;
-                drained = &mut drained => return drained,
+                drained = &mut drained => break drained,
                 Some(query) = questions.recv() => self.answer(query),
             }
-        }
+        };
+        self.dataplane.close(WORKER_PATIENCE).await;
+        drained
     }
 
     /// Takes in what the source says now, and makes it the table.

@@ -167,12 +167,25 @@ impl Dataplane {
     }
 
     /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
-    /// is cut by dropping this. No table may be applied any more.
+    /// is cut by [`Dataplane::close`]. No table may be applied any more.
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
         self.listeners.release();
         let finished = self.all_reply(Command::Drain, deadline);
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
+    }
+
+    /// Ends the workers and cuts what is still open, with a reset on both sides. A worker that is stuck is left behind
+    /// after `patience`.
+    pub async fn close(self, patience: Duration) {
+        let end = async {
+            for worker in self.workers {
+                worker.end().await;
+            }
+        };
+        if tokio::time::timeout(patience, end).await.is_err() {
+            tracing::warn!("a worker is stuck and is left behind");
+        }
     }
 
     fn all_reply(

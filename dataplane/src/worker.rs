@@ -179,6 +179,8 @@ pub(crate) enum Command {
 pub(crate) struct WorkerHandle {
     /// Once closed, the worker's loop ends; then the runtime drops its tasks, and their sockets close.
     commands: mpsc::UnboundedSender<Command>,
+    /// Nothing is ever sent: the thread drops the other end when it is over.
+    over: oneshot::Receiver<()>,
 }
 
 impl WorkerHandle {
@@ -189,8 +191,11 @@ impl WorkerHandle {
     pub(crate) fn start(seed: WorkerSeed) -> io::Result<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (started, outcome) = thread_channel::channel();
+        let (alive, over) = oneshot::channel();
         let name = format!("sheave-w{}", seed.index);
         thread::Builder::new().name(name).spawn(move || {
+            // Declared before the runtime, so that it is dropped after it.
+            let _alive = alive;
             let runtime = match reactor() {
                 Ok(runtime) => runtime,
                 Err(error) => {
@@ -202,7 +207,13 @@ impl WorkerHandle {
             runtime.block_on(obey(Rc::new(Worker::new(seed)), inbox));
         })?;
         outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { commands })
+        Ok(Self { commands, over })
+    }
+
+    /// Ends the worker, cutting what it serves, and waits until that is done.
+    pub(crate) async fn end(self) {
+        drop(self.commands);
+        self.over.await.ok();
     }
 
     /// Hands over a command, to be obeyed in order.

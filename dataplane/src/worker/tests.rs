@@ -57,6 +57,7 @@ async fn a_worker_that_has_ended_is_told_from_one_that_runs() {
     worker.send(Command::Ping(reply));
     answer.await.unwrap();
     assert!(worker.runs());
-    let ended = WorkerHandle { commands: mpsc::unbounded_channel().0 };
+    worker.end().await;
+    let ended = WorkerHandle { commands: mpsc::unbounded_channel().0, over: oneshot::channel().1 };
     assert!(!ended.runs());
 }
