@@ -36,16 +36,8 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandl
     let (mut tcp, mut udp) = (Vec::new(), Vec::new());
     for frontend in table.frontends() {
         let workers = dataplane.counters(frontend.addr);
-        let of = |counters: &FrontendCounters| match counters {
-            FrontendCounters::Tcp(counters) => Some(Arc::clone(counters)),
-            FrontendCounters::Udp(_) => None,
-        };
-        tcp.extend(counted(frontend, workers.iter().filter_map(of).collect()));
-        let of = |counters: &FrontendCounters| match counters {
-            FrontendCounters::Udp(counters) => Some(Arc::clone(counters)),
-            FrontendCounters::Tcp(_) => None,
-        };
-        udp.extend(counted(frontend, workers.iter().filter_map(of).collect()));
+        tcp.extend(counted(frontend, workers.iter().filter_map(FrontendCounters::tcp).collect()));
+        udp.extend(counted(frontend, workers.iter().filter_map(FrontendCounters::udp).collect()));
     }
     write_tcp(&mut text, &tcp);
     write_udp(&mut text, &udp);

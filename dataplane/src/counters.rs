@@ -16,6 +16,22 @@ pub enum FrontendCounters {
 }
 
 impl FrontendCounters {
+    /// Those of a TCP frontend.
+    pub fn tcp(&self) -> Option<Arc<TcpCounters>> {
+        match self {
+            Self::Tcp(counters) => Some(Arc::clone(counters)),
+            Self::Udp(_) => None,
+        }
+    }
+
+    /// Those of a UDP frontend.
+    pub fn udp(&self) -> Option<Arc<UdpCounters>> {
+        match self {
+            Self::Udp(counters) => Some(Arc::clone(counters)),
+            Self::Tcp(_) => None,
+        }
+    }
+
     /// All zero.
     pub(crate) fn new(protocol: Protocol) -> Self {
         match protocol {

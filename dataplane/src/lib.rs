@@ -19,6 +19,7 @@ mod sys;
 pub mod table;
 mod task;
 pub mod tcp;
+mod throttle;
 pub mod udp;
 mod worker;
 

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "system calls that std, nix and socket2 do not wrap")]
 
 pub(crate) mod accept;
+pub(crate) mod bind_ahead;
 pub(crate) mod bpf;
 pub(crate) mod mmsg;
 pub(crate) mod pipe;

@@ -9,6 +9,7 @@ pub mod counters;
 mod direction;
 mod pipes;
 mod relay;
+mod shortage;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use std::net::TcpStream as AcceptedStream;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 use tokio::io::Interest;
@@ -32,6 +34,10 @@ use connect::{Connected, connect};
 use counters::{CloseReason, TcpCounters};
 pub(crate) use direction::RelayBuffers;
 pub(crate) use pipes::PipePool;
+
+/// A peer that was quiet for so long is probed (SO_KEEPALIVE). It finds those that vanished without a word long before the
+/// idle timeout does, and a client's own probes end here.
+pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(180);
 
 /// Accepts on one frontend's socket, each connection in a task of its own, until the socket breaks or the process
 /// drains. On draining, what has already shaken hands is still served.

@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc as thread_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use socket2::Socket;
@@ -24,6 +24,7 @@ use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::task::Task;
 use crate::tcp::{self, PipePool, RelayBuffers};
+use crate::throttle::Throttle;
 use crate::udp::{UdpContext, UdpLimits, UdpListener};
 
 /// How long things may take.
@@ -47,7 +48,8 @@ pub(crate) struct Worker {
     udp: Rc<UdpContext>,
     draining: Cell<bool>,
     drain_begins: Notify,
-    complained: Cell<Option<Instant>>,
+    /// Of complaints that the machine is short of something, for all listeners together.
+    pub(crate) complaints: Throttle,
     live: Cell<usize>,
     ended: Notify,
     broken: mpsc::UnboundedSender<Broken>,
@@ -93,7 +95,7 @@ impl Worker {
             buffers: RelayBuffers::new(SCRATCH, PipePool::new(PIPES)),
             draining: Cell::new(false),
             drain_begins: Notify::new(),
-            complained: Cell::new(None),
+            complaints: Throttle::new(COMPLAIN_EVERY),
             live: Cell::new(0),
             ended: Notify::new(),
             broken: seed.broken,
@@ -112,16 +114,6 @@ impl Worker {
         if !self.draining.get() {
             begins.await;
         }
-    }
-
-    /// Whether a shortage may be logged now: once in so long for all listeners together.
-    pub(crate) fn may_complain(&self) -> bool {
-        let now = Instant::now();
-        let due = self.complained.get().is_none_or(|last| now.duration_since(last) >= COMPLAIN_EVERY);
-        if due {
-            self.complained.set(Some(now));
-        }
-        due
     }
 
     fn report_broken(&self, addr: FrontendAddr, socket: Arc<Socket>, error: io::Error) {

@@ -6,18 +6,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol as SocketProtocol, SockAddr, SockFilter, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol as SocketProtocol, SockFilter, Socket, TcpKeepalive, Type};
 
 use crate::model::{FrontendAddr, Protocol};
+use crate::tcp::PROBE_AFTER;
 use crate::{sys, udp};
 
 /// The kernel caps it at net.core.somaxconn, which is the administrator's to raise.
 const BACKLOG: i32 = 65_535;
-/// Clients behind NAT vanish without a word; probing finds them in about five minutes, long before the idle timeout.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(180))
-    .with_interval(Duration::from_secs(15))
-    .with_retries(9);
+/// A client that vanished, as behind NAT, is found in about five minutes.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(Duration::from_secs(15)).with_retries(9);
 
 /// Whether another process may already hold the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +59,6 @@ fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io:
     };
     let domain = if addr.ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, kind.nonblocking().cloexec(), Some(protocol))?;
-    // The address may be announced to this machine only later (IP_FREEBIND, ip(7)).
-    if addr.ip.is_ipv4() {
-        socket.set_freebind_v4(true)?;
-    } else {
-        socket.set_only_v6(true)?;
-        socket.set_freebind_v6(true)?;
-    }
     socket.set_reuse_port(shared)?;
     match addr.protocol {
         Protocol::Tcp => {
@@ -84,6 +76,6 @@ fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io:
     if let Some(filter) = filter {
         socket.attach_filter(filter)?;
     }
-    socket.bind(&SockAddr::from(addr.socket_addr()))?;
+    sys::bind_ahead::bind_ahead(&socket, addr.socket_addr())?;
     Ok(socket)
 }

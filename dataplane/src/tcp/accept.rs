@@ -5,18 +5,15 @@
 use std::io;
 use std::net::TcpStream;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 
+use super::shortage::{PAUSE, is_shortage};
 use crate::model::{ClientAddr, FrontendAddr};
 use crate::sys::reactor::Registered;
 use crate::sys::{self, Errno};
 use crate::worker::Worker;
-
-/// How long a listener rests when the process or the machine is out of something. The kernel's accept queue carries
-/// the waiting clients; HAProxy rests as long (`src/listener.c`).
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What to do about a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +50,8 @@ impl AcceptAction {
                 | Errno::ENETUNREACH
                 | Errno::ETIMEDOUT,
             ) => Self::Retry,
-            Some(
-                Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM | Errno::EPERM | Errno::ENOSR,
-            ) => Self::Pause(PAUSE),
+            Some(errno) if is_shortage(errno) => Self::Pause(PAUSE),
+            Some(Errno::EPERM | Errno::ENOSR) => Self::Pause(PAUSE),
             Some(_) => Self::Rebind,
         }
     }
@@ -122,7 +118,7 @@ impl Acceptor {
 
     /// Says what is used up, and what helps, but not at each pause of each listener.
     fn complain(&self, error: &io::Error) {
-        if !self.worker.may_complain() {
+        if !self.worker.complaints.admits(Instant::now()) {
             return;
         }
         let advice = match error.raw_os_error().map(Errno::from_raw) {

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
@@ -16,16 +16,16 @@ use crate::pick::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
 use crate::worker::Worker;
 
+use super::PROBE_AFTER;
 use super::counters::TcpCounters;
+use super::shortage::{PAUSE, is_shortage};
 
 /// How many endpoints one connection may try. Each may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
 
-/// When a quiet endpoint is probed first; how often and how many times is the system's to say (tcp(7)): two system calls
-/// per connection in place of four.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(180));
-/// How long to wait when the machine is short of something: as long as an accept loop rests.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+/// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls per
+/// connection in place of four.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(PROBE_AFTER);
 
 /// What came of looking for an endpoint.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ fn pick(
 async fn open(endpoint: EndpointAddr) -> io::Result<TcpStream> {
     loop {
         match attempt(endpoint).await {
-            Err(error) if is_own_shortage(&error) => tokio::time::sleep(SHORTAGE_PAUSE).await,
+            Err(error) if is_own_shortage(&error) => tokio::time::sleep(PAUSE).await,
             outcome => return outcome,
         }
     }
@@ -112,24 +112,16 @@ async fn attempt(endpoint: EndpointAddr) -> io::Result<TcpStream> {
     let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // The relay writes whole reads: waiting for more (Nagle) could only add latency.
     socket.set_nodelay(true)?;
-    // The client's own probes end here, so an endpoint that vanished is for us to find.
     SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE)?;
     socket.connect(endpoint.socket_addr()).await
 }
 
 /// Descriptors, memory or ephemeral ports have run out here (connect(2), socket(2)).
 fn is_own_shortage(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error().map(Errno::from_raw),
-        Some(
-            Errno::EMFILE
-                | Errno::ENFILE
-                | Errno::ENOBUFS
-                | Errno::ENOMEM
-                | Errno::EADDRNOTAVAIL
-                | Errno::EAGAIN
-        )
-    )
+    error
+        .raw_os_error()
+        .map(Errno::from_raw)
+        .is_some_and(|errno| is_shortage(errno) || matches!(errno, Errno::EADDRNOTAVAIL | Errno::EAGAIN))
 }
 
 #[cfg(test)]

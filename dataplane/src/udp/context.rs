@@ -2,10 +2,10 @@
 //!
 //! It must not know a single frontend or flow.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -15,6 +15,7 @@ use crate::affinity::AffinityTable;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::sys::mmsg::{Receiver, Sender};
+use crate::throttle::Throttle;
 
 /// Time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,7 +45,7 @@ pub struct UdpContext {
     pub(super) budget: Rc<FlowBudget>,
     pub(super) offload: Offload,
     pub(super) scratch: RefCell<Scratch>,
-    warned: Cell<Option<Instant>>,
+    pub(super) warnings: Throttle,
 }
 
 impl UdpContext {
@@ -63,16 +64,7 @@ impl UdpContext {
             budget: FlowBudget::new(limits.flows),
             offload: Offload::new(),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
-            warned: Cell::new(None),
+            warnings: Throttle::new(WARNING_INTERVAL),
         })
-    }
-
-    /// Whether a warning may be logged now; at most one per [`WARNING_INTERVAL`] may.
-    pub(super) fn may_warn(&self, now: Instant) -> bool {
-        let due = self.warned.get().is_none_or(|last| now.duration_since(last) >= WARNING_INTERVAL);
-        if due {
-            self.warned.set(Some(now));
-        }
-        due
     }
 }

@@ -122,7 +122,9 @@ impl Forwarder<'_> {
     fn dropped(&self, reason: DropReason, datagrams: usize) {
         let context = &self.state.context;
         self.state.counters.count_dropped(reason, datagrams);
-        if matches!(reason, DropReason::FlowLimit | DropReason::NoSocket) && context.may_warn(self.view.now) {
+        if matches!(reason, DropReason::FlowLimit | DropReason::NoSocket)
+            && context.warnings.admits(self.view.now)
+        {
             let (frontend, limit) = (self.state.addr, context.limits.flows);
             let advice = "more flows need descriptors (ulimit -n) and ports (net.ipv4.ip_local_port_range)";
             tracing::warn!(%frontend, limit, reason = reason.as_str(), advice, "new UDP flows are refused");

@@ -13,6 +13,7 @@ use tokio::io::Interest;
 
 use super::batch::BundleLimit;
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::sys::bind_ahead::bind_ahead;
 use crate::sys::{mmsg, reactor};
 
 pub(super) use crate::sys::reactor::Registered as Socket;
@@ -85,15 +86,9 @@ impl Offload {
     ) -> io::Result<Rc<Socket>> {
         let addr = frontend.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
-        if addr.is_ipv4() {
-            socket.set_freebind_v4(true)?;
-        } else {
-            socket.set_only_v6(true)?;
-            socket.set_freebind_v6(true)?;
-        }
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
-        socket.bind(&addr.into())?;
+        bind_ahead(&socket, addr)?;
         socket.connect(&client.0.into())?;
         self.register(Arc::new(socket))
     }
