@@ -61,6 +61,8 @@ pub(crate) fn projection_options(config: &Config) -> projection::Options {
         handle_unclassified: config.handle_unclassified,
         frontends: config.frontends.clone(),
         internal_cidrs: config.internal_cidrs.clone(),
+        external_ips_allow: config.external_ips_allow.clone(),
+        node_port_addresses: config.node_port_addresses.clone(),
     }
 }
 

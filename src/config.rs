@@ -47,6 +47,7 @@ loadBalancerClass: sheave.dev/l4
 handleUnclassified: false       # also take LoadBalancer Services without a class
 frontends: [LoadBalancer]       # also ExternalIP, NodePort, ClusterIP
 externalIPs: {allow: []}        # CIDRs; empty = externalIPs are refused
+nodePortAddresses: []           # CIDRs; node ports are served on the node's addresses in them; empty = its primary ones
 internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
 workers: 0                      # 0 = one per core given to us
 admin: {listen: "127.0.0.1:9841"}
@@ -73,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) frontends: BTreeSet<FrontendKind>,
     /// Which `spec.externalIPs` may be used; empty = none.
     pub(crate) external_ips_allow: Vec<IpNet>,
+    /// On which of the node's addresses node ports are served; empty = the primary one of each family.
+    pub(crate) node_port_addresses: Vec<IpNet>,
     /// Clients from here are inside the cluster, beside what the Nodes say.
     pub(crate) internal_cidrs: Vec<IpNet>,
     /// Threads of the data plane; 0 = one per core given to us.
@@ -211,6 +214,7 @@ impl Config {
             handle_unclassified: root.get("handleUnclassified", false, values::boolean),
             frontends: values::frontends(&mut root, "frontends"),
             external_ips_allow: root.nested("externalIPs", |section| section.list("allow", values::cidr)),
+            node_port_addresses: root.list("nodePortAddresses", values::cidr),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),

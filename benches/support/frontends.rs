@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sheave_dataplane::address_set::SourceRanges;
 use sheave_dataplane::model::{
-    Affinity, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr,
-    FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
 };
 use sheave_dataplane::table::RoutingTable;
 
@@ -55,6 +55,9 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, affinity: Affinity, en
         source: FrontendSource::Service,
         affinity,
         source_ranges: Arc::new(SourceRanges::default()),
+        proxied_by: None,
+        client_sources: ClientSources::default(),
+        app_protocol: None,
         algorithm,
         external: Route::Forward(candidates.clone()),
         internal: Route::Forward(candidates),

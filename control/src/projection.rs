@@ -14,6 +14,7 @@ mod conflicts;
 mod endpoints;
 mod facts;
 mod families;
+mod health;
 mod names;
 mod plan;
 mod policy;
@@ -22,6 +23,7 @@ mod round;
 mod route;
 mod service;
 mod source_ranges;
+mod status;
 mod topology;
 mod wishes;
 
@@ -35,7 +37,9 @@ use sheave_dataplane::table::RoutingTable;
 use self::addresses::Placed;
 use self::conflicts::Claims;
 use self::facts::Facts;
+pub use self::health::HealthCheck;
 use self::names::Names;
+pub use self::status::{Ingress, LoadBalancerStatus, PortStatus};
 use crate::allocator::Allocator;
 use crate::problem::Problem;
 use crate::store::{Dirty, Objects, ServiceKey};
@@ -55,6 +59,10 @@ pub struct Options {
     pub frontends: BTreeSet<FrontendKind>,
     /// Clients inside the cluster, beside pod CIDRs and Node addresses.
     pub internal_cidrs: Vec<IpNet>,
+    /// The `spec.externalIPs` that Services may claim; empty = none (CVE-2020-8554).
+    pub external_ips_allow: Vec<IpNet>,
+    /// Addresses of the node on which node ports are served; empty = its primary address of each family.
+    pub node_port_addresses: Vec<IpNet>,
 }
 
 impl Default for Options {
@@ -66,6 +74,8 @@ impl Default for Options {
             handle_unclassified: false,
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             internal_cidrs: Vec::new(),
+            external_ips_allow: Vec::new(),
+            node_port_addresses: Vec::new(),
         }
     }
 }
@@ -79,6 +89,12 @@ pub struct Projection {
     pub problems: Vec<Problem>,
     /// Whether the table differs from the one before.
     pub changed: bool,
+    /// What would be published for each Service that is ours as a load balancer, sorted by key.
+    pub statuses: Vec<LoadBalancerStatus>,
+    /// The health check node ports to answer on, sorted by key.
+    pub health_checks: Vec<HealthCheck>,
+    /// Whether load balancers may send traffic to this node.
+    pub node_eligible: bool,
 }
 
 /// Projects a cluster's objects again and again, each time doing no more than what changed asks for.
@@ -170,7 +186,14 @@ impl Projector {
         }
         problems.sort_unstable();
         problems.dedup();
-        Projection { table: self.table.clone(), problems, changed }
+        Projection {
+            table: self.table.clone(),
+            problems,
+            changed,
+            statuses: Vec::new(),
+            health_checks: Vec::new(),
+            node_eligible: true,
+        }
     }
 }
 

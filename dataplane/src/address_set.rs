@@ -45,6 +45,12 @@ impl AddressSet {
         }
     }
 
+    /// The set and this address.
+    #[must_use]
+    pub fn with(&self, ip: IpAddr) -> Self {
+        self.union(&Self::from_cidrs([&IpNet::from(ip.to_canonical())]))
+    }
+
     /// The addresses that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
@@ -98,8 +104,7 @@ impl SourceRanges {
     /// The same CIDRs, but this client may use the frontend, too.
     #[must_use]
     pub fn with_also(&self, client: IpAddr) -> Self {
-        let client = AddressSet::from_cidrs([&IpNet::from(client.to_canonical())]);
-        Self { cidrs: self.cidrs.clone(), allowed: self.allowed.union(&client) }
+        Self { cidrs: self.cidrs.clone(), allowed: self.allowed.with(client) }
     }
 
     /// The CIDRs, in the order in which they were given; empty = everyone.

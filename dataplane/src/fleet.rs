@@ -20,6 +20,7 @@ use crate::model::{Frontend, FrontendAddr};
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
 use crate::table::diff::{Change, FrontendChange, diff};
+use crate::transparency::Transparency;
 use crate::worker::{Broken, Command, Timeouts, WorkerHandle, WorkerSeed};
 
 /// What a data plane is started with.
@@ -64,6 +65,7 @@ impl Dataplane {
     pub fn start(options: Options) -> io::Result<Self> {
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
+        let transparency = Arc::new(Transparency::default());
         let (report_broken, broken) = mpsc::unbounded_channel();
         let workers = (0..options.workers.max(1))
             .map(|index| {
@@ -71,6 +73,7 @@ impl Dataplane {
                     index,
                     table: Arc::clone(&table),
                     affinity: Arc::clone(&affinity),
+                    transparency: Arc::clone(&transparency),
                     timeouts: options.timeouts,
                     udp_flows: options.udp_flows,
                     // The standard library's hasher keys are the system's random numbers.

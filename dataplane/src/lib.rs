@@ -20,6 +20,7 @@ pub mod table;
 mod task;
 pub mod tcp;
 mod throttle;
+pub mod transparency;
 pub mod udp;
 mod worker;
 

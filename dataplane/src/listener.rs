@@ -35,16 +35,18 @@ enum Posture {
 impl Posture {
     /// What the table asks for. `internal` is who counts as a client inside the cluster.
     fn of(frontend: &Frontend, internal: &AddressSet) -> Self {
-        let served = match (&frontend.external, &frontend.internal) {
+        let allowed = frontend.source_ranges.allowed();
+        let direct = match (&frontend.external, &frontend.internal) {
             (Route::Reject, Route::Reject) => return Self::Closed,
-            (Route::Forward(_), Route::Forward(_)) => {
-                return Self::Open(frontend.source_ranges.allowed().clone());
+            (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => {
+                return Self::Open(AddressSet::default());
             }
-            (Route::Forward(_), _) => internal.complement(),
-            (_, Route::Forward(_)) => internal.clone(),
-            _ => AddressSet::default(),
+            (Route::Forward(_), Route::Forward(_)) => allowed.clone(),
+            (Route::Forward(_), _) => internal.complement().intersection(allowed),
+            (_, Route::Forward(_)) => internal.with(frontend.addr.ip).intersection(allowed),
         };
-        Self::Open(served.intersection(frontend.source_ranges.allowed()))
+        // Whom these bring is known only once their header is read.
+        Self::Open(frontend.proxied_by.as_deref().map_or_else(|| direct.clone(), |peers| direct.union(peers)))
     }
 }
 

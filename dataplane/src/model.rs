@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address_set::SourceRanges;
+use crate::address_set::{AddressSet, SourceRanges};
 
 /// Transport protocol of a frontend. SCTP is refused by the projection and never gets here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +158,31 @@ pub enum Affinity {
     },
 }
 
+/// What an endpoint sees as its peer, and how it learns of the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClientSource {
+    /// The gateway's address; the client stays unknown.
+    #[default]
+    Gateway,
+    /// The client's own address: the gateway speaks from it (`IP_TRANSPARENT`, ip(7)). The endpoint's answers must come
+    /// back through this gateway.
+    Transparent,
+    /// The gateway's address, and a PROXY protocol header of version 1 (text) at the beginning. TCP only.
+    ProxyV1,
+    /// The gateway's address, and a PROXY protocol header of version 2 (binary) at the beginning of a connection, or of
+    /// each datagram.
+    ProxyV2,
+}
+
+/// What endpoints see of either class of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientSources {
+    /// Of clients outside the cluster.
+    pub external: ClientSource,
+    /// Of clients inside the cluster.
+    pub internal: ClientSource,
+}
+
 /// How an endpoint is chosen for a new connection or flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
@@ -255,6 +280,12 @@ pub struct Frontend {
     pub affinity: Affinity,
     /// Clients that may use it; others are dropped in silence.
     pub source_ranges: Arc<SourceRanges>,
+    /// Peers whose connections begin with a PROXY protocol header that names the client; `None` = nobody's do. TCP only.
+    pub proxied_by: Option<Arc<AddressSet>>,
+    /// What endpoints see of the client.
+    pub client_sources: ClientSources,
+    /// What is spoken on the port, as the Service says (`spec.ports[].appProtocol`); for people and metrics alone.
+    pub app_protocol: Option<Arc<str>>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
     /// What clients outside the cluster get.

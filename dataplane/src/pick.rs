@@ -125,8 +125,15 @@ impl ActiveTable {
         self.frontends.get(&addr)
     }
 
-    /// Whether a client counts as inside the cluster.
-    pub fn origin(&self, client: ClientAddr) -> Origin {
-        if self.table.internal_clients().contains(client.ip()) { Origin::Internal } else { Origin::External }
+    /// Whether a client of a frontend counts as inside the cluster. A packet from the frontend's own address is from this
+    /// machine: the kernel gives it that source when a process here talks to an address that the machine has.
+    /// (kube-proxy short-circuits such packets, too: `--src-type LOCAL` in pkg/proxy/iptables/proxier.go.)
+    pub fn origin(&self, frontend: FrontendAddr, client: ClientAddr) -> Origin {
+        let ip = client.ip();
+        if ip == frontend.ip || self.table.internal_clients().contains(ip) {
+            Origin::Internal
+        } else {
+            Origin::External
+        }
     }
 }

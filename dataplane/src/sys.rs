@@ -8,6 +8,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod bind_ahead;
+pub(crate) mod bind_as_client;
 pub(crate) mod bpf;
 pub(crate) mod mmsg;
 pub(crate) mod pipe;

@@ -25,6 +25,7 @@ use crate::random::Random;
 use crate::task::Task;
 use crate::tcp::{self, PipePool, RelayBuffers};
 use crate::throttle::Throttle;
+use crate::transparency::Transparency;
 use crate::udp::{UdpContext, UdpLimits, UdpListener};
 
 /// How long things may take.
@@ -42,6 +43,7 @@ pub struct Timeouts {
 pub(crate) struct Worker {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
+    pub(crate) transparency: Arc<Transparency>,
     pub(crate) timeouts: Timeouts,
     pub(crate) random: Random,
     pub(crate) buffers: RelayBuffers,
@@ -66,6 +68,7 @@ pub(crate) struct WorkerSeed {
     pub(crate) index: usize,
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
+    pub(crate) transparency: Arc<Transparency>,
     pub(crate) timeouts: Timeouts,
     pub(crate) udp_flows: usize,
     pub(crate) random: u64,
@@ -86,8 +89,10 @@ impl Worker {
     fn new(seed: WorkerSeed) -> Self {
         let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
         let (table, affinity) = (Arc::clone(&seed.table), Arc::clone(&seed.affinity));
+        let transparency = Arc::clone(&seed.transparency);
         Self {
-            udp: UdpContext::new(table, affinity, limits, !seed.random),
+            udp: UdpContext::new(table, affinity, transparency, limits, !seed.random),
+            transparency: seed.transparency,
             table: seed.table,
             affinity: seed.affinity,
             timeouts: seed.timeouts,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sheave_control::problem::{ObjectRef, ProblemPort};
 use sheave_dataplane::address_set::SourceRanges;
-use sheave_dataplane::model::{Algorithm, Candidate, FrontendAddr, Protocol, ServicePort, Weight};
+use sheave_dataplane::model::{
+    Algorithm, Candidate, ClientSources, FrontendAddr, Protocol, ServicePort, Weight,
+};
 
 use super::*;
 
@@ -42,6 +44,9 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         source: FrontendSource::Service,
         affinity: Affinity::ClientIp { timeout: Duration::from_secs(10800) },
         source_ranges: Arc::new(SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()])),
+        proxied_by: None,
+        client_sources: ClientSources::default(),
+        app_protocol: None,
         algorithm: Algorithm::LeastConnections,
         external: forward(&[0]),
         internal: forward(&[1, 0]),

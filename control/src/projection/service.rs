@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_dataplane::model::{
-    Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, FrontendSource, Route, ServicePort, Weight,
+    Backend, ClientSources, EndpointAddr, Frontend, FrontendAddr, FrontendKind, FrontendSource, Route,
+    ServicePort, Weight,
 };
 
 use super::conflicts::Claims;
@@ -135,6 +136,9 @@ fn frontend(input: Input<'_>, port: &PlannedPort, addr: FrontendAddr, target: &T
         source: FrontendSource::Service,
         affinity: plan.affinity,
         source_ranges: plan.ranges.of(addr.ip, &facts.addresses),
+        proxied_by: None,
+        client_sources: ClientSources::default(),
+        app_protocol: None,
         algorithm: plan.algorithm.unwrap_or_else(|| policy::default_algorithm(port.protocol)),
         external: target.external.clone(),
         internal: target.internal.clone(),

@@ -8,7 +8,7 @@ use super::serving::Serving;
 use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
 use crate::affinity::{AffinityTable, Scope};
 use crate::balance::hash;
-use crate::model::{Affinity, Algorithm, Candidate, EndpointAddr, Frontend, Route};
+use crate::model::{Affinity, Algorithm, Candidate, ClientSource, EndpointAddr, Frontend, Route};
 
 /// Where a request would go, without sending it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,14 @@ impl ActiveFrontend {
         }
         let index = self.balance(selection, selection.this_turn(), request);
         selection.get(index).map_or(Preview::Reject, |(addr, _)| Preview::Balanced(addr))
+    }
+
+    /// What endpoints are to see of a client.
+    pub fn client_source(&self, origin: Origin) -> ClientSource {
+        match origin {
+            Origin::External => self.spec.client_sources.external,
+            Origin::Internal => self.spec.client_sources.internal,
+        }
     }
 
     /// Whether the endpoint still serves here, Ready or Terminating: then its flows stay.

@@ -80,14 +80,17 @@ fn each_origin_gets_its_own_route() {
 }
 
 #[test]
-fn clients_count_as_internal_by_address_and_also_when_mapped() {
+fn clients_count_as_internal_by_address_also_when_mapped_or_the_frontends_own() {
     let internal = AddressSet::from_cidrs(&["10.0.0.0/8".parse().unwrap()]);
     let table =
         ActiveTable::compile(RoutingTable::new(1, vec![], Arc::new(internal)), &ActiveTable::default());
-    let origin = |text: &str| table.origin(ClientAddr(text.parse().unwrap()));
+    let origin = |text: &str| table.origin(frontend_addr(1), ClientAddr(text.parse().unwrap()));
     assert_eq!(origin("10.1.2.3:1"), Origin::Internal);
     assert_eq!(origin("[::ffff:10.1.2.3]:1"), Origin::Internal);
     assert_eq!(origin("11.1.2.3:1"), Origin::External);
+    let own = std::net::SocketAddr::new(frontend_addr(1).ip, 1);
+    assert_eq!(table.origin(frontend_addr(1), ClientAddr(own)), Origin::Internal);
+    assert_eq!(table.origin(frontend_addr(2), ClientAddr(own)), Origin::External);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::RoutingTable;
 use crate::address_set::SourceRanges;
 use crate::model::{
-    Affinity, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr,
-    FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
 };
 
 pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
@@ -57,6 +57,9 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16
         source: FrontendSource::Service,
         affinity: Affinity::None,
         source_ranges: Arc::new(SourceRanges::default()),
+        proxied_by: None,
+        client_sources: ClientSources::default(),
+        app_protocol: None,
         algorithm,
         external: all.clone(),
         internal: all,

@@ -85,7 +85,7 @@ fn pick(
     let table = worker.table.load();
     let request = PickRequest {
         client,
-        origin: table.origin(client),
+        origin: table.origin(frontend, client),
         random: worker.random.next(),
         now: Instant::now(),
         tried,

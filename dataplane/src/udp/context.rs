@@ -16,6 +16,7 @@ use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::sys::mmsg::{Receiver, Sender};
 use crate::throttle::Throttle;
+use crate::transparency::Transparency;
 
 /// Time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ pub(super) struct Scratch {
 pub struct UdpContext {
     pub(super) table: Arc<ArcSwap<ActiveTable>>,
     pub(super) affinity: Arc<AffinityTable>,
+    pub(super) transparency: Arc<Transparency>,
     pub(super) limits: UdpLimits,
     pub(super) random: Random,
     pub(super) budget: Rc<FlowBudget>,
@@ -53,12 +55,14 @@ impl UdpContext {
     pub fn new(
         table: Arc<ArcSwap<ActiveTable>>,
         affinity: Arc<AffinityTable>,
+        transparency: Arc<Transparency>,
         limits: UdpLimits,
         seed: u64,
     ) -> Rc<Self> {
         Rc::new(Self {
             table,
             affinity,
+            transparency,
             limits,
             random: Random::new(seed),
             budget: FlowBudget::new(limits.flows),

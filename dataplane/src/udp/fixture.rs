@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::address_set::SourceRanges;
 use crate::model::{
-    Affinity, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr,
-    FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
 };
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
@@ -35,6 +35,9 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
         source: FrontendSource::Service,
         affinity: Affinity::None,
         source_ranges: Arc::new(SourceRanges::default()),
+        proxied_by: None,
+        client_sources: ClientSources::default(),
+        app_protocol: None,
         algorithm: Algorithm::RoundRobin,
         external: route.clone(),
         internal: route,

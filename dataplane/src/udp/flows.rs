@@ -361,7 +361,7 @@ impl Scope<'_> {
         for _ in 0..MAX_ATTEMPTS {
             let request = PickRequest {
                 client: self.client,
-                origin: self.view.table.origin(self.client),
+                origin: self.view.table.origin(frontend.spec().addr, self.client),
                 random: self.view.random.next(),
                 now: self.view.now,
                 tried: &failed,

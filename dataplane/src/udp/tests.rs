@@ -54,7 +54,8 @@ impl Gateway {
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let limits = UdpLimits { flows, idle: IDLE };
         let counters = Arc::new(UdpCounters::default());
-        let context = UdpContext::new(Arc::default(), Arc::new(AffinityTable::default()), limits, 1);
+        let context =
+            UdpContext::new(Arc::default(), Arc::new(AffinityTable::default()), Arc::default(), limits, 1);
         let listener = UdpListener::start(socket, addr, Arc::clone(&counters), &context).unwrap();
         let gateway = Self { addr, context, counters, listener };
         gateway.swap(endpoints);

@@ -12,6 +12,7 @@ fn start() -> WorkerHandle {
         index: 0,
         table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
         affinity: Arc::default(),
+        transparency: Arc::default(),
         timeouts: Timeouts { connect: patience, idle: patience, udp_idle: patience },
         udp_flows: 1,
         random: 1,

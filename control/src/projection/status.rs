@@ -1,0 +1,38 @@
+//! What a Service's `status.loadBalancer` is to say: the addresses that serve it, and each port's trouble. It must not know
+//! how or by whom it is written.
+
+use std::net::IpAddr;
+
+use crate::store::ServiceKey;
+
+/// What would be published for one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadBalancerStatus {
+    /// Whose status.
+    pub service: ServiceKey,
+    /// One entry per address; empty while it has none.
+    pub ingress: Vec<Ingress>,
+}
+
+/// One address. Its `ipMode` is `Proxy`, always: by `VIP`, the default, kube-proxy on this node would take the traffic
+/// before our sockets see it (KEP-1860).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// Where the Service is served.
+    pub ip: IpAddr,
+    /// The name that the status already had for this address.
+    pub hostname: Option<String>,
+    /// Every port of the Service that the API can name here.
+    pub ports: Vec<PortStatus>,
+}
+
+/// One port of the Service on one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortStatus {
+    /// As in the Service.
+    pub port: u16,
+    /// As in the Service; not only those that we forward.
+    pub protocol: &'static str,
+    /// Why it is not served, as a reason of [`crate::problem::reason`].
+    pub error: Option<&'static str>,
+}

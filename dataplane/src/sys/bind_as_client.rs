@@ -1,0 +1,36 @@
+//! Binding a socket that is about to connect to an address that is not this machine's: the client's.
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use libc::c_int;
+use socket2::Socket;
+
+/// Binds to the client's address and any port (`IP_TRANSPARENT`, ip(7)). Which port is left to connect(2), so that one
+/// port may serve towards many endpoints (`IP_BIND_ADDRESS_NO_PORT`).
+///
+/// # Errors
+/// As bind(2); `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
+pub(crate) fn bind_as_client(socket: &Socket, client: IpAddr) -> io::Result<()> {
+    let (level, transparent) = if client.is_ipv4() {
+        (libc::IPPROTO_IP, libc::IP_TRANSPARENT)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)
+    };
+    enable(socket, level, transparent)?;
+    // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
+    enable(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
+    socket.bind(&SocketAddr::new(client, 0).into())
+}
+
+fn enable(socket: &Socket, level: c_int, option: c_int) -> io::Result<()> {
+    let on: c_int = 1;
+    let length = mem::size_of_val(&on) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the time of the borrow, and the option takes an int, which `on` is.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(&on).cast(), length) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
