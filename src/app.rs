@@ -253,7 +253,11 @@ impl App {
     }
 
     fn routes(&self) -> String {
-        RoutesView::new(self.dataplane.table().table(), &self.node, self.problems()).to_json()
+        let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems());
+        let Some((_, projection)) = &self.present else { return view.to_json() };
+        let failed: BTreeSet<FrontendAddr> =
+            self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
+        view.publishing(projection, |addr| failed.contains(&addr)).to_json()
     }
 }
 

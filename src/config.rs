@@ -236,18 +236,11 @@ impl Config {
 
     /// Settings that are accepted but have no effect in this version, each as it is written.
     pub(crate) fn without_effect(&self) -> Vec<&'static str> {
-        let kinds = [
-            (FrontendKind::ExternalIp, "frontends: ExternalIP"),
-            (FrontendKind::NodePort, "frontends: NodePort"),
-            (FrontendKind::ClusterIp, "frontends: ClusterIP"),
-        ];
-        let others = [
-            (!self.external_ips_allow.is_empty(), "externalIPs.allow"),
+        let settings = [
             (self.kubeconfig.is_some(), "kubeconfig"),
             (self.karmada_kubeconfig.is_some(), "karmada.kubeconfig"),
         ];
-        let kinds = kinds.into_iter().filter(|(kind, _)| self.frontends.contains(kind)).map(|(_, name)| name);
-        kinds.chain(others.into_iter().filter(|(given, _)| *given).map(|(_, name)| name)).collect()
+        settings.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
     }
 }
 

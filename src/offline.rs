@@ -87,6 +87,7 @@ fn project(loaded: &Loaded, config: &Config) -> RoutesView {
     let dirty = store.take_dirty();
     let projection = Projector::new(projection_options(config)).project(store.objects(), &dirty);
     RoutesView::new(&projection.table, &config.node, problems(loaded, &projection))
+        .publishing(&projection, |_| false)
 }
 
 /// The Problems of source and projection, each with the document that it is in.

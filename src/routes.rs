@@ -1,20 +1,26 @@
 //! The routing table as users and programs see it: the JSON of `sheave routes -o json` and `/api/routes`, and the table
 //! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
 
+mod status;
 mod text;
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use sheave_control::problem::Problem;
+use sheave_control::projection::Projection;
 use sheave_control::source::files::{FileProblem, Origin};
 use sheave_dataplane::model::{
-    Affinity, Backend, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendKind, FrontendSource, Route,
+    Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
+    Frontend, FrontendAddr, FrontendKind, FrontendSource, Route,
 };
 use sheave_dataplane::table::RoutingTable;
 
+pub(crate) use self::status::{HealthCheckView, StatusView};
+
 /// A routing table and what is wrong with the objects behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct RoutesView {
     /// Grows with each change.
     pub(crate) generation: u64,
@@ -22,6 +28,12 @@ pub(crate) struct RoutesView {
     pub(crate) node: String,
     /// By address (IPv4 first, by number), port and protocol.
     pub(crate) frontends: Vec<FrontendView>,
+    /// What would be published, by Service.
+    #[serde(default)]
+    pub(crate) status: Vec<StatusView>,
+    /// By Service.
+    #[serde(default)]
+    pub(crate) health_checks: Vec<HealthCheckView>,
     /// By object, reason and field.
     pub(crate) problems: Vec<ProblemView>,
 }
@@ -42,18 +54,39 @@ pub(crate) struct FrontendView {
     pub(crate) service: String,
     /// Empty if the port has no name.
     pub(crate) port_name: String,
+    /// What is spoken there, as the Service says.
+    #[serde(default)]
+    pub(crate) app_protocol: Option<String>,
     /// The kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: String,
     /// Null without session affinity.
     pub(crate) affinity: Option<AffinityView>,
     /// CIDRs of the clients that may use it; empty = all.
     pub(crate) source_ranges: Vec<String>,
+    /// How an endpoint is chosen.
+    #[serde(default)]
+    pub(crate) balance: String,
+    /// What endpoints see of clients.
+    #[serde(default)]
+    pub(crate) client_source: ClientSourceView,
+    /// CIDRs of peers whose connections begin with a PROXY header.
+    #[serde(default)]
+    pub(crate) accept_proxy: Vec<String>,
     /// What clients outside the cluster get.
     pub(crate) external: RouteView,
     /// What clients inside the cluster get.
     pub(crate) internal: RouteView,
     /// The endpoints by cluster.
     pub(crate) backends: Vec<BackendView>,
+}
+
+/// What endpoints see of either class of clients: `gateway`, `transparent`, `proxy-v1` or `proxy-v2`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientSourceView {
+    /// Of clients outside the cluster.
+    pub(crate) external: String,
+    /// Of clients inside the cluster.
+    pub(crate) internal: String,
 }
 
 /// Session affinity.
@@ -148,7 +181,7 @@ pub(crate) struct PortView {
 }
 
 impl RoutesView {
-    /// The table of `node` and the Problems.
+    /// The table of `node` and the Problems. What would be published is added by [`Self::publishing`].
     pub(crate) fn new(table: &RoutingTable, node: &str, mut problems: Vec<ProblemView>) -> Self {
         problems.sort();
         Self {
@@ -159,8 +192,21 @@ impl RoutesView {
                 .iter()
                 .map(|frontend| FrontendView::from(frontend.as_ref()))
                 .collect(),
+            status: Vec::new(),
+            health_checks: Vec::new(),
             problems,
         }
+    }
+
+    /// With what would be published; `failed` tells of frontends that could not be opened here.
+    pub(crate) fn publishing(
+        mut self,
+        projection: &Projection,
+        failed: impl Fn(FrontendAddr) -> bool,
+    ) -> Self {
+        self.status = projection.statuses.iter().map(|status| StatusView::new(status, &failed)).collect();
+        self.health_checks = projection.health_checks.iter().map(HealthCheckView::from).collect();
+        self
     }
 
     /// As the contract has it, indented, with a newline at the end.
@@ -184,13 +230,29 @@ impl From<&Frontend> for FrontendView {
             kind: kind_name(frontend.kind).to_owned(),
             service: frontend.service.to_string(),
             port_name: frontend.service.port_name.as_ref().to_owned(),
+            app_protocol: frontend.app_protocol.as_deref().map(str::to_owned),
             source: source_name(frontend.source).to_owned(),
             affinity: AffinityView::of(frontend.affinity),
             source_ranges: frontend.source_ranges.cidrs().iter().map(ToString::to_string).collect(),
+            balance: algorithm_name(frontend.algorithm).to_owned(),
+            client_source: ClientSourceView::from(frontend.client_sources),
+            accept_proxy: frontend
+                .proxied_by
+                .iter()
+                .flat_map(|peers| peers.cidrs())
+                .map(|cidr| cidr.to_string())
+                .collect(),
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),
             backends: frontend.backends.iter().map(BackendView::from).collect(),
         }
+    }
+}
+
+impl From<ClientSources> for ClientSourceView {
+    fn from(sources: ClientSources) -> Self {
+        let name = |source| client_source_name(source).to_owned();
+        Self { external: name(sources.external), internal: name(sources.internal) }
     }
 }
 
@@ -304,6 +366,24 @@ fn kind_name(kind: FrontendKind) -> &'static str {
         FrontendKind::ExternalIp => "ExternalIP",
         FrontendKind::NodePort => "NodePort",
         FrontendKind::ClusterIp => "ClusterIP",
+    }
+}
+
+fn client_source_name(source: ClientSource) -> &'static str {
+    match source {
+        ClientSource::Gateway => "gateway",
+        ClientSource::Transparent => "transparent",
+        ClientSource::ProxyV1 => "proxy-v1",
+        ClientSource::ProxyV2 => "proxy-v2",
+    }
+}
+
+fn algorithm_name(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::LeastConnections => "least-connections",
+        Algorithm::Maglev => "maglev",
+        Algorithm::RoundRobin => "round-robin",
+        Algorithm::Random => "random",
     }
 }
 

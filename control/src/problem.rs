@@ -71,6 +71,10 @@ pub mod reason {
     pub const PROTOCOL_NOT_SUPPORTED: &str = "ProtocolNotSupported";
     /// Another Service already has this address and port.
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
+    /// `spec.externalIPs` names an address that the configuration does not allow.
+    pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
+    /// `loadBalancerSourceRanges` limits one family of a dual-stack Service; everyone may use the other.
+    pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
     /// An endpoint is one of the gateway's own frontends: traffic would go round in circles.

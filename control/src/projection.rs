@@ -9,9 +9,12 @@
 
 mod addresses;
 mod affinity;
+mod annotations;
 mod class;
+mod client_address;
 mod conflicts;
 mod endpoints;
+mod exposure;
 mod facts;
 mod families;
 mod health;
@@ -90,7 +93,7 @@ pub struct Projection {
     /// Whether the table differs from the one before.
     pub changed: bool,
     /// What would be published for each Service that is ours as a load balancer, sorted by key.
-    pub statuses: Vec<LoadBalancerStatus>,
+    pub statuses: Vec<Arc<LoadBalancerStatus>>,
     /// The health check node ports to answer on, sorted by key.
     pub health_checks: Vec<HealthCheck>,
     /// Whether load balancers may send traffic to this node.
@@ -115,6 +118,7 @@ pub struct Projector {
     claims: Claims,
     names: Names,
     services: BTreeMap<ServiceKey, Projected>,
+    health_checks: BTreeMap<ServiceKey, HealthCheck>,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
     table: Arc<RoutingTable>,
 }
@@ -126,6 +130,7 @@ struct Projected {
     frontends: Vec<Arc<Frontend>>,
     /// Frontend addresses that are also endpoints of the Service, and were left out.
     loops: Vec<FrontendAddr>,
+    status: Option<Arc<LoadBalancerStatus>>,
     /// Problems beside those of `placed`.
     problems: Vec<Problem>,
 }
@@ -144,6 +149,7 @@ impl Projector {
             claims: Claims::default(),
             names: Names::default(),
             services: BTreeMap::new(),
+            health_checks: BTreeMap::new(),
             frontends: BTreeMap::new(),
             table: Arc::default(),
         }
@@ -190,9 +196,9 @@ impl Projector {
             table: self.table.clone(),
             problems,
             changed,
-            statuses: Vec::new(),
-            health_checks: Vec::new(),
-            node_eligible: true,
+            statuses: self.services.values().filter_map(|projected| projected.status.clone()).collect(),
+            health_checks: self.health_checks.values().cloned().collect(),
+            node_eligible: self.facts.eligible,
         }
     }
 }

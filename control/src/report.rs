@@ -35,6 +35,16 @@ impl Report {
         self.add(reason::INVALID_VALUE, field, None, message);
     }
 
+    /// A value that does not work for one port.
+    pub(crate) fn invalid_port(
+        &mut self,
+        field: impl Into<String>,
+        port: ProblemPort,
+        message: impl Into<String>,
+    ) {
+        self.add(reason::INVALID_VALUE, field, Some(port), message);
+    }
+
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
 /// Intervals of one family, first and last included; sorted, disjoint and not adjacent.
 type Intervals<N> = Vec<(N, N)>;
@@ -74,6 +74,13 @@ impl AddressSet {
             v4: gaps(&self.v4, 0, u32::MAX, |n| n.checked_sub(1), |n| n.checked_add(1)),
             v6: gaps(&self.v6, 0, u128::MAX, |n| n.checked_sub(1), |n| n.checked_add(1)),
         }
+    }
+
+    /// The set as the fewest CIDRs, in order.
+    pub fn cidrs(&self) -> Vec<IpNet> {
+        let v4 = self.v4.iter().flat_map(|&(first, last)| Ipv4Subnets::new(first.into(), last.into(), 0));
+        let v6 = self.v6.iter().flat_map(|&(first, last)| Ipv6Subnets::new(first.into(), last.into(), 0));
+        v4.map(IpNet::V4).chain(v6.map(IpNet::V6)).collect()
     }
 
     /// The IPv4 intervals, first and last included.
@@ -247,7 +254,8 @@ mod tests {
                 prop_assert_eq!(a.intersection(&b).contains(ip), in_a && in_b);
                 prop_assert_eq!(a.complement().contains(ip), !in_a);
             }
-            prop_assert_eq!(a.complement().complement(), a);
+            prop_assert_eq!(&a.complement().complement(), &a);
+            prop_assert_eq!(AddressSet::from_cidrs(&a.cidrs()), a);
         }
     }
 }

@@ -80,7 +80,9 @@ fn the_json_is_that_of_the_contract() {
     let contract = json!({"generation": 7, "node": "gw-1",
      "frontends": [
       {"address": "203.0.113.10", "port": 80, "protocol": "TCP", "kind": "LoadBalancer",
-       "service": "shop/web", "portName": "http", "source": "Service",
+       "service": "shop/web", "portName": "http", "appProtocol": null, "source": "Service",
+       "balance": "least-connections", "clientSource": {"external": "gateway", "internal": "gateway"},
+       "acceptProxy": [],
        "affinity": {"clientIP": {"timeoutSeconds": 10800}},
        "sourceRanges": ["10.0.0.0/8"],
        "external": {"action": "Forward", "endpoints": ["10.1.0.7:8080"]},
@@ -88,6 +90,7 @@ fn the_json_is_that_of_the_contract() {
        "backends": [{"cluster": "local", "weight": 100, "priority": 0, "endpoints": [
           {"address": "10.1.0.7:8080", "node": "n1", "zone": "a", "local": true, "state": "Ready", "weight": 100},
           {"address": "10.1.0.8:8080", "node": "", "zone": "", "local": false, "state": "Ready", "weight": 100}]}]}],
+     "status": [], "healthChecks": [],
      "problems": [{"object": "Service shop/web", "reason": "CamelCase", "message": "text",
                    "port": {"port": 80, "protocol": "TCP"}}]});
     let json: Value = serde_json::from_str(&example().to_json()).unwrap();

@@ -1,11 +1,11 @@
-//! The addresses on which a Service is served: those that its status publishes, else out of AddressPools, else the
+//! The load balancer addresses of a Service: those that its status publishes, else out of AddressPools, else the
 //! node's own.
 
 use std::net::IpAddr;
 
+use super::annotations::{self, ADDRESS_POOL};
 use super::facts::Facts;
 use super::plan::{Plan, service_ref};
-use super::wishes::POOL;
 use crate::allocator::{Allocator, Assignment, Request, Shortfall};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
@@ -22,7 +22,9 @@ pub(super) struct Placed {
 
 /// Gives back what the Service may not keep, and holds what its status publishes. Before any [`place`] of a round.
 pub(super) fn prepare(plan: &Plan, allocator: &mut Allocator) {
-    if plan.wishes.published.is_empty() {
+    if !plan.is_load_balancer() {
+        allocator.release(plan.key());
+    } else if plan.wishes.published.is_empty() {
         allocator.prune(&request(plan));
     } else {
         allocator.hold(plan.key(), plan.wishes.published.clone());
@@ -31,6 +33,9 @@ pub(super) fn prepare(plan: &Plan, allocator: &mut Allocator) {
 
 /// Finds the addresses.
 pub(super) fn place(plan: &Plan, facts: &Facts, allocator: &mut Allocator) -> Placed {
+    if !plan.is_load_balancer() {
+        return Placed::default();
+    }
     if !plan.wishes.published.is_empty() {
         return Placed { addresses: plan.wishes.published.clone(), ..Placed::default() };
     }
@@ -60,14 +65,14 @@ fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shor
     for shortfall in shortfalls {
         let (field, advice) = match shortfall {
             Shortfall::UnknownPool(_) | Shortfall::NotAdmitted(_) => {
-                (annotation(POOL), "no address is given".into())
+                (annotations::field(ADDRESS_POOL), "no address is given".into())
             }
-            Shortfall::NotInPool(_) => (plan.wishes.addresses_field.to_owned(), "it is not served".into()),
+            Shortfall::NotInPool(_) => (plan.wishes.addresses_field.clone(), "it is not served".into()),
             Shortfall::Exhausted { family, .. } if matters(family) => {
                 (String::new(), "the Service waits until one is free".into())
             }
             Shortfall::FamilyMissing { family, .. } if matters(family) => {
-                (annotation(POOL), "no address is given".into())
+                (annotations::field(ADDRESS_POOL), "no address is given".into())
             }
             Shortfall::NoPool(family) if matters(family) => (String::new(), advice(*family, facts)),
             _ => continue,
@@ -79,15 +84,11 @@ fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shor
             if !addresses.iter().any(|ip| Family::of(*ip) == *family) {
                 let message =
                     format!("none of the requested addresses is {family}, which ipFamilies asks for");
-                report.add(reason::NO_ADDRESS, plan.wishes.addresses_field, None, message);
+                report.add(reason::NO_ADDRESS, plan.wishes.addresses_field.as_str(), None, message);
             }
         }
     }
     report.into_problems()
-}
-
-fn annotation(name: &str) -> String {
-    format!("metadata.annotations[{name}]")
 }
 
 fn advice(family: Family, facts: &Facts) -> String {

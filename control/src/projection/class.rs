@@ -1,4 +1,7 @@
-//! Whether a Service is ours to serve. Must not look at anything but the Service and the class that we go by.
+//! Whether a Service is ours to serve, and on which kinds of frontends. Must not look at anything but the Service and the
+//! options that we go by.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
@@ -13,6 +16,9 @@ const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// Set by the endpoints controllers on what belongs to a headless Service.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
+/// The kinds of frontends that a Service gets, if it has addresses or ports for them.
+pub(super) type Kinds = BTreeSet<FrontendKind>;
+
 /// Whose Service it is.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
@@ -22,48 +28,59 @@ pub(super) enum Claim {
     /// It asks for us, but cannot be served; the reason is in the report.
     Refused,
     /// To be served.
-    Ours,
+    Ours(Kinds),
 }
 
 /// Decides, and reports why a Service that asks for us is refused.
 pub(super) fn claim(service: &Service, options: &Options, report: &mut Report) -> Claim {
-    // A class only ever asks for load balancer addresses.
-    if !options.frontends.contains(&FrontendKind::LoadBalancer) {
-        return Claim::Foreign;
-    }
     let Some(spec) = &service.spec else { return Claim::Foreign };
     let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
-    let asks = match spec.load_balancer_class.as_deref() {
-        Some(class) => class == options.load_balancer_class,
-        None => options.handle_unclassified && type_ == "LoadBalancer",
-    };
-    if !asks {
-        return Claim::Foreign;
-    }
-    match refusal(service, spec, type_) {
-        None => Claim::Ours,
-        Some((field, message)) => {
-            report.add(reason::NOT_SERVED, field, None, message);
-            Claim::Refused
+    let asks = asks(spec, type_, options);
+    if let Some((field, message)) = skipped(service, spec, type_) {
+        if !asks {
+            return Claim::Foreign;
         }
+        report.add(reason::NOT_SERVED, field, None, message);
+        return Claim::Refused;
+    }
+    let mut kinds = options.frontends.clone();
+    if !asks || type_ != "LoadBalancer" {
+        kinds.remove(&FrontendKind::LoadBalancer);
+    }
+    if !matches!(type_, "LoadBalancer" | "NodePort") {
+        kinds.remove(&FrontendKind::NodePort);
+    }
+    if asks && type_ != "LoadBalancer" {
+        let message = format!("type {type_} is not LoadBalancer; the Service gets no load balancer address");
+        report.add(reason::NOT_SERVED, "spec.type", None, message);
+    }
+    match kinds.is_empty() {
+        true if asks => Claim::Refused,
+        true => Claim::Foreign,
+        false => Claim::Ours(kinds),
     }
 }
 
-/// The rules by which kube-proxy skips a Service (pkg/proxy/util, `ShouldSkipService`), without the one for a missing
-/// clusterIP: manifests have none until an API server allocated it.
-fn refusal(service: &Service, spec: &ServiceSpec, type_: &str) -> Option<(String, String)> {
-    if type_ != "LoadBalancer" {
-        return Some((
-            "spec.type".into(),
-            format!("type {type_} is not LoadBalancer; the Service is not served"),
-        ));
+/// Whether the Service wants its load balancer addresses from us: that, and nothing else, is what a class is for.
+fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
+    options.frontends.contains(&FrontendKind::LoadBalancer)
+        && match spec.load_balancer_class.as_deref() {
+            Some(class) => class == options.load_balancer_class,
+            None => options.handle_unclassified && type_ == "LoadBalancer",
+        }
+}
+
+/// The rules by which kube-proxy skips a Service altogether (pkg/proxy/util, `ShouldSkipService`, and the selectors of its
+/// informers), without the one for a missing clusterIP: manifests have none until an API server allocated it.
+fn skipped(service: &Service, spec: &ServiceSpec, type_: &str) -> Option<(String, String)> {
+    if type_ == "ExternalName" {
+        let message = "an ExternalName Service is a DNS name without endpoints; it is not served";
+        return Some(("spec.type".into(), message.into()));
     }
     let first_of_many = spec.cluster_ips.as_ref().and_then(|ips| ips.first());
     if spec.cluster_ip.as_deref().or(first_of_many.map(String::as_str)) == Some("None") {
-        return Some((
-            "spec.clusterIP".into(),
-            "a headless Service has no load balancer; it is not served".into(),
-        ));
+        let message = "a headless Service has no frontends; it is not served";
+        return Some(("spec.clusterIP".into(), message.into()));
     }
     let labels = service.metadata.labels.as_ref()?;
     [PROXY_NAME_LABEL, HEADLESS_LABEL].into_iter().find(|label| labels.contains_key(*label)).map(|label| {

@@ -14,6 +14,8 @@ use crate::problem::{ObjectRef, Problem};
 use crate::report::Report;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// Set by the cluster autoscaler on a node that it is about to remove.
+const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// What is known of the gateway's node and of the cluster's network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,10 @@ pub(super) struct Facts {
     pub(super) addresses: Vec<IpAddr>,
     /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
+    /// The node's addresses to serve node ports on.
+    pub(super) node_port_addresses: Vec<IpAddr>,
+    /// Whether load balancers may send traffic to the node.
+    pub(super) eligible: bool,
     /// Pod CIDRs, addresses of Nodes and what the configuration adds.
     pub(super) internal: Arc<AddressSet>,
 }
@@ -40,7 +46,8 @@ impl Facts {
 /// Reads all Nodes.
 pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -> (Facts, Vec<Problem>) {
     let mut internal = options.internal_cidrs.clone();
-    let mut facts = Facts { node: options.node.clone(), ..Facts::default() };
+    // Without any Node nothing says otherwise; among others, a missing one is gone.
+    let mut facts = Facts { node: options.node.clone(), eligible: nodes.is_empty(), ..Facts::default() };
     let mut problems = Vec::new();
     for (name, node) in nodes {
         let object = ObjectRef { kind: "Node", namespace: "".into(), name: name.clone() };
@@ -56,7 +63,9 @@ pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -
                 .and_then(|all| all.get(ZONE_LABEL))
                 .cloned()
                 .unwrap_or_default();
-            facts.own = own(&addresses);
+            facts.own = per_family(&addresses, [Reach::External, Reach::Internal]);
+            facts.node_port_addresses = node_port_addresses(&addresses, &options.node_port_addresses);
+            facts.eligible = eligible(node);
             facts.addresses = addresses.into_iter().map(|(_, ip)| ip).collect();
         }
         problems.extend(report.into_problems());
@@ -110,11 +119,33 @@ fn addresses(node: &Node, report: &mut Report) -> Vec<(Reach, IpAddr)> {
     addresses
 }
 
-/// Per family the first ExternalIP, else the first InternalIP.
-fn own(addresses: &[(Reach, IpAddr)]) -> Vec<IpAddr> {
+/// Per family the first address that is reached in the first of these ways, else in the second.
+fn per_family(addresses: &[(Reach, IpAddr)], ways: [Reach; 2]) -> Vec<IpAddr> {
     let first = |reach, family| {
         addresses.iter().find(|(kind, ip)| *kind == reach && Family::of(*ip) == family).map(|(_, ip)| *ip)
     };
-    let best = |family| first(Reach::External, family).or_else(|| first(Reach::Internal, family));
+    let best = |family| ways.into_iter().find_map(|reach| first(reach, family));
     Family::ALL.into_iter().filter_map(best).collect()
+}
+
+/// As kube-proxy's `--nodeport-addresses`: those within the CIDRs; without any, `primary`, which nftables mode defaults to
+/// (GetNodeHostIPs in pkg/util/node: InternalIP before ExternalIP).
+fn node_port_addresses(addresses: &[(Reach, IpAddr)], within: &[IpNet]) -> Vec<IpAddr> {
+    if within.is_empty() {
+        return per_family(addresses, [Reach::Internal, Reach::External]);
+    }
+    let mut chosen: Vec<IpAddr> = Vec::new();
+    for (_, ip) in addresses {
+        if within.iter().any(|cidr| cidr.contains(ip)) && !chosen.contains(ip) {
+            chosen.push(*ip);
+        }
+    }
+    chosen
+}
+
+/// The rule of kube-proxy's health server (pkg/proxy/healthcheck, pkg/proxy/node.go): a node that is going away shall get
+/// no new traffic.
+fn eligible(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    node.metadata.deletion_timestamp.is_none() && !taints.iter().any(|taint| taint.key == LEAVING_TAINT)
 }

@@ -2,12 +2,13 @@
 //! completed them, or what its slices suggest.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::ip::Family;
+use crate::ip::{self, Family};
 use crate::report::Report;
 
 /// Families in order of preference.
@@ -34,7 +35,7 @@ pub(super) fn read<'a>(
         report.invalid("spec.ipFamilies", format!("SingleStack allows one family; {} is used", listed[0]));
         listed.truncate(1);
     }
-    let mut wanted = if given { listed.clone() } else { suggested(slices) };
+    let mut wanted = if given { listed.clone() } else { suggested(spec, slices) };
     if matches!(policy, Some(Policy::PreferDual | Policy::RequireDual)) {
         let missing: Vec<Family> =
             Family::ALL.into_iter().filter(|family| !wanted.contains(family)).collect();
@@ -46,6 +47,23 @@ pub(super) fn read<'a>(
         Some(Policy::Single) | None => listed,
     };
     Families { wanted, required, given }
+}
+
+impl Families {
+    /// Whether the Service may be served on an address of this family.
+    pub(super) fn fit(&self, ip: IpAddr) -> bool {
+        !self.given || self.wanted.contains(&Family::of(ip))
+    }
+}
+
+/// `clusterIPs`, or else `clusterIP`, each with its field; empty ones are not allocated yet.
+pub(super) fn cluster_ips(spec: &ServiceSpec) -> impl Iterator<Item = (String, &str)> {
+    let listed = spec.cluster_ips.as_deref().unwrap_or_default();
+    let single = spec.cluster_ip.iter().filter(|_| listed.is_empty());
+    let single = single.map(|ip| ("spec.clusterIP".to_owned(), ip.as_str()));
+    let listed =
+        listed.iter().enumerate().map(|(index, ip)| (format!("spec.clusterIPs[{index}]"), ip.as_str()));
+    single.chain(listed).filter(|(_, ip)| !ip.is_empty())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +103,18 @@ fn listed(spec: &ServiceSpec, report: &mut Report) -> Vec<Family> {
     families
 }
 
-/// Manifests written by hand rarely say: then the families of the slices count, and IPv4 without any.
-fn suggested<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Family> {
+/// Manifests written by hand rarely say: then the families of the cluster addresses count, which the API server
+/// allocates by `ipFamilies`, or else those of the slices, and IPv4 without any.
+fn suggested<'a>(spec: &ServiceSpec, slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Family> {
+    let mut allocated: Vec<Family> = Vec::new();
+    for family in cluster_ips(spec).filter_map(|(_, ip)| ip::parse(ip).ok()).map(Family::of) {
+        if !allocated.contains(&family) {
+            allocated.push(family);
+        }
+    }
+    if !allocated.is_empty() {
+        return allocated;
+    }
     let seen: BTreeSet<Family> = slices.filter_map(|slice| Family::named(&slice.address_type)).collect();
     if seen.is_empty() { vec![Family::V4] } else { seen.into_iter().collect() }
 }

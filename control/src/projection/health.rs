@@ -1,6 +1,18 @@
 //! What load balancers in front are told when they probe: which Services have endpoints on this node
 //! (`healthCheckNodePort`), and whether the node is to get traffic at all. It must not know HTTP.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::ServiceSpec;
+use sheave_dataplane::model::{Endpoint, EndpointState, FrontendKind};
+
+use super::class::Kinds;
+use super::plan::Plan;
+use super::policy::TrafficPolicy;
+use super::ports;
+use crate::ip::Family;
+use crate::report::Report;
 use crate::store::ServiceKey;
 
 /// One Service's health check node port (pkg/proxy/healthcheck/service_health.go). Each family is counted, and answered,
@@ -15,4 +27,43 @@ pub struct HealthCheck {
     pub local_v4: Option<usize>,
     /// The same for IPv6.
     pub local_v6: Option<usize>,
+}
+
+/// `healthCheckNodePort`, where it counts: a load balancer with `externalTrafficPolicy: Local`.
+pub(super) fn port(
+    spec: &ServiceSpec,
+    kinds: &Kinds,
+    external: TrafficPolicy,
+    report: &mut Report,
+) -> Option<u16> {
+    let asked = spec.health_check_node_port.filter(|port| *port != 0)?;
+    if !kinds.contains(&FrontendKind::LoadBalancer) || external != TrafficPolicy::Local {
+        return None;
+    }
+    let number = ports::number(asked);
+    if number.is_none() {
+        let message =
+            format!("{asked} is not a port (1 to 65535); nothing answers health checks for the Service");
+        report.invalid("spec.healthCheckNodePort", message);
+    }
+    number
+}
+
+/// Addresses of ready endpoints on this node; one that serves several ports is one.
+#[derive(Debug, Default)]
+pub(super) struct LocalReady(BTreeSet<IpAddr>);
+
+impl LocalReady {
+    pub(super) fn count<'a>(&mut self, endpoints: impl Iterator<Item = &'a Endpoint>) {
+        let counted = endpoints.filter(|endpoint| endpoint.local && endpoint.state == EndpointState::Ready);
+        self.0.extend(counted.map(|endpoint| endpoint.addr.ip));
+    }
+
+    pub(super) fn answer(&self, plan: &Plan, port: u16) -> HealthCheck {
+        let of = |family| {
+            let wanted = plan.families.wanted.contains(&family);
+            wanted.then(|| self.0.iter().filter(|ip| Family::of(**ip) == family).count())
+        };
+        HealthCheck { service: plan.key().clone(), port, local_v4: of(Family::V4), local_v6: of(Family::V6) }
+    }
 }

@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Affinity, Algorithm, FrontendAddr};
+use sheave_dataplane::model::{Affinity, Algorithm, FrontendAddr, FrontendKind};
 
-use super::class::{self, Claim};
+use super::class::{self, Claim, Kinds};
+use super::client_address::{self, ClientAddress};
 use super::conflicts::Rank;
+use super::exposure::{self, SpecAddresses};
+use super::facts::Facts;
 use super::families::{self, Families};
-use super::policy::{self, TrafficPolicy};
-use super::ports::{self, PlannedPort};
+use super::policy::{self, TrafficPolicies};
+use super::ports::{self, ListedPort, PlannedPort};
 use super::source_ranges::{self, FamilyRanges};
 use super::wishes::{self, Wishes};
-use super::{Options, affinity};
+use super::{Options, affinity, annotations, health};
 use crate::problem::{ObjectRef, Problem};
 use crate::report::Report;
 use crate::store::ServiceKey;
@@ -27,15 +30,23 @@ pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) rank: Rank,
+    pub(super) kinds: Kinds,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) families: Families,
+    /// Of load balancer addresses; none for a Service that is not ours as a load balancer.
     pub(super) wishes: Wishes,
+    /// Addresses that the spec names.
+    pub(super) addresses: SpecAddresses,
     pub(super) ports: Vec<PlannedPort>,
+    /// Every port that the API can name in a status, in the order of the spec.
+    pub(super) listed_ports: Vec<ListedPort>,
     pub(super) affinity: Affinity,
     /// `None` = the default of each port's protocol.
     pub(super) algorithm: Option<Algorithm>,
     pub(super) ranges: FamilyRanges,
-    pub(super) external: TrafficPolicy,
+    pub(super) policies: TrafficPolicies,
+    pub(super) client_address: ClientAddress,
+    pub(super) health_check_port: Option<u16>,
     /// What was wrong with the Service itself.
     pub(super) problems: Vec<Problem>,
 }
@@ -65,25 +76,37 @@ pub(super) fn plan(
     options: &Options,
 ) -> Planned {
     let mut report = Report::about(service_ref(key));
-    match class::claim(service, options, &mut report) {
+    let kinds = match class::claim(service, options, &mut report) {
         Claim::Foreign => return Planned::Foreign,
         Claim::Refused => return Planned::Refused(report.into_problems()),
-        Claim::Ours => {}
-    }
+        Claim::Ours(kinds) => kinds,
+    };
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
+    annotations::check(service, &mut report);
     let families = families::read(spec, slices.into_iter().flat_map(BTreeMap::values), &mut report);
-    let wishes = wishes::read(service, &families, &mut report);
+    let (mut wishes, mut ranges) = (Wishes::default(), FamilyRanges::default());
+    if kinds.contains(&FrontendKind::LoadBalancer) {
+        wishes = wishes::read(service, &families, &mut report);
+        ranges = source_ranges::read(service, &families, &mut report);
+    }
+    let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), &mut report);
+    let policies = policy::traffic(spec, &mut report);
     Planned::Ours(Box::new(Plan {
         rank: Rank::of(key, service),
         labels: service.metadata.labels.clone().unwrap_or_default(),
+        addresses: exposure::read(spec, &kinds, &families, options, &mut report),
         families,
         wishes,
-        ports: ports::plan(spec.ports.as_deref().unwrap_or_default(), &mut report),
         affinity: affinity::read(spec, &mut report),
-        algorithm: policy::algorithm(service.metadata.annotations.as_ref(), &mut report),
-        ranges: source_ranges::read(service, &mut report),
-        external: policy::external(spec, &mut report),
+        algorithm: policy::algorithm(service, &mut report),
+        ranges,
+        policies,
+        client_address: client_address::read(service, &ports, &mut report),
+        health_check_port: health::port(spec, &kinds, policies.external, &mut report),
+        ports,
+        listed_ports,
+        kinds,
         problems: report.into_problems(),
     }))
 }
@@ -93,9 +116,13 @@ impl Plan {
         &self.rank.key
     }
 
-    /// The frontends that the Service claims once it has these addresses.
-    pub(super) fn claims(&self, addresses: &[IpAddr]) -> BTreeSet<FrontendAddr> {
-        let on = |ip: IpAddr| self.ports.iter().map(move |port| port.on(ip));
-        addresses.iter().copied().flat_map(on).collect()
+    /// Whether it has, or wants, load balancer addresses from us.
+    pub(super) fn is_load_balancer(&self) -> bool {
+        self.kinds.contains(&FrontendKind::LoadBalancer)
+    }
+
+    /// The frontends that the Service claims once it has these load balancer addresses.
+    pub(super) fn claims(&self, addresses: &[IpAddr], facts: &Facts) -> BTreeSet<FrontendAddr> {
+        self.exposures(addresses, facts).into_iter().map(|exposure| exposure.addr).collect()
     }
 }

@@ -1,14 +1,10 @@
 //! Choices that a Service makes by a word: traffic policies and the balancing algorithm.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::ServiceSpec;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use sheave_dataplane::model::{Algorithm, Protocol};
 
+use super::annotations::{self, BALANCE};
 use crate::report::Report;
-
-/// Annotation that chooses the algorithm.
-const BALANCE: &str = "sheave.dev/balance";
 
 /// Which endpoints a class of clients may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +15,29 @@ pub(super) enum TrafficPolicy {
     Local,
 }
 
-/// Reads `externalTrafficPolicy`, and checks `internalTrafficPolicy`, which has no say over load balancer addresses:
-/// clients inside the cluster get the cluster-wide endpoints there.
-pub(super) fn external(spec: &ServiceSpec, report: &mut Report) -> TrafficPolicy {
-    let _ = policy(spec.internal_traffic_policy.as_deref(), "spec.internalTrafficPolicy", report);
-    policy(spec.external_traffic_policy.as_deref(), "spec.externalTrafficPolicy", report)
+/// The policies of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TrafficPolicies {
+    /// For clients outside the cluster, on every kind of frontend but the cluster address.
+    pub(super) external: TrafficPolicy,
+    /// For whoever uses the cluster address.
+    pub(super) internal: TrafficPolicy,
+}
+
+/// Reads the policies, and checks `trafficDistribution`, which is not ours to obey: the EndpointSlice controller makes
+/// hints of it (staging/src/k8s.io/endpointslice/trafficdist), and proxies go by those.
+pub(super) fn traffic(spec: &ServiceSpec, report: &mut Report) -> TrafficPolicies {
+    if let Some(other) = spec.traffic_distribution.as_deref()
+        && !matches!(other, "" | "PreferClose" | "PreferSameZone" | "PreferSameNode")
+    {
+        let message =
+            format!("{other:?} is not PreferSameZone, PreferSameNode or PreferClose; it is ignored");
+        report.invalid("spec.trafficDistribution", message);
+    }
+    TrafficPolicies {
+        external: policy(spec.external_traffic_policy.as_deref(), "spec.externalTrafficPolicy", report),
+        internal: policy(spec.internal_traffic_policy.as_deref(), "spec.internalTrafficPolicy", report),
+    }
 }
 
 fn policy(value: Option<&str>, field: &str, report: &mut Report) -> TrafficPolicy {
@@ -38,11 +52,8 @@ fn policy(value: Option<&str>, field: &str, report: &mut Report) -> TrafficPolic
 }
 
 /// Reads the algorithm that the annotation asks for; `None` means the protocol's default.
-pub(super) fn algorithm(
-    annotations: Option<&BTreeMap<String, String>>,
-    report: &mut Report,
-) -> Option<Algorithm> {
-    let asked = annotations?.get(BALANCE)?;
+pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algorithm> {
+    let asked = annotations::value(service, BALANCE)?;
     match asked.trim() {
         "least-connections" => Some(Algorithm::LeastConnections),
         "maglev" => Some(Algorithm::Maglev),
@@ -52,7 +63,7 @@ pub(super) fn algorithm(
             let message = format!(
                 "{asked:?} is not least-connections, maglev, round-robin or random; the default of the protocol is used"
             );
-            report.invalid(format!("metadata.annotations[{BALANCE}]"), message);
+            report.invalid(annotations::field(BALANCE), message);
             None
         }
     }

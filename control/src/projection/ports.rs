@@ -1,10 +1,9 @@
 //! `spec.ports` of a Service as typed values. What serves behind a port is said by the slices, never by `targetPort`.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ServicePort;
-use sheave_dataplane::model::{FrontendAddr, Protocol};
+use sheave_dataplane::model::Protocol;
 
 use crate::problem::{ProblemPort, reason};
 use crate::report::Report;
@@ -16,16 +15,22 @@ pub(super) struct PlannedPort {
     pub(super) name: Arc<str>,
     pub(super) port: u16,
     pub(super) protocol: Protocol,
+    /// `None` if there is none, or none that is a port.
+    pub(super) node_port: Option<u16>,
+    pub(super) app_protocol: Option<Arc<str>>,
     /// Where it stands in `spec.ports`.
     pub(super) index: usize,
 }
 
-impl PlannedPort {
-    /// Its frontend on an address.
-    pub(super) fn on(&self, ip: IpAddr) -> FrontendAddr {
-        FrontendAddr { ip, port: self.port, protocol: self.protocol }
-    }
+/// A port of the Service, whether or not it can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ListedPort {
+    pub(super) port: ProblemPort,
+    /// Why it cannot be served.
+    pub(super) refused: Option<&'static str>,
+}
 
+impl PlannedPort {
     /// How Problems name it.
     pub(super) fn problem_port(&self) -> ProblemPort {
         ProblemPort { port: self.port, protocol: protocol_name(self.protocol) }
@@ -45,45 +50,82 @@ pub(super) fn number(port: i32) -> Option<u16> {
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// The ports that can be served; every other one is reported.
-pub(super) fn plan(ports: &[ServicePort], report: &mut Report) -> Vec<PlannedPort> {
+/// The ports that can be served, and all that a status can name; what cannot be served is reported.
+pub(super) fn plan(ports: &[ServicePort], report: &mut Report) -> (Vec<PlannedPort>, Vec<ListedPort>) {
     let mut planned: Vec<PlannedPort> = Vec::with_capacity(ports.len());
+    let mut listed: Vec<ListedPort> = Vec::with_capacity(ports.len());
     for (index, port) in ports.iter().enumerate() {
-        if let Some(candidate) = plan_one(index, port, report)
-            && !collides(&planned, &candidate, report)
-        {
-            planned.push(candidate);
+        let Some(named) = named(index, port, report) else { continue };
+        let refused = match candidate(index, port, named, report) {
+            None => Some(reason::PROTOCOL_NOT_SUPPORTED),
+            Some(candidate) if collides(&planned, &candidate, report) => Some(reason::INVALID_VALUE),
+            Some(candidate) => {
+                planned.push(candidate);
+                None
+            }
+        };
+        // A status has one entry per port and protocol.
+        if !listed.iter().any(|other| other.port == named) {
+            listed.push(ListedPort { port: named, refused });
         }
     }
     if ports.is_empty() {
         report.add(reason::NOT_SERVED, "spec.ports", None, "the Service has no ports; it is not served");
     }
-    planned
+    (planned, listed)
 }
 
-fn plan_one(index: usize, port: &ServicePort, report: &mut Report) -> Option<PlannedPort> {
+/// The number and protocol of a port, if the API allows them.
+fn named(index: usize, port: &ServicePort, report: &mut Report) -> Option<ProblemPort> {
     let Some(number) = number(port.port) else {
         let message = format!("{} is not a port (1 to 65535); it is not served", port.port);
         report.invalid(format!("spec.ports[{index}].port"), message);
         return None;
     };
-    let field = || format!("spec.ports[{index}].protocol");
     let protocol = match port.protocol.as_deref().unwrap_or_default() {
-        "" | "TCP" => Protocol::Tcp,
-        "UDP" => Protocol::Udp,
-        "SCTP" => {
-            let named = ProblemPort { port: number, protocol: "SCTP" };
-            let message = "SCTP cannot be forwarded; the port is not served";
-            report.add(reason::PROTOCOL_NOT_SUPPORTED, field(), Some(named), message);
-            return None;
-        }
+        "" | "TCP" => "TCP",
+        "UDP" => "UDP",
+        "SCTP" => "SCTP",
         other => {
             let message = format!("{other:?} is not TCP or UDP; port {number} is not served");
-            report.invalid(field(), message);
+            report.invalid(format!("spec.ports[{index}].protocol"), message);
             return None;
         }
     };
-    Some(PlannedPort { name: port.name.as_deref().unwrap_or_default().into(), port: number, protocol, index })
+    Some(ProblemPort { port: number, protocol })
+}
+
+/// The port, if its protocol can be forwarded.
+fn candidate(
+    index: usize,
+    port: &ServicePort,
+    named: ProblemPort,
+    report: &mut Report,
+) -> Option<PlannedPort> {
+    let protocol = match named.protocol {
+        "TCP" => Protocol::Tcp,
+        "UDP" => Protocol::Udp,
+        _ => {
+            let message = "SCTP cannot be forwarded; the port is not served";
+            let field = format!("spec.ports[{index}].protocol");
+            report.add(reason::PROTOCOL_NOT_SUPPORTED, field, Some(named), message);
+            return None;
+        }
+    };
+    let asked = port.node_port.filter(|port| *port != 0);
+    let node_port = asked.and_then(self::number);
+    if let (Some(asked), None) = (asked, node_port) {
+        let message = format!("{asked} is not a port (1 to 65535); the port has no node port");
+        report.invalid_port(format!("spec.ports[{index}].nodePort"), named, message);
+    }
+    Some(PlannedPort {
+        name: port.name.as_deref().unwrap_or_default().into(),
+        port: named.port,
+        protocol,
+        node_port,
+        app_protocol: port.app_protocol.as_deref().filter(|name| !name.is_empty()).map(Into::into),
+        index,
+    })
 }
 
 /// The API server refuses both collisions; manifests may hold them. Of two equal names the slices could not be told

@@ -72,6 +72,7 @@ impl Projector {
         self.allocator.release(key);
         self.claims.release(key, &mut round.touched);
         self.waiting.remove(key);
+        self.health_checks.remove(key);
         if !problems.is_empty() {
             self.services.insert(key.clone(), Projected { problems, ..Projected::default() });
         }
@@ -104,7 +105,7 @@ impl Projector {
     fn claim(&mut self, round: &mut Round) {
         for (key, plan) in &round.plans {
             let addresses = self.services.get(key).map(|known| known.placed.addresses.as_slice());
-            let claims = plan.claims(addresses.unwrap_or_default());
+            let claims = plan.claims(addresses.unwrap_or_default(), &self.facts);
             self.claims.set(&plan.rank, claims, &mut round.touched);
         }
     }
@@ -136,7 +137,8 @@ impl Projector {
             claims: &self.claims,
             cluster: &self.cluster,
         };
-        let Output { frontends, mut problems, loops } = service::project(input, &mut self.names);
+        let Output { frontends, mut problems, loops, status, health_check } =
+            service::project(input, &mut self.names);
         problems.extend(plan.problems.iter().cloned());
         let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
             Some(old) if **old == new => old.clone(),
@@ -147,6 +149,11 @@ impl Projector {
         round.fresh.extend(frontends.iter().cloned());
         projected.frontends = frontends;
         projected.loops = loops;
+        projected.status = status;
+        match health_check {
+            Some(check) => self.health_checks.insert(key.clone(), check),
+            None => self.health_checks.remove(key),
+        };
         projected.problems = problems;
     }
 

@@ -2,31 +2,45 @@
 
 use std::sync::Arc;
 
-use sheave_dataplane::model::{Candidate, Route};
+use sheave_dataplane::model::{Candidate, FrontendKind, Route};
 
-use super::policy::TrafficPolicy;
+use super::policy::{TrafficPolicies, TrafficPolicy};
 use super::topology::Sets;
 
-/// The routes of one load balancer port: what clients outside and inside the cluster get.
-///
-/// Clients inside always get the cluster-wide set, whatever the policies say: kube-proxy short-circuits pods and nodes
-/// that use a load balancer address under `externalTrafficPolicy: Local`, and `internalTrafficPolicy` concerns the
-/// cluster address alone.
-pub(super) fn load_balancer(external: TrafficPolicy, sets: &Sets, any: bool) -> (Route, Route) {
-    let inside = route(TrafficPolicy::Cluster, sets, any);
-    let outside = match external {
-        TrafficPolicy::Cluster => inside.clone(),
-        TrafficPolicy::Local => route(TrafficPolicy::Local, sets, any),
-    };
-    (outside, inside)
+/// The route of either policy, for one port and family.
+#[derive(Clone, Debug)]
+pub(super) struct Routes {
+    cluster: Route,
+    local: Route,
+}
+
+impl Routes {
+    /// `any` says whether there is an endpoint at all.
+    pub(super) fn new(sets: &Sets, any: bool) -> Self {
+        Self { cluster: route(&sets.cluster, any), local: route(&sets.local, any) }
+    }
+
+    /// What clients outside and inside the cluster get on a frontend.
+    ///
+    /// On the cluster address both go by `internalTrafficPolicy`. Elsewhere outside clients go by
+    /// `externalTrafficPolicy`, and inside clients always get the cluster-wide set: kube-proxy short-circuits Pods and
+    /// Nodes that use an external address (pkg/proxy/iptables/proxier.go, "short-circuit").
+    pub(super) fn of(&self, kind: FrontendKind, policies: TrafficPolicies) -> (Route, Route) {
+        let by = |policy| match policy {
+            TrafficPolicy::Cluster => self.cluster.clone(),
+            TrafficPolicy::Local => self.local.clone(),
+        };
+        match kind {
+            FrontendKind::ClusterIp => (by(policies.internal), by(policies.internal)),
+            FrontendKind::LoadBalancer | FrontendKind::ExternalIp | FrontendKind::NodePort => {
+                (by(policies.external), by(TrafficPolicy::Cluster))
+            }
+        }
+    }
 }
 
 /// Nothing anywhere is refused visibly; something, but not where the policy looks, is dropped in silence.
-fn route(policy: TrafficPolicy, sets: &Sets, any: bool) -> Route {
-    let chosen = match policy {
-        TrafficPolicy::Cluster => &sets.cluster,
-        TrafficPolicy::Local => &sets.local,
-    };
+fn route(chosen: &[u32], any: bool) -> Route {
     if !chosen.is_empty() {
         let candidates = chosen.iter().map(|&endpoint| Candidate { backend: 0, endpoint });
         Route::Forward(Arc::from_iter(candidates))

@@ -4,17 +4,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_dataplane::model::{
-    Backend, ClientSources, EndpointAddr, Frontend, FrontendAddr, FrontendKind, FrontendSource, Route,
-    ServicePort, Weight,
+    Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, FrontendSource, ServicePort, Weight,
 };
 
 use super::conflicts::Claims;
 use super::endpoints::{self, Serving};
+use super::exposure::Exposure;
 use super::facts::Facts;
+use super::health::{HealthCheck, LocalReady};
 use super::names::Names;
 use super::plan::{Plan, Slices, service_ref};
 use super::ports::PlannedPort;
-use super::{policy, route, topology};
+use super::route::Routes;
+use super::status::{self, LoadBalancerStatus};
+use super::{policy, topology};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -37,12 +40,14 @@ pub(super) struct Output {
     pub(super) problems: Vec<Problem>,
     /// Frontend addresses that are also endpoints of the Service, and take no traffic as such.
     pub(super) loops: Vec<FrontendAddr>,
+    /// `None` unless it is a load balancer of ours.
+    pub(super) status: Option<Arc<LoadBalancerStatus>>,
+    pub(super) health_check: Option<HealthCheck>,
 }
 
 /// What the frontends of one port and family share.
 struct Target {
-    external: Route,
-    internal: Route,
+    routes: Routes,
     backends: Arc<[Backend]>,
 }
 
@@ -52,40 +57,43 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
     if let Some(slices) = input.slices {
         endpoints::unreadable(slices.values(), &mut output.problems);
     }
-    for port in &input.plan.ports {
+    let plan = input.plan;
+    let won = won(input, &mut output.problems);
+    let mut local_ready = LocalReady::default();
+    for (index, port) in plan.ports.iter().enumerate() {
         for family in Family::ALL {
-            let addresses = input.addresses.iter().copied().filter(|ip| Family::of(*ip) == family);
-            let won = won(input, port, addresses, &mut output.problems);
-            if won.is_empty() {
+            let here = won.iter().filter(|it| it.port == index && Family::of(it.addr.ip) == family);
+            let counted = plan.health_check_port.is_some() && plan.families.wanted.contains(&family);
+            if !counted && here.clone().next().is_none() {
                 continue;
             }
             let target = target(input, port, family, names, &mut output);
-            output.frontends.extend(won.into_iter().map(|addr| frontend(input, port, addr, &target)));
+            if counted {
+                local_ready.count(target.backends.iter().flat_map(|backend| &backend.endpoints));
+            }
+            output.frontends.extend(here.map(|exposure| frontend(input, *exposure, &target)));
         }
     }
+    output.status = plan.is_load_balancer().then(|| Arc::new(status::of(plan, input.addresses, &won)));
+    output.health_check = plan.health_check_port.map(|port| local_ready.answer(plan, port));
     output
 }
 
-/// The addresses on which no older Service serves this port; the others are reported.
-fn won(
-    input: Input<'_>,
-    port: &PlannedPort,
-    addresses: impl Iterator<Item = IpAddr>,
-    problems: &mut Vec<Problem>,
-) -> Vec<FrontendAddr> {
-    let mut report = Report::about(service_ref(input.plan.key()));
-    let mut won = Vec::new();
-    for addr in addresses.map(|ip| port.on(ip)) {
-        match input.claims.owner(addr) {
-            Some(owner) if owner != input.plan.key() => {
-                let message =
-                    format!("{addr} already belongs to Service {owner}; it is not served for this one");
-                let field = format!("spec.ports[{}]", port.index);
-                report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
-            }
-            _ => won.push(addr),
+/// The frontends that no older Service has; the others are reported.
+fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
+    let plan = input.plan;
+    let mut report = Report::about(service_ref(plan.key()));
+    let mut won = plan.exposures(input.addresses, input.facts);
+    won.retain(|&Exposure { addr, port, .. }| {
+        let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());
+        if let Some(owner) = owner {
+            let port = &plan.ports[port];
+            let message = format!("{addr} already belongs to Service {owner}; it is not served for this one");
+            let field = format!("spec.ports[{}]", port.index);
+            report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
         }
-    }
+        owner.is_none()
+    });
     problems.extend(report.into_problems());
     won
 }
@@ -106,10 +114,10 @@ fn target(
     report_loops(input.plan, port, &loops, &mut output.problems);
     output.loops.extend(loops.into_iter().map(frontend_of));
     let sets = topology::categorize(&facets);
-    let (external, internal) = route::load_balancer(input.plan.external, &sets, !endpoints.is_empty());
+    let routes = Routes::new(&sets, !endpoints.is_empty());
     let cluster = input.cluster.clone();
     let backend = Backend { cluster, weight: Weight::default(), priority: 0, endpoints };
-    Target { external, internal, backends: Arc::new([backend]) }
+    Target { routes, backends: Arc::new([backend]) }
 }
 
 fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problems: &mut Vec<Problem>) {
@@ -122,11 +130,20 @@ fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problem
     problems.extend(report.into_problems());
 }
 
-fn frontend(input: Input<'_>, port: &PlannedPort, addr: FrontendAddr, target: &Target) -> Frontend {
+fn frontend(input: Input<'_>, exposure: Exposure, target: &Target) -> Frontend {
     let Input { plan, facts, .. } = input;
+    let Exposure { kind, addr, port } = exposure;
+    let port = &plan.ports[port];
+    let (external, internal) = target.routes.of(kind, plan.policies);
+    // Node ports, external IPs and the cluster address are open to all (kube-proxy's "firewall" chain is for load
+    // balancer addresses alone).
+    let source_ranges = match kind {
+        FrontendKind::LoadBalancer => plan.ranges.of(addr.ip, &facts.addresses),
+        FrontendKind::ExternalIp | FrontendKind::NodePort | FrontendKind::ClusterIp => Arc::default(),
+    };
     Frontend {
         addr,
-        kind: FrontendKind::LoadBalancer,
+        kind,
         service: ServicePort {
             namespace: plan.key().namespace.clone(),
             name: plan.key().name.clone(),
@@ -135,13 +152,13 @@ fn frontend(input: Input<'_>, port: &PlannedPort, addr: FrontendAddr, target: &T
         },
         source: FrontendSource::Service,
         affinity: plan.affinity,
-        source_ranges: plan.ranges.of(addr.ip, &facts.addresses),
-        proxied_by: None,
-        client_sources: ClientSources::default(),
-        app_protocol: None,
+        source_ranges,
+        proxied_by: plan.client_address.proxied_by(Family::of(addr.ip), addr.protocol),
+        client_sources: plan.client_address.sources(kind, addr.protocol, plan.policies.external),
+        app_protocol: port.app_protocol.clone(),
         algorithm: plan.algorithm.unwrap_or_else(|| policy::default_algorithm(port.protocol)),
-        external: target.external.clone(),
-        internal: target.internal.clone(),
+        external,
+        internal,
         backends: target.backends.clone(),
     }
 }

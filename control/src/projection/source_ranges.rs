@@ -8,7 +8,9 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
 use sheave_dataplane::address_set::SourceRanges;
 
+use super::families::Families;
 use crate::ip::Family;
+use crate::problem::reason;
 use crate::report::Report;
 
 /// Older form of the field; counts when the field is empty, as in the cloud controllers' helper.
@@ -40,7 +42,7 @@ impl FamilyRanges {
 }
 
 /// Reads the field, or else the annotation.
-pub(super) fn read(service: &Service, report: &mut Report) -> FamilyRanges {
+pub(super) fn read(service: &Service, families: &Families, report: &mut Report) -> FamilyRanges {
     let listed =
         service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref()).unwrap_or(&[]);
     let mut cidrs: Vec<IpNet> = Vec::with_capacity(listed.len());
@@ -56,7 +58,20 @@ pub(super) fn read(service: &Service, report: &mut Report) -> FamilyRanges {
         let texts = listed.iter().enumerate();
         cidrs.extend(texts.filter_map(|(index, text)| parse(text, || field(index), report)));
     }
+    report_open_family(&cidrs, families, report);
     FamilyRanges { v4: family(&cidrs, Family::V4), v6: family(&cidrs, Family::V6) }
+}
+
+/// kube-proxy limits each family by its own CIDRs, so those of one leave the other open to all: seldom what was meant.
+fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report) {
+    let listed = |family: Family| cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family);
+    let open = families.wanted.iter().find(|family| !listed(**family));
+    if let Some(open) = open.filter(|_| !cidrs.is_empty() && families.wanted.len() > 1) {
+        let message = format!(
+            "no CIDR is {open}, so every {open} client is admitted; add the {open} ranges, or ::/0 or 0.0.0.0/0 to say so"
+        );
+        report.add(reason::SOURCE_RANGES_ONE_FAMILY, "spec.loadBalancerSourceRanges", None, message);
+    }
 }
 
 /// Blanks around a CIDR are stored by the API server as they are; host bits are not checked by kube-proxy.

@@ -3,6 +3,10 @@
 
 use std::net::IpAddr;
 
+use super::exposure::Exposure;
+use super::plan::Plan;
+use super::ports::protocol_name;
+use crate::problem::reason;
 use crate::store::ServiceKey;
 
 /// What would be published for one Service.
@@ -35,4 +39,28 @@ pub struct PortStatus {
     pub protocol: &'static str,
     /// Why it is not served, as a reason of [`crate::problem::reason`].
     pub error: Option<&'static str>,
+}
+
+/// The status of a Service that has these load balancer addresses, and these frontends.
+pub(super) fn of(plan: &Plan, addresses: &[IpAddr], frontends: &[Exposure]) -> LoadBalancerStatus {
+    let ingress = addresses.iter().map(|&ip| Ingress {
+        ip,
+        hostname: plan.wishes.hostnames.get(&ip).cloned(),
+        ports: ports(plan, ip, frontends),
+    });
+    LoadBalancerStatus { service: plan.key().clone(), ingress: ingress.collect() }
+}
+
+fn ports(plan: &Plan, ip: IpAddr, frontends: &[Exposure]) -> Vec<PortStatus> {
+    let served = |port: u16, protocol: &str| {
+        frontends.iter().any(|Exposure { addr, .. }| {
+            addr.ip == ip && addr.port == port && protocol_name(addr.protocol) == protocol
+        })
+    };
+    let status = plan.listed_ports.iter().map(|listed| {
+        let (port, protocol) = (listed.port.port, listed.port.protocol);
+        let lost = (!served(port, protocol)).then_some(reason::ADDRESS_IN_USE);
+        PortStatus { port, protocol, error: listed.refused.or(lost) }
+    });
+    status.collect()
 }

@@ -5,4 +5,5 @@ mod conflicts;
 mod endpoints;
 mod fields;
 mod incremental;
+mod kinds;
 mod support;

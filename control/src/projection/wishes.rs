@@ -1,18 +1,16 @@
 //! Where a Service says which addresses it has or wants: its status, annotations and `loadBalancerIP`.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 
+use super::annotations::{self, ADDRESS_POOL, ADDRESSES};
 use super::families::Families;
-use crate::ip::{self, Family};
+use crate::ip;
 use crate::report::Report;
 
-const ADDRESSES: &str = "sheave.dev/addresses";
-const ADDRESSES_FIELD: &str = "metadata.annotations[sheave.dev/addresses]";
 const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
-/// Names the pool to allocate from.
-pub(super) const POOL: &str = "sheave.dev/address-pool";
 
 /// Addresses that a Service has or asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,44 +20,57 @@ pub(super) struct Wishes {
     /// Addresses that it asks for by value.
     pub(super) addresses: Vec<IpAddr>,
     /// The field that holds `addresses`.
-    pub(super) addresses_field: &'static str,
+    pub(super) addresses_field: String,
+    /// Names that its status publishes beside addresses.
+    pub(super) hostnames: BTreeMap<IpAddr, String>,
     /// The pool that it asks for by name.
     pub(super) pool: Option<String>,
 }
 
 /// Reads them; values that cannot be used are reported and left out.
 pub(super) fn read(service: &Service, families: &Families, report: &mut Report) -> Wishes {
-    let annotations = service.metadata.annotations.as_ref();
-    let pool = annotations.and_then(|all| all.get(POOL)).map(|name| name.trim().to_owned());
-    Wishes {
-        published: published(service, families, report),
+    let pool = annotations::value(service, ADDRESS_POOL).map(|name| name.trim().to_owned());
+    let annotated = annotations::value(service, ADDRESSES).is_some();
+    let mut wishes = Wishes {
         addresses: requested(service, families, report),
-        addresses_field: if annotated(service).is_some() { ADDRESSES_FIELD } else { ADDRESS_FIELD },
+        addresses_field: if annotated { annotations::field(ADDRESSES) } else { ADDRESS_FIELD.to_owned() },
         pool: pool.filter(|name| !name.is_empty()),
-    }
+        ..Wishes::default()
+    };
+    read_status(service, families, &mut wishes, report);
+    wishes
 }
 
 /// `ipMode` does not matter: what the status says is ours to serve in either mode.
-fn published(service: &Service, families: &Families, report: &mut Report) -> Vec<IpAddr> {
+fn read_status(service: &Service, families: &Families, wishes: &mut Wishes, report: &mut Report) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
-    let mut addresses = Vec::with_capacity(ingress.len());
     for (index, ingress) in ingress.iter().enumerate() {
-        if let Some(text) = ingress.ip.as_deref().filter(|text| !text.is_empty()) {
-            let field = || format!("status.loadBalancer.ingress[{index}].ip");
-            add(&mut addresses, text, field, families, report);
+        let field = |name| format!("status.loadBalancer.ingress[{index}].{name}");
+        let hostname = ingress.hostname.as_deref().filter(|name| !name.is_empty());
+        match (ingress.ip.as_deref().filter(|text| !text.is_empty()), hostname) {
+            (Some(text), hostname) => {
+                let ip = add(&mut wishes.published, text, || field("ip"), families, report);
+                wishes.hostnames.extend(ip.zip(hostname.map(str::to_owned)));
+            }
+            (None, Some(hostname)) => {
+                let message = format!(
+                    "{hostname:?} has no address beside it, so nothing is served for it, and it would not be published"
+                );
+                report.invalid(field("hostname"), message);
+            }
+            (None, None) => {}
         }
     }
-    addresses
 }
 
 /// The annotation wins over the older field.
 fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
-    let annotation = annotated(service);
+    let annotation = annotations::value(service, ADDRESSES);
     let texts = annotation.unwrap_or_default();
     for text in texts.split(',').filter(|text| !text.trim().is_empty()) {
-        add(&mut addresses, text, || ADDRESSES_FIELD.to_owned(), families, report);
+        add(&mut addresses, text, || annotations::field(ADDRESSES), families, report);
     }
     let older = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref()).unwrap_or_default();
     if older.is_empty() {
@@ -76,23 +87,24 @@ fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec
     addresses
 }
 
-fn annotated(service: &Service) -> Option<&str> {
-    service.metadata.annotations.as_ref()?.get(ADDRESSES).map(String::as_str)
-}
-
+/// Adds the address, unless it is there already, and gives it if it can be used.
 fn add(
     addresses: &mut Vec<IpAddr>,
     text: &str,
     field: impl Fn() -> String,
     families: &Families,
     report: &mut Report,
-) {
-    match ip::parse(text) {
-        Ok(ip) if families.given && !families.wanted.contains(&Family::of(ip)) => {
-            report.invalid(field(), format!("{text:?} is not of the Service's ipFamilies; it is ignored"));
+) -> Option<IpAddr> {
+    let refused = match ip::parse(text) {
+        Ok(ip) if families.fit(ip) => {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+            return Some(ip);
         }
-        Ok(ip) if addresses.contains(&ip) => {}
-        Ok(ip) => addresses.push(ip),
-        Err(why) => report.invalid(field(), format!("{text:?} {why}; it is ignored")),
-    }
+        Ok(_) => "is not of the Service's ipFamilies",
+        Err(why) => why,
+    };
+    report.invalid(field(), format!("{text:?} {refused}; it is ignored"));
+    None
 }

@@ -10,7 +10,7 @@ fn pool(name: &str, spec: &str) -> String {
 
 fn status(ips: &str) -> String {
     let ingress: Vec<String> = ips.split(' ').map(|ip| format!("{{ip: '{ip}', ipMode: Proxy}}")).collect();
-    format!("status: {{loadBalancer: {{ingress: [{}, {{hostname: a.b}}]}}}}", ingress.join(", "))
+    format!("status: {{loadBalancer: {{ingress: [{}, {{ip: ''}}]}}}}", ingress.join(", "))
 }
 
 const POOL: &str = "\

@@ -104,8 +104,15 @@ fn source_ranges_are_trimmed_and_split_by_family() {
         ("[0.0.0.0/1, 128.0.0.0/1, '::/0', 'fd00::/8']", vec!["0.0.0.0/1", "128.0.0.0/1"], vec![]),
     ] {
         let projection = project(&[&web(&format!("{dual} {listed}"), "")]);
+        let one_family = v6.is_empty() && !listed.contains("::/0");
         assert_eq!(ranges(&projection), [v4, v6], "{listed}");
-        assert!(projection.problems.is_empty());
+        assert_eq!(
+            problems(&projection),
+            one_family
+                .then(|| "Service shop/web SourceRangesOneFamily spec.loadBalancerSourceRanges".to_owned())
+                .into_iter()
+                .collect::<Vec<_>>()
+        );
     }
 }
 
@@ -175,8 +182,7 @@ fn affinity_has_the_timeout_of_the_service_or_three_hours() {
 fn the_algorithm_is_the_protocols_default_unless_annotated() {
     let ports = "ports: [{name: a, port: 80}, {name: b, port: 81, protocol: UDP}]";
     let with = |value: &str| {
-        let annotation =
-            format!("metadata: annotations: {{sheave.dev/balance: {value}, sheave.dev/unknown: x}}");
+        let annotation = format!("metadata: annotations: {{sheave.dev/balance: {value}}}");
         let projection = project(&[&service("shop", "web", ports, &annotation)]);
         let algorithms: Vec<Algorithm> = projection.table.frontends().iter().map(|f| f.algorithm).collect();
         (algorithms, problems(&projection).len())
@@ -186,6 +192,15 @@ fn the_algorithm_is_the_protocols_default_unless_annotated() {
     assert_eq!(with("least-connections"), (vec![Algorithm::LeastConnections; 2], 0));
     assert_eq!(with("maglev"), (vec![Algorithm::Maglev; 2], 0));
     assert_eq!(with("Maglev"), (vec![Algorithm::LeastConnections, Algorithm::Maglev], 1));
+}
+
+#[test]
+fn annotations_that_look_like_ours_but_are_none_are_problems() {
+    let annotation = "metadata: annotations: {sheave.dev/balanse: random, example.com/balanse: x}";
+    let projection = project(&[&web("", annotation)]);
+    let field = "metadata.annotations[sheave.dev/balanse]";
+    assert_eq!(problems(&projection), [format!("Service shop/web InvalidValue {field}")]);
+    assert!(projection.problems[0].message.contains("did you mean sheave.dev/balance?"));
 }
 
 #[test]

@@ -174,7 +174,14 @@ fn octets(set: &[u32], serving: &Serving) -> Vec<u8> {
 
 #[test]
 fn endpoint_sets_are_those_of_kube_proxy() {
-    let port = PlannedPort { name: "".into(), port: 80, protocol: Protocol::Tcp, index: 0 };
+    let port = PlannedPort {
+        name: "".into(),
+        port: 80,
+        protocol: Protocol::Tcp,
+        node_port: None,
+        app_protocol: None,
+        index: 0,
+    };
     for case in CASES {
         let facts = Facts { node: case.node.into(), zone: case.zone.into(), ..Facts::default() };
         let slices = [slice(case)];

@@ -1,0 +1,46 @@
+//! The annotations by which a Service says what the API has no field for. It must not know what they mean.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Service;
+
+use crate::report::Report;
+use crate::suggest;
+
+/// What all of ours begin with.
+const PREFIX: &str = "sheave.dev/";
+
+/// Chooses the balancing algorithm.
+pub(super) const BALANCE: &str = "sheave.dev/balance";
+/// Asks for addresses by value.
+pub(super) const ADDRESSES: &str = "sheave.dev/addresses";
+/// Names the pool to allocate from.
+pub(super) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
+/// Chooses what endpoints see of clients.
+pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
+/// Names the peers whose connections begin with a PROXY header.
+pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
+
+const KNOWN: [&str; 5] = [BALANCE, ADDRESSES, ADDRESS_POOL, CLIENT_SOURCE, ACCEPT_PROXY];
+
+/// The value of one annotation.
+pub(super) fn value<'a>(service: &'a Service, name: &str) -> Option<&'a str> {
+    service.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// How Problems name an annotation.
+pub(super) fn field(name: &str) -> String {
+    format!("metadata.annotations[{name}]")
+}
+
+/// Reports annotations that look like ours but are none.
+pub(super) fn check(service: &Service, report: &mut Report) {
+    let annotations = service.metadata.annotations.iter().flat_map(BTreeMap::keys);
+    for name in annotations.filter(|name| name.starts_with(PREFIX) && !KNOWN.contains(&name.as_str())) {
+        let hint = match suggest::closest(name, KNOWN) {
+            Some(known) => format!("did you mean {known}?"),
+            None => format!("known are {}", KNOWN.join(", ")),
+        };
+        report.invalid(field(name), format!("no such annotation; it has no effect ({hint})"));
+    }
+}

@@ -1,0 +1,114 @@
+//! What would be published for each Service, and on which ports its health is asked for, as users and programs see it.
+//! The `ingress` list is that of the API (`status.loadBalancer.ingress`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sheave_control::problem::reason;
+use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus};
+use sheave_dataplane::model::{FrontendAddr, FrontendSource, Protocol};
+
+use super::source_name;
+
+/// The `ipMode` of all that we publish.
+const IP_MODE: &str = "Proxy";
+
+/// What one Service's status would say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StatusView {
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// The kind of the object.
+    pub(crate) source: String,
+    /// One entry per address; empty while it has none.
+    pub(crate) ingress: Vec<IngressView>,
+}
+
+/// One address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IngressView {
+    /// The address.
+    pub(crate) ip: String,
+    /// A name that it had before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hostname: Option<String>,
+    /// `Proxy`.
+    pub(crate) ip_mode: String,
+    /// Empty if all is well, else one entry per port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ports: Vec<PortStatusView>,
+}
+
+/// One port of the Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PortStatusView {
+    /// As in the Service.
+    pub(crate) port: u16,
+    /// As in the Service.
+    pub(crate) protocol: String,
+    /// A CamelCase reason, if it is not served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// One health check node port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HealthCheckView {
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// `spec.healthCheckNodePort`.
+    pub(crate) port: u16,
+    /// Addresses of ready endpoints on this node, by family.
+    pub(crate) local_endpoints: BTreeMap<String, usize>,
+}
+
+impl StatusView {
+    /// `failed` tells of frontends that could not be opened here.
+    pub(super) fn new(status: &LoadBalancerStatus, failed: impl Fn(FrontendAddr) -> bool) -> Self {
+        Self {
+            service: status.service.to_string(),
+            source: source_name(FrontendSource::Service).to_owned(),
+            ingress: status.ingress.iter().map(|ingress| IngressView::new(ingress, &failed)).collect(),
+        }
+    }
+}
+
+impl IngressView {
+    fn new(ingress: &Ingress, failed: impl Fn(FrontendAddr) -> bool) -> Self {
+        let port = |status: &sheave_control::projection::PortStatus| {
+            let addr = |protocol| FrontendAddr { ip: ingress.ip, port: status.port, protocol };
+            let unopened = match status.protocol {
+                "TCP" => failed(addr(Protocol::Tcp)),
+                "UDP" => failed(addr(Protocol::Udp)),
+                _ => false,
+            };
+            let error = status.error.or(unopened.then_some(reason::BIND_FAILED));
+            PortStatusView {
+                port: status.port,
+                protocol: status.protocol.to_owned(),
+                error: error.map(str::to_owned),
+            }
+        };
+        let mut ports: Vec<PortStatusView> = ingress.ports.iter().map(port).collect();
+        // All or none, as the API wants it.
+        if ports.iter().all(|port| port.error.is_none()) {
+            ports.clear();
+        }
+        Self {
+            ip: ingress.ip.to_string(),
+            hostname: ingress.hostname.clone(),
+            ip_mode: IP_MODE.to_owned(),
+            ports,
+        }
+    }
+}
+
+impl From<&HealthCheck> for HealthCheckView {
+    fn from(check: &HealthCheck) -> Self {
+        let counts = [("IPv4", check.local_v4), ("IPv6", check.local_v6)];
+        let counts = counts.into_iter().filter_map(|(family, count)| Some((family.to_owned(), count?)));
+        Self { service: check.service.to_string(), port: check.port, local_endpoints: counts.collect() }
+    }
+}
