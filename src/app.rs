@@ -13,7 +13,6 @@ use sheave_control::projection::{self, Projection, Projector};
 use sheave_control::source::files::{FileWatch, Loaded};
 use sheave_control::store::Store;
 use sheave_dataplane::model::{FrontendAddr, FrontendSource, Protocol};
-use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts, raise_open_files};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
@@ -158,7 +157,7 @@ impl App {
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
         if projection.changed {
-            let changed = self.dataplane.apply(RoutingTable::clone(&projection.table));
+            let changed = self.dataplane.apply(Arc::clone(&projection.table));
             let took = started.elapsed();
             metrics::histogram!(UPDATE_SECONDS).record(took);
             tracing::info!(
@@ -257,7 +256,8 @@ impl App {
         let Some((_, projection)) = &self.present else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =
             self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
-        view.publishing(projection, |addr| failed.contains(&addr)).to_json()
+        view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
+            .to_json()
     }
 }
 

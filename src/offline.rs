@@ -85,9 +85,13 @@ fn project(loaded: &Loaded, config: &Config) -> RoutesView {
     let mut store = Store::default();
     store.replace(loaded.objects.clone());
     let dirty = store.take_dirty();
-    let projection = Projector::new(projection_options(config)).project(store.objects(), &dirty);
-    RoutesView::new(&projection.table, &config.node, problems(loaded, &projection))
-        .publishing(&projection, |_| false)
+    let mut projector = Projector::new(projection_options(config));
+    let projection = projector.project(store.objects(), &dirty);
+    RoutesView::new(&projection.table, &config.node, problems(loaded, &projection)).publishing(
+        projector.statuses(),
+        &projection.health_checks,
+        |_| false,
+    )
 }
 
 /// The Problems of source and projection, each with the document that it is in.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use sheave_control::problem::Problem;
-use sheave_control::projection::Projection;
+use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
 use sheave_control::source::files::{FileProblem, Origin};
 use sheave_dataplane::model::{
     Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
@@ -199,13 +199,14 @@ impl RoutesView {
     }
 
     /// With what would be published; `failed` tells of frontends that could not be opened here.
-    pub(crate) fn publishing(
+    pub(crate) fn publishing<'a>(
         mut self,
-        projection: &Projection,
+        statuses: impl Iterator<Item = &'a LoadBalancerStatus>,
+        health_checks: &[HealthCheck],
         failed: impl Fn(FrontendAddr) -> bool,
     ) -> Self {
-        self.status = projection.statuses.iter().map(|status| StatusView::new(status, &failed)).collect();
-        self.health_checks = projection.health_checks.iter().map(HealthCheckView::from).collect();
+        self.status = statuses.map(|status| StatusView::new(status, &failed)).collect();
+        self.health_checks = health_checks.iter().map(HealthCheckView::from).collect();
         self
     }
 

@@ -92,8 +92,6 @@ pub struct Projection {
     pub problems: Vec<Problem>,
     /// Whether the table differs from the one before.
     pub changed: bool,
-    /// What would be published for each Service that is ours as a load balancer, sorted by key.
-    pub statuses: Vec<Arc<LoadBalancerStatus>>,
     /// The health check node ports to answer on, sorted by key.
     pub health_checks: Vec<HealthCheck>,
     /// Whether load balancers may send traffic to this node.
@@ -130,7 +128,7 @@ struct Projected {
     frontends: Vec<Arc<Frontend>>,
     /// Frontend addresses that are also endpoints of the Service, and were left out.
     loops: Vec<FrontendAddr>,
-    status: Option<Arc<LoadBalancerStatus>>,
+    status: Option<LoadBalancerStatus>,
     /// Problems beside those of `placed`.
     problems: Vec<Problem>,
 }
@@ -175,6 +173,11 @@ impl Projector {
         self.answer(changed)
     }
 
+    /// What would be published for each Service that is ours as a load balancer, sorted by key.
+    pub fn statuses(&self) -> impl Iterator<Item = &LoadBalancerStatus> {
+        self.services.values().filter_map(|projected| projected.status.as_ref())
+    }
+
     /// Reads what every Service depends on.
     fn refresh(&mut self, objects: &Objects) {
         let (facts, mut problems) = facts::gather(&self.options, &objects.nodes);
@@ -196,7 +199,6 @@ impl Projector {
             table: self.table.clone(),
             problems,
             changed,
-            statuses: self.services.values().filter_map(|projected| projected.status.clone()).collect(),
             health_checks: self.health_checks.values().cloned().collect(),
             node_eligible: self.facts.eligible,
         }

@@ -97,7 +97,8 @@ impl Dataplane {
     ///
     /// The new table is in place before any socket opens or closes, so a client of a new frontend never meets a table
     /// without it. Unchanged frontends are not touched.
-    pub fn apply(&mut self, table: RoutingTable) -> usize {
+    pub fn apply(&mut self, table: impl Into<Arc<RoutingTable>>) -> usize {
+        let table = table.into();
         let previous = self.table.load_full();
         let changes = diff(previous.table(), &table);
         let internal = Arc::clone(table.internal_clients());

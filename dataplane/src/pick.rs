@@ -97,14 +97,15 @@ pub struct PickRequest<'a> {
 /// The whole table, ready for picking.
 #[derive(Debug, Default)]
 pub struct ActiveTable {
-    table: RoutingTable,
+    table: Arc<RoutingTable>,
     frontends: HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomState>,
 }
 
 impl ActiveTable {
     /// Prepares `table`; frontends that `previous` has with the same value are carried over with their state.
     #[must_use]
-    pub fn compile(table: RoutingTable, previous: &Self) -> Self {
+    pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
+        let table = table.into();
         let activate = |spec: &Arc<Frontend>| {
             let before = previous.frontends.get(&spec.addr);
             let kept = before.filter(|kept| Arc::ptr_eq(kept.spec(), spec) || kept.spec() == spec);

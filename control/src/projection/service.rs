@@ -41,7 +41,7 @@ pub(super) struct Output {
     /// Frontend addresses that are also endpoints of the Service, and take no traffic as such.
     pub(super) loops: Vec<FrontendAddr>,
     /// `None` unless it is a load balancer of ours.
-    pub(super) status: Option<Arc<LoadBalancerStatus>>,
+    pub(super) status: Option<LoadBalancerStatus>,
     pub(super) health_check: Option<HealthCheck>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
             output.frontends.extend(here.map(|exposure| frontend(input, *exposure, &target)));
         }
     }
-    output.status = plan.is_load_balancer().then(|| Arc::new(status::of(plan, input.addresses, &won)));
+    output.status = plan.is_load_balancer().then(|| status::of(plan, input.addresses, &won));
     output.health_check = plan.health_check_port.map(|port| local_ready.answer(plan, port));
     output
 }

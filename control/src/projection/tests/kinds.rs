@@ -142,9 +142,10 @@ fn the_status_to_publish_names_the_trouble_of_each_port() {
     let status =
         "status: {loadBalancer: {ingress: [{ip: 198.51.100.7, hostname: a.example}, {hostname: b.example}]}}";
     let other = service("shop", "a", "ports: [{name: c, port: 82}]", status);
-    let projection =
-        project(&[FrontendKind::LoadBalancer], &[&service("shop", "web", ports, status), &other]);
-    let web = projection.statuses.iter().find(|status| &*status.service.name == "web").unwrap();
+    let mut projector = Projector::new(options());
+    let objects = objects(&[NODE, &service("shop", "web", ports, status), &other]);
+    drop(projector.project(&objects, &Dirty::Everything));
+    let web = projector.statuses().find(|status| &*status.service.name == "web").unwrap();
     let [ingress] = web.ingress.as_slice() else { panic!("{web:?}") };
     assert_eq!(
         (ingress.ip.to_string().as_str(), ingress.hostname.as_deref()),

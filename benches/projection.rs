@@ -1,0 +1,156 @@
+//! What objects cost on their way to the table in force: from nothing, and one endpoint's change at a time.
+#![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use sheave_control::projection::{Options, Projection, Projector};
+use sheave_control::source::files;
+use sheave_control::store::{Dirty, Objects, Store};
+use sheave_dataplane::pick::ActiveTable;
+use sheave_dataplane::table::diff::diff;
+
+/// Changes that are timed one by one, since criterion gives no percentiles.
+const CHANGES: u32 = 2_000;
+
+/// Service `bench/<number>` on an address of its own, and its slices of at most 100 endpoints, as the EndpointSlice
+/// controller makes them.
+fn service(number: u32, endpoints: u32) -> String {
+    let [_, high, middle, low] = number.to_be_bytes();
+    let mut text = format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{namespace: bench, name: s{number}}}\n\
+         spec: {{type: LoadBalancer, loadBalancerClass: sheave.dev/l4, ipFamilies: [IPv4], \
+         ports: [{{name: http, port: 80}}]}}\n\
+         status: {{loadBalancer: {{ingress: [{{ip: 198.{high}.{middle}.{low}}}]}}}}\n"
+    );
+    for first in (0..endpoints).step_by(100) {
+        let last = endpoints.min(first + 100);
+        text += &slice(number, first, first..last);
+    }
+    text
+}
+
+fn slice(number: u32, part: u32, endpoints: std::ops::Range<u32>) -> String {
+    let mut text = format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n\
+         metadata: {{namespace: bench, name: s{number}-{part}, labels: {{kubernetes.io/service-name: s{number}}}}}\n\
+         ports: [{{name: http, port: 8080}}]\nendpoints:\n"
+    );
+    for endpoint in endpoints {
+        let address = number.wrapping_mul(1_009).wrapping_add(endpoint);
+        let [_, high, middle, low] = address.to_be_bytes();
+        // Writing to a String cannot fail.
+        writeln!(
+            text,
+            "- {{addresses: [10.{high}.{middle}.{low}], nodeName: n{}, zone: a}}",
+            address % 1_000
+        )
+        .ok();
+    }
+    text
+}
+
+/// The objects of these manifests.
+fn read(manifests: &str) -> Objects {
+    let folder = tempfile::tempdir().and_then(|folder| {
+        std::fs::write(folder.path().join("all.yaml"), manifests)?;
+        Ok(folder)
+    });
+    folder.map(|folder| files::load(folder.path()).objects).unwrap_or_default()
+}
+
+fn projector() -> Projector {
+    Projector::new(Options { node: "n1".to_owned(), ..Options::default() })
+}
+
+/// Objects with their projection, to be changed and followed.
+struct Followed {
+    store: Store,
+    projector: Projector,
+    active: ActiveTable,
+}
+
+impl Followed {
+    fn new(objects: Objects) -> Self {
+        let mut followed =
+            Self { store: Store::default(), projector: projector(), active: ActiveTable::default() };
+        followed.store.replace(objects);
+        followed.follow();
+        followed
+    }
+
+    /// Everything between an event and the swap of the table, but the system calls.
+    fn follow(&mut self) -> Projection {
+        let dirty = self.store.take_dirty();
+        let projection = self.projector.project(self.store.objects(), &dirty);
+        black_box(diff(self.active.table(), &projection.table));
+        self.active = ActiveTable::compile(Arc::clone(&projection.table), &self.active);
+        projection
+    }
+}
+
+/// One slice with one endpoint more, and as it was.
+fn versions(number: u32, endpoints: u32) -> [Objects; 2] {
+    [endpoints + 1, endpoints].map(|endpoints| read(&slice(number, 0, 0..endpoints)))
+}
+
+fn change(followed: &mut Followed, version: &Objects) {
+    let slices = version.slices.values().flat_map(|slices| slices.values());
+    slices.for_each(|slice| followed.store.upsert_slice((**slice).clone()));
+    black_box(followed.follow());
+}
+
+fn one_service(criterion: &mut Criterion) {
+    let objects = read(&service(1, 1_000));
+    criterion.bench_function("projection/1 Service with 1,000 endpoints", |bencher| {
+        bencher.iter_batched(
+            projector,
+            |mut projector| projector.project(&objects, &Dirty::Everything),
+            BatchSize::LargeInput,
+        );
+    });
+}
+
+fn many_services(criterion: &mut Criterion) {
+    let manifests: String = (0..10_000).map(|number| service(number, 10)).collect();
+    let objects = read(&manifests);
+    criterion.bench_function("projection/10,000 Services with 100,000 endpoints, from nothing", |bencher| {
+        bencher.iter_batched(|| objects.clone(), Followed::new, BatchSize::PerIteration);
+    });
+    let mut followed = Followed::new(objects);
+    let versions = versions(5_000, 10);
+    let mut turn = 0;
+    criterion.bench_function("projection/10,000 Services, one endpoint changed", |bencher| {
+        bencher.iter(|| {
+            change(&mut followed, &versions[turn % 2]);
+            turn += 1;
+        });
+    });
+    let mut took: Vec<Duration> = (0..CHANGES)
+        .map(|turn| {
+            let started = Instant::now();
+            change(&mut followed, &versions[turn as usize % 2]);
+            started.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let percentile = |percent: usize| took[(took.len() - 1) * percent / 100];
+    println!(
+        "projection/10,000 Services, one endpoint changed: p50 {:?}, p99 {:?}, of {CHANGES}",
+        percentile(50),
+        percentile(99)
+    );
+}
+
+fn config() -> Criterion {
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+}
+
+criterion_group! {name = benches; config = config(); targets = one_service, many_services}
+criterion_main!(benches);
