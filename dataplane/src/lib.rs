@@ -14,6 +14,7 @@ mod fleet;
 mod listener;
 pub mod model;
 pub mod pick;
+pub mod proxy_protocol;
 mod random;
 mod sys;
 pub mod table;
