@@ -1,0 +1,47 @@
+//! Any text, line by line, as the values of a Service's annotations and free-text fields.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+use sheave_fuzz::Manifest;
+
+static MANIFEST: LazyLock<Manifest> = LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
+
+fuzz_target!(|text: &str| {
+    let mut lines = text.split('\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "shop", "name": "web", "annotations": {
+            "sheave.dev/balance": next(),
+            "sheave.dev/client-source": next(),
+            "sheave.dev/accept-proxy": next(),
+            "sheave.dev/addresses": next(),
+            "sheave.dev/address-pool": next(),
+            "service.beta.kubernetes.io/load-balancer-source-ranges": next(),
+        }},
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4",
+            "ports": [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}],
+            "externalTrafficPolicy": next(), "internalTrafficPolicy": next(), "sessionAffinity": next(),
+            "ipFamilyPolicy": next(), "ipFamilies": [next(), next()], "trafficDistribution": next(),
+            "loadBalancerIP": next(), "clusterIP": next(), "externalIPs": [next(), next()],
+            "loadBalancerSourceRanges": [next(), next()],
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": next()}, {"ip": next(), "hostname": next()}]}},
+    });
+    let pool = json!({
+        "apiVersion": "sheave.dev/v1alpha1", "kind": "AddressPool", "metadata": {"name": "pool"},
+        "spec": {"addresses": [next(), next()]},
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": next(),
+        "metadata": {"namespace": "shop", "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "ports": [{"name": "http", "port": 8080}],
+        "endpoints": [{"addresses": [next()], "nodeName": next(), "zone": next()}],
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [service, pool, slice]});
+    MANIFEST.check(list.to_string().as_bytes());
+});

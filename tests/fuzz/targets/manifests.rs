@@ -1,0 +1,11 @@
+//! Any bytes as a manifest file: read, and projected.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use sheave_fuzz::Manifest;
+
+static MANIFEST: LazyLock<Manifest> = LazyLock::new(|| Manifest::new("input.yaml").expect("a temporary folder"));
+
+fuzz_target!(|bytes: &[u8]| MANIFEST.check(bytes));
