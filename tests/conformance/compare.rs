@@ -1,0 +1,212 @@
+//! Compares what a case expects with what the program answers, and words the difference. Knows the shape of the JSON, and
+//! nothing of why it should be so.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Map, Value};
+
+use crate::format::{Case, ExpectedProblem, Explanation};
+use crate::sheave::Input;
+
+/// All that is not as the case expects it.
+pub(crate) fn check(case: &Case, input: &Input) -> Vec<String> {
+    let routes = match input.routes() {
+        Ok(routes) => routes,
+        Err(error) => return vec![error],
+    };
+    let mut found = Vec::new();
+    frontends(case, &routes, &mut found);
+    problems(&case.problems, list(&routes, "problems"), &mut found);
+    by_service("status", &case.status, &routes, |entry| entry.get("ingress").cloned(), &mut found);
+    by_service(
+        "healthChecks",
+        &case.health_checks,
+        &routes,
+        |entry| Some(without_service(entry)),
+        &mut found,
+    );
+    for explanation in &case.explain {
+        explain(explanation, input, &mut found);
+    }
+    found
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn frontends(case: &Case, routes: &Value, found: &mut Vec<String>) {
+    let mut served: BTreeMap<String, &Value> = BTreeMap::new();
+    for frontend in list(routes, "frontends") {
+        let place = place(frontend);
+        if served.insert(place.clone(), frontend).is_some() {
+            found.push(format!("frontend {place}: is there twice"));
+        }
+    }
+    for (place, keys) in &case.frontends {
+        match served.remove(place) {
+            Some(frontend) => compare_frontend(place, keys, frontend, found),
+            None => found.push(format!("frontend {place}: expected, but not there")),
+        }
+    }
+    found.extend(served.keys().map(|place| format!("frontend {place}: there, but not expected")));
+}
+
+/// `address:port/protocol`, IPv6 in brackets.
+fn place(frontend: &Value) -> String {
+    let text = |key: &str| frontend.get(key).and_then(Value::as_str).unwrap_or_default();
+    let port = frontend.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
+    match (text("address").parse::<IpAddr>(), port) {
+        (Ok(ip), Some(port)) => format!("{}/{}", SocketAddr::new(ip, port), text("protocol")),
+        _ => format!("without an address or port: {frontend}"),
+    }
+}
+
+fn compare_frontend(place: &str, keys: &Map<String, Value>, frontend: &Value, found: &mut Vec<String>) {
+    let nothing = Value::Null;
+    let mut compare = |key: &str, expected: &Value| {
+        let got = frontend.get(key).unwrap_or(&nothing);
+        let (equal, got) = match key {
+            "external" | "internal" => {
+                let got = short_route(got);
+                (*expected == got, got)
+            }
+            // A key that is not there is not the same as one that is null.
+            _ => (frontend.get(key).is_some_and(|got| covers(expected, got)), got.clone()),
+        };
+        if !equal {
+            found.push(format!("frontend {place}: {key}: expected {expected}, got {got}"));
+        }
+    };
+    for (key, expected) in keys {
+        match key.as_str() {
+            "both" => ["external", "internal"].into_iter().for_each(|key| compare(key, expected)),
+            key => compare(key, expected),
+        }
+    }
+}
+
+/// A route as the case files have it: the list of endpoints, or the action.
+fn short_route(route: &Value) -> Value {
+    let part = |key: &str| route.get(key).cloned().unwrap_or_default();
+    let (action, endpoints) = (part("action"), part("endpoints"));
+    match (action.as_str(), endpoints.as_array().map(Vec::len)) {
+        (Some("Forward"), Some(1..)) => endpoints,
+        (Some("Reject" | "Drop"), Some(0)) => action,
+        // Neither: an expectation never looks like that.
+        _ => route.clone(),
+    }
+}
+
+/// Whether `got` says all that `expected` says. Mappings may say more.
+fn covers(expected: &Value, got: &Value) -> bool {
+    match (expected, got) {
+        (Value::Object(expected), Value::Object(got)) => {
+            expected.iter().all(|(key, expected)| got.get(key).is_some_and(|got| covers(expected, got)))
+        }
+        (Value::Array(expected), Value::Array(got)) => {
+            expected.len() == got.len()
+                && expected.iter().zip(got).all(|(expected, got)| covers(expected, got))
+        }
+        _ => expected == got,
+    }
+}
+
+fn problems(expected: &[ExpectedProblem], got: &[Value], found: &mut Vec<String>) {
+    if expected.len() == got.len() && pair_up(expected, &got.iter().collect::<Vec<_>>()) {
+        return;
+    }
+    let told = got.iter().map(|problem| format!("\n  {problem}")).collect::<String>();
+    let wanted = expected.iter().map(|problem| format!("\n  {problem:?}")).collect::<String>();
+    found.push(format!("problems: expected {}:{wanted}\nproblems: got {}:{told}", expected.len(), got.len()));
+}
+
+/// Whether each expected Problem can have one of its own. Expectations may overlap, so the first that fits may be another's.
+fn pair_up(expected: &[ExpectedProblem], got: &[&Value]) -> bool {
+    let Some((first, rest)) = expected.split_first() else { return true };
+    (0..got.len()).filter(|&index| first.matches(got[index])).any(|index| {
+        let mut others = got.to_vec();
+        others.remove(index);
+        pair_up(rest, &others)
+    })
+}
+
+impl ExpectedProblem {
+    fn matches(&self, got: &Value) -> bool {
+        let text = |key: &str| got.get(key).and_then(Value::as_str).unwrap_or_default();
+        let port = got.get("port").map_or_else(String::new, |port| {
+            let number = port.get("port").cloned().unwrap_or_default();
+            format!("{number}/{}", port.get("protocol").and_then(Value::as_str).unwrap_or_default())
+        });
+        self.object == text("object")
+            && self.reason == text("reason")
+            && self.field.as_deref().is_none_or(|field| field == text("field"))
+            && self.port.as_ref().is_none_or(|expected| *expected == port)
+            && self.says.iter().all(|part| text("message").contains(part.as_str()))
+    }
+}
+
+/// Compares the entries of the list `key` for the Services that the case names.
+fn by_service(
+    key: &str,
+    expected: &BTreeMap<String, Value>,
+    routes: &Value,
+    read: impl Fn(&Value) -> Option<Value>,
+    found: &mut Vec<String>,
+) {
+    if !expected.is_empty() && routes.get(key).is_none() {
+        found.push(format!("{key}: `sheave routes` does not have this key"));
+        return;
+    }
+    for (service, expected) in expected {
+        let entries = list(routes, key).iter();
+        let mut entries = entries.filter(|entry| entry.get("service").is_some_and(|name| name == service));
+        let got = entries.next().and_then(&read).unwrap_or_default();
+        if entries.next().is_some() {
+            found.push(format!("{key}: {service} is there twice"));
+        } else if without_nulls(&got) != without_nulls(expected) {
+            found.push(format!("{key}: {service}: expected {expected}\n{key}: {service}: got {got}"));
+        }
+    }
+}
+
+fn without_service(entry: &Value) -> Value {
+    let mut entry = entry.clone();
+    if let Some(fields) = entry.as_object_mut() {
+        fields.remove("service");
+    }
+    entry
+}
+
+/// A key without a value may as well not be there.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let given = fields.iter().filter(|(_, value)| !value.is_null());
+            given.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(elements) => elements.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+fn explain(explanation: &Explanation, input: &Input, found: &mut Vec<String>) {
+    let question = explanation.args.join(" ");
+    let answer = match input.explain(&explanation.args) {
+        Ok(answer) => answer,
+        Err(error) => return found.push(format!("explain {question}: {error}")),
+    };
+    if !covers(&explanation.expect, &answer) {
+        found.push(format!(
+            "explain {question}: expected {}\nexplain {question}: got {answer}",
+            explanation.expect
+        ));
+    }
+    for part in &explanation.reasons {
+        let told = |reason: &Value| reason.as_str().is_some_and(|reason| reason.contains(part.as_str()));
+        if !list(&answer, "reasons").iter().any(told) {
+            found.push(format!("explain {question}: no reason says {part:?}: {answer}"));
+        }
+    }
+}

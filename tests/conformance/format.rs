@@ -1,0 +1,173 @@
+//! The format of the case files.
+//!
+//! ```yaml
+//! about: One sentence on the topic, with the Kubernetes source of its rules.
+//! config: {frontends: [LoadBalancer, NodePort]}   # keys of Sheave's configuration file; optional
+//! node: gw-1                                      # the gateway's node; this is the default
+//! objects: [...]                                  # what every case starts from
+//! cases:
+//! - name: unready-endpoints-are-left-out          # a statement
+//!   rule: What Kubernetes promises, and where it says so.
+//!   config: {}                                    # merged over the file's; optional
+//!   node: gw-2                                    # instead of the file's; optional
+//!   objects: [...]                                # merged over those of the file with the same kind and name, or added
+//!   without: [EndpointSlice shop/web-1]           # objects of the file left out; optional
+//!   frontends:                                    # exactly these places; of each only these keys are looked at
+//!     203.0.113.10:80/TCP: {external: [10.1.0.7:8080], internal: Drop, kind: LoadBalancer}
+//!     "[2001:db8::1]:80/TCP": {both: Reject}      # external and internal alike
+//!   problems:                                     # exactly so many, each matched by one of these; absent = none
+//!   - {object: Service shop/web, reason: InvalidValue, field: "spec.ports[0].port", port: 80/TCP, says: [part, ...]}
+//!   status: {shop/web: [{ip: 203.0.113.10, ipMode: Proxy}]}     # by Service, exact; null = nothing; optional
+//!   healthChecks: {shop/web: {port: 32000, localEndpoints: {IPv4: 1}}}   # by Service, exact; null = none; optional
+//!   explain:                                      # optional
+//!   - {args: [shop/web, --client, 198.51.100.7], expect: {origin: external, endpoint: null}, reasons: [part, ...]}
+//! ```
+//!
+//! Merging is that of JSON Merge Patch (RFC 7386): mappings merge, null removes, everything else replaces. `apiVersion` may
+//! be left out. A frontend's keys are those of `sheave routes -o json`; of mappings below them, too, only the keys given
+//! are looked at. Unknown keys are errors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The keys that a frontend's expectation may have: those of the JSON, and `both` for external and internal alike.
+const FRONTEND_KEYS: [&str; 15] = [
+    "both",
+    "external",
+    "internal",
+    "kind",
+    "service",
+    "portName",
+    "source",
+    "affinity",
+    "sourceRanges",
+    "backends",
+    "appProtocol",
+    "balance",
+    "clientSource",
+    "acceptProxy",
+    "proxiedBy",
+];
+
+/// One file.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) common: Common,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// What every case of a file starts from.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) config: Value,
+    pub(crate) node: String,
+    pub(crate) objects: Vec<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    about: String,
+    #[serde(default = "empty")]
+    config: Value,
+    #[serde(default = "default_node")]
+    node: String,
+    objects: Vec<Value>,
+    cases: Vec<Case>,
+}
+
+/// One case.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) rule: String,
+    #[serde(default = "empty")]
+    pub(crate) config: Value,
+    pub(crate) node: Option<String>,
+    #[serde(default)]
+    pub(crate) objects: Vec<Value>,
+    #[serde(default)]
+    pub(crate) without: Vec<String>,
+    pub(crate) frontends: BTreeMap<String, Map<String, Value>>,
+    #[serde(default)]
+    pub(crate) problems: Vec<ExpectedProblem>,
+    #[serde(default)]
+    pub(crate) status: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub(crate) health_checks: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub(crate) explain: Vec<Explanation>,
+}
+
+/// A Problem; what is absent is not looked at.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExpectedProblem {
+    pub(crate) object: String,
+    pub(crate) reason: String,
+    pub(crate) field: Option<String>,
+    pub(crate) port: Option<String>,
+    #[serde(default)]
+    pub(crate) says: Vec<String>,
+}
+
+/// A question to `sheave explain`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Explanation {
+    pub(crate) args: Vec<String>,
+    #[serde(default = "empty")]
+    pub(crate) expect: Value,
+    #[serde(default)]
+    pub(crate) reasons: Vec<String>,
+}
+
+fn empty() -> Value {
+    Value::Object(Map::new())
+}
+
+fn default_node() -> String {
+    "gw-1".to_owned()
+}
+
+/// Reads a file and checks what its types cannot say.
+pub(crate) fn read(path: &Path) -> Result<Topic, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let Text { about, config, node, objects, cases } =
+        serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+    if about.trim().is_empty() {
+        return Err("`about` is empty".to_owned());
+    }
+    let mut names = BTreeSet::new();
+    for case in &cases {
+        check(case).map_err(|error| format!("case {}: {error}", case.name))?;
+        if !names.insert(case.name.as_str()) {
+            return Err(format!("two cases are named {}", case.name));
+        }
+    }
+    Ok(Topic { common: Common { config, node, objects }, cases })
+}
+
+fn check(case: &Case) -> Result<(), String> {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if case.name.is_empty() || !case.name.chars().all(plain) {
+        return Err("a name is made of lower case letters, digits and hyphens".to_owned());
+    }
+    if case.rule.trim().is_empty() {
+        return Err("a case without a rule proves nothing".to_owned());
+    }
+    for (place, keys) in &case.frontends {
+        if let Some(unknown) = keys.keys().find(|key| !FRONTEND_KEYS.contains(&key.as_str())) {
+            return Err(format!("frontend {place}: there is no key {unknown}"));
+        }
+        if keys.is_empty() {
+            return Err(format!("frontend {place}: nothing is expected of it"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! The conformance suite: what Kubernetes promises of Services and EndpointSlices, as data. Every YAML file beside this one
+//! holds cases of one topic: objects in, and the frontends, Problems and explanations that must come out of the real
+//! binary. [`format`] describes the files.
+//!
+//! Each case is a test of its own, `file::case`, so that the arguments of `cargo test` choose among them:
+//! `cargo test --test conformance -- topology::`. The cases must not know which data path serves.
+
+mod compare;
+mod format;
+mod objects;
+mod sheave;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use self::format::{Case, Topic};
+
+/// So many cases the suite has at least: fewer means that files got lost.
+const FEWEST: usize = 150;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
+    match trials(&folder) {
+        Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
+        Err(error) => {
+            eprintln!("{}: {error}", folder.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The tests of all files. A file that cannot be read is one failing test.
+fn trials(folder: &Path) -> std::io::Result<Vec<Trial>> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        files.push(entry?.path());
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort_unstable();
+    let mut trials = Vec::new();
+    for path in files {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match format::read(&path) {
+            Ok(topic) => trials.extend(of_topic(&name, topic)),
+            Err(error) => {
+                trials.push(Trial::test(format!("{name}::can-be-read"), move || Err(Failed::from(error))));
+            }
+        }
+    }
+    let count = trials.len();
+    trials.push(Trial::test("suite::no-case-got-lost", move || match count {
+        FEWEST.. => Ok(()),
+        _ => Err(Failed::from(format!("{count} cases, where at least {FEWEST} belong"))),
+    }));
+    Ok(trials)
+}
+
+fn of_topic(name: &str, topic: Topic) -> Vec<Trial> {
+    let Topic { common, cases } = topic;
+    let common = Arc::new(common);
+    let trial = |case: Case| {
+        let common = common.clone();
+        Trial::test(format!("{name}::{}", case.name), move || {
+            case.check(&common)
+                .map_err(|found| Failed::from(format!("the rule: {}\n{}", case.rule, found.join("\n"))))
+        })
+    };
+    cases.into_iter().map(trial).collect()
+}
+
+impl Case {
+    /// Runs the program on the case's objects as they stand and in the opposite order, which must not matter. The error
+    /// lists all that is not as expected.
+    fn check(&self, common: &format::Common) -> Result<(), Vec<String>> {
+        let mut objects = objects::of_case(common, self).map_err(|error| vec![error])?;
+        let mut config = common.config.clone();
+        objects::merge(&mut config, &self.config);
+        let node = self.node.as_deref().unwrap_or(&common.node);
+        for order in ["as given", "reversed"] {
+            let found = sheave::Input::write(&config, &objects, node)
+                .map_or_else(|error| vec![error.to_string()], |input| compare::check(self, &input));
+            if !found.is_empty() {
+                let heading = format!("objects in order {order}:");
+                return Err(std::iter::once(heading).chain(found).collect());
+            }
+            objects.reverse();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! The objects of a case: those of its file, changed as the case says. Knows how Kubernetes objects are named, and nothing
+//! of what they mean.
+
+use serde_json::{Map, Value};
+
+use crate::format::{Case, Common};
+
+/// The objects that the case runs with, complete with their `apiVersion`.
+pub(crate) fn of_case(common: &Common, case: &Case) -> Result<Vec<Value>, String> {
+    let mut objects: Vec<(String, Value)> = Vec::new();
+    for object in &common.objects {
+        add(&mut objects, object)?;
+    }
+    for unwanted in &case.without {
+        let place = objects.iter().position(|(name, _)| name == unwanted);
+        objects.remove(place.ok_or_else(|| format!("without: the file has no {unwanted}"))?);
+    }
+    for object in &case.objects {
+        let name = name_of(object)?;
+        match objects.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => merge(known, object),
+            None => objects.push((name, object.clone())),
+        }
+    }
+    objects.into_iter().map(|(_, object)| with_api_version(object)).collect()
+}
+
+fn add(objects: &mut Vec<(String, Value)>, object: &Value) -> Result<(), String> {
+    let name = name_of(object)?;
+    if objects.iter().any(|(known, _)| *known == name) {
+        return Err(format!("the file has two of {name}"));
+    }
+    objects.push((name, object.clone()));
+    Ok(())
+}
+
+/// `Service shop/web`, `Node gw-1`.
+fn name_of(object: &Value) -> Result<String, String> {
+    let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
+    let kind = text("/kind").ok_or_else(|| format!("an object has no kind: {object}"))?;
+    let name = text("/metadata/name").ok_or_else(|| format!("a {kind} has no name"))?;
+    Ok(match text("/metadata/namespace") {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    })
+}
+
+fn with_api_version(mut object: Value) -> Result<Value, String> {
+    let version = match object["kind"].as_str() {
+        Some("Service" | "Node") => "v1",
+        Some("EndpointSlice") => "discovery.k8s.io/v1",
+        Some("AddressPool") => "sheave.dev/v1alpha1",
+        _ if object.get("apiVersion").is_some() => return Ok(object),
+        _ => return Err(format!("{} needs an apiVersion", name_of(&object)?)),
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.entry("apiVersion").or_insert_with(|| version.into());
+    }
+    Ok(object)
+}
+
+/// JSON Merge Patch (RFC 7386, section 2).
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            merge(target.entry(name.as_str()).or_insert(Value::Null), value);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Runs the real binary on a case's input, as a user would.
+
+use std::fs;
+use std::io;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A configuration file and a folder of manifests, for as long as this lives.
+pub(crate) struct Input {
+    folder: TempDir,
+    node: String,
+}
+
+impl Input {
+    pub(crate) fn write(config: &Value, objects: &[Value], node: &str) -> io::Result<Self> {
+        let folder = TempDir::new()?;
+        let manifests = folder.path().join("manifests");
+        fs::create_dir(&manifests)?;
+        // JSON is YAML.
+        fs::write(folder.path().join("config.yaml"), config.to_string())?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        fs::write(manifests.join("objects.json"), format!("{list:#}"))?;
+        Ok(Self { folder, node: node.to_owned() })
+    }
+
+    /// What `sheave routes` answers.
+    pub(crate) fn routes(&self) -> Result<Value, String> {
+        self.run("routes", &[])
+    }
+
+    /// What `sheave explain` answers.
+    pub(crate) fn explain(&self, args: &[String]) -> Result<Value, String> {
+        self.run("explain", args)
+    }
+
+    fn run(&self, command: &str, args: &[String]) -> Result<Value, String> {
+        let path = |name| self.folder.path().join(name);
+        let mut sheave = Command::new(env!("CARGO_BIN_EXE_sheave"));
+        sheave.arg(command).args(args).args(["-o", "json", "--node", &self.node]);
+        sheave.arg("--config").arg(path("config.yaml")).arg("--manifests").arg(path("manifests"));
+        let output = sheave.output().map_err(|error| format!("sheave cannot be run: {error}"))?;
+        let failure = |why: &dyn std::fmt::Display| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            format!("`sheave {command}` {}: {why}\n{}", output.status, stderr.trim_end())
+        };
+        if !output.status.success() {
+            return Err(failure(&"failed"));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| failure(&error))
+    }
+}
