@@ -114,7 +114,13 @@ fn read_slice<'a>(
         entries.reserve(endpoints.len());
         for (index, endpoint) in endpoints.iter().enumerate() {
             // Addresses after the first have no meaning that consumers agree on.
-            let Some(text) = endpoint.addresses.first() else { continue };
+            let Some(text) = endpoint.addresses.first() else {
+                report.invalid(
+                    format!("endpoints[{index}].addresses"),
+                    "the list is empty; the endpoint is left out",
+                );
+                continue;
+            };
             let ip = ip::parse(text);
             match ip {
                 Ok(ip) if Family::of(ip) == family => {

@@ -163,7 +163,8 @@ fn slices_and_endpoints_that_cannot_be_used_are_problems_and_the_rest_is_served(
         "b",
         "addressType: FQDN\nports: [{name: http, port: 80}]\nendpoints: [{addresses: [example.org]}]",
     );
-    let odd = v4("c", HTTP, "{addresses: ['fd01::7']}, {addresses: [x]}, {addresses: [0.0.0.0]}");
+    let odd =
+        v4("c", HTTP, "{addresses: ['fd01::7']}, {addresses: [x]}, {addresses: [0.0.0.0]}, {addresses: []}");
     let port = v4("d", "{name: http, port: 70000}", "{addresses: [10.1.0.8]}");
     let projection = project(&[&web("", ""), WEB_SLICE, &names, &odd, &port]);
     assert_eq!(lines(&projection), ["192.0.2.1:80/TCP shop/web 10.1.0.7:8080 | 10.1.0.7:8080"]);
@@ -174,6 +175,7 @@ fn slices_and_endpoints_that_cannot_be_used_are_problems_and_the_rest_is_served(
             "EndpointSlice shop/c InvalidValue endpoints[0].addresses[0]",
             "EndpointSlice shop/c InvalidValue endpoints[1].addresses[0]",
             "EndpointSlice shop/c InvalidValue endpoints[2].addresses[0]",
+            "EndpointSlice shop/c InvalidValue endpoints[3].addresses",
             "EndpointSlice shop/d InvalidValue ports[0].port",
         ]
     );
