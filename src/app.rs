@@ -20,10 +20,8 @@ use tokio::time::MissedTickBehavior;
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
 use crate::routes::{ProblemView, RoutesView};
-use crate::{offline, scrape};
+use crate::{offline, retry, scrape};
 
-/// How often sockets that could not be opened are tried again.
-const RETRY: Duration = Duration::from_secs(2);
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -120,7 +118,7 @@ impl App {
         ready: impl FnOnce(),
     ) -> Drained {
         let mut ready = Some(ready);
-        let mut retry = tokio::time::interval(RETRY);
+        let mut retry = tokio::time::interval(retry::EVERY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -261,19 +259,9 @@ impl App {
     }
 }
 
-/// EMFILE, which has no name in `ErrorKind`.
-const TOO_MANY_OPEN_FILES: i32 = 24;
-
 /// The Problem that a Service has whose frontend cannot be opened.
 fn bind_problem(failure: &BindFailure) -> Problem {
     let BindFailure { frontend, error, listening } = failure;
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
-        io::ErrorKind::OutOfMemory => "the kernel has no memory for it; raise net.core.optmem_max",
-        _ if error.raw_os_error() == Some(TOO_MANY_OPEN_FILES) => "raise the limit of open files (ulimit -n)",
-        _ => "bind(2) says more about this error",
-    };
     let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
     let kind = match frontend.source {
         FrontendSource::Service => "Service",
@@ -287,11 +275,7 @@ fn bind_problem(failure: &BindFailure) -> Problem {
         },
         reason: reason::BIND_FAILED,
         field: String::new(),
-        message: format!(
-            "{failed} {}: {error}: {advice}; it is tried again every {} s",
-            frontend.addr,
-            RETRY.as_secs()
-        ),
+        message: format!("{failed} {}: {}", frontend.addr, retry::advice(error)),
         port: Some(ProblemPort {
             port: frontend.addr.port,
             protocol: match frontend.addr.protocol {

@@ -11,6 +11,7 @@ mod gateway;
 mod logging;
 mod offline;
 mod output;
+mod retry;
 mod routes;
 mod scrape;
 mod signal;

@@ -1,0 +1,24 @@
+//! Sockets that could not be opened: how often they are tried again, and what the user can do about it until then.
+//!
+//! It must not know what the sockets are for.
+
+use std::io;
+use std::time::Duration;
+
+/// How often sockets that could not be opened are tried again.
+pub(crate) const EVERY: Duration = Duration::from_secs(2);
+
+/// EMFILE, which has no name in `ErrorKind`.
+const TOO_MANY_OPEN_FILES: i32 = 24;
+
+/// The error, what to do about it, and that it is tried again: the end of a Problem's message.
+pub(crate) fn advice(error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+        io::ErrorKind::OutOfMemory => "the kernel has no memory for it; raise net.core.optmem_max",
+        _ if error.raw_os_error() == Some(TOO_MANY_OPEN_FILES) => "raise the limit of open files (ulimit -n)",
+        _ => "bind(2) says more about this error",
+    };
+    format!("{error}: {advice}; it is tried again every {} s", EVERY.as_secs())
+}
