@@ -32,6 +32,10 @@ pub(crate) const BUILD_INFO: Family = gauge("sheave_build_info", "Always 1; the 
 pub(crate) const TABLE_GENERATION: Family =
     gauge("sheave_table_generation", "Generation of the routing table in force.");
 pub(crate) const TABLE_FRONTENDS: Family = gauge("sheave_table_frontends", "Frontends in the routing table.");
+pub(crate) const FRONTENDS_WITHOUT_LOCAL: Family = gauge(
+    "sheave_frontends_without_local_endpoints",
+    "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.",
+);
 pub(crate) const PROBLEMS: Family = gauge("sheave_problems", "Problems with objects, manifests and sockets.");
 pub(crate) const LOG_LINES_DROPPED: Family = counter(
     "sheave_log_lines_dropped_total",
@@ -116,10 +120,11 @@ impl Samples<'_> {
 mod tests {
     use super::*;
 
-    const FAMILIES: [Family; 18] = [
+    const FAMILIES: [Family; 19] = [
         BUILD_INFO,
         TABLE_GENERATION,
         TABLE_FRONTENDS,
+        FRONTENDS_WITHOUT_LOCAL,
         PROBLEMS,
         LOG_LINES_DROPPED,
         AFFINITY_RECORDS,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::counters::FrontendCounters;
-use sheave_dataplane::model::Frontend;
+use sheave_dataplane::model::{Frontend, FrontendKind, Route};
+use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::udp::{DropReason, UdpCounters};
 
@@ -29,6 +30,7 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandl
     text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.family(&names::TABLE_GENERATION).add(&[], table.generation());
     text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
+    write_without_local(&mut text, table);
     text.family(&names::PROBLEMS).add(&[], problems as u64);
     text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
     text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
@@ -43,6 +45,20 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandl
     write_udp(&mut text, &udp);
     own.run_upkeep();
     text.finish() + &own.render()
+}
+
+/// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy
+/// decides, of all others the external one.
+fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
+    let drops = |frontend: &Frontend| [&frontend.external, &frontend.internal].contains(&&Route::Drop);
+    let (internal, external): (Vec<_>, Vec<_>) = table
+        .frontends()
+        .iter()
+        .filter(|frontend| drops(frontend))
+        .partition(|frontend| frontend.kind == FrontendKind::ClusterIp);
+    text.family(&names::FRONTENDS_WITHOUT_LOCAL)
+        .add(&[("traffic_policy", "external")], external.len() as u64)
+        .add(&[("traffic_policy", "internal")], internal.len() as u64);
 }
 
 fn counted<C>(frontend: &Frontend, workers: Vec<Arc<C>>) -> Option<Counted<C>> {
