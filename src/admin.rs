@@ -50,13 +50,13 @@ pub(crate) async fn serve(listener: TcpListener, questions: Questions) -> io::Re
     axum::serve(listener, router).await
 }
 
-/// Opens the admin address.
+/// Opens the address that `section` of the configuration gives.
 ///
 /// # Errors
 /// As bind(2), with the address and what to change.
-pub(crate) async fn bind(addr: SocketAddr) -> Result<TcpListener, String> {
+pub(crate) async fn bind(section: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(addr).await.map_err(|error| {
-        format!("admin address {addr}: {error}; choose another with admin.listen in the config")
+        format!("{section} address {addr}: {error}; choose another with {section}.listen in the config")
     })
 }
 

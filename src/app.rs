@@ -19,6 +19,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
+use crate::health::Health;
 use crate::routes::{ProblemView, RoutesView};
 use crate::{offline, retry, scrape};
 
@@ -68,6 +69,7 @@ pub(crate) struct App {
     node: String,
     drain: Duration,
     own_metrics: PrometheusHandle,
+    health: Health,
     dataplane: Dataplane,
     store: Store,
     projector: Projector,
@@ -99,6 +101,7 @@ impl App {
             node: config.node.clone(),
             drain: config.timeouts.drain,
             own_metrics,
+            health: Health::new(),
             dataplane,
             store: Store::default(),
             projector: Projector::new(projection_options(config)),
@@ -106,6 +109,11 @@ impl App {
             told: BTreeSet::new(),
             draining: false,
         })
+    }
+
+    /// What probes are told.
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Follows `source` and answers `questions` until told to stop; then drains. `ready` is called when the first
@@ -136,12 +144,14 @@ impl App {
         }
         tracing::info!(deadline = ?self.drain, "draining: nothing new is accepted");
         self.draining = true;
+        self.health.drain();
         let mut drained = pin!(self.dataplane.drain(self.drain));
         let drained = loop {
             tokio::select! {
                 biased;
                 drained = &mut drained => break drained,
                 Some(query) = questions.recv() => self.answer(query),
+                _ = retry.tick() => self.prove_healthy(),
             }
         };
         self.dataplane.close(WORKER_PATIENCE).await;
@@ -166,7 +176,9 @@ impl App {
                 "routing table in force"
             );
         }
+        self.health.follow(&projection);
         self.present = Some((loaded, projection));
+        self.prove_healthy();
         self.tell_problems();
     }
 
@@ -174,9 +186,15 @@ impl App {
     fn retry(&mut self) {
         let before = self.failing();
         self.dataplane.retry();
-        if self.failing() != before {
+        if self.health.retry() || self.failing() != before {
             self.tell_problems();
         }
+        self.prove_healthy();
+    }
+
+    /// What came so far is in force, else this would not run; the workers have to say so themselves.
+    fn prove_healthy(&self) {
+        self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
 
     /// What could not be opened, and why: enough to see whether anything has changed.
@@ -199,10 +217,9 @@ impl App {
     fn problems(&self) -> Vec<ProblemView> {
         let Some((loaded, projection)) = &self.present else { return Vec::new() };
         let mut problems = offline::problems(loaded, projection);
-        problems.extend(self.dataplane.failures().map(|failure| {
-            let problem = bind_problem(failure);
-            ProblemView::new(&problem, loaded.origins.of(&problem.object))
-        }));
+        let of_sockets = self.dataplane.failures().map(bind_problem).chain(self.health.problems());
+        problems
+            .extend(of_sockets.map(|problem| ProblemView::new(&problem, loaded.origins.of(&problem.object))));
         problems
     }
 
@@ -224,7 +241,14 @@ impl App {
                 }
             },
             Query::Metrics(reply) => {
-                reply.send(scrape::text(&self.dataplane, self.told.len(), &self.own_metrics)).ok();
+                reply
+                    .send(scrape::text(
+                        &self.dataplane,
+                        self.told.len(),
+                        self.health.pages(),
+                        &self.own_metrics,
+                    ))
+                    .ok();
             }
             Query::Routes(reply) => {
                 reply.send(self.routes()).ok();

@@ -51,6 +51,7 @@ nodePortAddresses: []           # CIDRs; node ports are served on the node's add
 internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
 workers: 0                      # 0 = one per core given to us
 admin: {listen: "127.0.0.1:9841"}
+healthz: {listen: ""}           # /healthz and /livez as kube-proxy has them, on "0.0.0.0:10256" say; empty = off
 timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}
 stateDir: /var/lib/sheave
 logging: {format: text, level: info}
@@ -82,6 +83,8 @@ pub(crate) struct Config {
     pub(crate) workers: usize,
     /// Where the admin server listens.
     pub(crate) admin_listen: SocketAddr,
+    /// Where load balancers in front may ask for `/healthz` and `/livez`, if anywhere.
+    pub(crate) healthz_listen: Option<SocketAddr>,
     /// How long to wait for what.
     pub(crate) timeouts: Timeouts,
     /// Where the last good input is kept.
@@ -218,6 +221,8 @@ impl Config {
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
+            healthz_listen: root
+                .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
             timeouts: root.nested("timeouts", read_timeouts),
             state_dir: root.get("stateDir", STATE_DIR.into(), values::path),
             logging: root.nested("logging", read_logging),

@@ -37,8 +37,9 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
 
 /// The user's configuration, as far as it fits the demo.
 fn own_settings(mut config: Config) -> Config {
-    // The demo's own admin server must not get in the way of a gateway that runs here already.
+    // The demo's own servers must not get in the way of a gateway that runs here already.
     config.admin_listen.set_port(0);
+    config.healthz_listen = None;
     config.timeouts.drain = Duration::from_secs(1);
     // What its manifests say, whatever class the user's Services have.
     config.load_balancer_class = manifests::CLASS.to_owned();

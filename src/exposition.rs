@@ -36,6 +36,10 @@ pub(crate) const FRONTENDS_WITHOUT_LOCAL: Family = gauge(
     "sheave_frontends_without_local_endpoints",
     "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.",
 );
+pub(crate) const HEALTHZ_REQUESTS: Family =
+    counter("sheave_healthz_requests_total", "Answers to /healthz on healthz.listen, by status code.");
+pub(crate) const LIVEZ_REQUESTS: Family =
+    counter("sheave_livez_requests_total", "Answers to /livez on healthz.listen, by status code.");
 pub(crate) const PROBLEMS: Family = gauge("sheave_problems", "Problems with objects, manifests and sockets.");
 pub(crate) const LOG_LINES_DROPPED: Family = counter(
     "sheave_log_lines_dropped_total",
@@ -120,11 +124,13 @@ impl Samples<'_> {
 mod tests {
     use super::*;
 
-    const FAMILIES: [Family; 19] = [
+    const FAMILIES: [Family; 21] = [
         BUILD_INFO,
         TABLE_GENERATION,
         TABLE_FRONTENDS,
         FRONTENDS_WITHOUT_LOCAL,
+        HEALTHZ_REQUESTS,
+        LIVEZ_REQUESTS,
         PROBLEMS,
         LOG_LINES_DROPPED,
         AFFINITY_RECORDS,

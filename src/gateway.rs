@@ -42,6 +42,7 @@ struct Parts {
     source: FileWatch,
     admin: TcpListener,
     address: SocketAddr,
+    healthz: Option<TcpListener>,
     termination: Termination,
 }
 
@@ -49,20 +50,25 @@ async fn start(config: &Config, manifests: &Path) -> Result<Parts, String> {
     for setting in config.without_effect() {
         tracing::warn!(setting, "this setting has no effect in this version");
     }
-    let admin = admin::bind(config.admin_listen).await?;
+    let admin = admin::bind("admin", config.admin_listen).await?;
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
+    let healthz = match config.healthz_listen {
+        Some(listen) => Some(admin::bind("healthz", listen).await?),
+        None => None,
+    };
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
     let app =
         App::start(config, own_metrics).map_err(|error| format!("the workers cannot start: {error}"))?;
-    Ok(Parts { app, source: files::watch(manifests), admin, address, termination })
+    Ok(Parts { app, source: files::watch(manifests), admin, address, healthz, termination })
 }
 
 impl Parts {
     async fn serve(self, duration: Option<Duration>, started: impl FnOnce(SocketAddr)) -> Exit {
-        let Self { app, source, admin, address, mut termination } = self;
+        let Self { app, source, admin, address, healthz, mut termination } = self;
         let (questions, inbox) = mpsc::channel(QUESTIONS);
         let server = tokio::spawn(admin::serve(admin, questions));
+        let _healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let (stop, stopped) = oneshot::channel();
         let running = app.run(source, inbox, stopped, || started(address));
         let mut running = pin!(running);

@@ -8,6 +8,7 @@ mod demo;
 mod exit;
 mod exposition;
 mod gateway;
+mod health;
 mod logging;
 mod offline;
 mod output;

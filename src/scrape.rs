@@ -13,6 +13,7 @@ use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::udp::{DropReason, UdpCounters};
 
 use crate::exposition::{self as names, Exposition, Family};
+use crate::health::{Page, Pages};
 use crate::logging;
 
 /// One frontend's labels, with the counters of each worker.
@@ -23,7 +24,7 @@ struct Counted<C> {
 }
 
 /// Everything that the gateway knows about itself, as Prometheus text.
-pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandle) -> String {
+pub(crate) fn text(dataplane: &Dataplane, problems: usize, pages: &Pages, own: &PrometheusHandle) -> String {
     let active = dataplane.table();
     let table = active.table();
     let mut text = Exposition::default();
@@ -31,6 +32,8 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, own: &PrometheusHandl
     text.family(&names::TABLE_GENERATION).add(&[], table.generation());
     text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
     write_without_local(&mut text, table);
+    write_page(&mut text, &names::HEALTHZ_REQUESTS, &pages.healthz);
+    write_page(&mut text, &names::LIVEZ_REQUESTS, &pages.livez);
     text.family(&names::PROBLEMS).add(&[], problems as u64);
     text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
     text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
@@ -59,6 +62,13 @@ fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
     text.family(&names::FRONTENDS_WITHOUT_LOCAL)
         .add(&[("traffic_policy", "external")], external.len() as u64)
         .add(&[("traffic_policy", "internal")], internal.len() as u64);
+}
+
+fn write_page(text: &mut Exposition, family: &Family, page: &Page) {
+    let mut samples = text.family(family);
+    for (code, answers) in page.by_code() {
+        samples.add(&[("code", code)], answers);
+    }
 }
 
 fn counted<C>(frontend: &Frontend, workers: Vec<Arc<C>>) -> Option<Counted<C>> {

@@ -83,4 +83,6 @@ pub mod reason {
     pub const BIND_FAILED: &str = "BindFailed";
     /// The object is of our class, but cannot be served as it stands.
     pub const NOT_SERVED: &str = "NotServed";
+    /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.
+    pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
 }

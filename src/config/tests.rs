@@ -25,6 +25,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(config.frontends, BTreeSet::from([FrontendKind::LoadBalancer]));
     assert_eq!((config.workers, config.handle_unclassified), (0, false));
     assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9841");
+    assert_eq!(config.healthz_listen, None);
     let seconds = |length: Duration| length.as_secs();
     let Timeouts { connect, idle, udp_idle, drain } = config.timeouts;
     assert_eq!([connect, idle, udp_idle, drain].map(seconds), [2, 3600, 60, 60]);
@@ -47,6 +48,7 @@ fn every_key_is_read() {
         "node: gw-1\nkubeconfig: /k\ncluster: west\nloadBalancerClass: example.com/Mine\nhandleUnclassified: true\n\
          frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nadmin: {listen: '[::1]:0'}\n\
+         healthz: {listen: '[::]:10256'}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, drain: 1h}\nstateDir: /s\n\
          logging: {format: json, level: debug}\nkarmada: {kubeconfig: /kk}\n",
     )
@@ -57,6 +59,7 @@ fn every_key_is_read() {
     assert_eq!(config.external_ips_allow, ["192.0.2.0/24".parse().unwrap()]);
     assert_eq!(config.internal_cidrs.len(), 2);
     assert_eq!(config.admin_listen.to_string(), "[::1]:0");
+    assert_eq!(config.healthz_listen, Some("[::]:10256".parse().unwrap()));
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
     assert_eq!(config.logging, Logging { format: LogFormat::Json, level: LogLevel::Debug });
@@ -72,6 +75,7 @@ fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
     let mistakes = read(
         "worker: 3\nworkers: -1\ntimeouts: {connect: 2, idel: 1h, idle: soon, drain: 0s}\n\
          internalCIDRs: [10.0.0.0/8, 10.1.2.3/8, 10.1.2.3, ten]\nadmin: {listen: ':9841'}\n\
+         healthz: {listen: 10256}\n\
          logging: {level: information, format: Json}\nloadBalancerClass: ''\nfrontends: [Loadbalancer]\n\
          handleUnclassified: maybe\nkarmada: {}\nexternalIPs: 10.0.0.0/8\nstateDir: ''\ncluster: A B\n",
     )
@@ -91,6 +95,8 @@ fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
             "internalCIDRs[3]: \"ten\" is not a CIDR; write it as 10.0.0.0/8 or 2001:db8::/32",
             "workers: -1 is not a whole number from 0 to 1024",
             "admin.listen: \":9841\" is not an address and port; \
+             write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved",
+            "healthz.listen: 10256 is not an address and port; \
              write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved",
             "timeouts.connect: 2 is not a duration; write it with a unit, as 2s",
             "timeouts.idle: \"soon\" is not a duration; write it as 500ms, 2s, 1m30s or 1h",
