@@ -38,6 +38,8 @@ mod datagrams;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod health;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod limits;

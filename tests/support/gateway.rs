@@ -35,13 +35,23 @@ pub(crate) struct Settings {
     pub(crate) udp_idle: &'static str,
     /// Deadline of the drain after SIGTERM.
     pub(crate) drain: &'static str,
+    /// Where `/healthz` is answered for load balancers in front; empty for nowhere.
+    pub(crate) healthz: &'static str,
     /// `RLIMIT_NOFILE`, soft and hard.
     pub(crate) open_files: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { workers: 2, connect: "2s", idle: "1h", udp_idle: "60s", drain: "60s", open_files: None }
+        Self {
+            workers: 2,
+            connect: "2s",
+            idle: "1h",
+            udp_idle: "60s",
+            drain: "60s",
+            healthz: "",
+            open_files: None,
+        }
     }
 }
 
@@ -199,10 +209,11 @@ impl<'w> Gateway<'w> {
 
 impl Settings {
     fn yaml(&self, folder: &TempDir) -> String {
-        let Self { workers, connect, idle, udp_idle, drain, .. } = self;
+        let Self { workers, connect, idle, udp_idle, drain, healthz, .. } = self;
         let state = folder.path().join("state").display().to_string();
         format!(
-            "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nstateDir: {state}\n\
+            "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nhealthz: {{listen: \"{healthz}\"}}\n\
+             stateDir: {state}\n\
              timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, drain: {drain}}}\n\
              logging: {{format: text, level: info}}\n"
         )

@@ -17,6 +17,7 @@ pub(crate) struct App {
     endpoints: Vec<Endpoint>,
     affinity_seconds: Option<u32>,
     local: bool,
+    health_check_node_port: Option<u16>,
     source_ranges: Vec<String>,
 }
 
@@ -51,6 +52,7 @@ impl App {
             endpoints: Vec::new(),
             affinity_seconds: None,
             local: false,
+            health_check_node_port: None,
             source_ranges: Vec::new(),
         }
     }
@@ -92,6 +94,11 @@ impl App {
         self.endpoint(ip, "elsewhere", "{ready: false, serving: true, terminating: true}")
     }
 
+    /// An endpoint on the gateway's own node whose pod was deleted and still serves.
+    pub(crate) fn terminating_here(self, ip: IpAddr) -> Self {
+        self.endpoint(ip, GATEWAY_NODE, "{ready: false, serving: true, terminating: true}")
+    }
+
     /// Without any endpoint so far given.
     pub(crate) fn without_endpoints(mut self) -> Self {
         self.endpoints.clear();
@@ -107,6 +114,12 @@ impl App {
     /// `externalTrafficPolicy: Local`.
     pub(crate) fn local_policy(mut self) -> Self {
         self.local = true;
+        self
+    }
+
+    /// `healthCheckNodePort`, which counts under [`App::local_policy`] alone.
+    pub(crate) fn health_check_node_port(mut self, port: u16) -> Self {
+        self.health_check_node_port = Some(port);
         self
     }
 
@@ -163,6 +176,9 @@ impl App {
         }
         if self.local {
             push(&mut text, "  externalTrafficPolicy: Local");
+        }
+        if let Some(port) = self.health_check_node_port {
+            push(&mut text, &format!("  healthCheckNodePort: {port}"));
         }
         if !self.source_ranges.is_empty() {
             push(&mut text, &format!("  loadBalancerSourceRanges: {:?}", self.source_ranges));
