@@ -67,6 +67,10 @@ pub(crate) const UDP_ENDPOINT_ERRORS: Family = counter(
     "sheave_udp_endpoint_errors_total",
     "Times that an endpoint was reported unreachable or could not be sent to.",
 );
+pub(crate) const UDP_SOURCE_LOST: Family = counter(
+    "sheave_udp_source_lost_total",
+    "Times that an endpoint sees the gateway's address though it was to see the client's.",
+);
 pub(crate) const DATAGRAMS: Family =
     counter("sheave_udp_datagrams_total", "Datagrams forwarded, by the side that sent them.");
 pub(crate) const UDP_BYTES: Family =
@@ -124,7 +128,7 @@ impl Samples<'_> {
 mod tests {
     use super::*;
 
-    const FAMILIES: [Family; 21] = [
+    const FAMILIES: &[Family] = &[
         BUILD_INFO,
         TABLE_GENERATION,
         TABLE_FRONTENDS,
@@ -143,6 +147,7 @@ mod tests {
         FLOWS,
         FLOWS_REPICKED,
         UDP_ENDPOINT_ERRORS,
+        UDP_SOURCE_LOST,
         DATAGRAMS,
         UDP_BYTES,
         DATAGRAMS_DROPPED,

@@ -111,6 +111,7 @@ fn write_udp(text: &mut Exposition, frontends: &[Counted<UdpCounters>]) {
     write(text, &names::FLOWS, frontends, |counters| counters.flows_active.get());
     write(text, &names::FLOWS_REPICKED, frontends, |counters| counters.flows_repicked.get());
     write(text, &names::UDP_ENDPOINT_ERRORS, frontends, |counters| counters.endpoint_errors.get());
+    write(text, &names::UDP_SOURCE_LOST, frontends, |counters| counters.source_lost.get());
     write_by(
         text,
         &names::DATAGRAMS,

@@ -99,6 +99,8 @@ pub struct UdpCounters {
     pub flows_repicked: Counter,
     /// Times that an endpoint was reported unreachable (ICMP) or could not be sent to.
     pub endpoint_errors: Counter,
+    /// Times that a flow was given an endpoint that was to see the client's address and sees the gateway's.
+    pub source_lost: Counter,
     dropped: [Counter; DropReason::ALL.len()],
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::address_set::SourceRanges;
 use crate::model::{
-    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    Affinity, Algorithm, Backend, Candidate, ClientSource, ClientSources, Endpoint, EndpointAddr,
+    EndpointState, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort,
+    Weight,
 };
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
@@ -48,6 +49,11 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
             endpoints,
         }]),
     }
+}
+
+/// The same, whose endpoints see this of every client.
+pub(super) fn with_source(frontend: Frontend, source: ClientSource) -> Frontend {
+    Frontend { client_sources: ClientSources { external: source, internal: source }, ..frontend }
 }
 
 fn endpoint(addr: EndpointAddr, state: EndpointState) -> Endpoint {

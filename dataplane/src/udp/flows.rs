@@ -4,7 +4,8 @@
 //! It must not know sockets or tasks (a flow's [`Links::Link`] is whatever the caller keeps for it) and has no clock of
 //! its own, so that all of it can be simulated.
 
-use std::cell::Cell;
+mod budget;
+
 use std::cmp::Reverse;
 use std::collections::hash_map::{Entry, OccupiedEntry, VacantEntry};
 use std::collections::{BinaryHeap, HashMap};
@@ -13,50 +14,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(super) use self::budget::FlowBudget;
+use self::budget::Slot;
 use super::counters::{DropReason, UdpCounters};
 use super::socket;
 use crate::affinity::AffinityTable;
-use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::pick::{ActiveFrontend, ActiveTable, Pick, PickRequest, Picked};
 use crate::random::Random;
 
 /// Endpoints that are tried for one datagram before it is dropped for want of a way to any.
 const MAX_ATTEMPTS: usize = 3;
 
-/// How many flows a worker may have over all its frontends, and has.
-#[derive(Debug)]
-pub(super) struct FlowBudget {
-    used: Cell<usize>,
-    limit: usize,
-}
-
-impl FlowBudget {
-    pub(super) fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Self { used: Cell::new(0), limit })
-    }
-
-    fn take(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Option<Slot> {
-        let used = self.used.get();
-        (used < self.limit).then(|| {
-            self.used.set(used + 1);
-            counters.flows_active.add(1);
-            Slot { budget: Rc::clone(self), counters: Arc::clone(counters) }
-        })
-    }
-}
-
-/// One flow's share of the budget; given back when dropped.
-#[derive(Debug)]
-struct Slot {
-    budget: Rc<FlowBudget>,
-    counters: Arc<UdpCounters>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.budget.used.set(self.budget.used.get() - 1);
-        self.counters.flows_active.subtract(1);
-    }
+/// The way from a client to an endpoint, to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// From whom.
+    pub(super) client: ClientAddr,
+    /// To whom.
+    pub(super) endpoint: EndpointAddr,
+    /// What the endpoint is to see of the client.
+    pub(super) source: ClientSource,
 }
 
 /// Makes what a flow needs to reach its endpoint.
@@ -64,14 +42,9 @@ pub(super) trait Links {
     /// What is kept for each flow; dropping it closes the way.
     type Link;
 
-    /// Opens the way to `endpoint`. `previous` is the flow's present link if the flow only changes its endpoint; it is
-    /// dropped when this succeeds, and stays when not.
-    fn open(
-        &mut self,
-        client: ClientAddr,
-        endpoint: EndpointAddr,
-        previous: Option<&Self::Link>,
-    ) -> io::Result<Self::Link>;
+    /// Opens `way`. `previous` is the flow's present link if the flow only changes its endpoint; it is dropped when this
+    /// succeeds, and stays when not.
+    fn open(&mut self, way: &Way, previous: Option<&Self::Link>) -> io::Result<Self::Link>;
 }
 
 /// What routing depends on beside the flow table; the same for a whole batch.
@@ -158,7 +131,8 @@ impl<L> FlowTable<L> {
     ///
     /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more, or if the endpoint was
     /// reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
-    /// same rules: pkg/proxy/conntrack/cleanup.go).
+    /// same rules: pkg/proxy/conntrack/cleanup.go). What the endpoint sees of the client is decided with the endpoint: if
+    /// the frontend says something else later, or the client counts as another class, that holds from the next pick on.
     pub(super) fn route<K: Links<Link = L>>(
         &mut self,
         client: ClientAddr,
@@ -305,8 +279,7 @@ impl Scope<'_> {
         links: &mut K,
     ) -> Result<&'f mut Flow<K::Link>, DropReason> {
         let frontend = self.frontend.ok_or(DropReason::NoEndpoint)?;
-        let (picked, link) =
-            self.choose(frontend, Vec::new(), |endpoint| links.open(self.client, endpoint, None))?;
+        let (picked, link) = self.choose(frontend, Vec::new(), |way| links.open(way, None))?;
         self.counters.flows_opened.add(1);
         let (touched, revision) = (self.view.now, self.revision);
         Ok(entry.insert(Flow { link, picked, touched, check_at, revision, suspect: false, _slot: slot }))
@@ -324,12 +297,12 @@ impl Scope<'_> {
         if let Some(frontend) = frontend.filter(|_| flow.suspect || !serves) {
             let failed = if flow.suspect { vec![own] } else { Vec::new() };
             let previous = &flow.link;
-            let chosen = self.choose(frontend, failed, |endpoint| {
+            let chosen = self.choose(frontend, failed, |way| {
                 // Nothing better than the suspect: it stays, with its link.
-                if serves && endpoint == own {
+                if serves && way.endpoint == own {
                     return Ok(None);
                 }
-                links.open(self.client, endpoint, Some(previous)).map(Some)
+                links.open(way, Some(previous)).map(Some)
             });
             match chosen {
                 Ok((picked, Some(link))) => {
@@ -356,12 +329,15 @@ impl Scope<'_> {
         &self,
         frontend: &ActiveFrontend,
         mut failed: Vec<EndpointAddr>,
-        mut open: impl FnMut(EndpointAddr) -> io::Result<T>,
+        mut open: impl FnMut(&Way) -> io::Result<T>,
     ) -> Result<(Picked, T), DropReason> {
+        let client = self.client;
+        let origin = self.view.table.origin(frontend.spec().addr, client);
+        let source = frontend.client_source(origin);
         for _ in 0..MAX_ATTEMPTS {
             let request = PickRequest {
-                client: self.client,
-                origin: self.view.table.origin(frontend.spec().addr, self.client),
+                client,
+                origin,
                 random: self.view.random.next(),
                 now: self.view.now,
                 tried: &failed,
@@ -372,14 +348,14 @@ impl Scope<'_> {
                 Pick::Drop => return Err(DropReason::Policy),
             };
             let endpoint = picked.addr();
-            match open(endpoint) {
+            match open(&Way { client, endpoint, source }) {
                 Ok(opened) => return Ok((picked, opened)),
                 Err(error) if socket::tells_of_peer(&error) => {
                     self.counters.endpoint_errors.add(1);
                     failed.push(endpoint);
                 }
                 Err(error) => {
-                    tracing::debug!(client.addr = %self.client, %endpoint, %error, "no socket for a flow");
+                    tracing::debug!(client.addr = %client, %endpoint, %error, "no socket for a flow");
                     return Err(DropReason::NoSocket);
                 }
             }

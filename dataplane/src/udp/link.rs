@@ -7,11 +7,12 @@ use std::io;
 use std::rc::Rc;
 
 use super::batch::BundleLimit;
-use super::flows::Links;
+use super::flows::{Links, Way};
 use super::socket::Socket;
 use super::state::State;
 use super::{forward, reply};
-use crate::model::{ClientAddr, EndpointAddr};
+use crate::model::ClientSource;
+use crate::sys::bind_as_client::bind_as_client;
 use crate::task::Task;
 
 /// A socket on the frontend's address, and the task that reads what clients send to it. The frontend's own is shared by
@@ -48,20 +49,43 @@ pub(super) struct Opener<'a> {
 impl Links for Opener<'_> {
     type Link = Link;
 
-    fn open(
-        &mut self,
-        client: ClientAddr,
-        endpoint: EndpointAddr,
-        previous: Option<&Link>,
-    ) -> io::Result<Link> {
+    fn open(&mut self, way: &Way, previous: Option<&Link>) -> io::Result<Link> {
         let (client_side, client_limit) = match previous {
             Some(link) => (Rc::clone(&link.client_side), link.client_limit),
             // A retired frontend takes no new flows, so one that does has its listening socket.
             None => (self.state.listening().ok_or(io::ErrorKind::NotConnected)?, self.state.initial_limit()),
         };
-        let upstream = self.state.context.offload.upstream(endpoint)?;
-        let replies = Task::spawn(reply::receive(Rc::clone(self.state), client, Rc::clone(&upstream)));
+        let upstream = self.upstream(way)?;
+        let replies = Task::spawn(reply::receive(Rc::clone(self.state), way.client, Rc::clone(&upstream)));
         let upstream_limit = self.state.initial_limit();
         Ok(Link { upstream, upstream_limit, client_side, client_limit, _replies: replies })
+    }
+}
+
+impl Opener<'_> {
+    fn upstream(&self, way: &Way) -> io::Result<Rc<Socket>> {
+        let mut lost = false;
+        let upstream = self.state.context.offload.upstream(way.endpoint, |socket| {
+            lost = way.source == ClientSource::Transparent && !self.speaks_as_client(socket, way);
+        })?;
+        self.state.counters.source_lost.add(usize::from(lost));
+        Ok(upstream)
+    }
+
+    /// Gives `socket` the client's address, if that can work. Not towards the client itself, which would drop what seems
+    /// to come from it, and not from the frontend's own address, behind which is this machine and, seen from elsewhere,
+    /// any gateway: kube-proxy masquerades both, too (pkg/proxy/iptables/proxier.go: hairpin, `--src-type LOCAL`).
+    fn speaks_as_client(&self, socket: &socket2::Socket, way: &Way) -> bool {
+        let State { context, addr: frontend, .. } = &**self.state;
+        let (client, endpoint) = (way.client.ip(), way.endpoint.ip);
+        let possible = context.transparency.available()
+            && client.is_ipv4() == endpoint.is_ipv4()
+            && ![endpoint, frontend.ip].contains(&client);
+        possible
+            && bind_as_client(socket, client)
+                .inspect_err(
+                    |error| tracing::debug!(client.addr = %client, %error, "not bound as the client"),
+                )
+                .is_ok()
     }
 }

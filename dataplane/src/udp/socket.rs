@@ -67,11 +67,17 @@ impl Offload {
         self.register(socket)
     }
 
-    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it.
-    pub(super) fn upstream(&self, endpoint: EndpointAddr) -> io::Result<Rc<Socket>> {
+    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. `bind` may give it an
+    /// address first, or leave that to the kernel.
+    pub(super) fn upstream(
+        &self,
+        endpoint: EndpointAddr,
+        bind: impl FnOnce(&socket2::Socket),
+    ) -> io::Result<Rc<Socket>> {
         let addr = endpoint.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        bind(&socket);
         socket.connect(&addr.into())?;
         self.register(Arc::new(socket))
     }

@@ -10,13 +10,14 @@ use tokio::net::UdpSocket as AsyncSocket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::{task, time};
 
-use super::fixture::{follow, frontend};
+use super::fixture::{follow, frontend, with_source};
 use super::*;
 use crate::affinity::AffinityTable;
-use crate::model::{EndpointAddr, EndpointState, Protocol};
+use crate::model::{ClientSource, EndpointAddr, EndpointState, Protocol};
 use crate::pick::ActiveTable;
 use crate::sys::mmsg::Sender;
 
+mod client_source;
 mod lifecycle;
 mod traffic;
 
@@ -63,9 +64,14 @@ impl Gateway {
     }
 
     fn swap(&self, endpoints: &[EndpointAddr]) {
+        self.swap_with_source(endpoints, ClientSource::Gateway);
+    }
+
+    fn swap_with_source(&self, endpoints: &[EndpointAddr], source: ClientSource) {
         let table: &ArcSwap<ActiveTable> = &self.context.table;
         let ready: Vec<_> = endpoints.iter().map(|endpoint| (*endpoint, EndpointState::Ready)).collect();
-        table.store(Arc::new(follow(&table.load(), [frontend(self.addr, &ready)])));
+        let frontend = with_source(frontend(self.addr, &ready), source);
+        table.store(Arc::new(follow(&table.load(), [frontend])));
     }
 
     fn counters(&self) -> &UdpCounters {
@@ -73,10 +79,13 @@ impl Gateway {
     }
 
     fn client(&self) -> Client {
-        let frontend = self.addr.socket_addr();
-        let socket = UdpSocket::bind((frontend.ip(), 0)).unwrap();
+        self.client_from(self.addr.ip)
+    }
+
+    fn client_from(&self, ip: IpAddr) -> Client {
+        let socket = UdpSocket::bind((ip, 0)).unwrap();
         socket.set_nonblocking(true).unwrap();
-        socket.connect(frontend).unwrap();
+        socket.connect(self.addr.socket_addr()).unwrap();
         Client(socket)
     }
 }

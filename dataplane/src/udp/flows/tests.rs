@@ -1,6 +1,6 @@
 //! The flow table without sockets, at an invented time.
 
-use super::super::fixture::{follow, frontend};
+use super::super::fixture::{follow, frontend, with_source};
 use super::*;
 use crate::model::{EndpointState, Protocol};
 
@@ -28,6 +28,7 @@ fn ready(numbers: &[u8]) -> Vec<(EndpointAddr, EndpointState)> {
 #[derive(Default)]
 struct FakeLinks {
     opened: usize,
+    last: Option<Way>,
     unreachable: Vec<EndpointAddr>,
     exhausted: bool,
 }
@@ -35,12 +36,8 @@ struct FakeLinks {
 impl Links for FakeLinks {
     type Link = EndpointAddr;
 
-    fn open(
-        &mut self,
-        _client: ClientAddr,
-        endpoint: EndpointAddr,
-        _previous: Option<&EndpointAddr>,
-    ) -> io::Result<EndpointAddr> {
+    fn open(&mut self, way: &Way, _previous: Option<&EndpointAddr>) -> io::Result<EndpointAddr> {
+        let endpoint = way.endpoint;
         if self.exhausted {
             return Err(io::Error::other("too many open files"));
         }
@@ -48,6 +45,7 @@ impl Links for FakeLinks {
             return Err(io::ErrorKind::NetworkUnreachable.into());
         }
         self.opened += 1;
+        self.last = Some(*way);
         Ok(endpoint)
     }
 }
@@ -80,6 +78,11 @@ impl World {
 
     fn swap(&mut self, endpoints: &[(EndpointAddr, EndpointState)]) {
         self.table = follow(&self.table, [frontend(frontend_addr(53), endpoints)]);
+    }
+
+    fn swap_with_source(&mut self, endpoints: &[(EndpointAddr, EndpointState)], source: ClientSource) {
+        let frontend = with_source(frontend(frontend_addr(53), endpoints), source);
+        self.table = follow(&self.table, [frontend]);
     }
 
     fn datagram(&mut self, client: u16) -> Result<EndpointAddr, DropReason> {
@@ -173,6 +176,21 @@ fn a_policy_that_allows_no_endpoint_ends_the_flow_of_a_vanished_one() {
     world.swap(&[(endpoint_addr(2), EndpointState::Terminating)]);
     assert_eq!(world.datagram(1), Err(DropReason::Policy));
     assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
+}
+
+#[test]
+fn what_an_endpoint_sees_of_a_client_changes_with_the_endpoint_and_not_before() {
+    let mut world = World::new(10, &[]);
+    let way = |number, source| Some(Way { client: client_addr(1), endpoint: endpoint_addr(number), source });
+    world.swap_with_source(&ready(&[1]), ClientSource::Transparent);
+    world.datagram(1).unwrap();
+    assert_eq!(world.links.last, way(1, ClientSource::Transparent));
+    world.swap_with_source(&ready(&[1]), ClientSource::ProxyV2);
+    world.datagram(1).unwrap();
+    assert_eq!((world.links.opened, world.links.last), (1, way(1, ClientSource::Transparent)));
+    world.swap_with_source(&ready(&[2]), ClientSource::ProxyV2);
+    world.datagram(1).unwrap();
+    assert_eq!(world.links.last, way(2, ClientSource::ProxyV2));
 }
 
 #[test]
