@@ -1,5 +1,6 @@
 //! Datagrams of one flow as they were received, packed anew for sending: bundles stay bundles, equal datagrams that
 //! came singly are gathered into one, and what the path cannot take as a bundle goes one by one. Boundaries are kept.
+//! A header may stand before each datagram; it goes out as a slice of its own, so nothing is copied.
 //!
 //! It must not know flows, tables or which of the two directions it serves.
 
@@ -15,6 +16,9 @@ const MAX_BUNDLE: usize = 65_535 - 40 - 8;
 
 /// The most datagrams in a bundle; `UDP_MAX_SEGMENTS` of kernels before 6.9.
 const MAX_SEGMENTS: usize = 64;
+
+/// The most datagrams in a bundle with headers: each takes two of the slices that a message may have.
+const MAX_HEADED: usize = BATCH / 2;
 
 /// What was received at a time: one datagram, or a bundle of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +49,18 @@ impl<'b> Piece<'b> {
     fn unit(&self) -> usize {
         self.segment.map_or(self.bytes.len(), |segment| usize::from(segment.get()))
     }
+}
+
+/// Where datagrams go, and how.
+pub(super) struct Outlet<'a, S> {
+    /// Through this socket.
+    pub(super) socket: &'a S,
+    /// To this address, if the socket is not connected.
+    pub(super) to: Option<SocketAddr>,
+    /// Before each datagram; may be empty.
+    pub(super) header: &'a [u8],
+    /// What the path takes, as far as known.
+    pub(super) limit: &'a mut BundleLimit,
 }
 
 /// The longest segment that a path takes in a bundle; learnt from refusals.
@@ -98,7 +114,7 @@ pub(super) struct Position {
     offset: usize,
 }
 
-/// One message of a batch: where it begins, where the next does, and what it carries.
+/// One message of a batch: where the next begins, and what it carries. Headers are not counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
     end: Position,
@@ -111,18 +127,17 @@ struct Message {
 /// up what follows; but a full socket buffer loses the rest at once, since waiting would hold up other flows.
 pub(super) fn send(
     sender: &mut Sender,
-    socket: impl AsFd,
-    to: Option<SocketAddr>,
+    outlet: Outlet<'_, impl AsFd>,
     pieces: &[Piece<'_>],
     mut position: Position,
-    limit: &mut BundleLimit,
 ) -> Sent {
+    let Outlet { socket, to, header, limit } = outlet;
     let mut tally = Tally::default();
     while position.piece < pieces.len() {
         let mut batch = sender.batch();
-        let messages = fill(&mut batch, pieces, position, *limit);
+        let messages = fill(&mut batch, header, pieces, position, *limit);
         let count = batch.messages();
-        match batch.send(socket.as_fd(), to) {
+        match batch.send(socket, to) {
             Ok(sent) => {
                 for message in &messages[..sent.min(count)] {
                     tally.datagrams += message.datagrams;
@@ -188,6 +203,7 @@ impl Failure {
 /// Fills the batch with messages from `position` on; the answer describes as many as the batch has.
 fn fill<'b>(
     batch: &mut Outgoing<'_, 'b>,
+    header: &'b [u8],
     pieces: &[Piece<'b>],
     mut position: Position,
     limit: BundleLimit,
@@ -197,7 +213,7 @@ fn fill<'b>(
         if position.piece >= pieces.len() || !batch.has_room() {
             break;
         }
-        *slot = next_message(pieces, position, limit, |bytes| batch.push(bytes));
+        *slot = next_message(header, pieces, position, limit, |bytes| batch.push(bytes));
         batch.end_message(slot.segment);
         position = slot.end;
     }
@@ -206,16 +222,27 @@ fn fill<'b>(
 
 /// The message that begins at `position`, its bytes given to `push` in order.
 fn next_message<'b>(
+    header: &'b [u8],
     pieces: &[Piece<'b>],
     position: Position,
     limit: BundleLimit,
+    push: impl FnMut(&'b [u8]),
+) -> Message {
+    let segment = limit.segment(header.len() + pieces[position.piece].unit());
+    match segment {
+        Some(segment) if header.is_empty() => gather_pieces(pieces, position, segment, push),
+        _ => gather_datagrams(header, pieces, position, segment, push),
+    }
+}
+
+/// Pieces as they are, for as long as they fit into one bundle of such segments.
+fn gather_pieces<'b>(
+    pieces: &[Piece<'b>],
+    position: Position,
+    segment: NonZeroU16,
     mut push: impl FnMut(&'b [u8]),
 ) -> Message {
-    let first = &pieces[position.piece];
-    let unit = first.unit();
-    let Some(segment) = limit.segment(unit) else {
-        return single_datagram(first, position, push);
-    };
+    let unit = usize::from(segment.get());
     let mut message = Message::default();
     let mut offset = position.offset;
     let mut next = position.piece;
@@ -246,17 +273,52 @@ fn joins(message: &Message, unit: usize, piece: &Piece<'_>) -> bool {
     alike && fits && piece.len() > 0 && message.datagrams + piece.datagrams() <= MAX_SEGMENTS
 }
 
-/// The one datagram at `position`.
-fn single_datagram<'b>(first: &Piece<'b>, position: Position, mut push: impl FnMut(&'b [u8])) -> Message {
-    let rest = &first.bytes[position.offset..];
-    let datagram = &rest[..rest.len().min(first.unit())];
-    push(datagram);
+/// Datagrams cut out of their pieces, the header before each, for as long as they fit into one bundle of such segments;
+/// just one if there must be no bundle.
+fn gather_datagrams<'b>(
+    header: &'b [u8],
+    pieces: &[Piece<'b>],
+    position: Position,
+    segment: Option<NonZeroU16>,
+    mut push: impl FnMut(&'b [u8]),
+) -> Message {
+    let unit = pieces[position.piece].unit();
+    let most = if segment.is_some() { MAX_HEADED } else { 1 };
+    let mut message = Message { end: position, ..Message::default() };
+    while message.datagrams < most
+        && let Some((datagram, end)) = datagram_at(pieces, message.end)
+    {
+        let length = message.bytes + datagram.len() + header.len() * (message.datagrams + 1);
+        if message.datagrams > 0 && (datagram.len() > unit || length > MAX_BUNDLE) {
+            break;
+        }
+        if !header.is_empty() {
+            push(header);
+        }
+        push(datagram);
+        message.bytes += datagram.len();
+        message.datagrams += 1;
+        message.end = end;
+        // Only the last datagram of a bundle may be shorter than the others.
+        if datagram.len() < unit {
+            break;
+        }
+    }
+    message.segment = segment.filter(|_| message.datagrams > 1);
+    message
+}
+
+/// The datagram at `position`, and where the next one is.
+fn datagram_at<'b>(pieces: &[Piece<'b>], position: Position) -> Option<(&'b [u8], Position)> {
+    let piece = pieces.get(position.piece)?;
+    let rest = &piece.bytes[position.offset..];
+    let datagram = &rest[..rest.len().min(piece.unit())];
     let end = if datagram.len() == rest.len() {
         Position { piece: position.piece + 1, offset: 0 }
     } else {
         Position { offset: position.offset + datagram.len(), ..position }
     };
-    Message { end, datagrams: 1, bytes: datagram.len(), segment: None }
+    Some((datagram, end))
 }
 
 #[cfg(test)]

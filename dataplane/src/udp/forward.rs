@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use tokio::time;
 
-use super::batch::{self, Piece, Position, Sent, Tally};
+use super::batch::{self, Outlet, Piece, Position, Sent, Tally};
 use super::context::Scratch;
 use super::counters::DropReason;
 use super::flows::{FlowTable, View};
@@ -105,8 +105,13 @@ impl Forwarder<'_> {
             }
         };
         let link = &mut flow.link;
-        let socket = link.upstream.get_ref();
-        let sent = batch::send(self.sender, socket, None, pieces, position, &mut link.upstream_limit);
+        let outlet = Outlet {
+            socket: link.upstream.get_ref(),
+            to: None,
+            header: &link.header,
+            limit: &mut link.upstream_limit,
+        };
+        let sent = batch::send(self.sender, outlet, pieces, position);
         let (Sent::All(tally) | Sent::Refused(tally, _)) = &sent;
         self.count(tally);
         Some(sent)

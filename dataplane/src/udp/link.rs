@@ -12,6 +12,7 @@ use super::socket::Socket;
 use super::state::State;
 use super::{forward, reply};
 use crate::model::ClientSource;
+use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::bind_as_client::bind_as_client;
 use crate::task::Task;
 
@@ -36,6 +37,8 @@ impl ClientSide {
 pub(super) struct Link {
     pub(super) upstream: Rc<Socket>,
     pub(super) upstream_limit: BundleLimit,
+    /// Begins each datagram to the endpoint; empty unless that is to be told of the client so.
+    pub(super) header: Vec<u8>,
     pub(super) client_side: Rc<ClientSide>,
     pub(super) client_limit: BundleLimit,
     _replies: Task,
@@ -57,8 +60,8 @@ impl Links for Opener<'_> {
         };
         let upstream = self.upstream(way)?;
         let replies = Task::spawn(reply::receive(Rc::clone(self.state), way.client, Rc::clone(&upstream)));
-        let upstream_limit = self.state.initial_limit();
-        Ok(Link { upstream, upstream_limit, client_side, client_limit, _replies: replies })
+        let (upstream_limit, header) = (self.state.initial_limit(), self.header(way));
+        Ok(Link { upstream, upstream_limit, header, client_side, client_limit, _replies: replies })
     }
 }
 
@@ -70,6 +73,18 @@ impl Opener<'_> {
         })?;
         self.state.counters.source_lost.add(usize::from(lost));
         Ok(upstream)
+    }
+
+    /// Version 1 of the header knows TCP alone, so a flow that is to have it goes as the gateway's own.
+    fn header(&self, way: &Way) -> Vec<u8> {
+        match way.source {
+            ClientSource::ProxyV2 => {
+                let addresses =
+                    Addresses { client: way.client.0, destination: self.state.addr.socket_addr() };
+                proxy_protocol::write_v2(Transport::Datagram, &addresses)
+            }
+            ClientSource::Gateway | ClientSource::Transparent | ClientSource::ProxyV1 => Vec::new(),
+        }
     }
 
     /// Gives `socket` the client's address, if that can work. Not towards the client itself, which would drop what seems

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tokio::time;
 
-use super::batch::{self, Piece, Position, Sent};
+use super::batch::{self, Outlet, Piece, Position, Sent};
 use super::context::Scratch;
 use super::counters::DropReason;
 use super::socket::{Socket, tells_of_peer};
@@ -45,11 +45,15 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress
         return Progress::Drained;
     };
     let link = &mut flow.link;
-    let socket = link.client_side.socket.get_ref();
-    let (pieces, start) = (&pieces[..whole], Position::default());
+    let outlet = Outlet {
+        socket: link.client_side.socket.get_ref(),
+        to: Some(client.0),
+        header: &[],
+        limit: &mut link.client_limit,
+    };
     // With an address given nobody is refused: a client that is gone loses its own datagrams only.
     let (Sent::All(tally) | Sent::Refused(tally, _)) =
-        batch::send(sender, socket, Some(client.0), pieces, start, &mut link.client_limit);
+        batch::send(sender, outlet, &pieces[..whole], Position::default());
     counters.to_clients.datagrams.add(tally.datagrams);
     counters.to_clients.bytes.add(tally.bytes);
     counters.count_dropped(DropReason::SendToClient, tally.lost);

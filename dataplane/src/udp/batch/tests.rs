@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use super::*;
 
 /// The datagrams that leave if `pieces` are packed under `limit`, with every rule on bundles checked.
-fn packed(pieces: &[Piece<'_>], limit: BundleLimit) -> Vec<Vec<u8>> {
+fn packed(header: &[u8], pieces: &[Piece<'_>], limit: BundleLimit) -> Vec<Vec<u8>> {
     let mut position = Position::default();
     let mut datagrams = Vec::new();
     while position.piece < pieces.len() {
         let before = datagrams_from(pieces, position);
         let mut slices = Vec::new();
-        let message = next_message(pieces, position, limit, |slice| slices.push(slice));
+        let message = next_message(header, pieces, position, limit, |slice| slices.push(slice));
         let bytes = slices.concat();
-        assert_eq!(bytes.len(), message.bytes);
+        assert_eq!(bytes.len(), message.bytes + message.datagrams * header.len());
         assert!(slices.len() <= BATCH);
         if let Some(segment) = message.segment {
             assert!(segment.get() <= limit.0 && message.datagrams > 1 && message.datagrams <= MAX_SEGMENTS);
@@ -55,9 +55,11 @@ fn pieces(messages: &[(Vec<u8>, Option<u16>)]) -> Vec<Piece<'_>> {
 
 proptest! {
     #[test]
-    fn every_datagram_leaves_whole_and_in_order(messages in received(), limit in prop_oneof![
-        Just(0u16), Just(u16::MAX), 50u16..1500
-    ]) {
+    fn every_datagram_leaves_whole_and_in_order_with_its_header_if_any(
+        messages in received(),
+        limit in prop_oneof![Just(0u16), Just(u16::MAX), 50u16..1500],
+        header in prop_oneof![Just(Vec::new()), Just(vec![0xaa; 28]), Just(vec![0xbb; 52])],
+    ) {
         let expected: Vec<Vec<u8>> = messages
             .iter()
             .flat_map(|(bytes, segment)| match segment {
@@ -65,7 +67,8 @@ proptest! {
                 None => vec![bytes.clone()],
             })
             .collect();
-        prop_assert_eq!(packed(&pieces(&messages), BundleLimit(limit)), expected);
+        let headed: Vec<_> = expected.iter().map(|datagram| [&header, datagram.as_slice()].concat()).collect();
+        prop_assert_eq!(packed(&header, &pieces(&messages), BundleLimit(limit)), headed);
     }
 }
 
@@ -73,10 +76,37 @@ proptest! {
 fn equal_datagrams_and_a_shorter_last_one_are_gathered_into_one_message() {
     let messages: Vec<_> = [1200, 1200, 1200, 300, 1200].map(|length| (vec![0; length], None)).into();
     let pieces = pieces(&messages);
-    let first = next_message(&pieces, Position::default(), BundleLimit::UNKNOWN, |_| {});
+    let first = next_message(&[], &pieces, Position::default(), BundleLimit::UNKNOWN, |_| {});
     assert_eq!((first.datagrams, first.segment), (4, NonZeroU16::new(1200)));
-    let second = next_message(&pieces, first.end, BundleLimit::UNKNOWN, |_| {});
+    let second = next_message(&[], &pieces, first.end, BundleLimit::UNKNOWN, |_| {});
     assert_eq!((second.datagrams, second.segment), (1, None));
+}
+
+#[test]
+fn equal_datagrams_with_headers_are_gathered_and_bundles_cut_where_the_slices_end() {
+    let header = [0; 28];
+    let messages = [(vec![0; 20 * 1200 + 300], Some(1200)), (vec![0; 300], None), (Vec::new(), None)];
+    let (pieces, mut position) = (pieces(&messages), Position::default());
+    // Of the bundle first as many as there may be, then the others; then two alike that are shorter.
+    for expected in
+        [(MAX_HEADED, NonZeroU16::new(1228)), (5, NonZeroU16::new(1228)), (2, NonZeroU16::new(328))]
+    {
+        let message = next_message(&header, &pieces, position, BundleLimit::UNKNOWN, |_| {});
+        assert_eq!((message.datagrams, message.segment), expected);
+        position = message.end;
+    }
+    assert_eq!(datagrams_from(&pieces, position), 0);
+}
+
+#[test]
+fn what_the_path_takes_is_measured_with_the_header() {
+    let messages = [(vec![0; 2000], Some(1000))];
+    let pieces = pieces(&messages);
+    for (header, datagrams) in [(0, 2), (28, 1)] {
+        let message =
+            next_message(&[0; 28][..header], &pieces, Position::default(), BundleLimit(1027), |_| {});
+        assert_eq!(message.datagrams, datagrams, "{header} bytes of header");
+    }
 }
 
 #[test]
@@ -88,7 +118,8 @@ fn a_refused_bundle_is_sent_datagram_by_datagram_and_not_tried_again() {
     let pieces = pieces(&messages);
     let mut limit = BundleLimit::UNKNOWN;
     let start = Position::default();
-    let Sent::All(tally) = send(&mut Sender::new(), &socket, Some(nobody), &pieces, start, &mut limit) else {
+    let outlet = Outlet { socket: &socket, to: Some(nobody), header: &[], limit: &mut limit };
+    let Sent::All(tally) = send(&mut Sender::new(), outlet, &pieces, start) else {
         panic!("an unconnected socket is not refused by a peer");
     };
     assert_eq!(tally, Tally { datagrams: 0, bytes: 0, lost: 12 });
@@ -101,14 +132,8 @@ fn one_datagram_that_cannot_go_does_not_hold_up_the_others() {
     let messages = [(vec![1; 10], None), (vec![2; 65_508], None), (vec![3; 10], None)];
     let start = Position::default();
     let to_addr = Some(to.local_addr().unwrap());
-    let sent = send(
-        &mut Sender::new(),
-        &from,
-        to_addr,
-        &pieces(&messages),
-        start,
-        &mut BundleLimit::UNKNOWN.clone(),
-    );
+    let outlet = Outlet { socket: &from, to: to_addr, header: &[], limit: &mut BundleLimit::UNKNOWN.clone() };
+    let sent = send(&mut Sender::new(), outlet, &pieces(&messages), start);
     assert!(matches!(sent, Sent::All(Tally { datagrams: 2, bytes: 20, lost: 1 })), "{sent:?}");
     for expected in [1, 3] {
         let mut buffer = [0; 64];
@@ -126,7 +151,8 @@ fn a_peer_that_refuses_leaves_the_rest_to_be_sent_elsewhere() {
     from.send(b"the answer to this is an ICMP error").unwrap();
     let messages = [(vec![1; 10], None), (vec![2; 20], None)];
     let (pieces, start) = (pieces(&messages), Position::default());
-    let sent = send(&mut Sender::new(), &from, None, &pieces, start, &mut BundleLimit::UNKNOWN.clone());
+    let outlet = Outlet { socket: &from, to: None, header: &[], limit: &mut BundleLimit::UNKNOWN.clone() };
+    let sent = send(&mut Sender::new(), outlet, &pieces, start);
     let Sent::Refused(tally, position) = sent else { panic!("{sent:?}") };
     assert_eq!(tally, Tally::default());
     assert_eq!(datagrams_from(&pieces, position), 2);

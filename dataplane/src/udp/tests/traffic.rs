@@ -26,7 +26,7 @@ fn datagrams_of_every_length_pass_both_ways_unchanged() {
 }
 
 /// Sends all as one bundle.
-fn send_bundle(socket: impl AsFd, bytes: &[u8], segment: u16) {
+pub(super) fn send_bundle(socket: impl AsFd, bytes: &[u8], segment: u16) {
     let mut sender = Sender::new();
     let mut batch = sender.batch();
     batch.push(bytes);
