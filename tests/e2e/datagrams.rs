@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
-use crate::support::patience::{eventually, io_deadline, let_pass};
+use crate::support::gateway::{APPS, Gateway, Settings};
+use crate::support::manifest::{App, at, file};
+use crate::support::patience::{eventually, eventually_within, io_deadline, let_pass, patience};
 use crate::support::tcp::Answer;
 use crate::support::udp::{Client, LARGEST, Server};
 use crate::support::world::{CLIENTS, Family, World};
@@ -18,9 +18,11 @@ for_both_families!(
     a_flow_keeps_its_endpoint_and_its_port,
     a_flow_stays_while_its_endpoint_terminates_and_serves,
     a_flow_moves_when_its_endpoint_is_gone,
+    a_client_with_a_fixed_port_moves_with_its_next_datagram,
     a_flow_moves_when_its_endpoints_port_changes,
     a_flow_outlives_the_last_serving_endpoint,
     a_flow_is_untouched_by_changes_of_other_services,
+    a_flow_is_untouched_by_what_does_not_concern_its_endpoint,
     answers_come_from_the_address_that_was_asked,
     a_client_with_affinity_stays_with_its_endpoint,
     an_idle_flow_ends_and_a_busy_one_does_not,
@@ -117,6 +119,26 @@ fn a_flow_moves_when_its_endpoint_is_gone(family: Family) {
     assert_eq!(moved(&client, &home).name, "backend-0");
 }
 
+/// As in Kubernetes' own tests (test/e2e/network/conntrack.go): each datagram by a new socket, all from one port, so that
+/// to the gateway they are one flow.
+fn a_client_with_a_fixed_port_moves_with_its_next_datagram(family: Family) {
+    let world = World::new(2);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
+    let client = || Client::bound(&world.client, at(family.client(0), 54_321), vip(family));
+    assert_eq!(client().ask().unwrap().name, "backend-0");
+    gateway.write(APPS, &file(&[dns(family).ready(family.backend(1))]));
+    eventually_within(patience(2.0), "the edit moves the client", || match client().ask_briefly() {
+        Ok(answer) if answer.name == "backend-1" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    for n in [0, 1, 0] {
+        gateway.apply(&[dns(family).ready(family.backend(n))]);
+        let answer = client().ask().expect("not a datagram is lost once the table is there");
+        assert_eq!(answer.name, format!("backend-{n}"));
+    }
+}
+
 fn a_flow_moves_when_its_endpoints_port_changes(family: Family) {
     let world = World::new(1);
     let _servers = Server::on_every_backend(&world, family, 5300);
@@ -159,6 +181,38 @@ fn a_flow_is_untouched_by_changes_of_other_services(family: Family) {
             assert_eq!(client.ask().unwrap(), home);
         }
     }
+}
+
+/// The endpoint would see another source port if the flow's socket were another.
+fn a_flow_is_untouched_by_what_does_not_concern_its_endpoint(family: Family) {
+    let world = World::new(3);
+    let _servers = Server::on_every_backend(&world, family, 5300);
+    let [one, two, three] = [0, 1, 2].map(|n| family.backend(n));
+    let other = |n| App::new("other", &[family.vip(1)]).udp(53, 5300).ready(family.backend(n));
+    let text = |app: &App| file(std::slice::from_ref(app));
+    let first = dns(family).ready(one);
+    let gateway = Gateway::start(&world, &[other(0)]);
+    gateway.write("dns.yaml", &text(&first));
+    let client = client(&world, family);
+    let home = eventually("the Service is served", || client.ask_briefly());
+    let changes = [
+        dns(family).all_ready([one, two]),
+        dns(family).all_ready([two, one]),
+        dns(family).ready(one).unready(two).terminating(three),
+        first.clone().affinity(3600),
+        first.source_ranges(&[format!("{}/{}", family.client(0), family.host_prefix())]),
+    ];
+    for dns in changes {
+        gateway.write("dns.yaml", &text(&dns));
+        // A change of the other Service tells when the files have been read.
+        gateway.apply(&[other(1)]);
+        assert_eq!(client.ask().unwrap(), home, "after {dns:?}");
+        gateway.write("dns.yaml", &format!("# The same objects again.\n{}", text(&dns)));
+        gateway.apply(&[other(0)]);
+        assert_eq!(client.ask().unwrap(), home, "after {dns:?} once more");
+    }
+    assert_eq!(gateway.metric("sheave_udp_flows_total", &["dns"]), 1.0);
+    assert_eq!(gateway.metric("sheave_udp_repicked_total", &[]), 0.0);
 }
 
 /// Both addresses are the gateway's own, so the kernel would pick one by route if it were left to choose.

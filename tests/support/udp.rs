@@ -84,8 +84,12 @@ pub(crate) struct Client {
 impl Client {
     /// A client on a host, from one of its addresses.
     pub(crate) fn new(host: &Host, from: IpAddr, to: SocketAddr) -> Self {
-        let socket =
-            host.run(|| UdpSocket::bind(SocketAddr::new(from, 0))).expect("the client's address is there");
+        Self::bound(host, SocketAddr::new(from, 0), to)
+    }
+
+    /// As [`Client::new`], from a port of choice.
+    pub(crate) fn bound(host: &Host, from: SocketAddr, to: SocketAddr) -> Self {
+        let socket = host.run(|| UdpSocket::bind(from)).expect("the client's address is there");
         socket.connect(to).expect("the gateway is routed");
         socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
         Self { socket }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use crate::address_set::SourceRanges;
 use crate::model::{
-    Affinity, Algorithm, Backend, Candidate, ClientSource, ClientSources, Endpoint, EndpointAddr,
-    EndpointState, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort,
-    Weight,
+    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
 };
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
@@ -51,9 +50,9 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
     }
 }
 
-/// The same, whose endpoints see this of every client.
-pub(super) fn with_source(frontend: Frontend, source: ClientSource) -> Frontend {
-    Frontend { client_sources: ClientSources { external: source, internal: source }, ..frontend }
+/// The same, whose endpoints see this of clients.
+pub(super) fn with_sources(frontend: Frontend, client_sources: ClientSources) -> Frontend {
+    Frontend { client_sources, ..frontend }
 }
 
 fn endpoint(addr: EndpointAddr, state: EndpointState) -> Endpoint {

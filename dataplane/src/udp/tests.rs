@@ -10,10 +10,10 @@ use tokio::net::UdpSocket as AsyncSocket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::{task, time};
 
-use super::fixture::{follow, frontend, with_source};
+use super::fixture::{follow, frontend, with_sources};
 use super::*;
 use crate::affinity::AffinityTable;
-use crate::model::{ClientSource, EndpointAddr, EndpointState, Protocol};
+use crate::model::{ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 use crate::pick::ActiveTable;
 use crate::sys::mmsg::Sender;
 
@@ -70,7 +70,8 @@ impl Gateway {
     fn swap_with_source(&self, endpoints: &[EndpointAddr], source: ClientSource) {
         let table: &ArcSwap<ActiveTable> = &self.context.table;
         let ready: Vec<_> = endpoints.iter().map(|endpoint| (*endpoint, EndpointState::Ready)).collect();
-        let frontend = with_source(frontend(self.addr, &ready), source);
+        let frontend =
+            with_sources(frontend(self.addr, &ready), ClientSources { external: source, internal: source });
         table.store(Arc::new(follow(&table.load(), [frontend])));
     }
 

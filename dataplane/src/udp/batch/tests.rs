@@ -99,6 +99,17 @@ fn equal_datagrams_with_headers_are_gathered_and_bundles_cut_where_the_slices_en
 }
 
 #[test]
+fn headers_count_for_the_length_of_a_bundle() {
+    let messages: Vec<_> = (0..7).map(|_| (vec![0; 9340], None)).collect();
+    let pieces = pieces(&messages);
+    for (header, datagrams) in [(0, 7), (28, 6)] {
+        let header = &[0; 28][..header];
+        let message = next_message(header, &pieces, Position::default(), BundleLimit::UNKNOWN, |_| {});
+        assert_eq!(message.datagrams, datagrams);
+    }
+}
+
+#[test]
 fn what_the_path_takes_is_measured_with_the_header() {
     let messages = [(vec![0; 2000], Some(1000))];
     let pieces = pieces(&messages);

@@ -1,8 +1,8 @@
 //! The flow table without sockets, at an invented time.
 
-use super::super::fixture::{follow, frontend, with_source};
+use super::super::fixture::{follow, frontend, with_sources};
 use super::*;
-use crate::model::{EndpointState, Protocol};
+use crate::model::{ClientSources, EndpointState, Protocol};
 
 mod simulation;
 
@@ -80,8 +80,10 @@ impl World {
         self.table = follow(&self.table, [frontend(frontend_addr(53), endpoints)]);
     }
 
+    /// With endpoints that see this of clients outside the cluster, as all of these are.
     fn swap_with_source(&mut self, endpoints: &[(EndpointAddr, EndpointState)], source: ClientSource) {
-        let frontend = with_source(frontend(frontend_addr(53), endpoints), source);
+        let sources = ClientSources { external: source, internal: ClientSource::Gateway };
+        let frontend = with_sources(frontend(frontend_addr(53), endpoints), sources);
         self.table = follow(&self.table, [frontend]);
     }
 
@@ -146,6 +148,40 @@ fn a_vanished_endpoint_loses_the_flow_on_its_next_datagram() {
     world.swap(&ready(&[2]));
     assert_eq!(world.datagram(1), Ok(endpoint_addr(2)));
     assert_eq!(world.counters.flows_repicked.get(), 1);
+}
+
+#[test]
+fn another_port_at_the_same_address_is_another_endpoint() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    let moved = EndpointAddr { port: 5353, ..endpoint_addr(1) };
+    world.swap(&[(moved, EndpointState::Ready)]);
+    assert_eq!(world.datagram(1), Ok(moved));
+}
+
+#[test]
+fn a_flow_stays_while_others_of_its_service_come_and_go() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    for others in [&[1, 2, 3][..], &[1, 4], &[1]] {
+        world.swap(&ready(others));
+        assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    }
+    assert_eq!((world.links.opened, world.counters.flows_repicked.get()), (1, 0));
+}
+
+#[test]
+fn the_same_again_and_changes_of_other_frontends_do_not_even_ask_flows() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    let endpoint = world.datagram(1).unwrap();
+    let revision = world.flows.revision;
+    for others in [&[7, 8][..], &[8], &[]] {
+        let own = frontend(frontend_addr(53), &ready(&[1, 2]));
+        let other = frontend(frontend_addr(54), &ready(others));
+        world.table = follow(&world.table, [own, other]);
+        assert_eq!(world.datagram(1), Ok(endpoint));
+    }
+    assert_eq!((world.links.opened, world.flows.revision), (1, revision));
 }
 
 #[test]
