@@ -16,8 +16,9 @@ use crate::address_set::AddressSet;
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
 use crate::listener::{BindFailure, ListenerSet};
-use crate::model::{Frontend, FrontendAddr};
+use crate::model::{ClientSource, Frontend, FrontendAddr};
 use crate::pick::ActiveTable;
+use crate::return_path::{ReturnPath, ReturnPathError};
 use crate::table::RoutingTable;
 use crate::table::diff::{Change, FrontendChange, diff};
 use crate::transparency::Transparency;
@@ -55,6 +56,9 @@ pub struct Dataplane {
     workers: Vec<WorkerHandle>,
     broken: mpsc::UnboundedReceiver<Broken>,
     affinity: Arc<AffinityTable>,
+    transparency: Arc<Transparency>,
+    /// None until a frontend asks for it. Once established it stays: connections depend on it.
+    return_path: Option<Result<ReturnPath, ReturnPathError>>,
 }
 
 impl Dataplane {
@@ -89,6 +93,8 @@ impl Dataplane {
             workers,
             broken,
             affinity,
+            transparency,
+            return_path: None,
         })
     }
 
@@ -103,6 +109,7 @@ impl Dataplane {
         let changes = diff(previous.table(), &table);
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
+        self.open_return_path(&table);
         self.table.store(Arc::new(ActiveTable::compile(table, &previous)));
         let mut changed = 0;
         for FrontendChange { addr, change, frontend } in changes {
@@ -119,7 +126,8 @@ impl Dataplane {
         changed
     }
 
-    /// Tries again to open what could not be opened or has broken since. Costs nothing when all is well.
+    /// Tries again what could not be had or has broken since: sockets, and clients' addresses. Costs nothing when all is
+    /// well.
     pub fn retry(&mut self) {
         let mut closed: BTreeSet<FrontendAddr> = self.failures.keys().copied().collect();
         while let Ok(broken) = self.broken.try_recv() {
@@ -128,6 +136,7 @@ impl Dataplane {
             }
         }
         let active = self.table.load_full();
+        self.open_return_path(active.table());
         for frontend in closed.iter().filter_map(|addr| active.table().get(*addr)) {
             self.reconcile(frontend, active.table().internal_clients());
         }
@@ -136,6 +145,24 @@ impl Dataplane {
     /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.
     pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
         self.failures.values()
+    }
+
+    /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this
+    /// machine's until [`Dataplane::retry`] succeeds.
+    ///
+    /// # Errors
+    /// As of the latest attempt.
+    pub fn client_addresses(&self) -> Result<(), &ReturnPathError> {
+        self.return_path.as_ref().map_or(Ok(()), |path| path.as_ref().map(drop))
+    }
+
+    fn open_return_path(&mut self, table: &RoutingTable) {
+        if matches!(self.return_path, Some(Ok(_))) {
+            return;
+        }
+        let wanted = |frontend: &Arc<Frontend>| frontend.client_sources.any(ClientSource::Transparent);
+        self.return_path = table.frontends().iter().any(wanted).then(ReturnPath::establish);
+        self.transparency.set(matches!(self.return_path, Some(Ok(_))));
     }
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &AddressSet) {

@@ -16,6 +16,7 @@ pub mod model;
 pub mod pick;
 pub mod proxy_protocol;
 mod random;
+pub mod return_path;
 mod sys;
 pub mod table;
 mod task;

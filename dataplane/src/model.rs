@@ -183,6 +183,13 @@ pub struct ClientSources {
     pub internal: ClientSource,
 }
 
+impl ClientSources {
+    /// Whether either class of clients is seen in this way.
+    pub fn any(self, source: ClientSource) -> bool {
+        self.external == source || self.internal == source
+    }
+}
+
 /// How an endpoint is chosen for a new connection or flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {

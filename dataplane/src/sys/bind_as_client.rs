@@ -15,15 +15,23 @@ use socket2::Socket;
 /// # Errors
 /// As bind(2); `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
 pub(crate) fn bind_as_client(socket: &Socket, client: IpAddr) -> io::Result<()> {
-    let (level, transparent) = if client.is_ipv4() {
+    allow_foreign_address(socket, client.is_ipv4())?;
+    // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
+    enable(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
+    socket.bind(&SocketAddr::new(client, 0).into())
+}
+
+/// Lets a socket of either family be bound to an address that is not this machine's.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
+pub(crate) fn allow_foreign_address(socket: &Socket, ipv4: bool) -> io::Result<()> {
+    let (level, transparent) = if ipv4 {
         (libc::IPPROTO_IP, libc::IP_TRANSPARENT)
     } else {
         (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)
     };
-    enable(socket, level, transparent)?;
-    // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
-    enable(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
-    socket.bind(&SocketAddr::new(client, 0).into())
+    enable(socket, level, transparent)
 }
 
 fn enable(socket: &Socket, level: c_int, option: c_int) -> io::Result<()> {

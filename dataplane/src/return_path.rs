@@ -1,0 +1,145 @@
+//! The way back for connections that are opened from their client's address ([`ClientSource::Transparent`]): the
+//! endpoint's answers are addressed to the client, so this machine would pass them on or drop them. nftables marks those
+//! that belong to a transparent socket here ([`marks`]), and routing delivers what is marked locally ([`routes`]).
+//!
+//! It must not know connections, flows or tables of frontends.
+//!
+//! [`ClientSource::Transparent`]: crate::model::ClientSource::Transparent
+
+mod marks;
+mod netlink;
+mod routes;
+
+use std::io;
+
+use netlink_packet_route::AddressFamily;
+use socket2::{Domain, Socket, Type};
+use thiserror::Error;
+
+use self::marks::Marks;
+use crate::sys::Errno;
+use crate::sys::bind_as_client::allow_foreign_address;
+use crate::sys::netlink::{Netlink, open};
+
+/// The bits of a packet's mark that are looked at, and what they are then. Bit 12 is the only one that nobody uses alone:
+/// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
+/// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a number other than 0 in bits 8
+/// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so that number must be 0 for us.
+const MARK: u32 = 0x1000;
+const MARK_MASK: u32 = 0x1f00;
+
+/// Why the clients' addresses cannot be kept. Each says what helps.
+#[derive(Debug, Error)]
+pub enum ReturnPathError {
+    /// `EPERM` of any step.
+    #[error("speaking from a client's address takes CAP_NET_ADMIN: give the gateway that capability")]
+    NotPermitted,
+    /// The kernel has nftables, but not the expression `socket`.
+    #[error(
+        "the kernel's nftables cannot tell whose socket a packet is for: \
+         load the module nft_socket (CONFIG_NFT_SOCKET, Linux 5.10)"
+    )]
+    NoSocketMatch,
+    /// The kernel has no nftables, or an old one, or the process may not speak to it.
+    #[error(
+        "nftables cannot be used ({0}): it takes Linux 5.10 with the module nf_tables (CONFIG_NF_TABLES_INET), and \
+         netlink sockets (systemd: RestrictAddressFamilies=AF_NETLINK)"
+    )]
+    NoNftables(io::Error),
+    /// Another step failed.
+    #[error("cannot {step}: {error}")]
+    Failed {
+        /// What was tried.
+        step: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// The established way back. Dropping it removes it.
+#[derive(Debug)]
+pub struct ReturnPath {
+    marks: Marks,
+    netlink: Netlink,
+    families: Vec<AddressFamily>,
+}
+
+impl ReturnPath {
+    /// Sees to it that sockets may be bound to clients' addresses, and that answers come back. Takes milliseconds.
+    ///
+    /// # Errors
+    /// If the process may not do so, or the kernel has not got what it takes. Nothing is left behind then.
+    pub fn establish() -> Result<Self, ReturnPathError> {
+        let mut families = vec![AddressFamily::Inet];
+        allow_transparency(Domain::IPV4).map_err(because("open a transparent socket"))?;
+        match allow_transparency(Domain::IPV6) {
+            Ok(()) => families.push(AddressFamily::Inet6),
+            Err(error) if is(&error, Errno::EAFNOSUPPORT) => {}
+            Err(error) => return Err(because("open a transparent IPv6 socket")(error)),
+        }
+        let netlink = open(libc::NETLINK_ROUTE).map_err(nftables_error)?;
+        // From here on, dropping it removes what is there already.
+        let path = Self { marks: Marks::install().map_err(nftables_error)?, netlink, families };
+        for &family in &path.families {
+            match routes::add(&path.netlink, family) {
+                // IPv6 is switched off on the loopback interface (`ip6_route_info_create` in net/ipv6/route.c).
+                Err(error) if family == AddressFamily::Inet6 && is(&error, Errno::EACCES) => {}
+                outcome => outcome.map_err(because("add a route or a routing rule"))?,
+            }
+        }
+        Ok(path)
+    }
+
+    /// Rules and routes are shared by the gateways of a network namespace, so the last one removes them. One that begins
+    /// between the look and the removal would lose them; without a mark they do nothing, so there they could stay.
+    fn remove(&self) -> io::Result<()> {
+        let others = self.marks.remove()?;
+        if !others {
+            for &family in &self.families {
+                routes::remove(&self.netlink, family)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ReturnPath {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            tracing::warn!(%error, "nftables or routing rules for clients' addresses are left behind");
+        }
+    }
+}
+
+fn allow_transparency(domain: Domain) -> io::Result<()> {
+    allow_foreign_address(&Socket::new(domain, Type::DGRAM.cloexec(), None)?, domain == Domain::IPV4)
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno as i32)
+}
+
+fn because(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {
+    move |error| {
+        if is(&error, Errno::EPERM) {
+            ReturnPathError::NotPermitted
+        } else {
+            ReturnPathError::Failed { step, error }
+        }
+    }
+}
+
+/// The kernel says ENOENT to an expression that it has not got (`nf_tables_expr_parse`), and to nothing else here.
+fn nftables_error(error: io::Error) -> ReturnPathError {
+    let unavailable = [Errno::EAFNOSUPPORT, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
+    if is(&error, Errno::ENOENT) {
+        ReturnPathError::NoSocketMatch
+    } else if unavailable.iter().any(|&errno| is(&error, errno)) {
+        ReturnPathError::NoNftables(error)
+    } else {
+        because("make an nftables table")(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! The routing rules and routes that deliver what carries our mark to this machine itself. It must not know who marks.
+//!
+//! In the words of ip(8), for either family:
+//! ```text
+//! ip route add local default dev lo table TABLE
+//! ip rule add priority PRIORITY iif lo fwmark MARK/MASK lookup main
+//! ip rule add priority PRIORITY+1 fwmark MARK/MASK lookup TABLE
+//! ```
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::netlink::{message, request};
+use super::{MARK, MARK_MASK, is};
+use crate::sys::Errno;
+use crate::sys::netlink::Netlink;
+
+/// Spells "SHEA" on a telephone's keys; above 255, where the tables of VRFs and network plugins begin at numbers of few
+/// digits.
+pub(super) const TABLE: u32 = 7432;
+/// Before the rules that network plugins give single pods (AWS: 512 and up), which would send answers elsewhere.
+const PRIORITY: u32 = 60;
+/// LOOPBACK_IFINDEX (net/flow.h in the kernel): the same in every network namespace.
+pub(super) const LOOPBACK: u32 = 1;
+/// RT_TABLE_MAIN (linux/rtnetlink.h).
+const MAIN: u32 = 254;
+
+/// Adds what is not there yet.
+pub(super) fn add(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    let rules = rules(family).map(RouteNetlinkMessage::NewRule);
+    for content in [RouteNetlinkMessage::NewRoute(route(family))].into_iter().chain(rules) {
+        unless(&[Errno::EEXIST], request(netlink, vec![message(content, flags)]))?;
+    }
+    Ok(())
+}
+
+/// Removes what is there.
+pub(super) fn remove(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
+    let rules = rules(family).map(RouteNetlinkMessage::DelRule);
+    for content in rules.into_iter().chain([RouteNetlinkMessage::DelRoute(route(family))]) {
+        unless(&[Errno::ENOENT, Errno::ESRCH], request(netlink, vec![message(content, NLM_F_ACK)]))?;
+    }
+    Ok(())
+}
+
+/// Takes these errors for success.
+fn unless(harmless: &[Errno], outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if harmless.iter().any(|&errno| is(&error, errno)) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Every address is this machine's own.
+fn route(family: AddressFamily) -> RouteMessage {
+    let mut route = RouteMessage::default();
+    route.header = RouteHeader {
+        address_family: family,
+        protocol: RouteProtocol::Static,
+        scope: RouteScope::Host,
+        kind: RouteType::Local,
+        ..RouteHeader::default()
+    };
+    route.attributes = vec![RouteAttribute::Table(TABLE), RouteAttribute::Oif(LOOPBACK)];
+    route
+}
+
+/// The second rule is the one that matters. The first keeps the kernel's check of the sender (`__fib_validate_source`)
+/// out of our table: where `net.ipv4.conf.*.src_valid_mark` is set, it asks with the packet's mark, as if the way back
+/// began here, and drops what would come from a local address.
+fn rules(family: AddressFamily) -> [RuleMessage; 2] {
+    let rule = |priority, table| {
+        let mut rule = RuleMessage::default();
+        rule.header = RuleHeader { family, action: RuleAction::ToTable, ..RuleHeader::default() };
+        rule.attributes = vec![
+            RuleAttribute::Priority(priority),
+            RuleAttribute::FwMark(MARK),
+            RuleAttribute::FwMask(MARK_MASK),
+            RuleAttribute::Table(table),
+            RuleAttribute::Protocol(RouteProtocol::Static),
+        ];
+        rule
+    };
+    let mut check = rule(PRIORITY, MAIN);
+    check.attributes.push(RuleAttribute::Iifname("lo".to_owned()));
+    [check, rule(PRIORITY + 1, TABLE)]
+}

@@ -1,0 +1,163 @@
+//! The way back in network namespaces of their own, so these tests need root, as `tests/run` arranges.
+
+use std::fs;
+use std::thread;
+
+use netlink_packet_core::NLM_F_ACK;
+use netlink_packet_netfilter::nftables::TableFlags;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
+use nix::sched::{CloneFlags, unshare};
+
+use super::marks::tables;
+use super::netlink::{list, message, request};
+use super::*;
+
+const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
+
+/// A network namespace as the kernel makes it, with the loopback interface up.
+struct Network {
+    routing: Netlink,
+}
+
+/// Runs `test` on a thread that alone is in a new network namespace.
+fn in_own_network(test: impl FnOnce(&Network) + Send) {
+    let inside = || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("tests/run provides for network namespaces");
+        let network = Network { routing: open(libc::NETLINK_ROUTE).unwrap() };
+        network.set_loopback(LinkFlags::Up);
+        test(&network);
+    };
+    thread::scope(|scope| scope.spawn(inside).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+impl Network {
+    fn set_loopback(&self, state: LinkFlags) {
+        let mut link = LinkMessage::default();
+        link.header.index = routes::LOOPBACK;
+        link.header.flags = state;
+        link.header.change_mask = LinkFlags::Up;
+        request(&self.routing, vec![message(RouteNetlinkMessage::SetLink(link), NLM_F_ACK)]).unwrap();
+    }
+
+    /// With a socket that takes no port for longer than that.
+    fn tables(&self) -> Vec<String> {
+        tables(&open(libc::NETLINK_NETFILTER).unwrap()).unwrap()
+    }
+
+    /// How many rules look at our mark.
+    fn rules(&self, family: AddressFamily) -> usize {
+        let mut all = RuleMessage::default();
+        all.header.family = family;
+        let ours = |message: &RouteNetlinkMessage| match message {
+            RouteNetlinkMessage::NewRule(rule) => rule.attributes.contains(&RuleAttribute::FwMark(MARK)),
+            _ => false,
+        };
+        let rules = list(&self.routing, RouteNetlinkMessage::GetRule(all)).unwrap();
+        rules.iter().filter(|message| ours(message)).count()
+    }
+
+    /// How many routes are in our table.
+    fn routes(&self, family: AddressFamily) -> usize {
+        let mut all = RouteMessage::default();
+        all.header.address_family = family;
+        let table = RouteAttribute::Table(routes::TABLE);
+        let ours = |message: &RouteNetlinkMessage| match message {
+            RouteNetlinkMessage::NewRoute(route) => route.attributes.contains(&table),
+            _ => false,
+        };
+        let routes = list(&self.routing, RouteNetlinkMessage::GetRoute(all)).unwrap();
+        routes.iter().filter(|message| ours(message)).count()
+    }
+
+    fn expect_routing(&self, rules: usize, routes: usize) {
+        for family in FAMILIES {
+            assert_eq!((self.rules(family), self.routes(family)), (rules, routes), "{family:?}");
+        }
+    }
+}
+
+#[test]
+fn what_two_gateways_share_goes_with_the_last() {
+    in_own_network(|network| {
+        let first = ReturnPath::establish().unwrap();
+        let second = ReturnPath::establish().unwrap();
+        assert_eq!(network.tables().len(), 2, "{:?}", network.tables());
+        network.expect_routing(2, 1);
+        drop(first);
+        assert_eq!(network.tables().len(), 1);
+        network.expect_routing(2, 1);
+        drop(second);
+        assert_eq!(network.tables(), [""; 0]);
+        network.expect_routing(0, 0);
+    });
+}
+
+#[test]
+fn routing_that_a_killed_gateway_left_is_taken_over() {
+    in_own_network(|network| {
+        routes::add(&network.routing, AddressFamily::Inet).unwrap();
+        let path = ReturnPath::establish().unwrap();
+        network.expect_routing(2, 1);
+        drop(path);
+        network.expect_routing(0, 0);
+    });
+}
+
+#[test]
+fn the_table_goes_with_its_socket() {
+    in_own_network(|network| {
+        let marks = Marks::install().unwrap();
+        assert_eq!(network.tables().len(), 1);
+        // As when the process is killed: nothing is asked of the kernel.
+        drop(marks);
+        assert_eq!(network.tables(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_table_that_a_killed_gateway_left_on_an_old_kernel_is_replaced() {
+    in_own_network(|network| {
+        drop(Marks::install_with(TableFlags::empty()).unwrap());
+        let left = network.tables();
+        assert_eq!(left.len(), 1);
+        // The port that was free before is given again.
+        let marks = Marks::install_with(TableFlags::empty()).unwrap();
+        assert_eq!(network.tables(), left);
+        assert!(!marks.remove().unwrap(), "no other gateway");
+        assert_eq!(network.tables(), [""; 0]);
+    });
+}
+
+#[test]
+fn ipv4_does_without_ipv6() {
+    in_own_network(|network| {
+        fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
+        let _path = ReturnPath::establish().unwrap();
+        assert_eq!((network.rules(AddressFamily::Inet), network.routes(AddressFamily::Inet)), (2, 1));
+        assert_eq!(network.routes(AddressFamily::Inet6), 0);
+    });
+}
+
+#[test]
+fn what_cannot_be_established_leaves_nothing() {
+    in_own_network(|network| {
+        network.set_loopback(LinkFlags::empty());
+        let error = ReturnPath::establish().unwrap_err();
+        assert!(matches!(error, ReturnPathError::Failed { .. }), "{error}");
+        assert_eq!(network.tables(), [""; 0]);
+        network.expect_routing(0, 0);
+    });
+}
+
+#[test]
+fn errors_say_what_is_missing() {
+    let said = |errno: Errno| nftables_error(errno.into()).to_string();
+    assert!(said(Errno::EPERM).contains("CAP_NET_ADMIN"));
+    assert!(said(Errno::ENOENT).contains("nft_socket"));
+    assert!(said(Errno::EOPNOTSUPP).contains("nf_tables"));
+    assert!(said(Errno::ENOMEM).contains("cannot make an nftables table"));
+}
