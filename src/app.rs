@@ -1,6 +1,8 @@
 //! The gateway as assembled: a source fills the store, the projection makes tables of it, the data plane forwards by
 //! them, and the admin server is answered. One loop; nothing here blocks it.
 
+mod problems;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::pin::pin;
@@ -8,12 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_control::projection::{self, Projection, Projector};
 use sheave_control::source::files::{FileWatch, Loaded};
 use sheave_control::store::Store;
-use sheave_dataplane::model::{FrontendAddr, FrontendSource, Protocol};
-use sheave_dataplane::{BindFailure, Dataplane, Drained, Options, Timeouts, raise_open_files};
+use sheave_dataplane::model::FrontendAddr;
+use sheave_dataplane::{Dataplane, Drained, Options, Timeouts, raise_open_files};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
@@ -182,7 +183,7 @@ impl App {
         self.tell_problems();
     }
 
-    /// Opens what could not be opened before.
+    /// Gets what could not be had before.
     fn retry(&mut self) {
         let before = self.failing();
         self.dataplane.retry();
@@ -197,9 +198,11 @@ impl App {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
 
-    /// What could not be opened, and why: enough to see whether anything has changed.
-    fn failing(&self) -> Vec<(FrontendAddr, io::ErrorKind)> {
-        self.dataplane.failures().map(|failure| (failure.frontend.addr, failure.error.kind())).collect()
+    /// What the data plane could not get, and why: enough to see whether anything has changed.
+    fn failing(&self) -> (Vec<(FrontendAddr, io::ErrorKind)>, Option<String>) {
+        let sockets = self.dataplane.failures();
+        let sockets = sockets.map(|failure| (failure.frontend.addr, failure.error.kind())).collect();
+        (sockets, self.dataplane.client_addresses().err().map(ToString::to_string))
     }
 
     /// Logs each Problem when it appears and when it is gone, not while it lasts.
@@ -217,9 +220,8 @@ impl App {
     fn problems(&self) -> Vec<ProblemView> {
         let Some((loaded, projection)) = &self.present else { return Vec::new() };
         let mut problems = offline::problems(loaded, projection);
-        let of_sockets = self.dataplane.failures().map(bind_problem).chain(self.health.problems());
-        problems
-            .extend(of_sockets.map(|problem| ProblemView::new(&problem, loaded.origins.of(&problem.object))));
+        let own = problems::of(&self.dataplane).into_iter().chain(self.health.problems());
+        problems.extend(own.map(|problem| ProblemView::new(&problem, loaded.origins.of(&problem.object))));
         problems
     }
 
@@ -280,33 +282,6 @@ impl App {
             self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
         view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
             .to_json()
-    }
-}
-
-/// The Problem that a Service has whose frontend cannot be opened.
-fn bind_problem(failure: &BindFailure) -> Problem {
-    let BindFailure { frontend, error, listening } = failure;
-    let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
-    let kind = match frontend.source {
-        FrontendSource::Service => "Service",
-        FrontendSource::MultiClusterService => "MultiClusterService",
-    };
-    Problem {
-        object: ObjectRef {
-            kind,
-            namespace: Arc::clone(&frontend.service.namespace),
-            name: Arc::clone(&frontend.service.name),
-        },
-        reason: reason::BIND_FAILED,
-        field: String::new(),
-        message: format!("{failed} {}: {}", frontend.addr, retry::advice(error)),
-        port: Some(ProblemPort {
-            port: frontend.addr.port,
-            protocol: match frontend.addr.protocol {
-                Protocol::Tcp => "TCP",
-                Protocol::Udp => "UDP",
-            },
-        }),
     }
 }
 

@@ -81,6 +81,8 @@ pub mod reason {
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";
+    /// Endpoints are to see clients' own addresses, but see the gateway's: it cannot speak from others.
+    pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
     /// The object is of our class, but cannot be served as it stands.
     pub const NOT_SERVED: &str = "NotServed";
     /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.

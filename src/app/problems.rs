@@ -1,0 +1,68 @@
+//! What goes wrong in the data plane of a running gateway, as Problems of the objects concerned. It must not know what is
+//! wrong with the objects themselves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
+use sheave_dataplane::model::{ClientSource, Frontend, FrontendSource, Protocol};
+use sheave_dataplane::return_path::ReturnPathError;
+use sheave_dataplane::{BindFailure, Dataplane};
+
+use crate::retry;
+
+/// One for each frontend that cannot be opened, and for each Service whose endpoints are to see clients' addresses and do
+/// not.
+pub(super) fn of(dataplane: &Dataplane) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = dataplane.failures().map(unopened).collect();
+    if let Err(error) = dataplane.client_addresses() {
+        let table = dataplane.table();
+        let frontends = table.table().frontends().iter();
+        let lost = frontends.filter(|frontend| frontend.client_sources.any(ClientSource::Transparent));
+        let services: BTreeSet<ObjectRef> = lost.map(|frontend| object_ref(frontend)).collect();
+        problems.extend(services.into_iter().map(|service| source_lost(service, error)));
+    }
+    problems
+}
+
+fn unopened(failure: &BindFailure) -> Problem {
+    let BindFailure { frontend, error, listening } = failure;
+    let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
+    Problem {
+        object: object_ref(frontend),
+        reason: reason::BIND_FAILED,
+        field: String::new(),
+        message: format!("{failed} {}: {}", frontend.addr, retry::advice(error)),
+        port: Some(ProblemPort {
+            port: frontend.addr.port,
+            protocol: match frontend.addr.protocol {
+                Protocol::Tcp => "TCP",
+                Protocol::Udp => "UDP",
+            },
+        }),
+    }
+}
+
+fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
+    Problem {
+        object: service,
+        reason: reason::CLIENT_SOURCE_LOST,
+        field: String::new(),
+        message: format!(
+            "endpoints see the gateway's address in place of the client's: {error}; it is tried again every {} s",
+            retry::EVERY.as_secs()
+        ),
+        port: None,
+    }
+}
+
+fn object_ref(frontend: &Frontend) -> ObjectRef {
+    ObjectRef {
+        kind: match frontend.source {
+            FrontendSource::Service => "Service",
+            FrontendSource::MultiClusterService => "MultiClusterService",
+        },
+        namespace: Arc::clone(&frontend.service.namespace),
+        name: Arc::clone(&frontend.service.name),
+    }
+}
