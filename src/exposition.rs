@@ -59,6 +59,10 @@ pub(crate) const CONNECT_RETRIES: Family = counter(
     "sheave_tcp_connect_retries_total",
     "Further endpoints tried after one could not be connected, by frontend.",
 );
+pub(crate) const TCP_SOURCE_LOST: Family = counter(
+    "sheave_tcp_source_lost_total",
+    "Connections whose endpoint was to see the client's address but sees the gateway's, by frontend.",
+);
 pub(crate) const FLOWS_OPENED: Family = counter("sheave_udp_flows_total", "UDP flows opened.");
 pub(crate) const FLOWS: Family = gauge("sheave_udp_flows", "UDP flows open now.");
 pub(crate) const FLOWS_REPICKED: Family =
@@ -143,6 +147,7 @@ mod tests {
         CONNECTIONS_CLOSED,
         TCP_BYTES,
         CONNECT_RETRIES,
+        TCP_SOURCE_LOST,
         FLOWS_OPENED,
         FLOWS,
         FLOWS_REPICKED,

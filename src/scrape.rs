@@ -104,6 +104,7 @@ fn write_tcp(text: &mut Exposition, frontends: &[Counted<TcpCounters>]) {
         ],
     );
     write(text, &names::CONNECT_RETRIES, frontends, TcpCounters::connect_retries);
+    write(text, &names::TCP_SOURCE_LOST, frontends, TcpCounters::source_lost);
 }
 
 fn write_udp(text: &mut Exposition, frontends: &[Counted<UdpCounters>]) {

@@ -4,6 +4,7 @@
 //! It must not know what is relayed afterwards.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Instant;
 
@@ -11,9 +12,10 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Sleep;
 
-use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::pick::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
+use crate::sys::bind_as_client::bind_as_client;
 use crate::worker::Worker;
 
 use super::PROBE_AFTER;
@@ -31,89 +33,126 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(PROBE_AFTER);
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Connected {
-    /// This endpoint took the connection.
-    To(TcpStream, Picked),
+    /// This endpoint took the connection, and is to see this of the client.
+    To(TcpStream, Picked, ClientSource),
     /// Endpoints were tried, none answered.
     Failed,
     /// The table has none for this client.
     NoEndpoint,
 }
 
-/// Connects `client` of `frontend` to an endpoint, each attempt bounded by the connect timeout, on the
-/// connection's one `timer`.
-///
-/// Every attempt looks at the table anew, so an endpoint that has just left is not tried. Cancel safe.
-pub(super) async fn connect(
-    worker: &Worker,
-    frontend: FrontendAddr,
-    client: ClientAddr,
-    counters: &TcpCounters,
-    mut timer: Pin<&mut Sleep>,
-) -> Connected {
-    // Allocates only after a failure.
-    let mut tried = Vec::new();
-    while tried.len() < ATTEMPTS
-        && let Some(picked) = pick(worker, frontend, client, &tried)
-    {
-        let endpoint = picked.addr();
-        if !tried.is_empty() {
-            counters.add_connect_retry();
-        }
-        timer.as_mut().reset(tokio::time::Instant::now() + worker.timeouts.connect);
-        let outcome = tokio::select! {
-            biased;
-            outcome = open(endpoint) => outcome,
-            () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
-        };
-        match outcome {
-            Ok(stream) => return Connected::To(stream, picked),
-            Err(error) => {
-                tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, "connect failed");
+/// Whom an endpoint is looked for, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) frontend: FrontendAddr,
+    pub(super) client: ClientAddr,
+    pub(super) counters: &'a TcpCounters,
+}
+
+impl Search<'_> {
+    /// Connects an endpoint, each attempt bounded by the connect timeout, on the connection's one `timer`.
+    ///
+    /// Every attempt looks at the table anew, so an endpoint that has just left is not tried. Cancel safe.
+    pub(super) async fn connect(&self, mut timer: Pin<&mut Sleep>) -> Connected {
+        // Allocates only after a failure.
+        let mut tried = Vec::new();
+        while tried.len() < ATTEMPTS
+            && let Some((picked, source)) = self.pick(&tried)
+        {
+            let endpoint = picked.addr();
+            if !tried.is_empty() {
+                self.counters.add_connect_retry();
             }
+            let mut speaker = self.speaker(source, endpoint);
+            timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
+            let outcome = tokio::select! {
+                biased;
+                outcome = open(endpoint, &mut speaker) => outcome,
+                () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
+            };
+            match outcome {
+                Ok(stream) => {
+                    if source == ClientSource::Transparent && speaker.is_none() {
+                        self.counters.add_source_lost();
+                    }
+                    return Connected::To(stream, picked, source);
+                }
+                Err(error) => {
+                    let Self { client, frontend, .. } = self;
+                    tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, "connect failed");
+                }
+            }
+            tried.push(endpoint);
         }
-        tried.push(endpoint);
+        if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
     }
-    if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
+
+    fn pick(&self, tried: &[EndpointAddr]) -> Option<(Picked, ClientSource)> {
+        let Self { worker, client, .. } = *self;
+        let table = worker.table.load();
+        let origin = table.origin(self.frontend, client);
+        let request =
+            PickRequest { client, origin, random: worker.random.next(), now: Instant::now(), tried };
+        let frontend = table.get(self.frontend)?;
+        match frontend.pick(&request, &worker.affinity) {
+            // An endpoint that failed already comes back only when there is no other.
+            Pick::Forward(picked) if !tried.contains(&picked.addr()) => {
+                Some((picked, frontend.client_source(origin)))
+            }
+            Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
+        }
+    }
+
+    /// The client's address, if this endpoint is to be spoken to from there and can be. As kube-proxy does, the gateway
+    /// speaks for itself where an endpoint would see its own address, and for clients on this machine, whose answers
+    /// another machine with the frontend's address may get ("loops back to the originator" and `--src-type LOCAL` in
+    /// pkg/proxy/iptables/proxier.go).
+    fn speaker(&self, source: ClientSource, endpoint: EndpointAddr) -> Option<IpAddr> {
+        let client = self.client.ip();
+        let possible = source == ClientSource::Transparent
+            && self.worker.transparency.available()
+            && client.is_ipv4() == endpoint.ip.is_ipv4()
+            && client != endpoint.ip
+            && client != self.frontend.ip;
+        possible.then_some(client)
+    }
 }
 
-fn pick(
-    worker: &Worker,
-    frontend: FrontendAddr,
-    client: ClientAddr,
-    tried: &[EndpointAddr],
-) -> Option<Picked> {
-    let table = worker.table.load();
-    let request = PickRequest {
-        client,
-        origin: table.origin(frontend, client),
-        random: worker.random.next(),
-        now: Instant::now(),
-        tried,
-    };
-    match table.get(frontend)?.pick(&request, &worker.affinity) {
-        // An endpoint that failed already comes back only when there is no other.
-        Pick::Forward(picked) if !tried.contains(&picked.addr()) => Some(picked),
-        Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
-    }
-}
-
-/// Connects one endpoint. While this machine is short of what a socket needs, it waits: no endpoint is to blame, and
-/// the caller's timer ends the wait.
-async fn open(endpoint: EndpointAddr) -> io::Result<TcpStream> {
+/// Connects one endpoint, from the address of `speaker` if there is one; it is taken away if it cannot be used. While
+/// this machine is short of what a socket needs, it waits: no endpoint is to blame, and the caller's timer ends the
+/// wait.
+async fn open(endpoint: EndpointAddr, speaker: &mut Option<IpAddr>) -> io::Result<TcpStream> {
     loop {
-        match attempt(endpoint).await {
+        match attempt(endpoint, *speaker).await {
+            Err(error) if speaker.is_some() && is_of_the_source(&error) => {
+                tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
+                *speaker = None;
+            }
             Err(error) if is_own_shortage(&error) => tokio::time::sleep(PAUSE).await,
             outcome => return outcome,
         }
     }
 }
 
-async fn attempt(endpoint: EndpointAddr) -> io::Result<TcpStream> {
+async fn attempt(endpoint: EndpointAddr, speaker: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // The relay writes whole reads: waiting for more (Nagle) could only add latency.
     socket.set_nodelay(true)?;
     SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE)?;
+    if let Some(client) = speaker {
+        let unusable = |error| io::Error::new(io::ErrorKind::AddrNotAvailable, error);
+        bind_as_client(&SockRef::from(&socket), client).map_err(unusable)?;
+    }
     socket.connect(endpoint.socket_addr()).await
+}
+
+/// The address that was bound is of no use: it could not be bound at all, all its ports towards the endpoint are taken
+/// (EADDRNOTAVAIL, EADDRINUSE), or nothing may be sent from it (EINVAL of ip_route_output_key_hash_rcu in
+/// net/ipv4/route.c).
+fn is_of_the_source(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput};
+    matches!(error.kind(), AddrInUse | AddrNotAvailable | InvalidInput)
 }
 
 /// Descriptors, memory or ephemeral ports have run out here (connect(2), socket(2)).
@@ -126,6 +165,8 @@ fn is_own_shortage(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv6Addr, TcpListener};
+
     use super::*;
 
     #[test]
@@ -135,5 +176,26 @@ mod tests {
             !is_own_shortage(&Errno::ECONNREFUSED.into()) && !is_own_shortage(&Errno::EHOSTUNREACH.into())
         );
         assert!(!is_own_shortage(&io::ErrorKind::TimedOut.into()));
+    }
+
+    #[test]
+    fn what_the_bound_address_causes_is_told_from_what_the_endpoint_causes() {
+        for errno in [Errno::EADDRNOTAVAIL, Errno::EADDRINUSE, Errno::EINVAL] {
+            assert!(is_of_the_source(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH, Errno::ETIMEDOUT, Errno::EMFILE] {
+            assert!(!is_of_the_source(&errno.into()), "{errno}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let endpoint = listener.local_addr().unwrap();
+        let endpoint = EndpointAddr { ip: endpoint.ip(), port: endpoint.port() };
+        // An address of the other family cannot be bound, whatever one may.
+        let mut speaker = Some(Ipv6Addr::LOCALHOST.into());
+        let stream = open(endpoint, &mut speaker).await.unwrap();
+        assert_eq!((stream.local_addr().unwrap().ip(), speaker), (endpoint.ip, None));
     }
 }

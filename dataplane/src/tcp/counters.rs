@@ -18,19 +18,22 @@ pub enum CloseReason {
     ConnectFailed,
     /// The table had no endpoint for this client.
     NoEndpoint,
+    /// A peer that names its clients sent no whole PROXY protocol header in time, or something else.
+    BadProxyHeader,
     /// The gateway stopped while it was open.
     Aborted,
 }
 
 impl CloseReason {
     /// Every reason, in the order of [`TcpCounters::closed`].
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Finished,
         Self::ClientReset,
         Self::EndpointReset,
         Self::Idle,
         Self::ConnectFailed,
         Self::NoEndpoint,
+        Self::BadProxyHeader,
         Self::Aborted,
     ];
 
@@ -43,6 +46,7 @@ impl CloseReason {
             Self::Idle => "idle",
             Self::ConnectFailed => "connect_failed",
             Self::NoEndpoint => "no_endpoint",
+            Self::BadProxyHeader => "bad_proxy_header",
             Self::Aborted => "aborted",
         }
     }
@@ -56,6 +60,7 @@ pub struct TcpCounters {
     client_bytes: AtomicU64,
     endpoint_bytes: AtomicU64,
     connect_retries: AtomicU64,
+    source_lost: AtomicU64,
 }
 
 impl TcpCounters {
@@ -84,6 +89,11 @@ impl TcpCounters {
         self.connect_retries.load(Ordering::Relaxed)
     }
 
+    /// Connections whose endpoint was to see the client's address, but sees the gateway's.
+    pub fn source_lost(&self) -> u64 {
+        self.source_lost.load(Ordering::Relaxed)
+    }
+
     pub(super) fn add_accepted(&self) {
         add(&self.accepted, 1);
     }
@@ -103,6 +113,10 @@ impl TcpCounters {
 
     pub(super) fn add_connect_retry(&self) {
         add(&self.connect_retries, 1);
+    }
+
+    pub(super) fn add_source_lost(&self) {
+        add(&self.source_lost, 1);
     }
 }
 

@@ -92,17 +92,29 @@ pub(super) struct Direction {
     mode: Mode,
     burst: u64,
     moved: u64,
+    /// So many bytes at the beginning are not the sender's.
+    own: u64,
     ended: bool,
 }
 
 impl Direction {
     pub(super) fn new() -> Self {
-        Self { held: Held::Nothing, mode: Mode::Copy { full: 0 }, burst: 0, moved: 0, ended: false }
+        Self::beginning_with(Vec::new(), 0)
     }
 
-    /// Bytes written to the receiving side so far.
+    /// A direction whose receiver gets these bytes first. The sender sent them but for the first `own`, which are the
+    /// gateway's word.
+    pub(super) fn beginning_with(bytes: Vec<u8>, own: usize) -> Self {
+        let held = match bytes.is_empty() {
+            true => Held::Nothing,
+            false => Held::Bytes { bytes: bytes.into(), written: 0 },
+        };
+        Self { held, mode: Mode::Copy { full: 0 }, burst: 0, moved: 0, own: own as u64, ended: false }
+    }
+
+    /// The sender's bytes written to the receiving side so far.
     pub(super) fn moved(&self) -> u64 {
-        self.moved
+        self.moved.saturating_sub(self.own)
     }
 
     /// Whether the sending side has finished and everything was handed on.

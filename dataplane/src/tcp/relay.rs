@@ -21,19 +21,20 @@ use super::direction::{Broken, Direction, RelayBuffers, Side};
 /// and 1 + 1/LOOKS of it at the latest, and no byte that passes has to touch a timer.
 const LOOKS: u32 = 4;
 
-/// Moves bytes both ways until both have ended, one side breaks, or nothing moved for `idle`.
+/// Moves bytes both ways until both have ended, one side breaks, or nothing moved for `idle`. `upload` is the way from
+/// client to endpoint, with what it may hold already.
 ///
 /// Cancel safe in the sense that dropping the future closes nothing by itself: the caller owns both streams. Bytes
 /// that were read but not written are lost with it.
 pub(super) async fn relay(
     client: &TcpStream,
     endpoint: &TcpStream,
+    upload: &mut Direction,
     buffers: &RelayBuffers,
     counters: &TcpCounters,
     mut timer: Pin<&mut Sleep>,
     idle: Duration,
 ) -> CloseReason {
-    let mut upload = Direction::new();
     let mut download = Direction::new();
     let (mut client_error, mut endpoint_error) = (ErrorWatch::default(), ErrorWatch::default());
     let mut watch = IdleWatch { moved: 0, quiet: 0 };

@@ -1,5 +1,7 @@
 //! The relay between real loopback sockets, on the copy path and on the splice path alike.
 
+mod clients;
+
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
@@ -11,7 +13,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::counters::{CloseReason, TcpCounters};
-use super::{PipePool, RelayBuffers, relay};
+use super::direction::Direction;
+use super::{Connection, PipePool, RelayBuffers, relay};
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Enough to fill every socket buffer on the way many times over.
@@ -35,7 +38,9 @@ async fn relayed<C, E>(
     let counters = TcpCounters::default();
     let between = async {
         let timer = pin!(tokio::time::sleep(idle));
-        let reason = relay::relay(&client_side, &endpoint_side, &buffers, &counters, timer, idle).await;
+        let mut upload = Direction::new();
+        let reason =
+            relay::relay(&client_side, &endpoint_side, &mut upload, &buffers, &counters, timer, idle).await;
         drop((client_side, endpoint_side));
         reason
     };
@@ -172,4 +177,41 @@ async fn a_quiet_connection_is_closed_after_the_idle_timeout() {
     assert_eq!((client.unwrap(), endpoint.unwrap()), (0, 0));
     assert_eq!(reason, CloseReason::Idle);
     assert!(started.elapsed() >= idle && started.elapsed() < idle * 3 / 2, "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_task_of_a_connection_is_small() {
+    fn returned<'a, S, F>(_: fn(&'a Connection, S) -> F) -> usize {
+        size_of::<F>()
+    }
+    let task = size_of::<Connection>() + returned(Connection::serve);
+    assert!(task <= 992, "{task}");
+}
+
+#[tokio::test]
+async fn what_a_direction_begins_with_goes_first_and_its_own_part_is_not_counted() {
+    let (client, client_side) = pair().await.unwrap();
+    let (endpoint_side, mut endpoint) = pair().await.unwrap();
+    let buffers = RelayBuffers::new(64 << 10, PipePool::new(8));
+    let counters = TcpCounters::default();
+    // More than any socket takes at once, so that it goes out in several parts.
+    let begin = pattern(3);
+    let between = async {
+        let mut upload = Direction::beginning_with(begin.clone(), 1000);
+        let timer = pin!(tokio::time::sleep(LONG));
+        relay::relay(&client_side, &endpoint_side, &mut upload, &buffers, &counters, timer, LONG).await
+    };
+    let parties = async {
+        let mut client = client;
+        client.write_all(b"end").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut received = Vec::new();
+        endpoint.read_to_end(&mut received).await.unwrap();
+        endpoint.shutdown().await.unwrap();
+        received
+    };
+    let (reason, received) = tokio::join!(between, parties);
+    assert_eq!(reason, CloseReason::Finished);
+    assert!(received == [&begin[..], b"end"].concat());
+    assert_eq!(counters.client_bytes(), (BULK - 1000 + 3) as u64);
 }

@@ -1,0 +1,309 @@
+//! Whole connections on a running worker: whom the gateway takes for the client, and what the endpoint is told.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use socket2::Socket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::address_set::{AddressSet, SourceRanges};
+use crate::affinity::AffinityTable;
+use crate::counters::FrontendCounters;
+use crate::model::{
+    Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
+};
+use crate::pick::ActiveTable;
+use crate::sys::bind_as_client::bind_as_client;
+use crate::table::RoutingTable;
+use crate::table::fixture;
+use crate::tcp::counters::{CloseReason, TcpCounters};
+use crate::transparency::Transparency;
+use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A peer whose address is neither the frontend's nor an endpoint's.
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// One frontend on 127.0.0.1, served by one worker.
+struct Gateway {
+    addr: SocketAddr,
+    endpoint: TcpListener,
+    worker: WorkerHandle,
+    counters: Arc<TcpCounters>,
+    affinity: Arc<AffinityTable>,
+    transparency: Arc<Transparency>,
+}
+
+impl Gateway {
+    async fn start(shape: impl FnOnce(&mut Frontend)) -> Self {
+        let endpoint = TcpListener::bind(("127.0.0.3", 0)).await.unwrap();
+        Self::start_with(endpoint, shape)
+    }
+
+    /// Outside clients' addresses are announced to the endpoint this way.
+    async fn announcing(source: ClientSource) -> Self {
+        Self::start(|frontend| frontend.client_sources = announced(source)).await
+    }
+
+    fn start_with(endpoint: TcpListener, shape: impl FnOnce(&mut Frontend)) -> Self {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let frontend_addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: Protocol::Tcp };
+        let serves = endpoint.local_addr().unwrap();
+        let mut backend = fixture::backend("local", 100, &[(1, 100)]);
+        backend.endpoints[0].addr = EndpointAddr { ip: serves.ip(), port: serves.port() };
+        let mut frontend = fixture::frontend(1, Algorithm::Random, &[(1, 100)]);
+        (frontend.addr, frontend.backends) = (frontend_addr, Arc::new([backend]));
+        shape(&mut frontend);
+        let table = RoutingTable::new(1, vec![Arc::new(frontend)], internal_clients());
+        let (affinity, transparency) = (Arc::default(), Arc::default());
+        let worker = WorkerHandle::start(WorkerSeed {
+            index: 0,
+            table: Arc::new(ArcSwap::from_pointee(ActiveTable::compile(table, &ActiveTable::default()))),
+            affinity: Arc::clone(&affinity),
+            transparency: Arc::clone(&transparency),
+            timeouts: Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE },
+            udp_flows: 1,
+            random: 1,
+            broken: mpsc::unbounded_channel().0,
+        })
+        .unwrap();
+        let counters = Arc::<TcpCounters>::default();
+        worker.send(Command::Listen {
+            addr: frontend_addr,
+            socket: Arc::new(Socket::from(listener)),
+            counters: FrontendCounters::Tcp(Arc::clone(&counters)),
+        });
+        Self { addr, endpoint, worker, counters, affinity, transparency }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((PEER, 0).into()).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.connect(self.addr).await.unwrap()
+    }
+
+    /// The endpoint's side of the next connection.
+    async fn accept(&self) -> TcpStream {
+        self.endpoint.accept().await.unwrap().0
+    }
+
+    /// Returns when the worker has finished what it was doing.
+    async fn settle(&self) {
+        let (reply, answer) = oneshot::channel();
+        self.worker.send(Command::Ping(reply));
+        answer.await.unwrap();
+    }
+
+    /// A connection that begins with these bytes ends in a reset, for this reason, and no endpoint hears of it.
+    async fn assert_refuses(&self, begin: &[u8], reason: CloseReason) {
+        let before = self.counters.closed(reason);
+        let mut peer = self.connect().await;
+        peer.write_all(begin).await.unwrap();
+        assert_eq!(peer.read(&mut [0]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        self.settle().await;
+        assert_eq!(self.counters.closed(reason), before + 1);
+    }
+}
+
+/// Where clients inside the cluster are.
+fn internal_clients() -> Arc<AddressSet> {
+    Arc::new(set("10.0.0.0/8"))
+}
+
+fn set(cidr: &str) -> AddressSet {
+    AddressSet::from_cidrs([&cidr.parse().unwrap()])
+}
+
+fn announced(external: ClientSource) -> ClientSources {
+    ClientSources { external, internal: ClientSource::Gateway }
+}
+
+fn proxied_by_peer(frontend: &mut Frontend) {
+    frontend.proxied_by = Some(Arc::new(set("127.0.0.2/32")));
+}
+
+async fn receive(stream: &mut TcpStream, count: usize) -> String {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).await.unwrap();
+    bytes.escape_ascii().to_string()
+}
+
+#[tokio::test]
+async fn a_silent_client_is_announced_and_the_header_is_not_counted_as_its_bytes() {
+    let gateway = Gateway::announcing(ClientSource::ProxyV1).await;
+    let mut client = gateway.connect().await;
+    let mut endpoint = gateway.accept().await;
+    let (from, to) = (client.local_addr().unwrap(), gateway.addr);
+    let expected = format!("PROXY TCP4 {} {} {} {}\\r\\n", from.ip(), to.ip(), from.port(), to.port());
+    assert_eq!(receive(&mut endpoint, expected.len() - 2).await, expected);
+    endpoint.write_all(b"220 ready").await.unwrap();
+    assert_eq!(receive(&mut client, 9).await, "220 ready");
+    gateway.settle().await;
+    assert_eq!((gateway.counters.client_bytes(), gateway.counters.endpoint_bytes()), (0, 9));
+    client.write_all(b"HELO").await.unwrap();
+    assert_eq!(receive(&mut endpoint, 4).await, "HELO");
+    gateway.settle().await;
+    assert_eq!(gateway.counters.client_bytes(), 4);
+}
+
+#[tokio::test]
+async fn version_2_is_sent_in_binary_also_for_a_client_that_has_finished_already() {
+    let gateway = Gateway::announcing(ClientSource::ProxyV2).await;
+    let mut client = gateway.connect().await;
+    client.shutdown().await.unwrap();
+    let mut received = Vec::new();
+    gateway.accept().await.read_to_end(&mut received).await.unwrap();
+    let expected = [
+        &b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x02\x7f\0\0\x01"[..],
+        &client.local_addr().unwrap().port().to_be_bytes(),
+        &gateway.addr.port().to_be_bytes(),
+    ];
+    assert_eq!(received, expected.concat());
+}
+
+#[tokio::test]
+async fn an_incoming_header_is_handed_on_before_what_came_behind_it() {
+    for cut in [0, 1, 20, 47] {
+        let gateway = Gateway::start(|frontend| {
+            proxied_by_peer(frontend);
+            frontend.client_sources = announced(ClientSource::ProxyV1);
+        })
+        .await;
+        let mut peer = gateway.connect().await;
+        let stream = b"PROXY TCP4 192.0.2.1 198.51.100.7 1234 443\r\nGET /";
+        peer.write_all(&stream[..cut]).await.unwrap();
+        gateway.settle().await;
+        peer.write_all(&stream[cut..]).await.unwrap();
+        let mut endpoint = gateway.accept().await;
+        assert_eq!(receive(&mut endpoint, stream.len()).await, stream.escape_ascii().to_string());
+        peer.write_all(b" HTTP/1.1").await.unwrap();
+        assert_eq!(receive(&mut endpoint, 9).await, " HTTP/1.1");
+        gateway.settle().await;
+        assert_eq!(gateway.counters.client_bytes(), 14, "cut at {cut}");
+    }
+}
+
+#[tokio::test]
+async fn an_incoming_header_ends_at_the_gateway_unless_the_endpoint_wants_one() {
+    let gateway = Gateway::start(proxied_by_peer).await;
+    let mut peer = gateway.connect().await;
+    peer.write_all(b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\nGET /").await.unwrap();
+    assert_eq!(receive(&mut gateway.accept().await, 5).await, "GET /");
+}
+
+#[tokio::test]
+async fn a_proxy_that_speaks_for_itself_is_the_client() {
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x07\0\x01\0\x02";
+    for header in [&local[..], b"PROXY UNKNOWN 192.0.2.1 198.51.100.7 1 2\r\n"] {
+        let gateway = Gateway::start(|frontend| {
+            proxied_by_peer(frontend);
+            frontend.client_sources = announced(ClientSource::ProxyV1);
+        })
+        .await;
+        let mut peer = gateway.connect().await;
+        peer.write_all(header).await.unwrap();
+        let (from, to) = (peer.local_addr().unwrap(), gateway.addr);
+        let expected = format!("PROXY TCP4 {} {} {} {}\\r\\n", from.ip(), to.ip(), from.port(), to.port());
+        assert_eq!(receive(&mut gateway.accept().await, expected.len() - 2).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn peers_that_are_not_trusted_are_ordinary_clients() {
+    let gateway = Gateway::start(|frontend| {
+        frontend.proxied_by = Some(Arc::new(set("192.0.2.0/24")));
+        frontend.client_sources = announced(ClientSource::ProxyV1);
+    })
+    .await;
+    let mut peer = gateway.connect().await;
+    let claim = b"PROXY TCP4 192.0.2.1 198.51.100.7 1234 443\r\n";
+    peer.write_all(claim).await.unwrap();
+    let (from, to) = (peer.local_addr().unwrap(), gateway.addr);
+    let truth = format!("PROXY TCP4 {} {} {} {}\r\n", from.ip(), to.ip(), from.port(), to.port());
+    let expected = [truth.as_bytes(), claim].concat();
+    let received = receive(&mut gateway.accept().await, expected.len()).await;
+    assert_eq!(received, expected.escape_ascii().to_string());
+}
+
+#[tokio::test]
+async fn without_a_header_a_trusted_peer_is_reset_and_nothing_is_picked() {
+    let gateway = Gateway::start(|frontend| {
+        proxied_by_peer(frontend);
+        frontend.affinity = Affinity::ClientIp { timeout: PATIENCE };
+    })
+    .await;
+    gateway.assert_refuses(b"GET / HTTP/1.1\r\n", CloseReason::BadProxyHeader).await;
+    assert_eq!(gateway.affinity.len(), 0);
+}
+
+#[tokio::test]
+async fn source_ranges_routes_and_affinity_go_by_the_introduced_client() {
+    let gateway = Gateway::start(|frontend| {
+        proxied_by_peer(frontend);
+        frontend.affinity = Affinity::ClientIp { timeout: PATIENCE };
+        frontend.external = Route::Drop;
+        let ranges = ["10.1.0.0/16", "192.0.2.0/24"].map(|cidr| cidr.parse().unwrap());
+        frontend.source_ranges = Arc::new(SourceRanges::new(ranges.to_vec()));
+    })
+    .await;
+    let header = |client: &str| format!("PROXY TCP4 {client} 198.51.100.7 1 2\r\n").into_bytes();
+    gateway.assert_refuses(&header("10.2.0.1"), CloseReason::NoEndpoint).await;
+    gateway.assert_refuses(&header("192.0.2.1"), CloseReason::NoEndpoint).await;
+    assert_eq!(gateway.affinity.len(), 0);
+    for (client, records) in [("10.1.0.1", 1), ("10.1.0.2", 2), ("10.1.0.1", 2)] {
+        let mut peer = gateway.connect().await;
+        peer.write_all(&header(client)).await.unwrap();
+        gateway.accept().await;
+        assert_eq!(gateway.affinity.len(), records, "{client}");
+    }
+}
+
+#[tokio::test]
+async fn a_transparent_gateway_speaks_from_the_clients_address_or_counts_the_loss() {
+    let gateway = Gateway::announcing(ClientSource::Transparent).await;
+    gateway.transparency.set(true);
+    let socket = TcpSocket::new_v4().unwrap();
+    let privileged = bind_as_client(&socket2::SockRef::from(&socket), PEER).is_ok();
+    let mut client = gateway.connect().await;
+    let mut endpoint = gateway.accept().await;
+    assert_eq!(endpoint.peer_addr().unwrap().ip() == PEER, privileged);
+    client.write_all(b"ping").await.unwrap();
+    assert_eq!(receive(&mut endpoint, 4).await, "ping");
+    gateway.settle().await;
+    assert_eq!(gateway.counters.source_lost(), u64::from(!privileged));
+}
+
+/// Sends a header of this client; gives whom the endpoint sees, and how many connections' clients it should have seen.
+async fn seen(gateway: &Gateway, client: &str) -> (IpAddr, u64) {
+    let mut peer = gateway.connect().await;
+    let header = format!("PROXY TCP6 {client} ::1 1 2\r\nping");
+    peer.write_all(header.as_bytes()).await.unwrap();
+    let mut endpoint = gateway.accept().await;
+    assert_eq!(receive(&mut endpoint, 4).await, "ping");
+    gateway.settle().await;
+    (endpoint.peer_addr().unwrap().ip(), gateway.counters.source_lost())
+}
+
+#[tokio::test]
+async fn traffic_flows_where_the_clients_address_cannot_be_kept() {
+    let transparent = |frontend: &mut Frontend| {
+        proxied_by_peer(frontend);
+        let source = ClientSource::Transparent;
+        frontend.client_sources = ClientSources { external: source, internal: source };
+    };
+    let gateway = Gateway::start(transparent).await;
+    let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    assert_eq!(seen(&gateway, "::ffff:127.0.0.4").await, (own, 1), "not available");
+    gateway.transparency.set(true);
+    assert_eq!(seen(&gateway, "2001:db8::1").await, (own, 2), "the other family");
+    assert_eq!(seen(&gateway, "::ffff:127.0.0.3").await, (own, 3), "the endpoint itself");
+    assert_eq!(seen(&gateway, "::ffff:127.0.0.1").await, (own, 4), "this machine");
+}
