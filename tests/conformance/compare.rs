@@ -118,7 +118,7 @@ fn problems(expected: &[ExpectedProblem], got: &[Value], found: &mut Vec<String>
         return;
     }
     let told = got.iter().map(|problem| format!("\n  {problem}")).collect::<String>();
-    let wanted = expected.iter().map(|problem| format!("\n  {problem:?}")).collect::<String>();
+    let wanted = expected.iter().map(|problem| format!("\n  {problem}")).collect::<String>();
     found.push(format!("problems: expected {}:{wanted}\nproblems: got {}:{told}", expected.len(), got.len()));
 }
 
@@ -144,6 +144,15 @@ impl ExpectedProblem {
             && self.field.as_deref().is_none_or(|field| field == text("field"))
             && self.port.as_ref().is_none_or(|expected| *expected == port)
             && self.says.iter().all(|part| text("message").contains(part.as_str()))
+    }
+}
+
+impl std::fmt::Display for ExpectedProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.object, self.reason)?;
+        self.port.as_ref().map_or(Ok(()), |port| write!(f, ": port {port}"))?;
+        self.field.as_ref().map_or(Ok(()), |field| write!(f, ": {field}"))?;
+        self.says.iter().try_for_each(|part| write!(f, ": {part:?}"))
     }
 }
 
