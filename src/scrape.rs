@@ -168,3 +168,57 @@ fn write_by<C, F: Fn(&C) -> u64>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use sheave_control::projection::{Options, Projector};
+    use sheave_control::source::files;
+    use sheave_control::store::Store;
+
+    use super::*;
+
+    /// A Service under both Local policies, with its one endpoint on `node`.
+    fn manifest(node: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: d}}\nspec: {{type: LoadBalancer, \
+             loadBalancerClass: sheave.dev/l4, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ipFamilies: [IPv4], \
+             externalTrafficPolicy: Local, internalTrafficPolicy: Local, ports: [{{name: p, port: 80}}, \
+             {{name: q, port: 81}}]}}\nstatus: {{loadBalancer: {{ingress: [{{ip: 203.0.113.10}}]}}}}\n---\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-1, namespace: d, \
+             labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\n\
+             ports: [{{name: p, port: 8080}}, {{name: q, port: 8081}}]\n\
+             endpoints: [{{addresses: [10.1.0.7], nodeName: {node}, conditions: {{ready: true}}}}]\n"
+        )
+    }
+
+    fn without_local(node: &str, kinds: &[FrontendKind]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("web.yaml"), manifest(node)).unwrap();
+        let mut store = Store::default();
+        store.replace(files::load(folder.path()).objects);
+        let frontends = BTreeSet::from_iter(kinds.iter().copied());
+        let dirty = store.take_dirty();
+        let options = Options { node: "here".to_owned(), frontends, ..Options::default() };
+        let projection = Projector::new(options).project(store.objects(), &dirty);
+        let mut text = Exposition::default();
+        write_without_local(&mut text, &projection.table);
+        text.finish().lines().skip(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn frontends_without_local_endpoints_are_counted_by_the_policy_that_drops() {
+        use FrontendKind::{ClusterIp, LoadBalancer};
+        let counts = |external: u64, internal: u64| {
+            [("external", external), ("internal", internal)].map(|(policy, count)| {
+                format!("sheave_frontends_without_local_endpoints{{traffic_policy=\"{policy}\"}} {count}")
+            })
+        };
+        assert_eq!(without_local("elsewhere", &[LoadBalancer]), counts(2, 0));
+        assert_eq!(without_local("elsewhere", &[ClusterIp]), counts(0, 2));
+        assert_eq!(without_local("elsewhere", &[LoadBalancer, ClusterIp]), counts(2, 2));
+        assert_eq!(without_local("here", &[LoadBalancer, ClusterIp]), counts(0, 0));
+    }
+}
