@@ -73,7 +73,7 @@ pub mod reason {
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
     /// `spec.externalIPs` names an address that the configuration does not allow.
     pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
-    /// `loadBalancerSourceRanges` limits one family of a dual-stack Service; everyone may use the other.
+    /// `loadBalancerSourceRanges` has no range of a family that the Service is of; everyone may use it there.
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";

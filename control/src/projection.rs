@@ -6,6 +6,7 @@
 //! are projected again, and what comes out equal keeps its `Arc`.
 //!
 //! It must not know where objects come from, nor what the data plane does with the table.
+#![doc = include_str!("projection/fields.md")]
 
 mod addresses;
 mod affinity;
@@ -42,7 +43,7 @@ use self::conflicts::Claims;
 use self::facts::Facts;
 pub use self::health::HealthCheck;
 use self::names::Names;
-pub use self::status::{Ingress, LoadBalancerStatus, PortStatus};
+pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
 use crate::allocator::Allocator;
 use crate::problem::Problem;
 use crate::store::{Dirty, Objects, ServiceKey};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sheave_control::problem::reason;
-use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus};
+use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus, PortStatus, port_error};
 use sheave_dataplane::model::{FrontendAddr, FrontendSource, Protocol};
 
 use super::source_name;
@@ -47,7 +47,7 @@ pub(crate) struct PortStatusView {
     pub(crate) port: u16,
     /// As in the Service.
     pub(crate) protocol: String,
-    /// A CamelCase reason, if it is not served.
+    /// `sheave.dev/` and a CamelCase reason, if it is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -77,7 +77,7 @@ impl StatusView {
 
 impl IngressView {
     fn new(ingress: &Ingress, failed: impl Fn(FrontendAddr) -> bool) -> Self {
-        let port = |status: &sheave_control::projection::PortStatus| {
+        let port = |status: &PortStatus| {
             let addr = |protocol| FrontendAddr { ip: ingress.ip, port: status.port, protocol };
             let unopened = match status.protocol {
                 "TCP" => failed(addr(Protocol::Tcp)),
@@ -88,7 +88,7 @@ impl IngressView {
             PortStatusView {
                 port: status.port,
                 protocol: status.protocol.to_owned(),
-                error: error.map(str::to_owned),
+                error: error.map(port_error),
             }
         };
         let mut ports: Vec<PortStatusView> = ingress.ports.iter().map(port).collect();

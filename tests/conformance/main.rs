@@ -8,8 +8,10 @@
 mod compare;
 mod format;
 mod objects;
+mod reference;
 mod sheave;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,19 +21,38 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use self::format::{Case, Topic};
 
+/// Options whose value is an argument of its own.
+const TAKES_VALUE: [&str; 5] = ["--skip", "--test-threads", "--format", "--color", "--logfile"];
 /// So many cases the suite has at least: fewer means that files got lost.
 const FEWEST: usize = 150;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let (arguments, filters) = arguments();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
     match trials(&folder) {
-        Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
+        Ok(mut trials) => {
+            let wanted = |trial: &Trial| filters.iter().any(|filter| trial.name().contains(filter));
+            trials.retain(|trial| filters.is_empty() || wanted(trial));
+            libtest_mimic::run(&arguments, trials).exit_code()
+        }
         Err(error) => {
             eprintln!("{}: {error}", folder.display());
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line. Several filters may be given, as to other tests; the crate would refuse them.
+fn arguments() -> (Arguments, Vec<String>) {
+    let (options, filters) = std::env::args().partition(|argument| argument.starts_with('-'));
+    let mut filters: Vec<String> = filters;
+    let program = filters.remove(0);
+    let options: Vec<String> = options;
+    // An option with a value of its own, as `--skip NAME`, is the crate's to read.
+    if options.iter().any(|option| !option.contains('=') && TAKES_VALUE.contains(&option.as_str())) {
+        return (Arguments::from_args(), Vec::new());
+    }
+    (Arguments::from_iter(std::iter::once(program).chain(options)), filters)
 }
 
 /// The tests of all files. A file that cannot be read is one failing test.
@@ -52,6 +73,9 @@ fn trials(folder: &Path) -> std::io::Result<Vec<Trial>> {
             }
         }
     }
+    let names: BTreeSet<String> = trials.iter().map(|trial| trial.name().to_owned()).collect();
+    let check = move || reference::check(&names).map_err(Failed::from);
+    trials.push(Trial::test("suite::the-reference-names-what-is-there", check));
     let count = trials.len();
     trials.push(Trial::test("suite::no-case-got-lost", move || match count {
         FEWEST.. => Ok(()),

@@ -40,6 +40,8 @@ mod demo;
 #[cfg(test)]
 mod health;
 #[cfg(test)]
+mod kinds;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod limits;
@@ -47,6 +49,8 @@ mod limits;
 mod policies;
 #[cfg(test)]
 mod programs;
+#[cfg(test)]
+mod proxy_protocol;
 #[cfg(test)]
 mod retirement;
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) drain: &'static str,
     /// Where `/healthz` is answered for load balancers in front; empty for nowhere.
     pub(crate) healthz: &'static str,
+    /// Further keys of the configuration file.
+    pub(crate) config: &'static str,
     /// `RLIMIT_NOFILE`, soft and hard.
     pub(crate) open_files: Option<u32>,
 }
@@ -50,6 +52,7 @@ impl Default for Settings {
             udp_idle: "60s",
             drain: "60s",
             healthz: "",
+            config: "",
             open_files: None,
         }
     }
@@ -209,13 +212,13 @@ impl<'w> Gateway<'w> {
 
 impl Settings {
     fn yaml(&self, folder: &TempDir) -> String {
-        let Self { workers, connect, idle, udp_idle, drain, healthz, .. } = self;
+        let Self { workers, connect, idle, udp_idle, drain, healthz, config, .. } = self;
         let state = folder.path().join("state").display().to_string();
         format!(
             "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nhealthz: {{listen: \"{healthz}\"}}\n\
              stateDir: {state}\n\
              timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, drain: {drain}}}\n\
-             logging: {{format: text, level: info}}\n"
+             logging: {{format: text, level: info}}\n{config}"
         )
     }
 }

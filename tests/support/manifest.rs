@@ -1,5 +1,6 @@
 //! Kubernetes manifests as an operator would write them: a Service with its EndpointSlices, and Nodes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,6 +20,9 @@ pub(crate) struct App {
     local: bool,
     health_check_node_port: Option<u16>,
     source_ranges: Vec<String>,
+    annotations: Vec<(&'static str, String)>,
+    type_: &'static str,
+    more_spec: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +30,7 @@ struct Port {
     protocol: &'static str,
     port: u16,
     target: u16,
+    node_port: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,18 +59,27 @@ impl App {
             local: false,
             health_check_node_port: None,
             source_ranges: Vec::new(),
+            annotations: Vec::new(),
+            type_: "LoadBalancer",
+            more_spec: Vec::new(),
         }
     }
 
     /// A TCP port, and the port of its endpoints.
     pub(crate) fn tcp(mut self, port: u16, target: u16) -> Self {
-        self.ports.push(Port { protocol: "TCP", port, target });
+        self.ports.push(Port { protocol: "TCP", port, target, node_port: None });
         self
     }
 
     /// A UDP port, and the port of its endpoints.
     pub(crate) fn udp(mut self, port: u16, target: u16) -> Self {
-        self.ports.push(Port { protocol: "UDP", port, target });
+        self.ports.push(Port { protocol: "UDP", port, target, node_port: None });
+        self
+    }
+
+    /// The node port of every port so far given.
+    pub(crate) fn node_port(mut self, number: u16) -> Self {
+        self.ports.iter_mut().for_each(|port| port.node_port = Some(number));
         self
     }
 
@@ -123,6 +137,24 @@ impl App {
         self
     }
 
+    /// An annotation of the Service.
+    pub(crate) fn annotation(mut self, name: &'static str, value: &str) -> Self {
+        self.annotations.push((name, value.to_owned()));
+        self
+    }
+
+    /// Another type than LoadBalancer: no class, and nothing in the status.
+    pub(crate) fn of_type(mut self, type_: &'static str) -> Self {
+        self.type_ = type_;
+        self
+    }
+
+    /// A further line of the spec, as `externalIPs: [192.0.2.1]`.
+    pub(crate) fn spec(mut self, line: &str) -> Self {
+        self.more_spec.push(line.to_owned());
+        self
+    }
+
     /// `loadBalancerSourceRanges`.
     pub(crate) fn source_ranges(mut self, cidrs: &[String]) -> Self {
         self.source_ranges = cidrs.to_vec();
@@ -148,27 +180,25 @@ impl App {
 
     fn service(&self, families: &[Family]) -> String {
         let name = &self.name;
-        let number = name.bytes().fold(10_u8, u8::wrapping_add);
-        let cluster_ips: Vec<String> = families
-            .iter()
-            .map(|family| match family {
-                Family::V4 => format!("10.96.0.{number}"),
-                Family::V6 => format!("fd96::{number:x}"),
-            })
-            .collect();
+        let cluster_ips: Vec<String> =
+            families.iter().map(|&family| self.cluster_ip(family).to_string()).collect();
         let family_names: Vec<String> = families.iter().map(Family::to_string).collect();
         let first = cluster_ips.first().expect("an app has an address");
+        let annotations: BTreeMap<_, _> = self.annotations.iter().cloned().collect();
         let mut text = format!(
-            "apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: e2e\nspec:\n  \
-             type: LoadBalancer\n  loadBalancerClass: sheave.dev/l4\n  clusterIP: \"{first}\"\n  \
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: e2e\n  \
+             annotations: {annotations:?}\nspec:\n  type: {}\n  clusterIP: \"{first}\"\n  \
              clusterIPs: {cluster_ips:?}\n  ipFamilies: {family_names:?}\n  ports:\n",
+            self.type_,
         );
         for port in &self.ports {
-            let (name, Port { protocol, port, target }) = (port.name(), port);
-            push(
-                &mut text,
-                &format!("    - {{name: {name}, protocol: {protocol}, port: {port}, targetPort: {target}}}"),
-            );
+            let (name, Port { protocol, port, target, node_port }) = (port.name(), port);
+            let node_port = node_port.map(|port| format!(", nodePort: {port}")).unwrap_or_default();
+            let port = format!("name: {name}, protocol: {protocol}, port: {port}, targetPort: {target}");
+            push(&mut text, &format!("    - {{{port}{node_port}}}"));
+        }
+        if self.is_load_balancer() {
+            push(&mut text, "  loadBalancerClass: sheave.dev/l4");
         }
         if let Some(seconds) = self.affinity_seconds {
             push(&mut text, "  sessionAffinity: ClientIP");
@@ -183,11 +213,29 @@ impl App {
         if !self.source_ranges.is_empty() {
             push(&mut text, &format!("  loadBalancerSourceRanges: {:?}", self.source_ranges));
         }
-        push(&mut text, "status:\n  loadBalancer:\n    ingress:");
-        for vip in &self.vips {
-            push(&mut text, &format!("      - {{ip: \"{vip}\", ipMode: Proxy}}"));
+        for line in &self.more_spec {
+            push(&mut text, &format!("  {line}"));
+        }
+        if self.is_load_balancer() {
+            push(&mut text, "status:\n  loadBalancer:\n    ingress:");
+            for vip in &self.vips {
+                push(&mut text, &format!("      - {{ip: \"{vip}\", ipMode: Proxy}}"));
+            }
         }
         text
+    }
+
+    /// `clusterIP`.
+    pub(crate) fn cluster_ip(&self, family: Family) -> IpAddr {
+        let number = self.name.bytes().fold(10_u8, u8::wrapping_add);
+        match family {
+            Family::V4 => [10, 96, 0, number].into(),
+            Family::V6 => [0xfd96, 0, 0, 0, 0, 0, 0, u16::from(number)].into(),
+        }
+    }
+
+    fn is_load_balancer(&self) -> bool {
+        self.type_ == "LoadBalancer"
     }
 
     fn slice(&self, family: Family) -> String {

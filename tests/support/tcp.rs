@@ -155,7 +155,8 @@ pub(crate) fn greet_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
     Ok(with)
 }
 
-fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
+/// One whole exchange on a connection that is open.
+pub(crate) fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
     stream.write_all(b"?")?;
     stream.shutdown(Shutdown::Write)?;
     let mut text = String::new();

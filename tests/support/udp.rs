@@ -95,6 +95,11 @@ impl Client {
         Self { socket }
     }
 
+    /// Where it sends from.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr().expect("a bound socket has an address")
+    }
+
     /// Sends a datagram and waits for nothing. Errors may be those of earlier ones, which ICMP has reported since.
     pub(crate) fn send(&self, datagram: &[u8]) -> io::Result<()> {
         let sent = self.socket.send(datagram)?;
@@ -130,7 +135,8 @@ impl Client {
         self.socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
     }
 
-    fn receive(&self) -> io::Result<Vec<u8>> {
+    /// Takes one datagram.
+    pub(crate) fn receive(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
         let size = self.socket.recv(&mut buffer)?;
         buffer.truncate(size);

@@ -80,8 +80,10 @@ pub(super) fn read(
     report: &mut Report,
 ) -> SpecAddresses {
     let mut addresses = SpecAddresses::default();
+    // Read in any case: what contradicts the rest of the Service is told whether or not it is served.
+    let cluster = cluster_ips(spec, families, report);
     if kinds.contains(&FrontendKind::ClusterIp) {
-        addresses.cluster = cluster_ips(spec, families, report);
+        addresses.cluster = cluster;
     }
     let wanted = kinds.contains(&FrontendKind::ExternalIp);
     let ours = kinds.contains(&FrontendKind::LoadBalancer);

@@ -92,7 +92,10 @@ fn listed(spec: &ServiceSpec, report: &mut Report) -> Vec<Family> {
     let mut families = Vec::new();
     for (index, name) in spec.ip_families.as_deref().unwrap_or_default().iter().enumerate() {
         match Family::named(name) {
-            Some(family) if families.contains(&family) => {}
+            Some(family) if families.contains(&family) => {
+                let message = format!("{name:?} is listed before; it counts once");
+                report.invalid(format!("spec.ipFamilies[{index}]"), message);
+            }
             Some(family) => families.push(family),
             None => {
                 let message = format!("{name:?} is not IPv4 or IPv6; it is ignored");

@@ -66,7 +66,7 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
 fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report) {
     let listed = |family: Family| cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family);
     let open = families.wanted.iter().find(|family| !listed(**family));
-    if let Some(open) = open.filter(|_| !cidrs.is_empty() && families.wanted.len() > 1) {
+    if let Some(open) = open.filter(|_| !cidrs.is_empty()) {
         let message = format!(
             "no CIDR is {open}, so every {open} client is admitted; add the {open} ranges, or ::/0 or 0.0.0.0/0 to say so"
         );

@@ -37,8 +37,13 @@ pub struct PortStatus {
     pub port: u16,
     /// As in the Service; not only those that we forward.
     pub protocol: &'static str,
-    /// Why it is not served, as a reason of [`crate::problem::reason`].
+    /// Why it is not served, as a reason of [`crate::problem::reason`]; see [`port_error`].
     pub error: Option<&'static str>,
+}
+
+/// What `ports[].error` says for a reason. Names without a prefix are for Kubernetes' own (core/v1, `PortStatus.error`).
+pub fn port_error(reason: &str) -> String {
+    format!("sheave.dev/{reason}")
 }
 
 /// The status of a Service that has these load balancer addresses, and these frontends.

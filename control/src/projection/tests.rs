@@ -6,4 +6,5 @@ mod endpoints;
 mod fields;
 mod incremental;
 mod kinds;
+mod reference;
 mod support;

@@ -19,6 +19,8 @@ use std::path::Path;
 
 pub use self::origin::{FileProblem, Origin, Origins};
 pub use self::watch::{FileWatch, watch};
+#[cfg(test)]
+pub(crate) use self::{field_path::Step, known_fields::at as known_fields_at};
 use crate::store::Objects;
 
 /// What a folder of manifests says.

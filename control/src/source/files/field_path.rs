@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One step into a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Into a mapping.
     Key(String),
     /// Into a sequence.

@@ -14,7 +14,7 @@ use serde::forward_to_deserialize_any;
 use super::field_path::Step;
 
 /// The names of the fields of `T` at `path`; none if there is no struct.
-pub(super) fn at<T: DeserializeOwned>(path: &[Step]) -> &'static [&'static str] {
+pub(crate) fn at<T: DeserializeOwned>(path: &[Step]) -> &'static [&'static str] {
     let found = Cell::new(&[] as &[&str]);
     // Always an error: no value is ever delivered.
     let probe: Result<PhantomData<T>, Error> =

@@ -10,6 +10,7 @@ use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
@@ -25,7 +26,7 @@ use crate::tcp::counters::{CloseReason, TcpCounters};
 use crate::transparency::Transparency;
 use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// A peer whose address is neither the frontend's nor an endpoint's.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
@@ -92,7 +93,7 @@ impl Gateway {
 
     /// The endpoint's side of the next connection.
     async fn accept(&self) -> TcpStream {
-        self.endpoint.accept().await.unwrap().0
+        timeout(PATIENCE, self.endpoint.accept()).await.expect("nobody connects").unwrap().0
     }
 
     /// Returns when the worker has finished what it was doing.

@@ -1,0 +1,66 @@
+//! The reference of fields is complete: it names every field that the API has.
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+
+use crate::source::files::{Step, known_fields_at};
+
+const REFERENCE: &str = include_str!("../fields.md");
+
+/// What stands in back quotes in the first column of the tables below a heading.
+fn named(heading: &str) -> Vec<&'static str> {
+    let (_, section) = REFERENCE.split_once(heading).unwrap();
+    let section = section.split("\n# ").next().unwrap();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+/// The fields of `T` at each of these paths, in full; a path's lists are written as `name[]`.
+fn fields<T: DeserializeOwned>(paths: &[&str]) -> Vec<String> {
+    let at = |path: &&str| {
+        let steps = path.split('.').filter(|part| !part.is_empty()).flat_map(|part| {
+            let key = part.trim_end_matches("[]");
+            let index = (key != part).then_some(Step::Index(0));
+            std::iter::once(Step::Key(key.to_owned())).chain(index)
+        });
+        let names = known_fields_at::<T>(&steps.collect::<Vec<Step>>());
+        assert!(!names.is_empty(), "{path} has no fields");
+        let dot = if path.is_empty() { "" } else { "." };
+        names.iter().map(|name| format!("{path}{dot}{name}")).collect::<Vec<String>>()
+    };
+    paths.iter().flat_map(at).collect()
+}
+
+fn missing(heading: &str, fields: &[String]) -> Vec<String> {
+    let named = named(heading);
+    let covers = |named: &str, field: &str| {
+        named.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    fields.iter().filter(|field| !named.iter().any(|named| covers(named, field))).cloned().collect()
+}
+
+#[test]
+fn every_field_of_a_service_is_in_the_reference() {
+    let paths = [
+        "spec",
+        "spec.ports[]",
+        "spec.sessionAffinityConfig",
+        "spec.sessionAffinityConfig.clientIP",
+        "status",
+        "status.loadBalancer",
+        "status.loadBalancer.ingress[]",
+        "status.loadBalancer.ingress[].ports[]",
+    ];
+    let fields = fields::<Service>(&paths);
+    assert!(fields.len() >= 35, "{fields:?}");
+    assert_eq!(missing("# Service", &fields), [""; 0]);
+}
+
+#[test]
+fn every_field_of_an_endpoint_slice_is_in_the_reference() {
+    let paths = ["", "endpoints[]", "endpoints[].conditions", "endpoints[].hints", "ports[]"];
+    let fields = fields::<EndpointSlice>(&paths);
+    assert!(fields.len() >= 20, "{fields:?}");
+    assert_eq!(missing("# EndpointSlice", &fields), [""; 0]);
+}

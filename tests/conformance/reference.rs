@@ -1,0 +1,29 @@
+//! The reference of fields (`control/src/projection/fields.md`) names for each field what holds it: cases of this suite,
+//! and files of end-to-end tests. All that it names is there.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const REFERENCE: &str = include_str!("../../control/src/projection/fields.md");
+/// So many rows name what holds them, at least: fewer means that this no longer finds them.
+const FEWEST: usize = 50;
+
+/// Checks the last column of every row. The error says what is named and not there.
+pub(crate) fn check(cases: &BTreeSet<String>) -> Result<(), String> {
+    let rows: Vec<&str> = REFERENCE.lines().filter(|line| line.starts_with("| `")).collect();
+    if rows.len() < FEWEST {
+        return Err(format!("{} rows", rows.len()));
+    }
+    let wrong: Vec<&str> = rows.into_iter().filter(|row| !holds(row, cases)).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(format!("names what is not there:\n{}", wrong.join("\n"))) }
+}
+
+fn holds(row: &str, cases: &BTreeSet<String>) -> bool {
+    let Some(last) = row.trim_end_matches(" |").rsplit(" | ").next() else { return false };
+    let mut names = last.split('`').skip(1).step_by(2).peekable();
+    names.peek().is_some()
+        && names.all(|name| match name.strip_prefix("e2e::") {
+            Some(file) => Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/e2e/{file}.rs")).exists(),
+            None => cases.contains(name),
+        })
+}
