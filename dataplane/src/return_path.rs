@@ -1,6 +1,6 @@
 //! The way back for connections that are opened from their client's address ([`ClientSource::Transparent`]): the
 //! endpoint's answers are addressed to the client, so this machine would pass them on or drop them. nftables marks those
-//! that belong to a transparent socket here ([`marks`]), and routing delivers what is marked locally ([`routes`]).
+//! that belong to a transparent socket here (`marks`), and routing delivers what is marked locally (`routes`).
 //!
 //! It must not know connections, flows or tables of frontends.
 //!
@@ -34,10 +34,10 @@ pub enum ReturnPathError {
     /// `EPERM` of any step.
     #[error("speaking from a client's address takes CAP_NET_ADMIN: give the gateway that capability")]
     NotPermitted,
-    /// The kernel has nftables, but not the expression `socket`.
+    /// The kernel has nftables, but not the expressions `socket` and `tproxy`.
     #[error(
         "the kernel's nftables cannot tell whose socket a packet is for: \
-         load the module nft_socket (CONFIG_NFT_SOCKET, Linux 5.10)"
+         load the modules nft_socket and nft_tproxy (CONFIG_NFT_SOCKET, CONFIG_NFT_TPROXY)"
     )]
     NoSocketMatch,
     /// The kernel has no nftables, or an old one, or the process may not speak to it.

@@ -7,6 +7,7 @@
 //!     flags owner
 //!     chain prerouting {
 //!         type filter hook prerouting priority mangle
+//!         meta l4proto 255 tproxy to :1
 //!         socket transparent 1 socket wildcard 1 accept
 //!         socket transparent 1 meta mark set meta mark and ~MASK or MARK
 //!     }
@@ -43,6 +44,9 @@ const SOCKET_KEY: u16 = 1;
 const SOCKET_REGISTER: u16 = 2;
 const TRANSPARENT: u32 = 0;
 const WILDCARD: u32 = 2;
+/// From the same header: NFTA_TPROXY_FAMILY and NFTA_TPROXY_REG_PORT.
+const TPROXY_FAMILY: u16 = 1;
+const TPROXY_PORT_REGISTER: u16 = 3;
 
 /// The table, which is there as long as this.
 #[derive(Debug)]
@@ -140,6 +144,7 @@ fn creation(table: &str, flags: TableFlags) -> Vec<NetlinkMessage<NetfilterMessa
         deletion(table),
         new_table(),
         change(chain, NLM_F_CREATE),
+        rule(put_fragments_together()),
         rule(leave_wildcards()),
         rule(mark_transparent()),
     ]
@@ -156,6 +161,26 @@ fn change(content: NfTablesMessage, flags: u16) -> NetlinkMessage<NetfilterMessa
 
 fn in_family(family: NetfilterProtoFamily, content: NfTablesMessage) -> NetfilterMessage {
     NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), content)
+}
+
+/// Fragments but the first say nothing of ports, so they belong to no socket. The expression `tproxy` makes the kernel put
+/// them together before our chain (`nft_tproxy_init` calls `nf_defrag_ipv4_enable` and its like), as connection tracking
+/// does where it is on. Being there is all that it is for: no packet has protocol 255, which is reserved.
+fn put_fragments_together() -> Vec<Expressions> {
+    let register = Register::Reg1;
+    let port = DataAttribute::Value(1_u16.to_be_bytes().to_vec());
+    vec![
+        Expressions::Meta(vec![Meta::Key(MetaKey::L4Proto), Meta::DestinationRegister(register)]),
+        equals(&[u8::MAX]),
+        Expressions::Immediate(vec![Immediate::DestinationRegister(register), Immediate::Data(port)]),
+        Expressions::Other {
+            expression_type: "tproxy".to_owned(),
+            attributes: vec![
+                number(TPROXY_FAMILY, u8::from(NetfilterProtoFamily::Unspec).into()),
+                number(TPROXY_PORT_REGISTER, register.into()),
+            ],
+        },
+    ]
 }
 
 /// Someone else's transparent listener on all addresses (TPROXY) is found for any destination: without this rule we would
@@ -191,15 +216,23 @@ fn mark_transparent() -> Vec<Expressions> {
 
 /// Goes on with the rule if the packet's socket has the property. The kernel looks the socket up.
 fn socket_is(property: u32) -> [Expressions; 2] {
-    let attribute = |kind, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
     let load = Expressions::Other {
         expression_type: "socket".to_owned(),
-        attributes: vec![attribute(SOCKET_KEY, property), attribute(SOCKET_REGISTER, Register::Reg1.into())],
+        attributes: vec![number(SOCKET_KEY, property), number(SOCKET_REGISTER, Register::Reg1.into())],
     };
-    let compare = Expressions::Cmp(vec![
+    [load, equals(&[1])]
+}
+
+/// Goes on with the rule if the register holds this.
+fn equals(value: &[u8]) -> Expressions {
+    Expressions::Cmp(vec![
         Cmp::SourceRegister(Register::Reg1),
         Cmp::Op(Operator::Equal),
-        Cmp::Data(DataAttribute::Value(vec![1])),
-    ]);
-    [load, compare]
+        Cmp::Data(DataAttribute::Value(value.to_vec())),
+    ])
+}
+
+/// An attribute of an expression that the crate has no type for.
+fn number(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_be_bytes().to_vec())
 }
