@@ -34,6 +34,8 @@ mod balancing;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod client_source;
+#[cfg(test)]
 mod datagrams;
 #[cfg(test)]
 mod demo;

@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) config: &'static str,
     /// `RLIMIT_NOFILE`, soft and hard.
     pub(crate) open_files: Option<u32>,
+    /// Capabilities that it does not have, as setpriv(1) names them.
+    pub(crate) without: &'static [&'static str],
 }
 
 impl Default for Settings {
@@ -54,6 +56,7 @@ impl Default for Settings {
             healthz: "",
             config: "",
             open_files: None,
+            without: &[],
         }
     }
 }
@@ -85,6 +88,11 @@ impl<'w> Gateway<'w> {
         let mut command: Vec<String> = Vec::new();
         if let Some(limit) = settings.open_files {
             command.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}"), "--".to_owned()]);
+        }
+        if !settings.without.is_empty() {
+            let dropped = settings.without.iter().map(|capability| format!("-{capability}"));
+            let dropped = dropped.collect::<Vec<_>>().join(",");
+            command.extend(["setpriv".to_owned(), format!("--bounding-set={dropped}"), "--".to_owned()]);
         }
         let manifests = path(folder.path().join("manifests"));
         command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
@@ -197,6 +205,11 @@ impl<'w> Gateway<'w> {
     /// Asks it to drain and end.
     pub(crate) fn terminate(&self) {
         self.process.signal(Signal::SIGTERM);
+    }
+
+    /// Ends it without a chance to tidy up.
+    pub(crate) fn kill(&self) {
+        self.process.signal(Signal::SIGKILL);
     }
 
     /// Panics if it has ended.

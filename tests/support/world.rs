@@ -160,6 +160,9 @@ impl World {
 }
 
 /// Joins two hosts: `name` is the interface on the near one, `eth0` the one on the far side, whose default route it is.
+///
+/// Link-local addresses are given by hand, so that they are there at once: the kernel asks for neighbours from them when
+/// a packet does not come from an address of the host (`ndisc_solicit` in net/ipv6/ndisc.c).
 fn link(
     near: &Host,
     name: &str,
@@ -170,9 +173,13 @@ fn link(
     let peer = far.namespace_path();
     near.ip(&[
         format!("link add {name} type veth peer name eth0 netns {peer}"),
-        format!("link set {name} up"),
+        format!("link set {name} addrgenmode none up"),
+        format!("addr add fe80::1/64 dev {name} nodad"),
     ]);
-    far.ip(&["link set eth0 up".to_owned()]);
+    far.ip(&[
+        "link set eth0 addrgenmode none up".to_owned(),
+        "addr add fe80::2/64 dev eth0 nodad".to_owned(),
+    ]);
     near.ip(&Family::BOTH.map(|f| address(near_ip(f), name)));
     let addresses = Family::BOTH.iter().flat_map(|&f| far_ips(f)).map(|ip| address(ip, "eth0"));
     let routes = Family::BOTH.iter().map(|&f| format!("route add default via {}", near_ip(f)));

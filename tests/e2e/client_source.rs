@@ -1,0 +1,226 @@
+//! What endpoints see of clients: their own addresses under `externalTrafficPolicy: Local`, and what that leaves on the
+//! machine.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::host::Host;
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, io_deadline};
+use crate::support::tcp::Answer;
+use crate::support::transfer::{Plan, Start, exchange};
+use crate::support::world::{Family, World};
+use crate::support::{tcp, udp};
+
+for_both_families!(
+    endpoints_see_the_clients_own_addresses_under_the_local_policy,
+    clients_inside_the_cluster_show_the_gateway,
+    long_streams_and_datagrams_arrive_whole,
+    clients_own_addresses_pass_the_kernels_check_of_senders,
+    a_closed_port_of_the_endpoint_is_heard_of,
+    what_passes_through_is_not_given_to_others_transparent_listeners,
+    without_the_capability_endpoints_see_the_gateway,
+);
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+/// One Service under the Local policy on a TCP and a UDP port of the same number.
+fn web(family: Family) -> App {
+    App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).local_policy()
+}
+
+/// Servers of both protocols on every backend.
+fn serve(world: &World, family: Family) -> (Vec<tcp::Server>, Vec<udp::Server>) {
+    let tcp = tcp::Server::on_every_backend(world, family, 9000);
+    (tcp, udp::Server::on_every_backend(world, family, 9000))
+}
+
+/// What the server answers over TCP, and over UDP.
+fn ask(world: &World, family: Family, client: u16) -> [Answer; 2] {
+    let from = family.client(client);
+    let over_tcp = world.client.run(|| tcp::ask_from(from, vip(family))).expect("the connection is served");
+    let over_udp = udp::Client::new(&world.client, from, vip(family)).ask();
+    [over_tcp, over_udp.expect("the datagram is answered")]
+}
+
+fn endpoints_see_the_clients_own_addresses_under_the_local_policy(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
+    for client in 0..4 {
+        for answer in ask(&world, family, client) {
+            assert_eq!(answer.peer.ip(), family.client(client));
+        }
+    }
+    assert_eq!(gateway.problems(), [""; 0]);
+}
+
+fn clients_inside_the_cluster_show_the_gateway(family: Family) {
+    let world = World::new(2);
+    let _servers = serve(&world, family);
+    let app = web(family).ready(family.backend(0)).ready_here(family.backend(1));
+    let _gateway = Gateway::start(&world, &[app]);
+    let inside = world.backend(0);
+    for _ in 0..20 {
+        let answer = inside.run(|| tcp::ask(vip(family))).expect("the connection is served");
+        let number = if answer.name == "backend-0" { 0 } else { 1 };
+        assert_eq!(answer.peer.ip(), family.gateway_towards(number));
+    }
+    let answer = udp::Client::new(inside, family.backend(0), vip(family)).ask().expect("an answer");
+    assert_ne!(answer.peer.ip(), family.backend(0));
+}
+
+fn long_streams_and_datagrams_arrive_whole(family: Family) {
+    let world = World::new(1);
+    let endpoint = at(family.backend(0), 9000);
+    let (_tcp, accepted) = tcp::Server::handing_over(world.backend(0), endpoint);
+    let _udp = udp::Server::echo(world.backend(0), endpoint);
+    let _gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
+    let connect = || tcp::connect_from(Some(family.client(0)), vip(family), io_deadline());
+    let client = world.client.run(connect).expect("the frontend is open");
+    let server = accepted.recv_timeout(io_deadline()).expect("the connection is passed on");
+    assert_eq!(server.peer_addr().expect("it is connected").ip(), family.client(0));
+    let plan = |seed| Plan { seed, bytes: 20_000_000, start: Start::AtOnce };
+    let sending = std::thread::spawn(move || exchange(&client, plan(1)));
+    assert_eq!(exchange(&server, plan(2)).expect("the server's side"), plan(1).fingerprint());
+    assert_eq!(sending.join().unwrap().expect("the client's side"), plan(2).fingerprint());
+    // Longer than a packet, so they are fragmented on their way.
+    let datagram = vec![7; 20_000];
+    let client = udp::Client::new(&world.client, family.client(0), vip(family));
+    assert_eq!(client.exchange(&datagram).expect("an answer"), datagram);
+}
+
+fn clients_own_addresses_pass_the_kernels_check_of_senders(family: Family) {
+    let world = World::new(1);
+    for setting in ["rp_filter", "src_valid_mark"] {
+        for interface in ["all", "backend-0"] {
+            world.gateway.sysctl(&format!("ipv4/conf/{interface}/{setting}"), "1");
+        }
+    }
+    let _servers = serve(&world, family);
+    let _gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
+    for answer in ask(&world, family, 0) {
+        assert_eq!(answer.peer.ip(), family.client(0));
+    }
+}
+
+/// Reset by the endpoint's host over TCP, and ICMP over UDP: both are addressed to the client.
+fn a_closed_port_of_the_endpoint_is_heard_of(family: Family) {
+    let world = World::new(1);
+    let gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
+    let error = world.client.run(|| tcp::ask(vip(family))).expect_err("nobody serves");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    let client = udp::Client::new(&world.client, family.client(0), vip(family));
+    client.send(b"?").expect("the gateway takes it");
+    eventually("the gateway hears of it", || match gateway.metric("sheave_udp_endpoint_errors_total", &[]) {
+        0.0 => Err(gateway.get("/metrics")),
+        _ => Ok(()),
+    });
+}
+
+fn what_passes_through_is_not_given_to_others_transparent_listeners(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let _gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
+    ask(&world, family, 0);
+    let listener = world.gateway.run(|| transparent_on_all_addresses(family, 7000));
+    let client =
+        world.client.run(|| UdpSocket::bind(at(family.client(0), 0))).expect("an address of the client");
+    // They arrive in this order, if both arrive.
+    client.send_to(b"to somebody else", at(family.black_hole(), 7000)).expect("the gateway is the way");
+    client.send_to(b"to the gateway", at(family.gateway(), 7000)).expect("the gateway is the way");
+    let mut buffer = [0; 64];
+    let size = listener.recv(&mut buffer).expect("the gateway's own datagram");
+    assert_eq!(buffer.get(..size), Some(b"to the gateway".as_slice()));
+}
+
+fn transparent_on_all_addresses(family: Family, port: u16) -> UdpSocket {
+    let any: SocketAddr = match family {
+        Family::V4 => ([0; 4], port).into(),
+        Family::V6 => ([0_u16; 8], port).into(),
+    };
+    let socket = Socket::new(Domain::for_address(any), Type::DGRAM, None).expect("a socket");
+    // The same flag of the socket for either family (`do_ip_setsockopt` in net/ipv4/ip_sockglue.c).
+    socket.set_ip_transparent_v4(true).expect("root may");
+    socket.bind(&any.into()).expect("the port is free");
+    socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
+    socket.into()
+}
+
+fn without_the_capability_endpoints_see_the_gateway(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let app = web(family).ready_here(family.backend(0));
+    let settings = Settings { without: &["net_admin"], ..Settings::default() };
+    let gateway = Gateway::start_with(&world, std::slice::from_ref(&app), &settings);
+    for answer in ask(&world, family, 0) {
+        assert_eq!(answer.peer.ip(), family.gateway_towards(0));
+    }
+    let problems = gateway.problems();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let problem = problems.concat();
+    for part in ["Service e2e/web", "ClientAddressLost", "CAP_NET_ADMIN", "the gateway's address"] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    assert_eq!(traces(&world.gateway), [""; 0]);
+}
+
+/// What the way back leaves on a host, as other programs see it: lines of `nft` and `ip` that are its alone.
+fn traces(host: &Host) -> Vec<String> {
+    let commands: [(&str, &[&str]); 5] = [
+        ("nft", &["list", "tables"]),
+        ("ip", &["-4", "rule"]),
+        ("ip", &["-6", "rule"]),
+        ("ip", &["-4", "route", "show", "table", "all"]),
+        ("ip", &["-6", "route", "show", "table", "all"]),
+    ];
+    let lines = commands.iter().flat_map(|(program, arguments)| {
+        let output = host.finish(program, arguments).expect_success();
+        output.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+    lines.filter(|line| ["sheave", "0x1000", "7432"].iter().any(|mark| line.contains(mark))).collect()
+}
+
+#[test]
+fn an_orderly_end_leaves_nothing_behind() {
+    let world = World::new(1);
+    let app = web(Family::V4).ready_here(Family::V4.backend(0));
+    let mut gateway = Gateway::start(&world, &[app]);
+    // One table, and in either family two rules and a route.
+    let there = traces(&world.gateway);
+    assert_eq!(there.len(), 7, "{there:#?}");
+    gateway.terminate();
+    assert!(gateway.wait().success());
+    assert_eq!(traces(&world.gateway), [""; 0]);
+}
+
+#[test]
+fn a_killed_gateway_leaves_no_table() {
+    let world = World::new(1);
+    let app = web(Family::V4).ready_here(Family::V4.backend(0));
+    let mut gateway = Gateway::start(&world, &[app]);
+    assert!(traces(&world.gateway).iter().any(|line| line.contains("inet sheave-")));
+    gateway.kill();
+    gateway.wait();
+    let left = traces(&world.gateway);
+    assert!(!left.iter().any(|line| line.contains("inet sheave-")), "{left:#?}");
+}
+
+#[test]
+fn nothing_is_left_on_the_machine_while_nobody_asks_for_it() {
+    let world = World::new(1);
+    let app =
+        |name: &str| App::new(name, &[Family::V4.vip(0)]).tcp(80, 9000).ready_here(Family::V4.backend(0));
+    let gateway = Gateway::start(&world, &[app("web")]);
+    assert_eq!(traces(&world.gateway), [""; 0]);
+    gateway.apply(&[app("web").local_policy()]);
+    eventually("the way back is there", || {
+        let traces = traces(&world.gateway);
+        if traces.len() == 7 { Ok(()) } else { Err(format!("{traces:#?}")) }
+    });
+}
