@@ -2,10 +2,12 @@
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use ipnet::IpNet;
+use sheave_dataplane::address_set::AddressSet;
 use sheave_dataplane::affinity::{AffinityTable, Scope};
 use sheave_dataplane::balance::hash::mix;
 use sheave_dataplane::model::{Affinity, Algorithm, ClientAddr};
@@ -122,6 +124,29 @@ fn returning(criterion: &mut Criterion) {
     }
 }
 
+/// Who may use a frontend, of 10,000 CIDRs that have nothing in common: asked once per accept, and per new flow.
+fn source_lists(criterion: &mut Criterion) {
+    const CIDRS: u64 = 10_000;
+    let v4 = |number: u64| IpAddr::V4(Ipv4Addr::from((mix(number) as u32) & !0xff));
+    let v6 = |number: u64| IpAddr::V6(Ipv6Addr::from(u128::from(mix(number)) << 64));
+    for (family, length, address) in
+        [("IPv4", 24, &v4 as &dyn Fn(u64) -> IpAddr), ("IPv6", 64, &v6 as &dyn Fn(u64) -> IpAddr)]
+    {
+        let cidrs: Vec<IpNet> =
+            (0..CIDRS).filter_map(|number| IpNet::new(address(number), length).ok()).collect();
+        let set = AddressSet::from_cidrs(&cidrs);
+        // In an order of which no cache and no branch predictor has seen the like.
+        for (outcome, numbers) in [("listed", 0..CIDRS), ("unlisted", CIDRS..CIDRS + 4 * CIDRS)] {
+            let clients: Vec<IpAddr> =
+                numbers.map(address).filter(|&ip| set.contains(ip) == (outcome == "listed")).collect();
+            let mut clients = clients.iter().cycle();
+            criterion.bench_function(&format!("source list/10,000 CIDRs/{family}/{outcome}"), |bencher| {
+                bencher.iter(|| clients.next().map(|&ip| set.contains(black_box(ip))));
+            });
+        }
+    }
+}
+
 fn config() -> Criterion {
     Criterion::default()
         .sample_size(20)
@@ -129,5 +154,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(1))
 }
 
-criterion_group! {name = benches; config = config(); targets = balancing, sticking, returning}
+criterion_group! {name = benches; config = config(); targets = balancing, sticking, returning, source_lists}
 criterion_main!(benches);
