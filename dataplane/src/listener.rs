@@ -12,15 +12,14 @@ use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
 
-use socket2::{SockFilter, Socket};
+use socket2::Socket;
 
 use crate::address_set::AddressSet;
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol, Route};
-use crate::sys::Errno;
 use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
-use filter::Family;
+use filter::{Filters, Share};
 
 /// How a frontend meets packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +66,7 @@ struct Listener {
     /// None if it is not known, because a change failed halfway.
     posture: Option<Posture>,
     sockets: Vec<Arc<Socket>>,
+    share: Share,
     counters: Vec<FrontendCounters>,
 }
 
@@ -76,6 +76,7 @@ pub(crate) struct ListenerSet {
     listeners: HashMap<FrontendAddr, Listener>,
     /// Every address that we ever asked for and got: sockets of ours may still be on it.
     held: HashSet<FrontendAddr>,
+    filters: Filters,
 }
 
 impl ListenerSet {
@@ -94,6 +95,7 @@ impl ListenerSet {
         let listener = self.listeners.entry(addr).or_insert_with(|| Listener {
             posture: Some(Posture::Closed),
             sockets: Vec::new(),
+            share: Share::default(),
             counters: workers.iter().map(|_| FrontendCounters::new(addr.protocol)).collect(),
         });
         if listener.posture.as_ref() == Some(&wanted) {
@@ -107,13 +109,13 @@ impl ListenerSet {
             }
             Posture::Open(admitted) if listener.sockets.is_empty() => {
                 let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
-                let opened = listener.open(addr, claim, admitted, workers);
+                let opened = listener.open(addr, claim, admitted, workers, &mut self.filters);
                 if opened.is_ok() {
                     self.held.insert(addr);
                 }
                 opened
             }
-            Posture::Open(admitted) => listener.refilter(addr, admitted),
+            Posture::Open(admitted) => listener.refilter(addr, admitted, &mut self.filters),
         };
         changed.map_err(|error| BindFailure {
             frontend: Arc::clone(frontend),
@@ -166,9 +168,10 @@ impl Listener {
         claim: Claim,
         admitted: &AddressSet,
         workers: &[WorkerHandle],
+        filters: &mut Filters,
     ) -> io::Result<()> {
-        self.sockets =
-            with_filter(addr, admitted, |program| bind::bind(addr, claim, program, workers.len()))?;
+        (self.share, self.sockets) =
+            filters.with(admitted, addr.ip, |filter| bind::bind(addr, claim, filter, workers.len()))?;
         for ((worker, socket), counters) in workers.iter().zip(&self.sockets).zip(&self.counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
@@ -176,18 +179,17 @@ impl Listener {
         Ok(())
     }
 
-    /// Replaces the filter in one step per socket (SO_ATTACH_FILTER, socket(7)); waiting connections stay.
-    fn refilter(&mut self, addr: FrontendAddr, admitted: &AddressSet) -> io::Result<()> {
-        with_filter(addr, admitted, |program| {
-            self.sockets.iter().try_for_each(|socket| match program {
-                Some(program) => socket.attach_filter(program),
-                None => match socket.detach_filter() {
-                    // There was none.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    outcome => outcome,
-                },
-            })
-        })
+    /// Replaces the filter in one step per socket; waiting connections stay.
+    fn refilter(
+        &mut self,
+        addr: FrontendAddr,
+        admitted: &AddressSet,
+        filters: &mut Filters,
+    ) -> io::Result<()> {
+        (self.share, ()) = filters.with(admitted, addr.ip, |filter| {
+            self.sockets.iter().try_for_each(|socket| filter.attach(socket))
+        })?;
+        Ok(())
     }
 
     fn close(&mut self, addr: FrontendAddr, workers: &[WorkerHandle], command: fn(FrontendAddr) -> Command) {
@@ -198,6 +200,7 @@ impl Listener {
         if self.sockets.is_empty() {
             return;
         }
+        self.share = Share::default();
         for socket in self.sockets.drain(..) {
             if addr.protocol == Protocol::Tcp {
                 // Takes effect at once, however long the worker holds its reference: the kernel leaves LISTEN.
@@ -208,31 +211,4 @@ impl Listener {
         }
         tracing::info!(frontend = %addr, "closed");
     }
-}
-
-/// The narrowest share of the longest program that is tried.
-const LEAST_SHARE: usize = 64;
-
-/// Calls `attempt` with the filter for `admitted`, and with wider, shorter ones while the kernel has no memory for it:
-/// socket options are charged to net.core.optmem_max, 20 KiB before Linux 6.8, and a program takes several times its
-/// length.
-fn with_filter<T>(
-    addr: FrontendAddr,
-    admitted: &AddressSet,
-    mut attempt: impl FnMut(Option<&[SockFilter]>) -> io::Result<T>,
-) -> io::Result<T> {
-    let mut share = 1;
-    loop {
-        let program = filter::admitting(admitted, family(addr), share);
-        match attempt(program.as_deref()) {
-            Err(error) if error.raw_os_error() == Some(Errno::ENOMEM as i32) && share < LEAST_SHARE => {
-                share *= 2;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-fn family(addr: FrontendAddr) -> Family {
-    if addr.ip.is_ipv4() { Family::V4 } else { Family::V6 }
 }

@@ -10,6 +10,7 @@ pub(crate) mod accept;
 pub(crate) mod bind_ahead;
 pub(crate) mod bind_as_client;
 pub(crate) mod bpf;
+pub(crate) mod ebpf;
 pub(crate) mod mmsg;
 pub(crate) mod netlink;
 pub(crate) mod pipe;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::support::gateway::Gateway;
 use crate::support::host::Host;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, node_with_networks};
 use crate::support::patience::{eventually, patience};
 use crate::support::world::{Family, World};
 use crate::support::{tcp, udp};
@@ -17,6 +17,7 @@ for_both_families!(
     endpoints_that_come_and_go_open_and_close_the_frontend,
     local_policy_serves_outside_clients_from_this_node_only,
     local_policy_without_local_endpoints_drops_outside_clients_silently,
+    clients_of_a_cluster_of_many_networks_count_as_inside,
     source_ranges_drop_other_clients_silently,
     source_ranges_of_two_halves_admit_everyone,
     of_two_services_at_one_address_the_first_serves,
@@ -49,7 +50,7 @@ fn who_serves(host: &Host, to: SocketAddr) -> BTreeSet<String> {
 }
 
 /// Nothing must come back over either protocol, neither an answer nor an error.
-fn expect_dropped(world: &World, family: Family, client: u16) {
+pub(crate) fn expect_dropped(world: &World, family: Family, client: u16) {
     let from = family.client(client);
     let connecting = world.client.run(|| tcp::connect_from(Some(from), vip(family), patience(0.7)));
     let error = connecting.expect_err("the connection is dropped");
@@ -57,7 +58,8 @@ fn expect_dropped(world: &World, family: Family, client: u16) {
     udp::Client::new(&world.client, from, vip(family)).expect_silence(patience(0.7));
 }
 
-fn expect_served(world: &World, family: Family, client: u16) {
+/// Both protocols answer.
+pub(crate) fn expect_served(world: &World, family: Family, client: u16) {
     let from = family.client(client);
     world.client.run(|| tcp::ask_from(from, vip(family))).expect("the connection is served");
     udp::Client::new(&world.client, from, vip(family)).ask().expect("the datagram is answered");
@@ -133,6 +135,29 @@ fn local_policy_without_local_endpoints_drops_outside_clients_silently(family: F
         world.client.run(|| tcp::connect_from(None, vip(family), patience(0.5)))
     });
     expect_served(&world, family, 1);
+}
+
+fn clients_of_a_cluster_of_many_networks_count_as_inside(family: Family) {
+    let world = World::new(2);
+    let _servers = serve(&world, family);
+    let apps: Vec<App> = (0..2)
+        .map(|n| App::new(&format!("web-{n}"), &[family.vip(n)]).tcp(80, 9000).udp(80, 9000).local_policy())
+        .map(|app| app.ready(family.backend(1)))
+        .collect();
+    let gateway = Gateway::start(&world, &apps);
+    let before = gateway.generation();
+    gateway.write("more-nodes.yaml", &node_with_networks(family, 500));
+    eventually("the nodes are known", || match gateway.generation() {
+        now if now > before => Ok(()),
+        now => Err(format!("still generation {now}")),
+    });
+    for n in 0..2 {
+        let vip = at(family.vip(n), 80);
+        assert_eq!(who_serves(world.backend(0), vip), BTreeSet::from(["backend-1".to_owned()]));
+        // Its source is the address that it asks.
+        assert_eq!(who_serves(&world.gateway, vip), BTreeSet::from(["backend-1".to_owned()]));
+    }
+    expect_dropped(&world, family, 0);
 }
 
 fn source_ranges_drop_other_clients_silently(family: Family) {

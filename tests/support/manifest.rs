@@ -278,6 +278,16 @@ pub(crate) fn nodes() -> String {
     format!("{here}---\n{elsewhere}")
 }
 
+/// A node whose pods are in so many networks, none of which is next to another.
+pub(crate) fn node_with_networks(family: Family, count: u16) -> String {
+    let networks = (0..count).map(|n| match family {
+        Family::V4 => format!("172.{}.{}.0/25", 16 + n / 256, n % 256),
+        Family::V6 => format!("fd99:{n:x}::/64"),
+    });
+    let networks: Vec<String> = networks.collect();
+    format!("apiVersion: v1\nkind: Node\nmetadata:\n  name: many\nspec:\n  podCIDRs: {networks:?}\n")
+}
+
 /// Several apps as one file.
 pub(crate) fn file(apps: &[App]) -> String {
     apps.iter().map(App::manifest).collect::<Vec<_>>().join("---\n")

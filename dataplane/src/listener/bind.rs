@@ -6,8 +6,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol as SocketProtocol, SockFilter, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
 
+use super::filter::Filter;
 use crate::model::{FrontendAddr, Protocol};
 use crate::tcp::PROBE_AFTER;
 use crate::{sys, udp};
@@ -36,11 +37,11 @@ pub(super) enum Claim {
 pub(super) fn bind(
     addr: FrontendAddr,
     claim: Claim,
-    filter: Option<&[SockFilter]>,
+    filter: &Filter,
     workers: usize,
 ) -> io::Result<Vec<Arc<Socket>>> {
     if claim == Claim::First {
-        bound(addr, false, None)?;
+        bound(addr, false, &Filter::Everyone)?;
     }
     let sockets = (0..workers).map(|_| bound(addr, true, filter)).collect::<io::Result<Vec<_>>>()?;
     if addr.protocol == Protocol::Tcp {
@@ -52,7 +53,7 @@ pub(super) fn bind(
     Ok(sockets.into_iter().map(Arc::new).collect())
 }
 
-fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io::Result<Socket> {
+fn bound(addr: FrontendAddr, shared: bool, filter: &Filter) -> io::Result<Socket> {
     let (kind, protocol) = match addr.protocol {
         Protocol::Tcp => (Type::STREAM, SocketProtocol::TCP),
         Protocol::Udp => (Type::DGRAM, SocketProtocol::UDP),
@@ -73,9 +74,7 @@ fn bound(addr: FrontendAddr, shared: bool, filter: Option<&[SockFilter]>) -> io:
         }
     }
     // Before bind, so that no packet gets past it.
-    if let Some(filter) = filter {
-        socket.attach_filter(filter)?;
-    }
+    filter.attach(&socket)?;
     sys::bind_ahead::bind_ahead(&socket, addr.socket_addr())?;
     Ok(socket)
 }

@@ -1,244 +1,232 @@
-//! Classic BPF programs that let a listening or UDP socket see packets of some source addresses only. What the program
-//! refuses vanishes before the handshake, without a capability: the sender sees silence, as with a firewall's DROP.
+//! Who a listening or UDP socket lets in: a program in the kernel that drops packets from all other sources, before the
+//! handshake. The sender sees silence, as with a firewall's DROP.
 //!
 //! It must not know why addresses are admitted.
 
-use socket2::SockFilter;
+mod classic;
+mod shared;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Weak};
+
+use socket2::{SockFilter, Socket};
 
 use crate::address_set::AddressSet;
-use crate::sys::bpf::{
-    Instruction, JUMP, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, JUMP_IF_GREATER, LOAD_WORD, LONGEST, NETWORK_HEADER,
-    RETURN,
-};
+use crate::sys::Errno;
+use crate::sys::bpf::LONGEST;
+use crate::sys::ebpf::SocketFilter;
+use shared::Admitted;
 
-/// Intervals that surely fit, per family: an IPv4 interval costs at most 9 instructions, an IPv6 one 39.
-const MOST_V4: usize = LONGEST / 9;
-const MOST_V6: usize = LONGEST / 39;
-/// Offset of the source address in an IPv4 header (RFC 791).
-const V4_SOURCE: u32 = NETWORK_HEADER + 12;
-/// Offset of the source address in an IPv6 header (RFC 8200).
-const V6_SOURCE: u32 = NETWORK_HEADER + 8;
+/// Sets of more intervals are looked up in a map, if the kernel lets us. Attaching a classic program of so many takes 25
+/// (IPv4) or 70 us (IPv6), for each socket anew; loading the map takes 0.5 ms, attaching its program 0.3 us. So lists of
+/// single Services need no privilege, and a large set of in-cluster clients costs thousands of frontends nothing. A packet
+/// pays the same for either, and 0.1 us more for ten thousand intervals.
+const MOST_CLASSIC: usize = 64;
+/// The shortest length that classic programs are cut to.
+const SHORTEST: usize = LONGEST / 64;
 
-/// The family of the socket that a program is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+/// The family of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Family {
     V4,
     V6,
 }
 
-/// A program that admits the set's addresses of one family. `None` if it would admit everyone: then no filter.
+impl Family {
+    fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    fn any(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Self::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// Offset of the source address in the header of a packet (RFC 791, RFC 8200). The destination follows.
+    const fn source_offset(self) -> u8 {
+        match self {
+            Self::V4 => 12,
+            Self::V6 => 8,
+        }
+    }
+
+    /// Bytes of an address.
+    const fn address_length(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 16,
+        }
+    }
+}
+
+/// What lets the right packets in.
 ///
-/// A set with too many intervals is widened by closing its smallest gaps until the program has at most `1 / share` of
-/// the kernel's greatest length. The pick checks the address again, so the widening costs silence for a few refused
-/// clients, never admission.
-pub(super) fn admitting(set: &AddressSet, family: Family, share: usize) -> Option<Vec<SockFilter>> {
-    let program = program(set, family, share)?;
-    Some(program.into_iter().map(|i| SockFilter::new(i.code, i.jt, i.jf, i.k)).collect())
+/// Which capability it takes:
+/// - a classic program: none on UDP sockets; CAP_NET_ADMIN on TCP sockets of kernels since 2026 (`sk_attach_filter` in
+///   net/core/filter.c), none on older ones;
+/// - a shared program: CAP_BPF to load it, none to attach it;
+/// - to detach either: none.
+#[derive(Debug)]
+pub(super) enum Filter {
+    /// No program: the pick alone decides.
+    Everyone,
+    /// A classic program.
+    Classic(Vec<SockFilter>),
+    /// A program that others have too.
+    Shared(Arc<SocketFilter>),
 }
 
-fn program(set: &AddressSet, family: Family, share: usize) -> Option<Vec<Instruction>> {
-    match family {
-        Family::V4 if set.v4() == [(0, u32::MAX)] => None,
-        Family::V4 => {
-            let mut program = vec![instruction(LOAD_WORD, 0, 0, V4_SOURCE)];
-            program.extend(search(&widened(set.v4(), MOST_V4 / share, |a, b| b - a), &at_least_v4));
-            Some(program)
-        }
-        Family::V6 if set.v6() == [(0, u128::MAX)] => None,
-        Family::V6 => Some(search(&widened(set.v6(), MOST_V6 / share, |a, b| b - a), &at_least_v6)),
-    }
-}
-
-/// An address as an unsigned number.
-trait Number: Copy + Ord {
-    fn successor(self) -> Option<Self>;
-}
-
-impl Number for u32 {
-    fn successor(self) -> Option<Self> {
-        self.checked_add(1)
-    }
-}
-
-impl Number for u128 {
-    fn successor(self) -> Option<Self> {
-        self.checked_add(1)
-    }
-}
-
-fn widened<N: Number>(intervals: &[(N, N)], most: usize, gap: impl Fn(N, N) -> N) -> Vec<(N, N)> {
-    let Some(excess) = intervals.len().checked_sub(most).filter(|excess| *excess > 0) else {
-        return intervals.to_vec();
-    };
-    let mut gaps: Vec<usize> = (1..intervals.len()).collect();
-    gaps.sort_by_key(|&at| gap(intervals[at - 1].1, intervals[at].0));
-    gaps.truncate(excess);
-    gaps.sort_unstable();
-    let mut closed = gaps.into_iter().peekable();
-    let mut wide: Vec<(N, N)> = Vec::with_capacity(most);
-    for (at, &interval) in intervals.iter().enumerate() {
-        match wide.last_mut() {
-            Some(last) if closed.next_if_eq(&at).is_some() => last.1 = interval.1,
-            _ => wide.push(interval),
-        }
-    }
-    wide
-}
-
-/// Binary search over the intervals; every path ends in a return.
-fn search<N: Number>(intervals: &[(N, N)], at_least: &impl Fn(N) -> Vec<Instruction>) -> Vec<Instruction> {
-    match intervals {
-        [] => vec![verdict(false)],
-        [(first, last)] => {
-            let inside = match last.successor() {
-                Some(beyond) => branch(at_least(beyond), vec![verdict(false)], vec![verdict(true)]),
-                None => vec![verdict(true)],
-            };
-            branch(at_least(*first), inside, vec![verdict(false)])
-        }
-        _ => {
-            let (low, high) = intervals.split_at(intervals.len() / 2);
-            branch(at_least(high[0].0), search(high, at_least), search(low, at_least))
+impl Filter {
+    /// Makes it the socket's filter in one step, whatever it had before; what waits in its queues stays.
+    ///
+    /// # Errors
+    /// As setsockopt(2): `ENOMEM` if the socket's option memory does not suffice.
+    pub(super) fn attach(&self, socket: &Socket) -> io::Result<()> {
+        match self {
+            Self::Everyone => match socket.detach_filter() {
+                // There was none.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                outcome => outcome,
+            },
+            Self::Classic(program) => socket.attach_filter(program),
+            Self::Shared(program) => program.attach(socket),
         }
     }
 }
 
-fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
-    Instruction { code, jt, jf, k }
+/// A listener's part in a program that others have too: while it is kept, they find the program.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    _program: Option<Arc<SocketFilter>>,
 }
 
-fn verdict(admit: bool) -> Instruction {
-    instruction(RETURN, 0, 0, if admit { u32::MAX } else { 0 })
-}
-
-/// `test` skips one instruction when true. The jump that it skips is an unconditional one, because only those reach
-/// further than 255 instructions.
-fn branch(test: Vec<Instruction>, yes: Vec<Instruction>, no: Vec<Instruction>) -> Vec<Instruction> {
-    let mut code = test;
-    code.push(instruction(JUMP, 0, 0, yes.len() as u32));
-    code.extend(yes);
-    code.extend(no);
-    code
-}
-
-fn at_least_v4(bound: u32) -> Vec<Instruction> {
-    vec![instruction(JUMP_IF_AT_LEAST, 1, 0, bound)]
-}
-
-/// Compares word by word: greater decides yes, less decides no, equal asks the next word.
-fn at_least_v6(bound: u128) -> Vec<Instruction> {
-    const WORDS: u32 = 4;
-    let mut code = Vec::new();
-    for word in 0..WORDS {
-        let value = (bound >> (96 - 32 * word)) as u32;
-        code.push(instruction(LOAD_WORD, 0, 0, V6_SOURCE + 4 * word));
-        // Instructions of the words that follow: three each, two for the last one.
-        let after = (3 * (WORDS - 1 - word)).saturating_sub(1) as u8;
-        if word + 1 == WORDS {
-            code.push(instruction(JUMP_IF_AT_LEAST, 1, 0, value));
-        } else {
-            code.push(instruction(JUMP_IF_GREATER, after + 2, 0, value));
-            code.push(instruction(JUMP_IF_EQUAL, 0, after, value));
-        }
+impl From<Filter> for Share {
+    fn from(filter: Filter) -> Self {
+        let Filter::Shared(program) = filter else { return Self::default() };
+        Self { _program: Some(program) }
     }
-    code
 }
 
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
+/// Makes filters, and remembers which can be shared.
+#[derive(Debug, Default)]
+pub(super) struct Filters {
+    /// Programs live as long as a listener has them.
+    shared: HashMap<Admitted, Weak<SocketFilter>, foldhash::fast::RandomState>,
+    /// Whether it was said that programs cannot be loaded.
+    told: bool,
+    /// Whether it was said that no filter can be attached.
+    told_of_none: bool,
+    /// Whether loading was refused for good.
+    refused: bool,
+}
 
-    use ipnet::IpNet;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// What the kernel would do with a packet from `source`.
-    fn admits(program: Option<&[Instruction]>, source: IpAddr) -> bool {
-        let Some(program) = program else { return true };
-        assert!(program.len() <= LONGEST, "{} instructions", program.len());
-        let (base, bytes) = match source {
-            IpAddr::V4(ip) => (V4_SOURCE, ip.octets().to_vec()),
-            IpAddr::V6(ip) => (V6_SOURCE, ip.octets().to_vec()),
-        };
-        let (mut at, mut accumulator) = (0, 0_u32);
+impl Filters {
+    /// Calls `attempt` with the filter that lets the set's addresses into sockets on `own`, and with weaker ones while the
+    /// kernel refuses it. The pick checks addresses again, so a weaker filter costs silence, never admission.
+    ///
+    /// # Errors
+    /// Those of the last attempt.
+    pub(super) fn with<T>(
+        &mut self,
+        set: &AddressSet,
+        own: IpAddr,
+        mut attempt: impl FnMut(&Filter) -> io::Result<T>,
+    ) -> io::Result<(Share, T)> {
+        let mut filter = self.admitting(set, own);
+        let mut longest = LONGEST;
         loop {
-            let filter = program[at];
-            at += 1;
-            let skip = |yes: bool| usize::from(if yes { filter.jt } else { filter.jf });
-            match filter.code {
-                LOAD_WORD => {
-                    let from = (filter.k - base) as usize;
-                    accumulator = u32::from_be_bytes(bytes[from..from + 4].try_into().unwrap());
+            let error = match attempt(&filter) {
+                Ok(done) => return Ok((filter.into(), done)),
+                Err(error) => error,
+            };
+            filter = match (filter, error.raw_os_error().map(Errno::from_raw)) {
+                // Socket options are charged to net.core.optmem_max, 20 KiB before Linux 6.8; a classic program takes
+                // several times its length, and the one that it replaces still counts.
+                (Filter::Classic(_) | Filter::Shared(_), Some(Errno::ENOMEM)) if longest > SHORTEST => {
+                    longest /= 2;
+                    Filter::Classic(classic::admitting(set, Family::of(own), longest))
                 }
-                JUMP => at += filter.k as usize,
-                JUMP_IF_EQUAL => at += skip(accumulator == filter.k),
-                JUMP_IF_GREATER => at += skip(accumulator > filter.k),
-                JUMP_IF_AT_LEAST => at += skip(accumulator >= filter.k),
-                RETURN => return filter.k != 0,
-                other => panic!("instruction {other:#x}"),
+                // Since 2026, in stable kernels too, TCP sockets take classic programs from CAP_NET_ADMIN only.
+                (Filter::Classic(_), Some(Errno::EPERM)) => self.without_classic(set, own, &error),
+                _ => return Err(error),
+            };
+        }
+    }
+
+    /// What is left where classic programs may not be attached.
+    fn without_classic(&mut self, set: &AddressSet, own: IpAddr, error: &io::Error) -> Filter {
+        if let Some(program) = self.shared(Admitted::new(set, own)) {
+            return Filter::Shared(program);
+        }
+        if !self.told_of_none {
+            tracing::info!(
+                %error,
+                "no filter can be attached to TCP sockets: clients that a frontend does not admit see a reset in place \
+                 of silence. Give the gateway CAP_NET_ADMIN or CAP_BPF"
+            );
+        }
+        self.told_of_none = true;
+        Filter::Everyone
+    }
+
+    fn admitting(&mut self, set: &AddressSet, own: IpAddr) -> Filter {
+        let everyone = match own {
+            IpAddr::V4(_) => set.v4() == [(0, u32::MAX)],
+            IpAddr::V6(_) => set.v6() == [(0, u128::MAX)],
+        };
+        if everyone {
+            return Filter::Everyone;
+        }
+        let large = set.of_family(own).intervals() > MOST_CLASSIC;
+        let shared = if large { self.shared(Admitted::new(set, own)) } else { None };
+        shared.map_or_else(
+            || Filter::Classic(classic::admitting(set, Family::of(own), LONGEST)),
+            Filter::Shared,
+        )
+    }
+
+    fn shared(&mut self, admitted: Admitted) -> Option<Arc<SocketFilter>> {
+        if self.refused {
+            return None;
+        }
+        if let Some(known) = self.shared.get(&admitted).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        self.shared.retain(|_, program| program.strong_count() > 0);
+        match admitted.load() {
+            Ok(program) => {
+                let program = Arc::new(program);
+                self.shared.insert(admitted, Arc::downgrade(&program));
+                Some(program)
+            }
+            Err(error) => {
+                self.complain(&error);
+                None
             }
         }
     }
 
-    fn intervals_of(cidrs: &[IpNet]) -> AddressSet {
-        AddressSet::from_cidrs(cidrs)
-    }
-
-    #[test]
-    fn everyone_needs_no_program_and_nobody_gets_in_through_an_empty_set() {
-        assert!(program(&AddressSet::all(), Family::V4, 1).is_none());
-        let nobody = program(&AddressSet::default(), Family::V6, 1).unwrap();
-        assert!(!admits(Some(&nobody), "2001:db8::1".parse().unwrap()));
-    }
-
-    #[test]
-    fn a_set_too_large_for_the_kernel_is_widened_and_still_admits_its_members() {
-        let v4: Vec<IpNet> =
-            (0..4000_u32).map(|n| format!("10.{}.{}.0/25", n / 256, n % 256).parse().unwrap()).collect();
-        let v6: Vec<IpNet> = (0..1000_u32).map(|n| format!("2001:db8:{n:x}::/64").parse().unwrap()).collect();
-        for (cidrs, family) in [(v4, Family::V4), (v6, Family::V6)] {
-            for (cidr, share) in cidrs.iter().flat_map(|cidr| [(cidr, 1), (cidr, 16)]) {
-                let program = program(&intervals_of(&cidrs), family, share).unwrap();
-                assert!(program.len() <= LONGEST / share);
-                assert!(admits(Some(&program), cidr.network()) && admits(Some(&program), cidr.broadcast()));
-            }
+    /// Says once what is missing. What the kernel refuses now it will always refuse; a shortage may pass.
+    fn complain(&mut self, error: &io::Error) {
+        self.refused = matches!(
+            error.raw_os_error().map(Errno::from_raw),
+            Some(Errno::EPERM | Errno::EACCES | Errno::EINVAL | Errno::ENOSYS)
+        );
+        if !self.told {
+            tracing::info!(
+                %error,
+                "no eBPF program can be loaded: source lists and client sets go by classic filters. Lists that do not \
+                 fit one (about 2,000 IPv4 ranges, 350 IPv6 ranges) still hold, but some refused TCP clients see a \
+                 reset in place of silence. Give the gateway CAP_BPF (CAP_SYS_ADMIN before Linux 5.8; before 5.11 \
+                 RLIMIT_MEMLOCK=infinity, too)"
+            );
         }
-    }
-
-    fn v4_cidrs() -> impl Strategy<Value = Vec<IpNet>> {
-        prop::collection::vec((any::<u32>(), 0u8..=32), 0..40).prop_map(|nets| {
-            nets.into_iter().map(|(ip, len)| IpNet::new(IpAddr::V4(ip.into()), len).unwrap()).collect()
-        })
-    }
-
-    fn v6_cidrs() -> impl Strategy<Value = Vec<IpNet>> {
-        prop::collection::vec((any::<u128>(), 0u8..=128), 0..40).prop_map(|nets| {
-            nets.into_iter().map(|(ip, len)| IpNet::new(IpAddr::V6(ip.into()), len).unwrap()).collect()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn the_program_admits_exactly_the_set_v4(cidrs in v4_cidrs(), others in prop::collection::vec(any::<u32>(), 20)) {
-            let set = intervals_of(&cidrs);
-            let program = program(&set, Family::V4, 1);
-            let edges = set.v4().iter().flat_map(|&(a, b)| [a, b, a.wrapping_sub(1), b.wrapping_add(1)]);
-            for ip in edges.chain(others).map(|ip| IpAddr::V4(ip.into())) {
-                prop_assert_eq!(admits(program.as_deref(), ip), set.contains(ip), "{}", ip);
-            }
-        }
-
-        #[test]
-        fn the_program_admits_exactly_the_set_v6(cidrs in v6_cidrs(), others in prop::collection::vec(any::<u128>(), 20)) {
-            let set = intervals_of(&cidrs);
-            let program = program(&set, Family::V6, 1);
-            let edges = set.v6().iter().flat_map(|&(a, b)| [a, b, a.wrapping_sub(1), b.wrapping_add(1)]);
-            for ip in edges.chain(others).map(std::net::Ipv6Addr::from) {
-                if ip.to_ipv4_mapped().is_none() {
-                    prop_assert_eq!(admits(program.as_deref(), ip.into()), set.contains(ip.into()), "{}", ip);
-                }
-            }
-        }
+        self.told = true;
     }
 }
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,6 @@ pub(crate) const NETWORK_HEADER: u32 = -0x0010_0000_i32 as u32;
 pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 /// Skip k instructions.
 pub(crate) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-/// Skip jt instructions if A = k, else jf.
-pub(crate) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-/// Skip jt instructions if A > k, else jf.
-pub(crate) const JUMP_IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
 /// Skip jt instructions if A >= k, else jf.
 pub(crate) const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 /// Let the first k bytes of the packet pass; none = drop it.
