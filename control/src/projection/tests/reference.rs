@@ -60,7 +60,8 @@ fn every_field_of_a_service_is_in_the_reference() {
 #[test]
 fn every_field_of_an_endpoint_slice_is_in_the_reference() {
     let paths = ["", "endpoints[]", "endpoints[].conditions", "endpoints[].hints", "ports[]"];
-    let fields = fields::<EndpointSlice>(&paths);
+    let mut fields = fields::<EndpointSlice>(&paths);
+    fields.retain(|field| !["apiVersion", "kind"].contains(&field.as_str()));
     assert!(fields.len() >= 20, "{fields:?}");
     assert_eq!(missing("# EndpointSlice", &fields), [""; 0]);
 }
