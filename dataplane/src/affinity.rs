@@ -90,14 +90,15 @@ impl AffinityTable {
         self.shard(&key).renew(&key, timeout, now, usable)
     }
 
-    /// The endpoint that [`Self::renew`] would offer to `usable`, without starting the timeout anew.
+    /// The endpoint that [`Self::renew`] would offer to `usable`, and how long the record still counts, without starting
+    /// the timeout anew.
     pub fn peek(
         &self,
         scope: Scope,
         client: IpAddr,
         timeout: Duration,
         now: Instant,
-    ) -> Option<EndpointAddr> {
+    ) -> Option<(EndpointAddr, Duration)> {
         let key = Key { scope, client };
         self.shard(&key).peek(&key, timeout, now)
     }

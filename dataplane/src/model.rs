@@ -117,6 +117,17 @@ pub enum FrontendKind {
     ClusterIp,
 }
 
+impl fmt::Display for FrontendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LoadBalancer => "LoadBalancer",
+            Self::ExternalIp => "ExternalIP",
+            Self::NodePort => "NodePort",
+            Self::ClusterIp => "ClusterIP",
+        })
+    }
+}
+
 /// The kind of object that asked for the frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrontendSource {

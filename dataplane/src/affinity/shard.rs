@@ -38,11 +38,14 @@ impl Record {
     }
 
     fn counts(&self, timeout: Duration, now: Instant) -> bool {
-        now.saturating_duration_since(self.used) < timeout
+        !self.left(timeout, now).is_zero()
     }
 
     fn remaining(&self, now: Instant) -> Duration {
-        let timeout = Duration::from_millis(u64::from(self.timeout_millis));
+        self.left(Duration::from_millis(u64::from(self.timeout_millis)), now)
+    }
+
+    fn left(&self, timeout: Duration, now: Instant) -> Duration {
         timeout.saturating_sub(now.saturating_duration_since(self.used))
     }
 }
@@ -64,8 +67,14 @@ impl Shard {
         self.records.len()
     }
 
-    pub(super) fn peek(&self, key: &Key, timeout: Duration, now: Instant) -> Option<EndpointAddr> {
-        self.records.get(key).filter(|record| record.counts(timeout, now)).map(|record| record.endpoint)
+    pub(super) fn peek(
+        &self,
+        key: &Key,
+        timeout: Duration,
+        now: Instant,
+    ) -> Option<(EndpointAddr, Duration)> {
+        let record = self.records.get(key).filter(|record| record.counts(timeout, now))?;
+        Some((record.endpoint, record.left(timeout, now)))
     }
 
     pub(super) fn renew<T>(

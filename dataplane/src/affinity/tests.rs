@@ -62,7 +62,8 @@ fn a_record_that_is_not_usable_is_neither_given_nor_renewed() {
 fn looking_does_not_renew() {
     let (table, http, start) = (AffinityTable::default(), scope("http"), Instant::now());
     table.record(http, client(1), endpoint(1), TIMEOUT, start);
-    assert_eq!(table.peek(http, client(1), TIMEOUT, start + Duration::from_secs(9)), Some(endpoint(1)));
+    let (later, left) = (start + Duration::from_secs(9), Duration::from_secs(1));
+    assert_eq!(table.peek(http, client(1), TIMEOUT, later), Some((endpoint(1), left)));
     assert_eq!(table.peek(http, client(1), TIMEOUT, start + TIMEOUT), None);
 }
 
@@ -103,7 +104,7 @@ fn a_full_table_stays_at_its_bound_and_keeps_the_youngest() {
         assert!(table.len() <= 1_000);
         assert_eq!(
             table.peek(http, client(number), TIMEOUT, now),
-            Some(endpoint(1)),
+            Some((endpoint(1), TIMEOUT)),
             "the newest is always kept"
         );
     }

@@ -15,7 +15,12 @@ use crate::model::{Affinity, Algorithm, Candidate, ClientSource, EndpointAddr, F
 #[must_use]
 pub enum Preview {
     /// To the endpoint that the client's affinity record names.
-    Affinity(EndpointAddr),
+    Affinity {
+        /// Which one.
+        endpoint: EndpointAddr,
+        /// How long the record counts if no new connection renews it.
+        remaining: Duration,
+    },
     /// To this endpoint, by the balancer.
     Balanced(EndpointAddr),
     /// Nowhere, visibly.
@@ -122,13 +127,28 @@ impl ActiveFrontend {
             Affinity::None => None,
             Affinity::ClientIp { timeout } => affinity
                 .peek(self.scope, request.client.ip(), timeout, request.now)
-                .filter(|&endpoint| usable(selection, endpoint, request).is_some()),
+                .filter(|&(endpoint, _)| usable(selection, endpoint, request).is_some()),
         };
-        if let Some(endpoint) = sticky {
-            return Preview::Affinity(endpoint);
+        if let Some((endpoint, remaining)) = sticky {
+            return Preview::Affinity { endpoint, remaining };
         }
         let index = self.balance(selection, selection.this_turn(), request);
         selection.get(index).map_or(Preview::Reject, |(addr, _)| Preview::Balanced(addr))
+    }
+
+    /// How an endpoint is chosen where no affinity record says it.
+    pub fn algorithm(&self) -> Algorithm {
+        effective_algorithm(&self.spec)
+    }
+
+    /// The endpoints that new traffic of one class of clients is spread over, sorted by address: those of the route
+    /// that have any share.
+    pub fn choices(&self, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
+        let target = match origin {
+            Origin::External => &self.external,
+            Origin::Internal => &self.internal,
+        };
+        target.selection().into_iter().flat_map(|selection| selection.addresses())
     }
 
     /// What endpoints are to see of a client.

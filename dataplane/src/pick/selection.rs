@@ -71,6 +71,11 @@ impl Selection {
         self.choices.get(index).map(|choice| (choice.addr, &choice.load))
     }
 
+    /// The candidates, sorted.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = EndpointAddr> {
+        self.choices.iter().map(|choice| choice.addr)
+    }
+
     /// Where the endpoint is among the candidates.
     pub(super) fn position(&self, endpoint: EndpointAddr) -> Option<usize> {
         self.choices.binary_search_by_key(&endpoint, |choice| choice.addr).ok()

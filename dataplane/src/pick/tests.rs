@@ -122,6 +122,22 @@ fn a_candidate_that_names_no_endpoint_is_left_out() {
 }
 
 #[test]
+fn the_choices_of_an_origin_are_its_candidates_with_a_share() {
+    let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 0), (3, 100)]);
+    spec.internal = route([(0, 0), (0, 1)]);
+    let choices = |frontend: &ActiveFrontend, origin| frontend.choices(origin).collect::<Vec<EndpointAddr>>();
+    let frontend = active(spec.clone());
+    assert_eq!(choices(&frontend, Origin::External), [endpoint_addr(1), endpoint_addr(3)]);
+    assert_eq!(choices(&frontend, Origin::Internal), [endpoint_addr(1)]);
+    assert_eq!(frontend.algorithm(), Algorithm::RoundRobin);
+    spec.external = Route::Drop;
+    spec.affinity = STICKY;
+    let sticky = active(spec);
+    assert_eq!(choices(&sticky, Origin::External), []);
+    assert_eq!(sticky.algorithm(), Algorithm::Maglev, "affinity's first pick is a hash");
+}
+
+#[test]
 fn shares_follow_backend_weights_then_endpoint_weights() {
     let mut spec = frontend(1, Algorithm::RoundRobin, &[]);
     spec.backends = Arc::new([backend("a", 1, &[(1, 100), (2, 300)]), backend("b", 3, &[(3, 7)])]);
@@ -414,7 +430,10 @@ proptest! {
             let known = affinity.peek(crate::affinity::Scope::of(&frontend.spec().service), request.client.ip(), TIMEOUT, request.now);
             let previews = [frontend.preview(&request, &affinity), frontend.preview(&request, &affinity)];
             let picked = forward(frontend.pick(&request, &affinity));
-            let wanted = if known.is_some() { Preview::Affinity(picked.addr()) } else { Preview::Balanced(picked.addr()) };
+            let wanted = match known {
+                Some((_, remaining)) => Preview::Affinity { endpoint: picked.addr(), remaining },
+                None => Preview::Balanced(picked.addr()),
+            };
             prop_assert_eq!(previews, [wanted; 2]);
             held.push(picked);
         }
