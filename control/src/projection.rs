@@ -15,6 +15,7 @@ mod class;
 mod client_address;
 mod conflicts;
 mod endpoints;
+pub mod explain;
 mod exposure;
 mod facts;
 mod families;

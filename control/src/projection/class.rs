@@ -72,7 +72,7 @@ fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
 
 /// The rules by which kube-proxy skips a Service altogether (pkg/proxy/util, `ShouldSkipService`, and the selectors of its
 /// informers), without the one for a missing clusterIP: manifests have none until an API server allocated it.
-fn skipped(service: &Service, spec: &ServiceSpec, type_: &str) -> Option<(String, String)> {
+pub(super) fn skipped(service: &Service, spec: &ServiceSpec, type_: &str) -> Option<(String, String)> {
     if type_ == "ExternalName" {
         let message = "an ExternalName Service is a DNS name without endpoints; it is not served";
         return Some(("spec.type".into(), message.into()));

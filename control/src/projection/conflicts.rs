@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::FrontendAddr;
+use sheave_dataplane::model::{EndpointAddr, FrontendAddr, Protocol};
 
 use crate::store::ServiceKey;
 
@@ -80,5 +80,10 @@ impl Claims {
     /// Whether the gateway itself accepts traffic on `addr`.
     pub(super) fn is_frontend(&self, addr: FrontendAddr) -> bool {
         self.by_addr.contains_key(&addr)
+    }
+
+    /// Whether the gateway itself accepts what it would send to an endpoint.
+    pub(super) fn is_endpoint(&self, addr: EndpointAddr, protocol: Protocol) -> bool {
+        self.is_frontend(FrontendAddr { ip: addr.ip, port: addr.port, protocol })
     }
 }

@@ -74,7 +74,8 @@ pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -
     (facts, problems)
 }
 
-fn pod_cidrs(node: &Node, internal: &mut Vec<IpNet>, report: &mut Report) {
+/// The Node's pod networks.
+pub(super) fn pod_cidrs(node: &Node, internal: &mut Vec<IpNet>, report: &mut Report) {
     let Some(spec) = &node.spec else { return };
     let listed = spec.pod_cidrs.as_deref().unwrap_or_default();
     let single =
@@ -94,12 +95,13 @@ fn pod_cidrs(node: &Node, internal: &mut Vec<IpNet>, report: &mut Report) {
 
 /// The kind of a Node's address that is one of the network; names are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+pub(super) enum Reach {
     External,
     Internal,
 }
 
-fn addresses(node: &Node, report: &mut Report) -> Vec<(Reach, IpAddr)> {
+/// The Node's addresses, in its own order.
+pub(super) fn addresses(node: &Node, report: &mut Report) -> Vec<(Reach, IpAddr)> {
     let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     let mut addresses = Vec::with_capacity(listed.len());
     for (index, listed) in listed.iter().enumerate() {

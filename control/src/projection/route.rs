@@ -21,20 +21,26 @@ impl Routes {
     }
 
     /// What clients outside and inside the cluster get on a frontend.
-    ///
-    /// On the cluster address both go by `internalTrafficPolicy`. Elsewhere outside clients go by
-    /// `externalTrafficPolicy`, and inside clients always get the cluster-wide set: kube-proxy short-circuits Pods and
-    /// Nodes that use an external address (pkg/proxy/iptables/proxier.go, "short-circuit").
     pub(super) fn of(&self, kind: FrontendKind, policies: TrafficPolicies) -> (Route, Route) {
         let by = |policy| match policy {
             TrafficPolicy::Cluster => self.cluster.clone(),
             TrafficPolicy::Local => self.local.clone(),
         };
-        match kind {
-            FrontendKind::ClusterIp => (by(policies.internal), by(policies.internal)),
-            FrontendKind::LoadBalancer | FrontendKind::ExternalIp | FrontendKind::NodePort => {
-                (by(policies.external), by(TrafficPolicy::Cluster))
-            }
+        let (external, internal) = deciding(kind, policies);
+        (by(external), by(internal))
+    }
+}
+
+/// The policies that decide for clients outside and inside the cluster on a frontend.
+///
+/// On the cluster address both go by `internalTrafficPolicy`. Elsewhere outside clients go by `externalTrafficPolicy`,
+/// and inside clients always get the cluster-wide set: kube-proxy short-circuits Pods and Nodes that use an external
+/// address (pkg/proxy/iptables/proxier.go, "short-circuit").
+pub(super) fn deciding(kind: FrontendKind, policies: TrafficPolicies) -> (TrafficPolicy, TrafficPolicy) {
+    match kind {
+        FrontendKind::ClusterIp => (policies.internal, policies.internal),
+        FrontendKind::LoadBalancer | FrontendKind::ExternalIp | FrontendKind::NodePort => {
+            (policies.external, TrafficPolicy::Cluster)
         }
     }
 }

@@ -107,7 +107,7 @@ fn target(
 ) -> Target {
     let frontend_of =
         |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
-    let is_own = |addr| input.claims.is_frontend(frontend_of(addr));
+    let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
     let slices = input.slices.into_iter().flat_map(Slices::values);
     let Serving { endpoints, facets, loops } =
         endpoints::collect(slices, family, port, input.facts, is_own, names, &mut output.problems);

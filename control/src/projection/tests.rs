@@ -3,6 +3,7 @@
 mod addresses;
 mod conflicts;
 mod endpoints;
+mod explain;
 mod fields;
 mod incremental;
 mod kinds;

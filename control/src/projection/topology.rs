@@ -1,7 +1,10 @@
 //! Which of a Service port's endpoints are used from this node: the decision of kube-proxy's `CategorizeEndpoints`
-//! (pkg/proxy/topology.go). Pure; must not know what becomes of the sets.
+//! (pkg/proxy/topology.go), as a rule that can be asked about each endpoint. Pure; must not know what becomes of the
+//! sets.
 
 use sheave_dataplane::model::EndpointState;
+
+use super::policy::TrafficPolicy;
 
 /// What the hints of one kind say about this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,65 +50,112 @@ pub(super) struct Sets {
 
 /// The ready endpoints for each policy; where there is none, those that terminate but still serve.
 pub(super) fn categorize(endpoints: &[Facet]) -> Sets {
-    let mode = mode(endpoints);
-    let ready = |facet: &Facet| facet.ready() && mode.admits(facet.hints);
     Sets {
-        cluster: ready_or_terminating(endpoints, ready, |_| true),
-        local: ready_or_terminating(endpoints, Facet::ready, |facet| facet.local),
+        cluster: Rule::decide(TrafficPolicy::Cluster, endpoints).select(endpoints),
+        local: Rule::decide(TrafficPolicy::Local, endpoints).select(endpoints),
     }
 }
 
-fn ready_or_terminating(
-    endpoints: &[Facet],
-    ready: impl Fn(&Facet) -> bool,
-    within: impl Fn(&Facet) -> bool,
-) -> Vec<u32> {
-    let select = |wanted: &dyn Fn(&Facet) -> bool| -> Vec<u32> {
-        (0..)
-            .zip(endpoints)
-            .filter(|(_, facet)| within(facet) && wanted(facet))
-            .map(|(index, _)| index)
-            .collect()
-    };
-    let first_choice = select(&ready);
-    if first_choice.is_empty() { select(&|facet| !facet.ready()) } else { first_choice }
+/// What a policy comes to over some endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub(super) policy: TrafficPolicy,
+    /// Everywhere under policy Local.
+    pub(super) mode: Mode,
+    /// No ready endpoint may be used, so those that terminate but still serve are.
+    pub(super) fallback: bool,
+}
+
+/// Whether a rule lets an endpoint be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Fit {
+    Used,
+    /// It terminates, and others are ready.
+    Terminates,
+    /// Not on this node.
+    NotHere,
+    /// Its hints name other zones.
+    OtherZone,
+    /// Its hints name other nodes.
+    OtherNode,
+}
+
+impl Rule {
+    pub(super) fn decide(policy: TrafficPolicy, endpoints: &[Facet]) -> Self {
+        let mode = match policy {
+            TrafficPolicy::Cluster => mode(endpoints),
+            TrafficPolicy::Local => Mode::Everywhere,
+        };
+        let ready = Self { policy, mode, fallback: false };
+        Self { fallback: !endpoints.iter().any(|facet| ready.judge(facet) == Fit::Used), ..ready }
+    }
+
+    /// Whether the endpoint, one of those decided over, may be used.
+    pub(super) fn judge(&self, facet: &Facet) -> Fit {
+        if self.policy == TrafficPolicy::Local && !facet.local {
+            return Fit::NotHere;
+        }
+        match self.mode {
+            _ if !facet.ready() => {
+                if self.fallback {
+                    Fit::Used
+                } else {
+                    Fit::Terminates
+                }
+            }
+            Mode::SameZone if facet.hints.zone != Hint::Here => Fit::OtherZone,
+            Mode::SameNode if facet.hints.node != Hint::Here => Fit::OtherNode,
+            Mode::Everywhere | Mode::SameZone | Mode::SameNode => Fit::Used,
+        }
+    }
+
+    fn select(&self, endpoints: &[Facet]) -> Vec<u32> {
+        let used = (0..).zip(endpoints).filter(|(_, facet)| self.judge(facet) == Fit::Used);
+        used.map(|(index, _)| index).collect()
+    }
 }
 
 /// How far ready endpoints are narrowed down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+pub(super) enum Mode {
     Everywhere,
     SameZone,
     SameNode,
 }
 
-impl Mode {
-    fn admits(self, hints: Hints) -> bool {
-        match self {
-            Self::Everywhere => true,
-            Self::SameZone => hints.zone == Hint::Here,
-            Self::SameNode => hints.node == Hint::Here,
-        }
-    }
-}
-
-/// Hints count only if every ready endpoint has one and some name this node or zone: all or nothing.
 fn mode(endpoints: &[Facet]) -> Mode {
-    let counts = |hint: fn(Hints) -> Hint| {
-        let mut hints = endpoints.iter().filter(|facet| facet.ready()).map(|facet| hint(facet.hints));
-        let mut here = false;
-        hints.all(|hint| {
-            here |= hint == Hint::Here;
-            hint != Hint::Absent
-        }) && here
-    };
-    if counts(|hints| hints.node) {
+    if weigh(endpoints, |hints| hints.node) == Weighed::Count {
         Mode::SameNode
-    } else if counts(|hints| hints.zone) {
+    } else if weigh(endpoints, |hints| hints.zone) == Weighed::Count {
         Mode::SameZone
     } else {
         Mode::Everywhere
     }
+}
+
+/// Whether the hints of one kind count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Weighed {
+    Count,
+    /// A ready endpoint, the one at this index, has none.
+    MissingAt(usize),
+    /// Every ready endpoint has some, but none names this zone or node.
+    NobodyHere,
+}
+
+/// Hints count only if every ready endpoint has one and some name this node or zone: all or nothing.
+pub(super) fn weigh(endpoints: &[Facet], hint: fn(Hints) -> Hint) -> Weighed {
+    let mut here = false;
+    for (index, facet) in endpoints.iter().enumerate().filter(|(_, facet)| facet.ready()) {
+        match hint(facet.hints) {
+            Hint::Absent => return Weighed::MissingAt(index),
+            Hint::Elsewhere => {}
+            Hint::Here => here = true,
+        }
+    }
+    if here { Weighed::Count } else { Weighed::NobodyHere }
 }
 
 #[cfg(test)]

@@ -1,0 +1,118 @@
+//! Which rule decided what one class of clients gets, in words.
+
+use sheave_dataplane::model::{EndpointAddr, Frontend, FrontendKind, Route};
+
+use super::super::endpoints::Serving;
+use super::super::facts::Facts;
+use super::super::policy::TrafficPolicy;
+use super::super::topology::{self, Hint, Hints, Mode, Rule, Weighed};
+
+/// Where clients are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Outside,
+    Inside,
+}
+
+/// What decided for one class of clients of a frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Sentences, the policy first.
+    pub reasons: Vec<String>,
+}
+
+impl Decision {
+    pub(super) fn new(frontend: &Frontend, side: Side, rule: Rule, serving: &Serving, facts: &Facts) -> Self {
+        let mut reasons = vec![said(frontend.kind, side, rule.policy, facts)];
+        reasons.extend(hints(rule, serving, facts));
+        let route = match side {
+            Side::Outside => &frontend.external,
+            Side::Inside => &frontend.internal,
+        };
+        if rule.fallback && matches!(route, Route::Forward(_)) {
+            reasons
+                .push("no endpoint is ready there: those that terminate but still serve are used".to_owned());
+        }
+        reasons.push(outcome(route, rule.policy));
+        Self { reasons }
+    }
+}
+
+fn said(kind: FrontendKind, side: Side, policy: TrafficPolicy, facts: &Facts) -> String {
+    let whom = match (kind, side) {
+        (FrontendKind::ClusterIp, _) => "internalTrafficPolicy",
+        (_, Side::Outside) => "externalTrafficPolicy",
+        (_, Side::Inside) => {
+            return "clients inside the cluster get the endpoints of the whole cluster here, whatever the traffic \
+                    policies say"
+                .to_owned();
+        }
+    };
+    match policy {
+        TrafficPolicy::Cluster => format!("{whom} is Cluster: endpoints of the whole cluster may be used"),
+        TrafficPolicy::Local if facts.node.is_empty() => {
+            format!("{whom} is Local, and this gateway's node is not known: no endpoint counts as local")
+        }
+        TrafficPolicy::Local => {
+            format!("{whom} is Local: only endpoints on this node, {}, may be used", facts.node)
+        }
+    }
+}
+
+/// One kind of topology hints.
+struct Kind<'a> {
+    what: &'static str,
+    of: fn(Hints) -> Hint,
+    mode: Mode,
+    /// What they would have to name.
+    here: &'a str,
+}
+
+/// What is said about topology hints; nothing where no endpoint that serves has any.
+fn hints(rule: Rule, serving: &Serving, facts: &Facts) -> Vec<String> {
+    let node = Kind { what: "node", of: |hints| hints.node, mode: Mode::SameNode, here: &facts.node };
+    let zone = Kind { what: "zone", of: |hints| hints.zone, mode: Mode::SameZone, here: &facts.zone };
+    let given = |kind: &Kind<'_>| serving.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
+    let mut reasons = Vec::new();
+    for kind in [node, zone].iter().filter(|kind| given(kind)) {
+        let Kind { what, here, .. } = kind;
+        if rule.policy == TrafficPolicy::Local {
+            return vec!["topology hints have no say under policy Local".to_owned()];
+        }
+        if rule.mode == kind.mode {
+            reasons.push(format!(
+                "every ready endpoint has {what} hints, and some name this {what}, {here}: only those are used"
+            ));
+            break;
+        }
+        reasons.push(match topology::weigh(&serving.facets, kind.of) {
+            Weighed::MissingAt(index) => missing(what, serving.endpoints.get(index).map(|it| it.addr)),
+            _ if here.is_empty() => format!("{what} hints do not count: this gateway's {what} is not known"),
+            Weighed::NobodyHere | Weighed::Count => {
+                format!("{what} hints do not count: those of no ready endpoint name this {what}, {here}")
+            }
+        });
+    }
+    reasons
+}
+
+fn missing(what: &str, addr: Option<EndpointAddr>) -> String {
+    let who = addr.map_or_else(|| "one".to_owned(), |addr| addr.to_string());
+    format!("{what} hints do not count: {who} is ready and has none")
+}
+
+fn outcome(route: &Route, policy: TrafficPolicy) -> String {
+    match (route, policy) {
+        (Route::Forward(candidates), _) if candidates.len() == 1 => "one endpoint may be chosen".to_owned(),
+        (Route::Forward(candidates), _) => format!("{} endpoints may be chosen", candidates.len()),
+        (Route::Reject, _) => {
+            "no endpoint serves anywhere: clients are refused (TCP reset, ICMP port unreachable)".to_owned()
+        }
+        (Route::Drop, TrafficPolicy::Local) => {
+            "endpoints serve elsewhere, but none on this node: packets are dropped in silence".to_owned()
+        }
+        (Route::Drop, TrafficPolicy::Cluster) => {
+            "no endpoint may be used: packets are dropped in silence".to_owned()
+        }
+    }
+}
