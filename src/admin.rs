@@ -1,4 +1,4 @@
-//! The admin server: health, metrics and the routing table over HTTP, on loopback by default.
+//! The admin server: health, metrics, the routing table and explanations over HTTP, on loopback by default.
 //!
 //! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs.
 
@@ -7,15 +7,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::explain::{Answer, Question, QuestionQuery};
+
 /// How long a question may wait before the gateway counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The content type of every answer for programs.
+const JSON: &str = "application/json";
 
 /// A question to the gateway, with where to send the answer.
 #[derive(Debug)]
@@ -28,6 +34,8 @@ pub(crate) enum Query {
     Metrics(oneshot::Sender<String>),
     /// The routing table as JSON.
     Routes(oneshot::Sender<String>),
+    /// Why a client goes where it goes.
+    Explain(Question, oneshot::Sender<Answer>),
 }
 
 /// All is well, or what is not.
@@ -46,6 +54,7 @@ pub(crate) async fn serve(listener: TcpListener, questions: Questions) -> io::Re
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/api/routes", get(routes))
+        .route("/api/explain", get(explain))
         .with_state(questions);
     axum::serve(listener, router).await
 }
@@ -86,7 +95,28 @@ async fn metrics(State(questions): State<Questions>) -> Response {
 }
 
 async fn routes(State(questions): State<Questions>) -> Response {
-    reply(&questions, Query::Routes, "application/json").await
+    reply(&questions, Query::Routes, JSON).await
+}
+
+/// The answer has the same form whether the Service and port exist or not; the status tells.
+async fn explain(
+    State(questions): State<Questions>,
+    query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
+) -> Response {
+    let question = match query {
+        Ok(UrlQuery(query)) => query.read(),
+        Err(rejection) => Err(rejection.body_text()),
+    };
+    let question = match question {
+        Ok(question) => question,
+        Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
+    };
+    let Some(answer) = ask(&questions, |reply| Query::Explain(question, reply)).await else { return stuck() };
+    let status = match answer {
+        Answer::Explained(_) => StatusCode::OK,
+        Answer::NotFound(_) => StatusCode::NOT_FOUND,
+    };
+    (status, [(header::CONTENT_TYPE, JSON)], answer.view().to_json()).into_response()
 }
 
 async fn reply(
@@ -105,7 +135,7 @@ fn stuck() -> Response {
 }
 
 /// `None` if the gateway is gone or too busy to answer.
-async fn ask<T>(questions: &Questions, query: fn(oneshot::Sender<T>) -> Query) -> Option<T> {
+async fn ask<T>(questions: &Questions, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = async {
         questions.send(query(answer)).await.ok()?;

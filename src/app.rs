@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
+use crate::explain::{self, Answer, Basis, Question};
 use crate::health::Health;
 use crate::routes::{ProblemView, RoutesView};
 use crate::{offline, retry, scrape};
@@ -255,6 +256,9 @@ impl App {
             Query::Routes(reply) => {
                 reply.send(self.routes()).ok();
             }
+            Query::Explain(question, reply) => {
+                reply.send(self.explain(&question)).ok();
+            }
         }
     }
 
@@ -273,6 +277,22 @@ impl App {
             }
             Some(_) => None,
         }
+    }
+
+    /// From what is really in force, so that it shows where that is not what the objects come to.
+    fn explain(&self, question: &Question) -> Answer {
+        let lost = self.dataplane.client_addresses().err().map(ToString::to_string);
+        let basis = Basis {
+            projector: &self.projector,
+            objects: self.store.objects(),
+            active: &self.dataplane.table(),
+            affinity: Some(self.dataplane.affinity()),
+            problems: &self.problems(),
+            obstacle: self.missing(),
+            no_client_addresses: lost.as_deref(),
+            now: Instant::now(),
+        };
+        explain::explain(question, basis)
     }
 
     fn routes(&self) -> String {

@@ -1,14 +1,19 @@
 //! The command line: what may be said, not what it does.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use sheave_control::store::ServiceKey;
+use sheave_dataplane::model::Protocol;
+
 use crate::config::{self, Overrides};
 use crate::exit::Exit;
+use crate::explain::{self, Client, Port, Question};
 
 /// A Layer-4 load balancer for Kubernetes and Karmada fleets
 #[derive(Debug, PartialEq, Parser)]
@@ -30,6 +35,9 @@ pub(crate) enum Command {
     Run(Run),
     /// Show the routing table that manifests give, or that a running gateway has
     Routes(Routes),
+    /// Tell why a client of a Service goes where it goes, and what becomes of each endpoint; exits 0 also when the Service is
+    /// not served, and 65 if there is no such Service or port
+    Explain(Explain),
     /// Tell every mistake in the configuration and the manifests; exits 0, 65 (manifests) or 78 (configuration)
     Validate(Validate),
     /// Show the version
@@ -57,6 +65,41 @@ pub(crate) struct Run {
 /// `sheave routes`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Routes {
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// `sheave explain`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Explain {
+    /// The Service
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = explain::parse_service)]
+    service: ServiceKey,
+    /// Its port, by number or name [default: any, lowest address first]
+    #[arg(long, value_name = "PORT", value_parser = explain::parse_port)]
+    port: Option<Port>,
+    /// Its protocol, TCP or UDP [default: any]
+    #[arg(long, value_name = "PROTOCOL", value_parser = explain::parse_protocol)]
+    protocol: Option<Protocol>,
+    /// The address that the client uses, if the Service has several [default: any, of the client's family]
+    #[arg(long, value_name = "IP", value_parser = explain::parse_address)]
+    address: Option<IpAddr>,
+    /// The client's address, and its port where that decides, as 198.51.100.7:5000 [default: a client outside the cluster]
+    #[arg(long, value_name = "IP[:PORT]", value_parser = explain::parse_client)]
+    client: Option<Client>,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = ExplainOutput::Text)]
+    pub(crate) output: ExplainOutput,
+}
+
+/// Where a command finds out: manifests, or a running gateway.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Sources {
     /// Folder of Kubernetes manifests, or a single file
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
@@ -65,9 +108,6 @@ pub(crate) struct Routes {
     /// Ask the gateway whose admin server is here [default without --manifests: http:// and `admin.listen`]
     #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "node"])]
     pub(crate) admin: Option<AdminUrl>,
-    /// How to show it
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
 }
 
 /// `sheave validate`.
@@ -91,6 +131,15 @@ pub(crate) struct Node {
 pub(crate) enum Output {
     /// For people
     Table,
+    /// For programs
+    Json,
+}
+
+/// How `sheave explain` shows its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainOutput {
+    /// For people
+    Text,
     /// For programs
     Json,
 }
@@ -120,12 +169,26 @@ impl Cli {
     pub(crate) fn overrides(&self) -> Overrides {
         let node = match &self.command {
             Command::Run(run) => run.node.name.clone(),
-            Command::Routes(routes) => routes.node.name.clone(),
+            Command::Routes(routes) => routes.sources.node.name.clone(),
+            Command::Explain(explain) => explain.sources.node.name.clone(),
             // The demo depends on no Node, so it must not depend on a name for one either.
             Command::Demo(_) => Some("demo".to_owned()),
             Command::Validate(_) | Command::Version => None,
         };
         Overrides { node }
+    }
+}
+
+impl Explain {
+    /// What is asked.
+    pub(crate) fn question(&self) -> Question {
+        Question {
+            service: self.service.clone(),
+            port: self.port.clone(),
+            protocol: self.protocol,
+            address: self.address,
+            client: self.client,
+        }
     }
 }
 
@@ -181,7 +244,28 @@ mod tests {
         else {
             panic!("routes")
         };
-        assert_eq!((routes.admin.unwrap().authority.as_str(), routes.output), ("[::1]:80", Output::Json));
+        assert_eq!(
+            (routes.sources.admin.unwrap().authority.as_str(), routes.output),
+            ("[::1]:80", Output::Json)
+        );
+    }
+
+    #[test]
+    fn a_question_is_read() {
+        let line = "sheave explain shop/web --port http --protocol udp --address ::ffff:203.0.113.10 \
+                    --client [2001:db8::7]:5000 --manifests d --node n1 -o json";
+        let cli = parse(line).unwrap();
+        assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
+        let Command::Explain(explain) = cli.command else { panic!("explain") };
+        assert_eq!(explain.output, ExplainOutput::Json);
+        let question = Question {
+            service: ServiceKey::new("shop", "web"),
+            port: Some(Port::Name("http".to_owned())),
+            protocol: Some(Protocol::Udp),
+            address: Some([203, 0, 113, 10].into()),
+            client: Some(Client { ip: "2001:db8::7".parse().unwrap(), port: Some(5000) }),
+        };
+        assert_eq!(explain.question(), question);
     }
 
     #[test]
@@ -196,6 +280,19 @@ mod tests {
             "sheave routes --admin http://h:1 --node n1",
             "sheave routes --admin h",
             "sheave routes --admin https://h:1",
+            "sheave explain",
+            "sheave explain web",
+            "sheave explain shop/web/x",
+            "sheave explain shop/",
+            "sheave explain shop/web?x=1",
+            "sheave explain shop/web --port 0",
+            "sheave explain shop/web --port 65536",
+            "sheave explain shop/web --protocol sctp",
+            "sheave explain shop/web --client host",
+            "sheave explain shop/web --client 198.51.100.7:x",
+            "sheave explain shop/web --address 198.51.100.0/24",
+            "sheave explain shop/web -o table",
+            "sheave explain shop/web --admin http://h:1 --manifests d",
         ] {
             let args = line.split(' ').map(OsString::from);
             assert_eq!(Cli::from_args(args), Err(Exit::Usage), "{line}");

@@ -3,9 +3,12 @@
 mod admin;
 mod app;
 mod cli;
+mod client;
+mod columns;
 mod config;
 mod demo;
 mod exit;
+mod explain;
 mod exposition;
 mod gateway;
 mod health;
@@ -42,6 +45,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Validate(validate), config) => offline::validate(validate.manifests.as_deref(), config),
         (_, Err(mistakes)) => offline::tell_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => offline::routes(&routes, &config),
+        (Command::Explain(explain), Ok(config)) => offline::explain(&explain, &config),
         (Command::Run(run), Ok(config)) => match run.manifests {
             Some(manifests) => serve(&config, gateway::run(&config, &manifests, None, |_| ())),
             None => {

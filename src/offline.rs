@@ -1,52 +1,61 @@
-//! Commands that answer and end: `routes` and `validate`. They read what a gateway would read and project it as it
+//! Commands that answer and end: `routes`, `explain` and `validate`. They read what a gateway would read and project it as it
 //! would, or ask one that runs. Nothing is forwarded here.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::de::DeserializeOwned;
 
 use sheave_control::projection::{Projection, Projector};
 use sheave_control::source::files::{self, Loaded};
 use sheave_control::store::Store;
+use sheave_dataplane::pick::ActiveTable;
 
 use crate::app::projection_options;
-use crate::cli::{Output, Routes};
+use crate::cli::{Explain, ExplainOutput, Output, Routes, Sources};
+use crate::client;
 use crate::config::{Config, ConfigMistake};
 use crate::exit::Exit;
+use crate::explain::{self, Answer, Basis, Question};
 use crate::output::print;
 use crate::routes::{ProblemView, RoutesView};
 
-/// How long a running gateway may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Prints the routing table that manifests give, or that a running gateway has.
 pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
-    let view = match &command.manifests {
-        Some(manifests) => {
-            let loaded = files::load(manifests);
-            if !loaded.listed {
-                loaded.problems.iter().for_each(|problem| eprintln!("sheave: {problem}"));
-                return Exit::Data;
-            }
-            project(&loaded, config)
-        }
-        None => {
-            let authority = command.admin.as_ref().map(|admin| admin.authority.clone());
-            let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
-            match ask(&authority) {
-                Ok(view) => view,
-                Err(error) => {
-                    eprintln!("sheave: the gateway at http://{authority} does not answer: {error}");
-                    return Exit::Unavailable;
-                }
-            }
-        }
+    let view = match &command.sources.manifests {
+        Some(manifests) => read(manifests).map(|loaded| Offline::new(loaded, config).routes(config)),
+        None => ask(&command.sources, config, "/api/routes").map(|(_, view)| view),
     };
-    print(&match command.output {
-        Output::Json => view.to_json(),
-        Output::Table => view.to_text(),
-    })
+    match (view, command.output) {
+        (Err(exit), _) => exit,
+        (Ok(view), Output::Json) => print(&view.to_json()),
+        (Ok(view), Output::Table) => print(&view.to_text()),
+    }
+}
+
+/// Prints why a client goes where it goes, by manifests or by a running gateway.
+pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
+    let question = command.question();
+    let answer = match &command.sources.manifests {
+        Some(manifests) => read(manifests).map(|loaded| Offline::new(loaded, config).explain(&question)),
+        None => ask(&command.sources, config, &question.path()).map(|(status, view)| match status {
+            NOT_FOUND => Answer::NotFound(view),
+            _ => Answer::Explained(view),
+        }),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(exit) => return exit,
+    };
+    let text = match command.output {
+        ExplainOutput::Json => answer.view().to_json(),
+        ExplainOutput::Text => answer.view().to_text(),
+    };
+    match (print(&text), answer) {
+        (Exit::Ok, Answer::NotFound(_)) => Exit::Data,
+        (exit, _) => exit,
+    }
 }
 
 /// Tells every mistake in the configuration and the manifests: one line each, on stdout.
@@ -56,7 +65,8 @@ pub(crate) fn validate(manifests: Option<&Path>, config: Result<Config, Vec<Conf
         // The manifests are judged by the defaults then.
         Err(mistakes) => (Config::fallback(), mistakes),
     };
-    let problems = manifests.map(|path| project(&files::load(path), &config).problems).unwrap_or_default();
+    let problems = manifests.map(|path| Offline::new(files::load(path), &config).problems());
+    let problems = problems.unwrap_or_default();
     let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
     report.extend(problems.iter().map(|problem| format!("{problem}\n")));
     report += &match mistakes.len() + problems.len() {
@@ -80,18 +90,57 @@ pub(crate) fn tell_mistakes(mistakes: &[ConfigMistake]) -> Exit {
     Exit::Config
 }
 
-/// What a gateway with this configuration would make of these manifests.
-fn project(loaded: &Loaded, config: &Config) -> RoutesView {
-    let mut store = Store::default();
-    store.replace(loaded.objects.clone());
-    let dirty = store.take_dirty();
-    let mut projector = Projector::new(projection_options(config));
-    let projection = projector.project(store.objects(), &dirty);
-    RoutesView::new(&projection.table, &config.node, problems(loaded, &projection)).publishing(
-        projector.statuses(),
-        &projection.health_checks,
-        |_| false,
-    )
+/// Reads manifests; tells what is wrong if they cannot be listed at all.
+fn read(manifests: &Path) -> Result<Loaded, Exit> {
+    let loaded = files::load(manifests);
+    if loaded.listed {
+        return Ok(loaded);
+    }
+    loaded.problems.iter().for_each(|problem| eprintln!("sheave: {problem}"));
+    Err(Exit::Data)
+}
+
+/// What a gateway with this configuration would make of manifests.
+struct Offline {
+    loaded: Loaded,
+    store: Store,
+    projector: Projector,
+    projection: Projection,
+}
+
+impl Offline {
+    fn new(loaded: Loaded, config: &Config) -> Self {
+        let mut store = Store::default();
+        store.replace(loaded.objects.clone());
+        let dirty = store.take_dirty();
+        let mut projector = Projector::new(projection_options(config));
+        let projection = projector.project(store.objects(), &dirty);
+        Self { loaded, store, projector, projection }
+    }
+
+    fn problems(&self) -> Vec<ProblemView> {
+        problems(&self.loaded, &self.projection)
+    }
+
+    fn routes(&self, config: &Config) -> RoutesView {
+        let Projection { table, health_checks, .. } = &self.projection;
+        let view = RoutesView::new(table, &config.node, self.problems());
+        view.publishing(self.projector.statuses(), health_checks, |_| false)
+    }
+
+    fn explain(&self, question: &Question) -> Answer {
+        let basis = Basis {
+            projector: &self.projector,
+            objects: self.store.objects(),
+            active: &ActiveTable::compile(Arc::clone(&self.projection.table), &ActiveTable::default()),
+            affinity: None,
+            problems: &self.problems(),
+            obstacle: None,
+            no_client_addresses: None,
+            now: Instant::now(),
+        };
+        explain::explain(question, basis)
+    }
 }
 
 /// The Problems of source and projection, each with the document that it is in.
@@ -104,41 +153,25 @@ pub(crate) fn problems(loaded: &Loaded, projection: &Projection) -> Vec<ProblemV
     of_files.chain(of_objects).collect()
 }
 
-/// Asks a running gateway for its table. One request on one connection: HTTP/1.0 ends the answer by closing.
-fn ask(authority: &str) -> Result<RoutesView, String> {
-    let answer = request(authority).map_err(|error| match error.kind() {
-        // The kernel calls a receive timeout `EAGAIN` (socket(7), SO_RCVTIMEO).
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("timed out after {} s", PATIENCE.as_secs())
-        }
-        _ => error.to_string(),
-    })?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("this is no HTTP")?;
-    let status = head.lines().next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(format!("{status}: {}", body.trim_end()));
-    }
-    serde_json::from_str(body).map_err(|error| format!("this is not a routing table: {error}"))
+const OK: u16 = 200;
+const NOT_FOUND: u16 = 404;
+
+/// Asks a running gateway; tells what is wrong if it does not answer as it should.
+fn ask<T: DeserializeOwned>(sources: &Sources, config: &Config, path: &str) -> Result<(u16, T), Exit> {
+    let authority = sources.admin.as_ref().map(|admin| admin.authority.clone());
+    let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
+    answered(&authority, path).map_err(|error| {
+        eprintln!("sheave: the gateway at http://{authority} does not answer: {error}");
+        Exit::Unavailable
+    })
 }
 
-fn request(authority: &str) -> io::Result<String> {
-    let mut stream = connect(authority)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /api/routes HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-/// The first of a name's addresses that answers.
-#[expect(clippy::disallowed_methods, reason = "a command that asks once and ends may wait for a name")]
-fn connect(authority: &str) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for addr in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&addr, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
-        }
+/// The status, and what the body says. A gateway says that something does not exist in the same form as that it does.
+fn answered<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), String> {
+    let reply = client::get(authority, path)?;
+    match serde_json::from_str(&reply.body) {
+        Ok(view) if matches!(reply.status, OK | NOT_FOUND) => Ok((reply.status, view)),
+        Err(error) if reply.status == OK => Err(format!("this is no answer to {path}: {error}")),
+        _ => Err(reply.refusal()),
     }
-    Err(failed)
 }

@@ -12,7 +12,7 @@ use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
 use sheave_control::source::files::{FileProblem, Origin};
 use sheave_dataplane::model::{
     Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
-    Frontend, FrontendAddr, FrontendKind, FrontendSource, Route,
+    Frontend, FrontendAddr, FrontendSource, Route,
 };
 use sheave_dataplane::table::RoutingTable;
 
@@ -228,7 +228,7 @@ impl From<&Frontend> for FrontendView {
             address: frontend.addr.ip.to_string(),
             port: frontend.addr.port,
             protocol: frontend.addr.protocol.to_string(),
-            kind: kind_name(frontend.kind).to_owned(),
+            kind: frontend.kind.to_string(),
             service: frontend.service.to_string(),
             port_name: frontend.service.port_name.as_ref().to_owned(),
             app_protocol: frontend.app_protocol.as_deref().map(str::to_owned),
@@ -270,17 +270,15 @@ impl AffinityView {
 
 impl RouteView {
     fn new(route: &Route, frontend: &Frontend) -> Self {
-        let action = match route {
-            Route::Forward(_) => "Forward",
-            Route::Reject => "Reject",
-            Route::Drop => "Drop",
-        };
         let mut endpoints: Vec<EndpointAddr> =
             route.candidates().iter().map(|&candidate| frontend.endpoint(candidate).addr).collect();
         endpoints.sort_unstable();
         // Two clusters may know the same address.
         endpoints.dedup();
-        Self { action: action.to_owned(), endpoints: endpoints.iter().map(ToString::to_string).collect() }
+        Self {
+            action: action_name(route).to_owned(),
+            endpoints: endpoints.iter().map(ToString::to_string).collect(),
+        }
     }
 }
 
@@ -361,12 +359,12 @@ impl FrontendView {
     }
 }
 
-fn kind_name(kind: FrontendKind) -> &'static str {
-    match kind {
-        FrontendKind::LoadBalancer => "LoadBalancer",
-        FrontendKind::ExternalIp => "ExternalIP",
-        FrontendKind::NodePort => "NodePort",
-        FrontendKind::ClusterIp => "ClusterIP",
+/// What happens to new traffic, in one word.
+pub(crate) fn action_name(route: &Route) -> &'static str {
+    match route {
+        Route::Forward(_) => "Forward",
+        Route::Reject => "Reject",
+        Route::Drop => "Drop",
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sheave_control::problem::{ObjectRef, ProblemPort};
 use sheave_dataplane::address_set::SourceRanges;
 use sheave_dataplane::model::{
-    Algorithm, Candidate, ClientSources, FrontendAddr, Protocol, ServicePort, Weight,
+    Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServicePort, Weight,
 };
 
 use super::*;

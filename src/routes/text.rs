@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{EndpointView, FrontendView, RouteView, RoutesView};
+use crate::columns::{columns, or_dash};
 
 /// The whole text, with a newline at the end.
 pub(super) fn render(view: &RoutesView) -> String {
@@ -108,29 +109,4 @@ fn outcome(route: &RouteView) -> String {
 fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
-}
-
-fn or_dash(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
-}
-
-/// Rows of cells, each column as wide as its widest cell.
-fn columns(rows: &[Vec<String>]) -> String {
-    let mut widths = Vec::new();
-    for row in rows {
-        widths.resize(row.len().max(widths.len()), 0);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (width, cell) in widths.iter().zip(row) {
-            write!(line, "  {cell:<width$}").unwrap_or_default();
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
 }

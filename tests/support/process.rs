@@ -109,6 +109,11 @@ impl Drop for Process {
 }
 
 impl Finished {
+    /// The exit code; none if a signal ended it.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
     /// Panics with all output unless the exit status is 0; returns standard output.
     pub(crate) fn expect_success(self) -> String {
         let Self { what, status, stdout, stderr } = self;

@@ -1,0 +1,30 @@
+//! Tables for people: aligned columns of text.
+
+use std::fmt::Write as _;
+
+/// Rows of cells, each column as wide as its widest cell.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let mut widths = Vec::new();
+    for row in rows {
+        widths.resize(row.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            // Writing to a String never fails.
+            write!(line, "  {cell:<width$}").unwrap_or_default();
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A cell that is never empty.
+pub(crate) fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}

@@ -1,0 +1,157 @@
+//! What is asked: a Service, and which of its clients and frontends. The command line and the admin server read it with the
+//! same functions.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Deserialize;
+use sheave_control::store::ServiceKey;
+use sheave_dataplane::model::Protocol;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// The Service.
+    pub(crate) service: ServiceKey,
+    /// Narrows its frontends down.
+    pub(crate) port: Option<Port>,
+    /// Narrows its frontends down.
+    pub(crate) protocol: Option<Protocol>,
+    /// Narrows its frontends down.
+    pub(crate) address: Option<IpAddr>,
+    /// `None` = someone outside the cluster.
+    pub(crate) client: Option<Client>,
+}
+
+/// A port of the Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// A frontend's or the Service port's number.
+    Number(u16),
+    /// The Service port's name.
+    Name(String),
+}
+
+/// Who connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    /// Its address.
+    pub(crate) ip: IpAddr,
+    /// The port that it comes from, if it is known.
+    pub(crate) port: Option<u16>,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.ip, port).fmt(f),
+            None => self.ip.fmt(f),
+        }
+    }
+}
+
+/// Reads `namespace/name`.
+pub(crate) fn parse_service(text: &str) -> Result<ServiceKey, String> {
+    let word = |word: &str| {
+        !word.is_empty() && word.chars().all(|char| char.is_ascii_alphanumeric() || "-.".contains(char))
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if word(namespace) && word(name) => Ok(ServiceKey::new(namespace, name)),
+        _ => Err("write it as NAMESPACE/NAME, as shop/web".to_owned()),
+    }
+}
+
+/// Reads a port's number or name.
+pub(crate) fn parse_port(text: &str) -> Result<Port, String> {
+    let named = text.chars().any(|char| char.is_ascii_alphabetic())
+        && text.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(Port::Number(number)),
+        _ if named => Ok(Port::Name(text.to_owned())),
+        _ => Err("this is neither a port number (1 to 65535) nor the name of a Service port".to_owned()),
+    }
+}
+
+/// Reads `TCP` or `UDP`.
+pub(crate) fn parse_protocol(text: &str) -> Result<Protocol, String> {
+    match text.to_ascii_uppercase().as_str() {
+        "TCP" => Ok(Protocol::Tcp),
+        "UDP" => Ok(Protocol::Udp),
+        _ => Err("this is not TCP or UDP".to_owned()),
+    }
+}
+
+/// Reads `ip` or `ip:port`, IPv6 with a port in brackets.
+pub(crate) fn parse_client(text: &str) -> Result<Client, String> {
+    let with_port = |addr: SocketAddr| Client { ip: addr.ip().to_canonical(), port: Some(addr.port()) };
+    let without = |ip: IpAddr| Client { ip: ip.to_canonical(), port: None };
+    let read = text.parse().map(without).or_else(|_| text.parse().map(with_port));
+    read.map_err(|_| "write it as an address, or as address:port ([address]:port for IPv6)".to_owned())
+}
+
+/// Reads an address.
+pub(crate) fn parse_address(text: &str) -> Result<IpAddr, String> {
+    text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| "this is not an IP address".to_owned())
+}
+
+/// A question as the query of a URL has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuestionQuery {
+    service: String,
+    port: Option<String>,
+    protocol: Option<String>,
+    address: Option<String>,
+    client: Option<String>,
+}
+
+impl QuestionQuery {
+    /// Reads each value; the error names the one that is wrong.
+    pub(crate) fn read(&self) -> Result<Question, String> {
+        Ok(Question {
+            service: read("service", &self.service, parse_service)?,
+            port: self.port.as_ref().map(|text| read("port", text, parse_port)).transpose()?,
+            protocol: self
+                .protocol
+                .as_ref()
+                .map(|text| read("protocol", text, parse_protocol))
+                .transpose()?,
+            address: self.address.as_ref().map(|text| read("address", text, parse_address)).transpose()?,
+            client: self.client.as_ref().map(|text| read("client", text, parse_client)).transpose()?,
+        })
+    }
+}
+
+fn read<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {
+    parse(text).map_err(|why| format!("{name}={text:?}: {why}"))
+}
+
+impl Question {
+    /// The path and query that ask a gateway for it.
+    pub(crate) fn path(&self) -> String {
+        let mut path = format!("/api/explain?service={}", self.service);
+        let parts = [
+            ("port", self.port.as_ref().map(ToString::to_string)),
+            ("protocol", self.protocol.map(|protocol| protocol.to_string())),
+            ("address", self.address.map(|ip| ip.to_string())),
+            ("client", self.client.map(|client| client.to_string())),
+        ];
+        for (name, value) in parts {
+            if let Some(value) = value {
+                // Brackets are not allowed in a query (RFC 3986, section 3.4); nothing else in these values needs care.
+                let value = value.replace('[', "%5B").replace(']', "%5D");
+                path += &format!("&{name}={value}");
+            }
+        }
+        path
+    }
+}

@@ -1,0 +1,73 @@
+//! The explanation for people: one line that says it, then why, then the endpoints as a table.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::view::{EndpointView, ExplainView};
+use crate::columns::{columns, or_dash};
+
+/// The whole text, with a newline at the end.
+pub(super) fn render(view: &ExplainView) -> String {
+    let mut text = headline(view) + "\n";
+    if !view.other_frontends.is_empty() {
+        // Writing to a String never fails.
+        writeln!(text, "The question fits {} as well.", view.other_frontends.join(", ")).unwrap_or_default();
+    }
+    // What is said of endpoints is in their table.
+    let tabled: HashSet<String> = view.endpoints.iter().map(EndpointView::sentence).collect();
+    text += "\nWhy\n";
+    for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
+        writeln!(text, "  - {reason}").unwrap_or_default();
+    }
+    if !view.endpoints.is_empty() {
+        text += "\nEndpoints\n";
+        text += &columns(&rows(&view.endpoints));
+    }
+    text
+}
+
+fn headline(view: &ExplainView) -> String {
+    let (Some(frontend), Some(kind)) = (&view.frontend, &view.kind) else {
+        let client = view.client.as_ref().map(|ip| format!(" for {ip}")).unwrap_or_default();
+        return format!("Service {} is not served here{client}.", view.service);
+    };
+    let port = if view.port_name.is_empty() { String::new() } else { format!(", port {}", view.port_name) };
+    let origin = if view.origin.as_deref() == Some("internal") { "inside" } else { "outside" };
+    let client = match (&view.client, view.client_port) {
+        (Some(ip), Some(port)) => format!("{ip}, port {port}, {origin} the cluster,"),
+        (Some(ip), None) => format!("{ip}, {origin} the cluster,"),
+        (None, _) => format!("A client {origin} the cluster"),
+    };
+    format!("Service {}{port}, on {frontend} ({kind})\n{client} {}.", view.service, outcome(view))
+}
+
+fn outcome(view: &ExplainView) -> String {
+    if !view.allowed {
+        return "may not use it: its packets are dropped in silence".to_owned();
+    }
+    let used = view.endpoints.iter().filter(|endpoint| endpoint.used).count();
+    match (view.action.as_deref(), &view.endpoint) {
+        (Some("Forward"), Some(endpoint)) => format!("goes to {endpoint}"),
+        (Some("Forward"), None) => format!("goes to one of {used} endpoints"),
+        (Some("Reject"), _) => "is refused: no endpoint serves".to_owned(),
+        _ => "is dropped in silence".to_owned(),
+    }
+}
+
+fn rows(endpoints: &[EndpointView]) -> Vec<Vec<String>> {
+    let header = ["ENDPOINT", "STATE", "NODE", "ZONE", "SLICE", "USED", "WHY"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(endpoints.iter().map(|endpoint| {
+        let here = if endpoint.local { " (here)" } else { "" };
+        vec![
+            or_dash(&endpoint.address),
+            endpoint.state.clone(),
+            format!("{}{here}", or_dash(&endpoint.node)),
+            or_dash(&endpoint.zone),
+            endpoint.slice.clone(),
+            if endpoint.used { "yes" } else { "no" }.to_owned(),
+            endpoint.reason.clone(),
+        ]
+    }));
+    rows
+}
