@@ -36,6 +36,10 @@ pub(crate) const FRONTENDS_WITHOUT_LOCAL: Family = gauge(
     "sheave_frontends_without_local_endpoints",
     "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.",
 );
+pub(crate) const FRONTEND_INFO: Family = gauge(
+    "sheave_frontend_info",
+    "Always 1; the labels tell the kind, the port's name and appProtocol, and how an endpoint is chosen.",
+);
 pub(crate) const HEALTHZ_REQUESTS: Family =
     counter("sheave_healthz_requests_total", "Answers to /healthz on healthz.listen, by status code.");
 pub(crate) const LIVEZ_REQUESTS: Family =
@@ -136,6 +140,7 @@ mod tests {
         BUILD_INFO,
         TABLE_GENERATION,
         TABLE_FRONTENDS,
+        FRONTEND_INFO,
         FRONTENDS_WITHOUT_LOCAL,
         HEALTHZ_REQUESTS,
         LIVEZ_REQUESTS,

@@ -377,7 +377,8 @@ fn client_source_name(source: ClientSource) -> &'static str {
     }
 }
 
-fn algorithm_name(algorithm: Algorithm) -> &'static str {
+/// How users name an algorithm, as in the annotation.
+pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::LeastConnections => "least-connections",
         Algorithm::Maglev => "maglev",

@@ -15,6 +15,7 @@ use sheave_dataplane::udp::{DropReason, UdpCounters};
 use crate::exposition::{self as names, Exposition, Family};
 use crate::health::{Page, Pages};
 use crate::logging;
+use crate::routes::algorithm_name;
 
 /// One frontend's labels, with the counters of each worker.
 struct Counted<C> {
@@ -31,6 +32,7 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, pages: &Pages, own: &
     text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.family(&names::TABLE_GENERATION).add(&[], table.generation());
     text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
+    write_info(&mut text, table);
     write_without_local(&mut text, table);
     write_page(&mut text, &names::HEALTHZ_REQUESTS, &pages.healthz);
     write_page(&mut text, &names::LIVEZ_REQUESTS, &pages.livez);
@@ -48,6 +50,22 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, pages: &Pages, own: &
     write_udp(&mut text, &udp);
     own.run_upkeep();
     text.finish() + &own.render()
+}
+
+fn write_info(text: &mut Exposition, table: &RoutingTable) {
+    let mut samples = text.family(&names::FRONTEND_INFO);
+    for frontend in table.frontends() {
+        let labels = [
+            ("frontend", frontend.addr.to_string()),
+            ("service", frontend.service.to_string()),
+            ("kind", frontend.kind.to_string()),
+            ("port_name", frontend.service.port_name.to_string()),
+            ("app_protocol", frontend.app_protocol.as_deref().unwrap_or_default().to_owned()),
+            ("balance", algorithm_name(frontend.algorithm).to_owned()),
+        ];
+        let labels = labels.each_ref().map(|(name, value)| (*name, value.as_str()));
+        samples.add(&labels, 1);
+    }
 }
 
 /// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy

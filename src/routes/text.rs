@@ -1,4 +1,5 @@
-//! The routing table as text: one block of aligned columns each for frontends, endpoints and Problems.
+//! The routing table as text: one block of aligned columns each for frontends, endpoints and status, and
+//! the Problems.
 
 use std::fmt::Write as _;
 
@@ -21,6 +22,10 @@ pub(super) fn render(view: &RoutesView) -> String {
     if endpoints.len() > 1 {
         text += "\nEndpoints: where it goes\n";
         text += &columns(&endpoints);
+    }
+    if !view.status.is_empty() {
+        text += "\nStatus: what would be published, and which ports have trouble\n";
+        text += &columns(&status_rows(view));
     }
     if !view.problems.is_empty() {
         text += "\nProblems\n";
@@ -80,6 +85,27 @@ fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
                     used(frontend, endpoint).to_owned(),
                 ]);
             }
+        }
+    }
+    rows
+}
+
+fn status_rows(view: &RoutesView) -> Vec<Vec<String>> {
+    let header = ["SERVICE", "ADDRESS", "HOSTNAME", "PORTS IN TROUBLE"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for status in &view.status {
+        let row = |address: &str, hostname: &str, trouble: &str| {
+            [status.service.as_str(), address, hostname, trouble].map(or_dash).to_vec()
+        };
+        rows.extend(status.ingress.iter().map(|ingress| {
+            let trouble = ingress.ports.iter().filter_map(|port| {
+                Some(format!("{}/{} {}", port.port, port.protocol, port.error.as_deref()?))
+            });
+            let trouble = trouble.collect::<Vec<_>>().join(", ");
+            row(&ingress.ip, ingress.hostname.as_deref().unwrap_or_default(), &trouble)
+        }));
+        if status.ingress.is_empty() {
+            rows.push(row("none yet", "", ""));
         }
     }
     rows

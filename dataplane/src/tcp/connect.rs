@@ -64,7 +64,12 @@ impl Search<'_> {
             if !tried.is_empty() {
                 self.counters.add_connect_retry();
             }
-            let mut speaker = self.speaker(source, endpoint);
+            let mut speaker = match source {
+                ClientSource::Transparent => {
+                    self.worker.transparency.speaker(self.client, self.frontend, endpoint)
+                }
+                ClientSource::Gateway | ClientSource::ProxyV1 | ClientSource::ProxyV2 => None,
+            };
             timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
             let outcome = tokio::select! {
                 biased;
@@ -102,20 +107,6 @@ impl Search<'_> {
             }
             Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
         }
-    }
-
-    /// The client's address, if this endpoint is to be spoken to from there and can be. As kube-proxy does, the gateway
-    /// speaks for itself where an endpoint would see its own address, and for clients on this machine, whose answers
-    /// another machine with the frontend's address may get ("loops back to the originator" and `--src-type LOCAL` in
-    /// pkg/proxy/iptables/proxier.go).
-    fn speaker(&self, source: ClientSource, endpoint: EndpointAddr) -> Option<IpAddr> {
-        let client = self.client.ip();
-        let possible = source == ClientSource::Transparent
-            && self.worker.transparency.available()
-            && client.is_ipv4() == endpoint.ip.is_ipv4()
-            && client != endpoint.ip
-            && client != self.frontend.ip;
-        possible.then_some(client)
     }
 }
 

@@ -87,20 +87,14 @@ impl Opener<'_> {
         }
     }
 
-    /// Gives `socket` the client's address, if that can work. Not towards the client itself, which would drop what seems
-    /// to come from it, and not from the frontend's own address, behind which is this machine and, seen from elsewhere,
-    /// any gateway: kube-proxy masquerades both, too (pkg/proxy/iptables/proxier.go: hairpin, `--src-type LOCAL`).
+    /// Gives `socket` the client's address, if that can work.
     fn speaks_as_client(&self, socket: &socket2::Socket, way: &Way) -> bool {
         let State { context, addr: frontend, .. } = &**self.state;
-        let (client, endpoint) = (way.client.ip(), way.endpoint.ip);
-        let possible = context.transparency.available()
-            && client.is_ipv4() == endpoint.is_ipv4()
-            && ![endpoint, frontend.ip].contains(&client);
-        possible
-            && bind_as_client(socket, client)
-                .inspect_err(
-                    |error| tracing::debug!(client.addr = %client, %error, "not bound as the client"),
-                )
-                .is_ok()
+        let Some(client) = context.transparency.speaker(way.client, *frontend, way.endpoint) else {
+            return false;
+        };
+        bind_as_client(socket, client)
+            .inspect_err(|error| tracing::debug!(client.addr = %client, %error, "not bound as the client"))
+            .is_ok()
     }
 }
