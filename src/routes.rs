@@ -1,21 +1,21 @@
 //! The routing table as users and programs see it: the JSON of `sheave routes -o json` and `/api/routes`, and the table
 //! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
 
+mod problem;
 mod status;
 mod text;
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_control::problem::Problem;
 use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
-use sheave_control::source::files::{FileProblem, Origin};
 use sheave_dataplane::model::{
     Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
     Frontend, FrontendAddr, FrontendSource, Route,
 };
 use sheave_dataplane::table::RoutingTable;
 
+pub(crate) use self::problem::ProblemView;
 pub(crate) use self::status::{HealthCheckView, StatusView};
 
 /// A routing table and what is wrong with the objects behind it.
@@ -145,41 +145,6 @@ pub(crate) struct EndpointView {
     pub(crate) weight: u16,
 }
 
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct ProblemView {
-    /// `Service shop/web`, `File web.yaml`.
-    pub(crate) object: String,
-    /// A CamelCase token.
-    pub(crate) reason: String,
-    /// One sentence.
-    pub(crate) message: String,
-    /// The one port that is affected, if it is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) port: Option<PortView>,
-    /// The field inside the object, if one is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) field: Option<String>,
-    /// The manifest file, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) file: Option<String>,
-    /// The document in the file, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) document: Option<u32>,
-    /// The line in the file, from 1, as near as it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) line: Option<u32>,
-}
-
-/// A Service port.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct PortView {
-    /// As in the Service.
-    pub(crate) port: u16,
-    /// As in the Service.
-    pub(crate) protocol: String,
-}
-
 impl RoutesView {
     /// The table of `node` and the Problems. What would be published is added by [`Self::publishing`].
     pub(crate) fn new(table: &RoutingTable, node: &str, mut problems: Vec<ProblemView>) -> Self {
@@ -307,47 +272,6 @@ impl From<&Endpoint> for EndpointView {
             state: state.to_owned(),
             weight: endpoint.weight.0,
         }
-    }
-}
-
-impl ProblemView {
-    /// A Problem of an object, and the document that defines the object, if it is known.
-    pub(crate) fn new(problem: &Problem, origin: Option<&Origin>) -> Self {
-        let port = problem.port.map(|port| PortView { port: port.port, protocol: port.protocol.to_owned() });
-        Self {
-            object: problem.object.to_string(),
-            reason: problem.reason.to_owned(),
-            message: problem.message.clone(),
-            port,
-            field: Some(problem.field.clone()).filter(|field| !field.is_empty()),
-            file: origin.map(|origin| origin.file.as_ref().to_owned()),
-            document: origin.and_then(|origin| origin.document),
-            line: origin.and_then(|origin| origin.line),
-        }
-    }
-}
-
-impl From<&FileProblem> for ProblemView {
-    fn from(told: &FileProblem) -> Self {
-        Self::new(&told.problem, Some(&told.origin))
-    }
-}
-
-/// `file#document: object: reason: field: message (line N)`, as far as each is known.
-impl std::fmt::Display for ProblemView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(file) = &self.file {
-            f.write_str(file)?;
-            self.document.map_or(Ok(()), |document| write!(f, "#{document}"))?;
-            f.write_str(": ")?;
-        }
-        write!(f, "{}: {}: ", self.object, self.reason)?;
-        if let Some(PortView { port, protocol }) = &self.port {
-            write!(f, "port {port}/{protocol}: ")?;
-        }
-        self.field.as_ref().map_or(Ok(()), |field| write!(f, "{field}: "))?;
-        f.write_str(&self.message)?;
-        self.line.map_or(Ok(()), |line| write!(f, " (line {line})"))
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sheave_control::problem::{ObjectRef, ProblemPort};
+use sheave_control::problem::{ObjectRef, Problem, ProblemPort};
+use sheave_control::source::files::Origin;
 use sheave_dataplane::address_set::SourceRanges;
 use sheave_dataplane::model::{
     Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServicePort, Weight,
