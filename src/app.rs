@@ -62,6 +62,7 @@ pub(crate) fn projection_options(config: &Config) -> projection::Options {
         frontends: config.frontends.clone(),
         internal_cidrs: config.internal_cidrs.clone(),
         external_ips_allow: config.external_ips_allow.clone(),
+        accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
     }
 }

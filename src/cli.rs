@@ -116,6 +116,8 @@ pub(crate) struct Validate {
     /// Folder of Kubernetes manifests, or a single file
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: Node,
 }
 
 /// `--node`.
@@ -173,7 +175,8 @@ impl Cli {
             Command::Explain(explain) => explain.sources.node.name.clone(),
             // The demo depends on no Node, so it must not depend on a name for one either.
             Command::Demo(_) => Some("demo".to_owned()),
-            Command::Validate(_) | Command::Version => None,
+            Command::Validate(validate) => validate.node.name.clone(),
+            Command::Version => None,
         };
         Overrides { node }
     }

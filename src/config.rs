@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::Value;
 use sheave_dataplane::model::FrontendKind;
 
@@ -47,6 +47,7 @@ loadBalancerClass: sheave.dev/l4
 handleUnclassified: false       # also take LoadBalancer Services without a class
 frontends: [LoadBalancer]       # also ExternalIP, NodePort, ClusterIP
 externalIPs: {allow: []}        # CIDRs; empty = externalIPs are refused
+acceptProxy: {allow: ["0.0.0.0/0", "::/0"]}  # peers that Services may trust to name clients in PROXY headers
 nodePortAddresses: []           # CIDRs; node ports are served on the node's addresses in them; empty = its primary ones
 internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
 workers: 0                      # 0 = one per core given to us
@@ -75,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) frontends: BTreeSet<FrontendKind>,
     /// Which `spec.externalIPs` may be used; empty = none.
     pub(crate) external_ips_allow: Vec<IpNet>,
+    /// Which peers Services may trust to name their clients.
+    pub(crate) accept_proxy_allow: Vec<IpNet>,
     /// On which of the node's addresses node ports are served; empty = the primary one of each family.
     pub(crate) node_port_addresses: Vec<IpNet>,
     /// Clients from here are inside the cluster, beside what the Nodes say.
@@ -217,6 +220,9 @@ impl Config {
             handle_unclassified: root.get("handleUnclassified", false, values::boolean),
             frontends: values::frontends(&mut root, "frontends"),
             external_ips_allow: root.nested("externalIPs", |section| section.list("allow", values::cidr)),
+            accept_proxy_allow: root.nested("acceptProxy", |section| {
+                if section.has("allow") { section.list("allow", values::cidr) } else { any_peer() }
+            }),
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
@@ -247,6 +253,11 @@ impl Config {
         ];
         settings.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
     }
+}
+
+/// Whoever may write a Service decides, unless the configuration says otherwise.
+fn any_peer() -> Vec<IpNet> {
+    vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
 }
 
 fn read_timeouts(section: &mut Section<'_>) -> Timeouts {

@@ -41,6 +41,7 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, affinity: Affinity, en
         cluster: "local".into(),
         weight: Weight::default(),
         priority: 0,
+        lingering: Vec::new(),
         endpoints: (first..first + endpoints).map(endpoint).collect(),
     };
     Frontend {

@@ -96,6 +96,11 @@ impl Allocator {
         }
     }
 
+    /// What a Service has.
+    pub(crate) fn held(&self, key: &ServiceKey) -> &[IpAddr] {
+        self.held.get(key).map_or(&[], Vec::as_slice)
+    }
+
     /// Takes back all that a Service has.
     pub(crate) fn release(&mut self, key: &ServiceKey) {
         for ip in self.held.remove(key).unwrap_or_default() {

@@ -35,7 +35,7 @@ mod wishes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind};
 use sheave_dataplane::table::RoutingTable;
 
@@ -66,6 +66,8 @@ pub struct Options {
     pub internal_cidrs: Vec<IpNet>,
     /// The `spec.externalIPs` that Services may claim; empty = none (CVE-2020-8554).
     pub external_ips_allow: Vec<IpNet>,
+    /// Peers that Services may trust to name their clients in PROXY headers.
+    pub accept_proxy_allow: Vec<IpNet>,
     /// Addresses of the node on which node ports are served; empty = its primary address of each family.
     pub node_port_addresses: Vec<IpNet>,
 }
@@ -80,6 +82,7 @@ impl Default for Options {
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             internal_cidrs: Vec::new(),
             external_ips_allow: Vec::new(),
+            accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
             node_port_addresses: Vec::new(),
         }
     }

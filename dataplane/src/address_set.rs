@@ -127,6 +127,11 @@ impl SourceRanges {
         Self { cidrs, allowed }
     }
 
+    /// These clients; the CIDRs are what there is to show of them.
+    pub fn showing(cidrs: Vec<IpNet>, allowed: AddressSet) -> Self {
+        Self { cidrs, allowed }
+    }
+
     /// The same CIDRs, but this client may use the frontend, too.
     #[must_use]
     pub fn with_also(&self, client: IpAddr) -> Self {

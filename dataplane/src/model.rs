@@ -251,6 +251,9 @@ pub struct Backend {
     pub priority: u32,
     /// Every endpoint that still serves, sorted by address and port. What may be chosen is said by [`Route`].
     pub endpoints: Vec<Endpoint>,
+    /// Endpoints that are neither Ready nor Terminating but serve what they have: never chosen, but their flows stay
+    /// (kube-proxy keeps UDP flows by `serving`, not by `ready`: pkg/proxy/conntrack/cleanup.go).
+    pub lingering: Vec<EndpointAddr>,
 }
 
 /// Names an endpoint of a frontend: `frontend.backends[backend].endpoints[endpoint]`.

@@ -32,7 +32,13 @@ fn forward(endpoints: &[u32]) -> Route {
 /// The frontend of the design's example.
 fn frontend(ip: &str, port: u16) -> Frontend {
     let endpoints = vec![endpoint("10.1.0.7:8080", "n1", "a"), endpoint("10.1.0.8:8080", "", "")];
-    let backend = Backend { cluster: "local".into(), weight: Weight::default(), priority: 0, endpoints };
+    let backend = Backend {
+        cluster: "local".into(),
+        weight: Weight::default(),
+        priority: 0,
+        endpoints,
+        lingering: Vec::new(),
+    };
     Frontend {
         addr: FrontendAddr { ip: ip.parse().unwrap(), port, protocol: Protocol::Tcp },
         kind: FrontendKind::LoadBalancer,

@@ -27,8 +27,19 @@ pub(super) fn prepare(plan: &Plan, allocator: &mut Allocator) {
     } else if plan.wishes.published.is_empty() {
         allocator.prune(&request(plan));
     } else {
-        allocator.hold(plan.key(), plan.wishes.published.clone());
+        // Beside what is published it may have been given an address of a family that is not.
+        let missing = missing(plan);
+        let given = allocator.held(plan.key()).iter().filter(|ip| missing.contains(&Family::of(**ip)));
+        let kept = plan.wishes.published.iter().chain(given).copied().collect();
+        allocator.hold(plan.key(), kept);
     }
+}
+
+/// Families that the Service asks for itself, and of which its status publishes no address.
+fn missing(plan: &Plan) -> Vec<Family> {
+    let asked = |family: &Family| plan.families.given || plan.families.required.contains(family);
+    let lacks = |family: &Family| !plan.wishes.published.iter().any(|ip| Family::of(*ip) == *family);
+    plan.families.wanted.iter().copied().filter(|family| asked(family) && lacks(family)).collect()
 }
 
 /// Finds the addresses.
@@ -36,12 +47,18 @@ pub(super) fn place(plan: &Plan, facts: &Facts, allocator: &mut Allocator) -> Pl
     if !plan.is_load_balancer() {
         return Placed::default();
     }
-    if !plan.wishes.published.is_empty() {
-        return Placed { addresses: plan.wishes.published.clone(), ..Placed::default() };
+    let published = &plan.wishes.published;
+    if !published.is_empty() && missing(plan).is_empty() {
+        return Placed { addresses: published.clone(), ..Placed::default() };
     }
-    let Assignment { mut addresses, mut shortfalls } = allocator.assign(&request(plan));
+    // What is published stays; the other family comes from a pool or not at all.
+    let by_value = if published.is_empty() { plan.wishes.addresses.as_slice() } else { &[] };
+    let Assignment { mut addresses, mut shortfalls } =
+        allocator.assign(&Request { addresses: by_value, ..request(plan) });
     shortfalls.retain(|shortfall| match shortfall {
-        Shortfall::NoPool(family) => facts.own(*family).map(|own| addresses.push(own)).is_none(),
+        Shortfall::NoPool(family) if published.is_empty() => {
+            facts.own(*family).map(|own| addresses.push(own)).is_none()
+        }
         _ => true,
     });
     let waits = shortfalls.iter().any(|shortfall| matches!(shortfall, Shortfall::Exhausted { .. }));
@@ -74,7 +91,7 @@ fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shor
             Shortfall::FamilyMissing { family, .. } if matters(family) => {
                 (annotations::field(ADDRESS_POOL), "no address is given".into())
             }
-            Shortfall::NoPool(family) if matters(family) => (String::new(), advice(*family, facts)),
+            Shortfall::NoPool(family) if matters(family) => (String::new(), advice(*family, plan, facts)),
             _ => continue,
         };
         report.add(reason::NO_ADDRESS, field, None, format!("{shortfall}; {advice}"));
@@ -91,7 +108,13 @@ fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shor
     report.into_problems()
 }
 
-fn advice(family: Family, facts: &Facts) -> String {
+fn advice(family: Family, plan: &Plan, facts: &Facts) -> String {
+    if !plan.wishes.published.is_empty() {
+        return format!(
+            "only addresses of the other family are published: add one to status.loadBalancer.ingress, or an AddressPool with \
+             {family} addresses"
+        );
+    }
     format!(
         "Node {:?} is unknown or has none of its own: add status.loadBalancer.ingress to the Service, an AddressPool \
          with {family} addresses, or status.addresses to the Node",

@@ -54,6 +54,12 @@ pub(super) fn claim(service: &Service, options: &Options, report: &mut Report) -
         let message = format!("type {type_} is not LoadBalancer; the Service gets no load balancer address");
         report.add(reason::NOT_SERVED, "spec.type", None, message);
     }
+    if !asks && !kinds.is_empty() && !matches!(type_, "ClusterIP" | "NodePort" | "LoadBalancer") {
+        let message = format!(
+            "{type_:?} is not ClusterIP, NodePort, LoadBalancer or ExternalName; ClusterIP is assumed"
+        );
+        report.invalid("spec.type", message);
+    }
     match kinds.is_empty() {
         true if asks => Claim::Refused,
         true => Claim::Foreign,

@@ -59,9 +59,14 @@ fn carries(source: ClientSource, protocol: Protocol) -> bool {
 }
 
 /// Reads the annotations.
-pub(super) fn read(service: &Service, ports: &[PlannedPort], report: &mut Report) -> ClientAddress {
+pub(super) fn read(
+    service: &Service,
+    ports: &[PlannedPort],
+    allow: &[IpNet],
+    report: &mut Report,
+) -> ClientAddress {
     let source = source(service, ports, report);
-    let peers = peers(service, ports, report);
+    let peers = peers(service, ports, allow, report);
     let of = |family| {
         let cidrs: Vec<&IpNet> = peers.iter().filter(|cidr| Family::of(cidr.addr()) == family).collect();
         (!cidrs.is_empty()).then(|| Arc::new(AddressSet::from_cidrs(cidrs)))
@@ -92,20 +97,24 @@ fn source(service: &Service, ports: &[PlannedPort], report: &mut Report) -> Opti
     Some(source)
 }
 
-fn peers(service: &Service, ports: &[PlannedPort], report: &mut Report) -> Vec<IpNet> {
+fn peers(service: &Service, ports: &[PlannedPort], allow: &[IpNet], report: &mut Report) -> Vec<IpNet> {
     let Some(listed) = annotations::value(service, ACCEPT_PROXY) else { return Vec::new() };
     let field = || annotations::field(ACCEPT_PROXY);
     let mut peers = Vec::new();
     for text in listed.split(',').map(str::trim).filter(|text| !text.is_empty()) {
         match text.parse::<IpNet>() {
-            Ok(cidr) => peers.push(cidr.trunc()),
+            Ok(cidr) if allow.iter().any(|allowed| allowed.contains(&cidr)) => peers.push(cidr.trunc()),
+            Ok(cidr) => report.invalid(
+                field(),
+                format!("{cidr} is not within acceptProxy.allow of the configuration; peers in it are ordinary clients"),
+            ),
             Err(_) => report.invalid(
                 field(),
                 format!("{text:?} is not a CIDR (as 10.0.0.0/8); peers in it are ordinary clients"),
             ),
         }
     }
-    if listed.trim().is_empty() {
+    if listed.split(',').all(|text| text.trim().is_empty()) {
         report.invalid(field(), "names no CIDR of trusted peers; no PROXY header is read");
     }
     for port in ports.iter().filter(|port| port.protocol == Protocol::Udp && !peers.is_empty()) {

@@ -1,7 +1,7 @@
-//! Who owns an address and port that several Services claim. The older Service wins; when it leaves, the next takes
-//! over.
+//! Who owns an address and port that several Services claim: whose status publishes it, else the older one, and those that
+//! only name it in `externalIPs` last. When the owner leaves, the next takes over.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -25,11 +25,26 @@ impl Rank {
     }
 }
 
+/// By what a Service claims an address; the first kind wins over the others, however old those are. Else whoever may write a
+/// Service could take an address from one that has it (CVE-2020-8554).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Title {
+    /// Its status publishes the address, which takes more rights than to ask for it.
+    Published,
+    /// It was given the address, or the address is the cluster's or the node's.
+    Given,
+    /// It names the address in `externalIPs`.
+    Named,
+}
+
+/// What a Service claims.
+pub(super) type Titles = BTreeMap<FrontendAddr, Title>;
+
 /// Every claimed frontend address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
-    by_addr: HashMap<FrontendAddr, Vec<Rank>>,
-    by_service: HashMap<ServiceKey, (Rank, BTreeSet<FrontendAddr>)>,
+    by_addr: HashMap<FrontendAddr, Vec<(Title, Rank)>>,
+    by_service: HashMap<ServiceKey, (Rank, Titles)>,
 }
 
 /// What a round of changes to the claims may have changed elsewhere.
@@ -41,26 +56,26 @@ pub(super) struct Touched {
 
 impl Claims {
     /// Replaces what a Service claims.
-    pub(super) fn set(&mut self, rank: &Rank, addrs: BTreeSet<FrontendAddr>, touched: &mut Touched) {
-        if self.by_service.get(&rank.key).is_some_and(|(held_by, held)| held_by == rank && *held == addrs) {
+    pub(super) fn set(&mut self, rank: &Rank, titles: Titles, touched: &mut Touched) {
+        if self.by_service.get(&rank.key).is_some_and(|(held_by, held)| held_by == rank && *held == titles) {
             return;
         }
         self.release(&rank.key, touched);
-        for addr in &addrs {
+        for (addr, title) in &titles {
             touched.addrs.insert(*addr);
-            self.by_addr.entry(*addr).or_default().push(rank.clone());
+            self.by_addr.entry(*addr).or_default().push((*title, rank.clone()));
         }
-        self.by_service.insert(rank.key.clone(), (rank.clone(), addrs));
+        self.by_service.insert(rank.key.clone(), (rank.clone(), titles));
     }
 
     /// Takes all claims of a Service away.
     pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut Touched) {
-        let Some((_, addrs)) = self.by_service.remove(key) else { return };
-        for addr in addrs {
+        let Some((_, titles)) = self.by_service.remove(key) else { return };
+        for addr in titles.into_keys() {
             touched.addrs.insert(addr);
-            if let Some(ranks) = self.by_addr.get_mut(&addr) {
-                ranks.retain(|rank| rank.key != *key);
-                if ranks.is_empty() {
+            if let Some(claims) = self.by_addr.get_mut(&addr) {
+                claims.retain(|(_, rank)| rank.key != *key);
+                if claims.is_empty() {
                     self.by_addr.remove(&addr);
                 }
             }
@@ -69,12 +84,12 @@ impl Claims {
 
     /// The Service that serves on `addr`.
     pub(super) fn owner(&self, addr: FrontendAddr) -> Option<&ServiceKey> {
-        self.by_addr.get(&addr)?.iter().min().map(|rank| &rank.key)
+        self.by_addr.get(&addr)?.iter().min().map(|(_, rank)| &rank.key)
     }
 
     /// Every Service that claims `addr`.
     pub(super) fn claimants(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.by_addr.get(&addr).into_iter().flatten().map(|rank| &rank.key)
+        self.by_addr.get(&addr).into_iter().flatten().map(|(_, rank)| &rank.key)
     }
 
     /// Whether the gateway itself accepts traffic on `addr`.

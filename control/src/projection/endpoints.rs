@@ -26,6 +26,8 @@ pub(super) struct Serving {
     pub(super) facets: Vec<Facet>,
     /// Endpoints that are the gateway itself, and were left out.
     pub(super) loops: Vec<EndpointAddr>,
+    /// Endpoints that take nothing new, but still serve.
+    pub(super) lingering: Vec<EndpointAddr>,
 }
 
 /// An endpoint as one slice has it. The order of the fields after `addr` says which of several entries for one address
@@ -144,6 +146,9 @@ impl<W: Witness> Reader<'_, W> {
         for entry in entries {
             let Some(state) = entry.conditions.state() else {
                 self.witness.left_out(entry.mark, LeftOut::NotReady);
+                if !entry.conditions.unserving {
+                    serving.lingering.push(entry.addr);
+                }
                 continue;
             };
             if is_own_frontend(entry.addr) {
@@ -234,9 +239,15 @@ fn port_number(
         "" => "TCP",
         other => other,
     };
-    if slice_port.name.as_deref().unwrap_or_default() != &*wanted.name
-        || protocol != protocol_name(wanted.protocol)
-    {
+    if slice_port.name.as_deref().unwrap_or_default() != &*wanted.name {
+        return Err(Mismatch::Absent);
+    }
+    if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
+        let message =
+            format!("{protocol:?} is not TCP or UDP; the slice's endpoints are left out on this port");
+        report.invalid(format!("ports[{index}].protocol"), message);
+    }
+    if protocol != protocol_name(wanted.protocol) {
         return Err(Mismatch::Absent);
     }
     // nil would mean all ports, which no producer writes for Services; kube-proxy skips nil and 0.

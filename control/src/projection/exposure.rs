@@ -1,7 +1,8 @@
 //! Where a Service is exposed: the address and port of each of its frontends, by kind. It must not know who else claims
 //! them, nor what is behind.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -35,13 +36,24 @@ pub(super) struct SpecAddresses {
 
 impl Plan {
     /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice.
-    pub(super) fn exposures(&self, load_balancer: &[IpAddr], facts: &Facts) -> Vec<Exposure> {
-        let mut exposures = Vec::with_capacity(load_balancer.len() * self.ports.len());
-        let mut seen = BTreeSet::new();
+    /// `twice` hears of each further one, and of the one that counts.
+    pub(super) fn exposures(
+        &self,
+        load_balancer: &[IpAddr],
+        facts: &Facts,
+        mut twice: impl FnMut(Exposure, Exposure),
+    ) -> Vec<Exposure> {
+        let mut exposures: Vec<Exposure> = Vec::with_capacity(load_balancer.len() * self.ports.len());
+        let mut seen: BTreeMap<FrontendAddr, usize> = BTreeMap::new();
         let mut add = |kind, ip, number: u16, port: usize| {
             let addr = FrontendAddr { ip, port: number, protocol: self.ports[port].protocol };
-            if seen.insert(addr) {
-                exposures.push(Exposure { kind, addr, port });
+            let exposure = Exposure { kind, addr, port };
+            match seen.entry(addr) {
+                Entry::Occupied(first) => twice(exposure, exposures[*first.get()]),
+                Entry::Vacant(place) => {
+                    place.insert(exposures.len());
+                    exposures.push(exposure);
+                }
             }
         };
         let on_port = [

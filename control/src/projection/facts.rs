@@ -7,10 +7,11 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use sheave_dataplane::address_set::AddressSet;
+use sheave_dataplane::model::FrontendKind;
 
 use super::Options;
 use crate::ip::{self, Family};
-use crate::problem::{ObjectRef, Problem};
+use crate::problem::{ObjectRef, Problem, reason};
 use crate::report::Report;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -69,6 +70,9 @@ pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -
             facts.addresses = addresses.into_iter().map(|(_, ip)| ip).collect();
         }
         problems.extend(report.into_problems());
+    }
+    if options.frontends.contains(&FrontendKind::NodePort) && facts.node_port_addresses.is_empty() {
+        problems.push(no_node_ports(options));
     }
     facts.internal = Arc::new(AddressSet::from_cidrs(&internal));
     (facts, problems)
@@ -143,6 +147,15 @@ fn node_port_addresses(addresses: &[(Reach, IpAddr)], within: &[IpNet]) -> Vec<I
         }
     }
     chosen
+}
+
+fn no_node_ports(options: &Options) -> Problem {
+    let name = options.node.as_str().into();
+    let mut report = Report::about(ObjectRef { kind: "Node", namespace: "".into(), name });
+    let message = "node ports are served nowhere: the Node is unknown or has no address for them; add status.addresses to \
+                   it, or CIDRs of its addresses to nodePortAddresses in the configuration";
+    report.add(reason::NO_ADDRESS, "", None, message);
+    report.into_problems().remove(0)
 }
 
 /// The rule of kube-proxy's health server (pkg/proxy/healthcheck, pkg/proxy/node.go): a node that is going away shall get

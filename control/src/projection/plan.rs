@@ -1,17 +1,17 @@
 //! What one Service asks for, read and checked once: everything that needs neither addresses nor endpoints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Affinity, Algorithm, FrontendAddr, FrontendKind};
+use sheave_dataplane::model::{Affinity, Algorithm, FrontendKind};
 
 use super::class::{self, Claim, Kinds};
 use super::client_address::{self, ClientAddress};
-use super::conflicts::Rank;
-use super::exposure::{self, SpecAddresses};
+use super::conflicts::{Rank, Title, Titles};
+use super::exposure::{self, Exposure, SpecAddresses};
 use super::facts::Facts;
 use super::families::{self, Families};
 use super::policy::{self, TrafficPolicies};
@@ -102,7 +102,7 @@ pub(super) fn plan(
         algorithm: policy::algorithm(service, &mut report),
         ranges,
         policies,
-        client_address: client_address::read(service, &ports, &mut report),
+        client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),
         health_check_port: health::port(spec, &kinds, policies.external, &mut report),
         ports,
         listed_ports,
@@ -122,7 +122,16 @@ impl Plan {
     }
 
     /// The frontends that the Service claims once it has these load balancer addresses.
-    pub(super) fn claims(&self, addresses: &[IpAddr], facts: &Facts) -> BTreeSet<FrontendAddr> {
-        self.exposures(addresses, facts).into_iter().map(|exposure| exposure.addr).collect()
+    pub(super) fn claims(&self, addresses: &[IpAddr], facts: &Facts) -> Titles {
+        let title = |Exposure { kind, addr, .. }: Exposure| match kind {
+            FrontendKind::ExternalIp => (addr, Title::Named),
+            FrontendKind::LoadBalancer if self.wishes.published.contains(&addr.ip) => {
+                (addr, Title::Published)
+            }
+            FrontendKind::LoadBalancer | FrontendKind::NodePort | FrontendKind::ClusterIp => {
+                (addr, Title::Given)
+            }
+        };
+        self.exposures(addresses, facts, |_, _| ()).into_iter().map(title).collect()
     }
 }

@@ -83,7 +83,18 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
 fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
     let plan = input.plan;
     let mut report = Report::about(service_ref(plan.key()));
-    let mut won = plan.exposures(input.addresses, input.facts);
+    let mut won = plan.exposures(input.addresses, input.facts, |twice, first| {
+        // As another kind of the same port it is one place that leads to the same endpoints.
+        if twice.port != first.port {
+            let (port, other) = (&plan.ports[twice.port], &plan.ports[first.port]);
+            let message = format!(
+                "{} ({}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
+                twice.addr, twice.kind, first.kind, other.index
+            );
+            let field = format!("spec.ports[{}]", port.index);
+            report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
+        }
+    });
     won.retain(|&Exposure { addr, port, .. }| {
         let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());
         if let Some(owner) = owner {
@@ -109,14 +120,14 @@ fn target(
         |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
     let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
     let slices = input.slices.into_iter().flat_map(Slices::values);
-    let Serving { endpoints, facets, loops } =
+    let Serving { endpoints, facets, loops, lingering } =
         endpoints::collect(slices, family, port, input.facts, is_own, names, &mut output.problems);
     report_loops(input.plan, port, &loops, &mut output.problems);
     output.loops.extend(loops.into_iter().map(frontend_of));
     let sets = topology::categorize(&facets);
     let routes = Routes::new(&sets, !endpoints.is_empty());
     let cluster = input.cluster.clone();
-    let backend = Backend { cluster, weight: Weight::default(), priority: 0, endpoints };
+    let backend = Backend { cluster, weight: Weight::default(), priority: 0, endpoints, lingering };
     Target { routes, backends: Arc::new([backend]) }
 }
 

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::address_set::SourceRanges;
+use sheave_dataplane::address_set::{AddressSet, SourceRanges};
 
 use super::families::Families;
 use crate::ip::Family;
@@ -33,7 +33,8 @@ impl FamilyRanges {
             Family::V6 => &self.v6,
         };
         let allowed = ranges.allowed();
-        if !allowed.contains(vip) && node.iter().any(|ip| allowed.contains(*ip)) {
+        let mut node = node.iter().filter(|ip| Family::of(**ip) == Family::of(vip));
+        if !allowed.contains(vip) && node.any(|ip| allowed.contains(*ip)) {
             Arc::new(ranges.with_also(vip))
         } else {
             Arc::clone(ranges)
@@ -59,7 +60,11 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
         cidrs.extend(texts.filter_map(|(index, text)| parse(text, || field(index), report)));
     }
     report_open_family(&cidrs, families, report);
-    FamilyRanges { v4: family(&cidrs, Family::V4), v6: family(&cidrs, Family::V6) }
+    let [v4, v6] = [Family::V4, Family::V6].map(|family| of_family(&cidrs, family));
+    // A PROXY header may name a client of the other family than the frontend's, so each frontend knows both.
+    let allowed = admitted(&v4, Family::V4).union(&admitted(&v6, Family::V6));
+    let ranges = |cidrs| Arc::new(SourceRanges::showing(cidrs, allowed.clone()));
+    FamilyRanges { v4: ranges(v4), v6: ranges(v6) }
 }
 
 /// kube-proxy limits each family by its own CIDRs, so those of one leave the other open to all: seldom what was meant.
@@ -67,8 +72,9 @@ fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report)
     let listed = |family: Family| cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family);
     let open = families.wanted.iter().find(|family| !listed(**family));
     if let Some(open) = open.filter(|_| !cidrs.is_empty()) {
+        let everyone = everyone(*open);
         let message = format!(
-            "no CIDR is {open}, so every {open} client is admitted; add the {open} ranges, or ::/0 or 0.0.0.0/0 to say so"
+            "no CIDR is {open}, so every {open} client is admitted; add the {open} ranges, or {everyone} to say so"
         );
         report.add(reason::SOURCE_RANGES_ONE_FAMILY, "spec.loadBalancerSourceRanges", None, message);
     }
@@ -89,9 +95,19 @@ fn parse(text: &str, field: impl Fn() -> String, report: &mut Report) -> Option<
 }
 
 /// The CIDRs of one family. A /0 among them admits everyone, which is what an empty list says.
-fn family(cidrs: &[IpNet], family: Family) -> Arc<SourceRanges> {
-    let of_family: Vec<IpNet> =
-        cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family).collect();
-    let everyone = of_family.iter().any(|cidr| cidr.prefix_len() == 0);
-    Arc::new(SourceRanges::new(if everyone { Vec::new() } else { of_family }))
+fn of_family(cidrs: &[IpNet], family: Family) -> Vec<IpNet> {
+    let of_family = || cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family);
+    if of_family().any(|cidr| cidr.prefix_len() == 0) { Vec::new() } else { of_family().collect() }
+}
+
+/// The clients of one family that its CIDRs admit.
+fn admitted(cidrs: &[IpNet], family: Family) -> AddressSet {
+    if cidrs.is_empty() { AddressSet::from_cidrs([&everyone(family)]) } else { AddressSet::from_cidrs(cidrs) }
+}
+
+fn everyone(family: Family) -> IpNet {
+    match family {
+        Family::V4 => Ipv4Net::default().into(),
+        Family::V6 => Ipv6Net::default().into(),
+    }
 }

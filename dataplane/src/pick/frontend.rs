@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::selection::Selection;
 use super::serving::Serving;
 use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
+use crate::address_set::AddressSet;
 use crate::affinity::{AffinityTable, Scope};
 use crate::balance::hash;
 use crate::model::{Affinity, Algorithm, Candidate, ClientSource, EndpointAddr, Frontend, Route};
@@ -88,7 +89,7 @@ impl ActiveFrontend {
         });
         Self {
             affinity: spec.affinity,
-            ranged: !spec.source_ranges.cidrs().is_empty(),
+            ranged: *spec.source_ranges.allowed() != AddressSet::all(),
             scope: Scope::of(&spec.service),
             serving,
             external,

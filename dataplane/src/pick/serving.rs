@@ -14,7 +14,9 @@ impl Serving {
     /// loaded endpoint look idle.
     pub(super) fn new(frontend: &Frontend, previous: &Self) -> Self {
         let endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
-        let mut addresses: Vec<EndpointAddr> = endpoints.map(|endpoint| endpoint.addr).collect();
+        let lingering = frontend.backends.iter().flat_map(|backend| &backend.lingering).copied();
+        let mut addresses: Vec<EndpointAddr> =
+            endpoints.map(|endpoint| endpoint.addr).chain(lingering).collect();
         addresses.sort_unstable();
         addresses.dedup();
         let with_load = |addr| (addr, previous.load(addr).cloned().unwrap_or_default());

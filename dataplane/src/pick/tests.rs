@@ -94,6 +94,19 @@ fn clients_count_as_internal_by_address_also_when_mapped_or_the_frontends_own() 
 }
 
 #[test]
+fn an_endpoint_that_lingers_keeps_its_flows_and_is_never_chosen() {
+    let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 1)]);
+    let backend = crate::model::Backend { lingering: vec![endpoint_addr(9)], ..spec.backends[0].clone() };
+    spec.backends = Arc::new([backend]);
+    let frontend = active(spec);
+    assert!(frontend.serves(endpoint_addr(9)) && !frontend.serves(endpoint_addr(8)));
+    let affinity = AffinityTable::default();
+    for number in 0..4 {
+        assert_eq!(goes(&frontend, &external(number), &affinity), endpoint_addr(1));
+    }
+}
+
+#[test]
 fn clients_outside_the_source_ranges_are_dropped_whatever_the_route() {
     let mut spec = frontend(1, Algorithm::Random, &[(1, 1)]);
     spec.source_ranges = Arc::new(SourceRanges::new(vec!["192.0.2.0/24".parse().unwrap()]));

@@ -32,7 +32,7 @@ pub(crate) fn endpoint(number: u32, weight: u16) -> Endpoint {
 /// A backend with these endpoints, as pairs of number and weight.
 pub(crate) fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend {
     let endpoints = endpoints.iter().map(|&(number, weight)| endpoint(number, weight)).collect();
-    Backend { cluster: cluster.into(), weight: Weight(weight), priority: 0, endpoints }
+    Backend { cluster: cluster.into(), weight: Weight(weight), priority: 0, endpoints, lingering: Vec::new() }
 }
 
 /// A route to the endpoints at these places of these backends; Reject if there are none.

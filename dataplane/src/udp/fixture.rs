@@ -45,6 +45,7 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
             cluster: "local".into(),
             weight: Weight::default(),
             priority: 0,
+            lingering: Vec::new(),
             endpoints,
         }]),
     }

@@ -200,3 +200,31 @@ fn pool_entries_that_cannot_be_read_are_problems_of_the_pool() {
     );
     assert_eq!(ips(&projection, "shop/web"), ["192.0.2.1"]);
 }
+
+#[test]
+fn beside_a_published_address_the_other_family_comes_from_a_pool_and_stays() {
+    let dual = "ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack";
+    let published = web(dual, &status("198.51.100.7"));
+    let mut objects = objects(&[NODE, POOL, &published]);
+    let mut projector = Projector::new(options());
+    let first = projector.project(&objects, &Dirty::Everything);
+    assert_eq!(ips(&first, "shop/web"), ["198.51.100.7", "fd00::"]);
+    assert_eq!(problems(&first), [""; 0]);
+    add(&mut objects, &[&service("shop", "a", "ports: [{port: 1}], ipFamilies: [IPv6]", "")]);
+    let again = projector.project(&objects, &Dirty::Everything);
+    assert_eq!(ips(&again, "shop/web"), ["198.51.100.7", "fd00::"]);
+    // Without a pool it is told, and the node's own address is no substitute: nobody published that.
+    let alone = project(&[&published]);
+    assert_eq!(ips(&alone, "shop/web"), ["198.51.100.7"]);
+    assert_eq!(problems(&alone), ["Service shop/web NoAddress "]);
+}
+
+#[test]
+fn clients_that_a_header_names_are_judged_by_the_ranges_of_their_own_family() {
+    let ranges = "loadBalancerSourceRanges: [0.0.0.0/0, '2001:db8::/32'], ipFamilies: [IPv4]";
+    let projection = project(&[&web(ranges, &status("198.51.100.7"))]);
+    let allowed = projection.table.frontends()[0].source_ranges.allowed().clone();
+    for (client, admitted) in [("192.0.2.1", true), ("2001:db8::1", true), ("2001:db9::1", false)] {
+        assert_eq!(allowed.contains(client.parse().unwrap()), admitted, "{client}");
+    }
+}

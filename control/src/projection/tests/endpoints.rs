@@ -204,3 +204,13 @@ fn pod_networks_and_nodes_are_inside_the_cluster() {
         assert!(!inside.contains(ip.parse().unwrap()), "{ip}");
     }
 }
+
+#[test]
+fn an_endpoint_that_serves_without_being_ready_lingers() {
+    let endpoints = "{addresses: [10.1.0.1]}, {addresses: [10.1.0.2], conditions: {ready: false, serving: true}}, \
+        {addresses: [10.1.0.3], conditions: {ready: false, serving: false}}";
+    let projection = project(&[&web("", ""), &v4("a", HTTP, endpoints)]);
+    let backend = &projection.table.frontends()[0].backends[0];
+    let lingering: Vec<String> = backend.lingering.iter().map(ToString::to_string).collect();
+    assert_eq!((backend.endpoints.len(), lingering), (1, vec!["10.1.0.2:8080".to_owned()]));
+}

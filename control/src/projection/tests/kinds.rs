@@ -184,3 +184,48 @@ fn health_checks_count_the_addresses_of_ready_endpoints_here_by_family() {
     let elsewhere = objects(&[&NODE.replace("gw-1", "gw-2")]);
     assert!(!Projector::new(options()).project(&elsewhere, &Dirty::Everything).node_eligible);
 }
+
+#[test]
+fn one_node_port_serves_one_port_and_the_other_is_told() {
+    let ports = "ports: [{name: http, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30080}]";
+    let projection = project(&[FrontendKind::NodePort], &[&service("shop", "web", ports, ""), WEB_SLICE]);
+    assert_eq!(lines(&projection), ["192.0.2.1:30080/TCP shop/web 10.1.0.7:8080 | 10.1.0.7:8080"]);
+    assert_eq!(problems(&projection), ["Service shop/web AddressInUse spec.ports[1]"]);
+    let nowhere = Options { frontends: [FrontendKind::NodePort].into(), ..options() };
+    let nowhere =
+        Projector::new(nowhere).project(&objects(&[&service("shop", "web", ports, "")]), &Dirty::Everything);
+    assert_eq!(problems(&nowhere)[0], "Node gw-1 NoAddress ");
+}
+
+#[test]
+fn an_older_service_takes_no_address_that_another_publishes() {
+    let port = "ports: [{name: http, port: 443}]";
+    let published = service("a", "victim", port, "status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}");
+    let older = "metadata: creationTimestamp: 2020-01-01T00:00:00Z";
+    let named = service("b", "older", &format!("{port}, externalIPs: [198.51.100.1]"), older)
+        .replace("type: LoadBalancer, loadBalancerClass: sheave.dev/l4", "type: ClusterIP");
+    let asking = service("b", "asking", &format!("{port}, loadBalancerIP: 198.51.100.1"), older);
+    for other in [&named, &asking] {
+        let projection = project(&ALL, &[&published, other]);
+        let frontends = projection.table.frontends().iter();
+        let owners: Vec<String> = frontends
+            .filter(|frontend| frontend.addr.ip.to_string() == "198.51.100.1")
+            .map(|frontend| frontend.service.to_string())
+            .collect();
+        assert_eq!(owners, ["a/victim"]);
+    }
+}
+
+#[test]
+fn peers_are_trusted_as_far_as_the_configuration_allows() {
+    let annotation = "metadata: annotations: {sheave.dev/accept-proxy: '10.1.0.0/16, 0.0.0.0/0'}";
+    let options = Options { accept_proxy_allow: vec!["10.0.0.0/8".parse().unwrap()], ..options() };
+    let projection =
+        Projector::new(options).project(&objects(&[NODE, &web("", annotation)]), &Dirty::Everything);
+    let peers = projection.table.frontends()[0].proxied_by.as_ref().map(|peers| peers.cidrs());
+    assert_eq!(peers, Some(vec!["10.1.0.0/16".parse().unwrap()]));
+    assert_eq!(
+        problems(&projection),
+        ["Service shop/web InvalidValue metadata.annotations[sheave.dev/accept-proxy]"]
+    );
+}
