@@ -8,8 +8,11 @@
 //!     chain prerouting {
 //!         type filter hook prerouting priority mangle
 //!         meta l4proto 255 tproxy to :1
-//!         socket transparent 1 socket wildcard 1 accept
-//!         socket transparent 1 meta mark set meta mark and ~MASK or MARK
+//!         socket transparent 1 jump transparent
+//!     }
+//!     chain transparent {
+//!         socket wildcard 1 accept
+//!         meta mark set meta mark and ~MASK or MARK
 //!     }
 //! }
 //! ```
@@ -34,7 +37,9 @@ use crate::sys::netlink::{Netlink, open};
 
 /// How the names of our tables begin.
 const PREFIX: &str = "sheave-";
+/// Every packet passes this chain, so it looks for a socket once; the other is for those that have one of ours.
 const CHAIN: &str = "prerouting";
+const MARKING_CHAIN: &str = "transparent";
 /// NF_IP_PRI_MANGLE (linux/netfilter_ipv4.h): before the route is chosen, and after connection tracking.
 const PRIORITY: i32 = -150;
 /// NF_ACCEPT (linux/netfilter.h).
@@ -131,10 +136,16 @@ fn creation(table: &str, flags: TableFlags) -> Vec<NetlinkMessage<NetfilterMessa
             ChainAttribute::Type("filter".to_owned()),
         ],
     });
-    let rule = |expressions: Vec<Expressions>| {
+    let marking_chain = NfTablesMessage::NewChain(ChainMessage {
+        attributes: vec![
+            ChainAttribute::Table(table.to_owned()),
+            ChainAttribute::Name(MARKING_CHAIN.to_owned()),
+        ],
+    });
+    let rule = |chain: &str, expressions: Vec<Expressions>| {
         let attributes = vec![
             RuleAttribute::Table(table.to_owned()),
-            RuleAttribute::Chain(CHAIN.to_owned()),
+            RuleAttribute::Chain(chain.to_owned()),
             RuleAttribute::Expressions(expressions.into_iter().map(Into::into).collect()),
         ];
         change(NfTablesMessage::NewRule(RuleMessage { attributes }), NLM_F_CREATE | NLM_F_APPEND)
@@ -144,9 +155,11 @@ fn creation(table: &str, flags: TableFlags) -> Vec<NetlinkMessage<NetfilterMessa
         deletion(table),
         new_table(),
         change(chain, NLM_F_CREATE),
-        rule(put_fragments_together()),
-        rule(leave_wildcards()),
-        rule(mark_transparent()),
+        change(marking_chain, NLM_F_CREATE),
+        rule(CHAIN, put_fragments_together()),
+        rule(CHAIN, look_closer_at_transparent()),
+        rule(MARKING_CHAIN, leave_wildcards()),
+        rule(MARKING_CHAIN, mark()),
     ]
 }
 
@@ -183,25 +196,31 @@ fn put_fragments_together() -> Vec<Expressions> {
     ]
 }
 
+/// TCP, UDP and the ICMP errors about them (`nf_sk_lookup_slow_v4`): those belong to the socket, too.
+fn look_closer_at_transparent() -> Vec<Expressions> {
+    let jump = vec![VerdictAttribute::Code(Verdict::Jump), VerdictAttribute::Chain(MARKING_CHAIN.to_owned())];
+    let [load, compare] = socket_is(TRANSPARENT);
+    vec![load, compare, verdict(jump)]
+}
+
 /// Someone else's transparent listener on all addresses (TPROXY) is found for any destination: without this rule we would
 /// deliver to it what only passes through. Ours are bound to a client.
 fn leave_wildcards() -> Vec<Expressions> {
-    let accept = DataAttribute::Verdict(vec![VerdictAttribute::Code(Verdict::Other(ACCEPT))]);
-    let verdict = vec![Immediate::DestinationRegister(Register::Verdict), Immediate::Data(accept)];
-    let [load, compare] = socket_is(TRANSPARENT);
-    let [load_wildcard, compare_wildcard] = socket_is(WILDCARD);
-    vec![load, compare, load_wildcard, compare_wildcard, Expressions::Immediate(verdict)]
+    let [load, compare] = socket_is(WILDCARD);
+    vec![load, compare, verdict(vec![VerdictAttribute::Code(Verdict::Other(ACCEPT))])]
 }
 
-/// TCP, UDP and the ICMP errors about them (`nf_sk_lookup_slow_v4`): those belong to the socket, too. Sockets in TIME_WAIT
-/// count; of them the kernel does not say whether they are wildcards, so that question has a rule of its own.
-fn mark_transparent() -> Vec<Expressions> {
+fn verdict(attributes: Vec<VerdictAttribute>) -> Expressions {
+    let data = Immediate::Data(DataAttribute::Verdict(attributes));
+    Expressions::Immediate(vec![Immediate::DestinationRegister(Register::Verdict), data])
+}
+
+/// Sockets in TIME_WAIT come here, too: of them the kernel does not say whether they are wildcards, and the rule before
+/// does not apply.
+fn mark() -> Vec<Expressions> {
     let register = Register::Reg1;
     let mark = |value: u32| DataAttribute::Value(value.to_ne_bytes().to_vec());
-    let [load, compare] = socket_is(TRANSPARENT);
     vec![
-        load,
-        compare,
         Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::DestinationRegister(register)]),
         Expressions::Bitwise(vec![
             Bitwise::SourceRegister(register),
