@@ -23,8 +23,9 @@ use super::proxy::{Proxy, Report};
 use super::server::Server;
 use crate::retry;
 
-/// Probes that wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that wait to be accepted. The control loop may be busy for a while, and a probe that finds no place is
+/// repeated only after a second.
+const BACKLOG: i32 = 1024;
 /// By which a load balancer may weigh nodes: as many endpoints, as many shares.
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 

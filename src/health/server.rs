@@ -1,8 +1,10 @@
-//! The HTTP server for probes. It is open to the network, unlike the admin server, so it bounds what peers can hold, and
-//! its end takes open connections along.
+//! The HTTP server for probes. It is open to the network, unlike the admin server, and shares a thread with the control
+//! loop. So a connection gets one answer and little time, and a new one never waits for old ones: a connection is cut
+//! when as many newer ones have come as there may be. Its end takes open connections along.
 //!
 //! It must not know what is answered.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -10,17 +12,23 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How long a peer may take from one request to the next: longer than the interval of usual probes, 2 s to 30 s, so that
-/// those which keep their connection can.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Connections of one server; further ones wait in the kernel. Probes come from a handful of load balancers.
-const CONNECTIONS: usize = 128;
+/// What the peers of one server can hold.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Open connections. A prober's must not become the oldest of them within a round trip, however many others come.
+    connections: usize,
+    /// From accept(2) to the end of the answer. The answer takes no time, so this is the peer's.
+    patience: Duration,
+}
+
+/// It takes 50,000 connections per second to cut a prober that is 20 ms away. Probers themselves give up after seconds.
+const LIMITS: Limits = Limits { connections: 1024, patience: Duration::from_secs(5) };
 /// After accept(2) failed for want of descriptors or memory, which do not come back at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -34,8 +42,12 @@ pub(crate) struct Server {
 impl Server {
     /// Answers on `listener` by `router`.
     pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
+        Self::limited(listener, router, LIMITS)
+    }
+
+    fn limited(listener: TcpListener, router: Router, limits: Limits) -> Self {
         let listener = Arc::new(listener);
-        let task = tokio::spawn(serve(Arc::clone(&listener), router)).abort_handle();
+        let task = tokio::spawn(serve(Arc::clone(&listener), router, limits)).abort_handle();
         Self { listener, task }
     }
 }
@@ -50,13 +62,17 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: Arc<TcpListener>, router: Router) {
+async fn serve(listener: Arc<TcpListener>, router: Router, limits: Limits) {
     // Dropped with this task, which ends them all.
     let mut connections = JoinSet::new();
+    let mut by_age = VecDeque::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(answer(stream, router.clone()))),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    make_room(&mut by_age, limits.connections);
+                    by_age.push_back(connections.spawn(answer(stream, router.clone(), limits.patience)));
+                }
                 Err(error) => complain(&error).await,
             },
             Some(_) = connections.join_next() => {}
@@ -64,14 +80,30 @@ async fn serve(listener: Arc<TcpListener>, router: Router) {
     }
 }
 
-async fn answer(stream: TcpStream, router: Router) {
+/// Cuts the oldest connection when `most` have come since, and forgets those that ended before it.
+fn make_room(by_age: &mut VecDeque<AbortHandle>, most: usize) {
+    while by_age.front().is_some_and(AbortHandle::is_finished) {
+        by_age.pop_front();
+    }
+    if by_age.len() >= most
+        && let Some(oldest) = by_age.pop_front()
+    {
+        oldest.abort();
+    }
+}
+
+/// Answers one request. Probers connect anew each time, as Kubernetes' own do; a peer that may ask again could do so
+/// without end and without reading.
+async fn answer(stream: TcpStream, router: Router, patience: Duration) {
     let mut protocol = http1::Builder::new();
-    protocol.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    protocol.keep_alive(false);
     // Names are the same in any case, but scripts that probe kube-proxy may look for its own.
     protocol.title_case_headers(true);
     let connection = protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a probe's connection ended early");
+    match tokio::time::timeout(patience, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a probe's connection ended early"),
+        Err(_) => tracing::debug!(?patience, "a probe's connection was cut: it took too long"),
     }
 }
 
@@ -83,3 +115,6 @@ async fn complain(error: &io::Error) {
         tokio::time::sleep(PAUSE).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,37 +36,24 @@ fn problems(ports: &NodePorts) -> Vec<String> {
     ports.problems().map(|problem| problem.to_string()).collect()
 }
 
-/// A probe's connection, which is kept from one question to the next.
-struct Prober(TcpStream);
+/// Status, Service and count of the answer that comes to a new connection.
+async fn ask(to: impl Into<SocketAddr>) -> (u16, String) {
+    ask_on(TcpStream::connect(to.into()).await.unwrap()).await
+}
 
-impl Prober {
-    async fn connect(to: impl Into<SocketAddr>) -> io::Result<Self> {
-        TcpStream::connect(to.into()).await.map(Self)
-    }
+async fn ask_on(mut connection: TcpStream) -> (u16, String) {
+    connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
+    let mut text = String::new();
+    tokio::time::timeout(DEADLINE, connection.read_to_string(&mut text)).await.unwrap().unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, format!("{} {}", body["service"]["name"].as_str().unwrap(), body["localEndpoints"]))
+}
 
-    /// Status, Service and count of the answer.
-    async fn ask(&mut self) -> (u16, String) {
-        tokio::time::timeout(DEADLINE, self.exchange()).await.unwrap()
-    }
-
-    async fn exchange(&mut self) -> (u16, String) {
-        self.0.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await.unwrap();
-        let mut text = Vec::new();
-        while !text.ends_with(b"\n}") {
-            assert_ne!(self.0.read_buf(&mut text).await.unwrap(), 0, "the connection ended");
-        }
-        let text = String::from_utf8(text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let body: serde_json::Value = serde_json::from_str(body).unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, format!("{} {}", body["service"]["name"].as_str().unwrap(), body["localEndpoints"]))
-    }
-
-    /// Waits until the server ends the connection, by whatever means.
-    async fn ended(&mut self) {
-        let read = tokio::time::timeout(DEADLINE, self.0.read(&mut [0])).await.unwrap();
-        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
-    }
+async fn assert_refused(to: impl Into<SocketAddr>) {
+    let refused = TcpStream::connect(to.into()).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 
 /// Status, weight and body of what `local` endpoints come to.
@@ -104,22 +91,21 @@ async fn without_local_endpoints_or_without_a_healthy_proxy_it_is_503() {
 }
 
 #[tokio::test]
-async fn counts_and_owners_change_without_a_new_socket_and_a_closed_port_ends_its_connections() {
+async fn counts_and_owners_change_without_a_new_socket_until_the_port_closes() {
     let (mut ports, port) = (node_ports(), free_port());
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     ports.follow(&[check("a", port, Some(1), None)]);
-    let mut prober = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    assert_eq!(prober.ask().await, (200, "a 1".to_owned()));
+    assert_eq!(ask(here).await, (200, "a 1".to_owned()));
+    let early = TcpStream::connect(here).await.unwrap();
     ports.follow(&[check("a", port, Some(0), None)]);
-    assert_eq!(prober.ask().await, (503, "a 0".to_owned()));
+    assert_eq!(ask_on(early).await, (503, "a 0".to_owned()));
+    let early = TcpStream::connect(here).await.unwrap();
     ports.follow(&[check("b", port, Some(4), None)]);
-    assert_eq!(prober.ask().await, (200, "b 4".to_owned()));
+    assert_eq!(ask_on(early).await, (200, "b 4".to_owned()));
     ports.proxy.drain();
-    assert_eq!(prober.ask().await, (503, "b 4".to_owned()));
-
+    assert_eq!(ask(here).await, (503, "b 4".to_owned()));
     ports.follow(&[]);
-    let refused = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.map(drop).unwrap_err();
-    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    prober.ended().await;
+    assert_refused(here).await;
 }
 
 #[tokio::test]
@@ -129,8 +115,7 @@ async fn a_port_that_closes_can_be_opened_again_at_once() {
         ports.follow(&[check("a", port, Some(count), None)]);
         ports.follow(&[]);
         ports.follow(&[check("a", port, Some(count), None)]);
-        let mut prober = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        assert_eq!(prober.ask().await, (200, format!("a {count}")));
+        assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, format!("a {count}")));
     }
 }
 
@@ -138,13 +123,11 @@ async fn a_port_that_closes_can_be_opened_again_at_once() {
 async fn each_family_has_its_own_count() {
     let (mut ports, port) = (node_ports(), free_port());
     ports.follow(&[check("a", port, Some(2), Some(0))]);
-    let mut v4 = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    let mut v6 = Prober::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
-    assert_eq!(v4.ask().await, (200, "a 2".to_owned()));
-    assert_eq!(v6.ask().await, (503, "a 0".to_owned()));
+    assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "a 2".to_owned()));
+    assert_eq!(ask((Ipv6Addr::LOCALHOST, port)).await, (503, "a 0".to_owned()));
     ports.follow(&[check("a", port, None, Some(1))]);
-    assert_eq!(v6.ask().await, (200, "a 1".to_owned()));
-    v4.ended().await;
+    assert_eq!(ask((Ipv6Addr::LOCALHOST, port)).await, (200, "a 1".to_owned()));
+    assert_refused((Ipv4Addr::LOCALHOST, port)).await;
 }
 
 #[tokio::test]
@@ -156,8 +139,7 @@ async fn a_port_that_another_process_has_is_no_problem_and_is_taken_over_when_it
     assert_eq!(problems(&ports), Vec::<String>::new());
     drop(occupant);
     assert!(!ports.retry());
-    let mut prober = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    assert_eq!(prober.ask().await, (200, "a 1".to_owned()));
+    assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "a 1".to_owned()));
 }
 
 #[tokio::test]
@@ -177,16 +159,14 @@ async fn any_other_failure_is_a_problem_until_the_port_opens() {
     );
     assert!(ports.retry());
     assert_eq!(problems(&ports), Vec::<String>::new());
-    let mut prober = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    assert_eq!(prober.ask().await, (200, "a 1".to_owned()));
+    assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "a 1".to_owned()));
 }
 
 #[tokio::test]
 async fn of_two_services_with_one_port_the_first_is_answered_for() {
     let (mut ports, port) = (node_ports(), free_port());
     ports.follow(&[check("a", port, Some(1), None), check("b", port, Some(2), None)]);
-    let mut prober = Prober::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    assert_eq!(prober.ask().await, (200, "a 1".to_owned()));
+    assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "a 1".to_owned()));
     assert_eq!(
         problems(&ports),
         [format!(
@@ -195,6 +175,6 @@ async fn of_two_services_with_one_port_the_first_is_answered_for() {
         )]
     );
     ports.follow(&[check("b", port, Some(2), None)]);
-    assert_eq!(prober.ask().await, (200, "b 2".to_owned()));
+    assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "b 2".to_owned()));
     assert_eq!(problems(&ports), Vec::<String>::new());
 }

@@ -1,0 +1,153 @@
+//! What peers can hold, and for how long. The limits are so far apart that only the one under test can come into play.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream as Peer};
+use std::sync::Mutex;
+
+use axum::body::Bytes;
+use axum::routing::get;
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// Long enough for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(3_600);
+/// Over before a peer can say anything more.
+const AT_ONCE: Duration = Duration::from_millis(1);
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: node\r\n\r\n";
+/// More than the buffers of both sockets hold.
+const HUGE: usize = 64 << 20;
+
+async fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+fn router() -> Router {
+    Router::new().fallback(async || "well")
+}
+
+/// The kernel accepts it, whatever the server does.
+fn connect(addr: SocketAddr) -> Peer {
+    let peer = Peer::connect(addr).unwrap();
+    peer.set_read_timeout(Some(DEADLINE)).unwrap();
+    peer
+}
+
+/// Waits apart from the server's thread.
+async fn wait<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// All that comes after asking, until the server ends the connection.
+async fn ask(mut peer: Peer, request: Vec<u8>) -> String {
+    wait(move || {
+        peer.write_all(&request).unwrap();
+        let mut text = String::new();
+        peer.read_to_string(&mut text).unwrap();
+        text
+    })
+    .await
+}
+
+fn assert_one_answer(text: &str) {
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("\r\nConnection: close\r\n"), "{text}");
+    assert_eq!(text.split_once("\r\n\r\n").unwrap().1, "well");
+}
+
+/// Whether the server ended the connection without a word.
+async fn is_cut(mut peer: Peer) -> bool {
+    let read = wait(move || peer.read(&mut [0])).await;
+    match read {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_beyond_the_slots_give_way_to_a_probe_the_oldest_first() {
+    let (listener, addr) = listener().await;
+    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: NEVER });
+    let mut silent: Vec<Peer> = (0..6).map(|_| connect(addr)).collect();
+    assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
+    // The probe took the fourth slot; the others are the youngest ones', which can still ask.
+    for young in silent.split_off(3) {
+        assert_one_answer(&ask(young, GET.to_vec()).await);
+    }
+    for old in silent {
+        assert!(is_cut(old).await);
+    }
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_cut() {
+    let (listener, addr) = listener().await;
+    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: AT_ONCE });
+    assert!(is_cut(connect(addr)).await);
+}
+
+#[tokio::test]
+async fn half_a_request_is_no_better_than_none() {
+    let (listener, addr) = listener().await;
+    let mut peer = connect(addr);
+    peer.write_all(&GET[..GET.len() - 2]).unwrap();
+    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: AT_ONCE });
+    assert!(is_cut(peer).await);
+}
+
+#[tokio::test]
+async fn pipelined_requests_get_one_answer() {
+    let (listener, addr) = listener().await;
+    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: NEVER });
+    assert_one_answer(&ask(connect(addr), GET.repeat(3)).await);
+}
+
+/// A body that says when nobody holds it any more: the channel ends.
+struct Held {
+    body: Vec<u8>,
+    _released: mpsc::Sender<()>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_never_reads_is_cut() {
+    let (listener, addr) = listener().await;
+    let (held, mut released) = mpsc::channel(1);
+    let (asked, mut was_asked) = mpsc::channel(1);
+    let held = Arc::new(Mutex::new(Some(held)));
+    let page = get(async move || {
+        let released = held.lock().unwrap().take().unwrap();
+        asked.send(()).await.unwrap();
+        Bytes::from_owner(Held { body: vec![0; HUGE], _released: released })
+    });
+    // The request is there before the server is, so it is answered however short the time.
+    let mut peer = connect(addr);
+    peer.write_all(GET).unwrap();
+    let limits = Limits { connections: 4, patience: AT_ONCE };
+    let _server = Server::limited(listener, Router::new().fallback(page), limits);
+    tokio::time::timeout(DEADLINE, was_asked.recv()).await.unwrap().unwrap();
+    assert_eq!(tokio::time::timeout(DEADLINE, released.recv()).await.unwrap(), None);
+    let got = wait(move || io::copy(&mut peer, &mut io::sink())).await;
+    assert!(got.as_ref().map_or(true, |&count| count < HUGE as u64), "{got:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_the_server_ends_its_connections() {
+    let (listener, addr) = listener().await;
+    let server = Server::limited(listener, router(), Limits { connections: 4, patience: NEVER });
+    let silent = connect(addr);
+    // Accepted later, so that one is accepted, too.
+    assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
+    drop(server);
+    assert!(is_cut(silent).await);
+    assert_eq!(Peer::connect(addr).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+}
