@@ -39,7 +39,7 @@ impl Health {
     /// Answers as `projection` says from now on. Ports that stay are not bound again.
     pub(crate) fn follow(&mut self, projection: &Projection) {
         self.proxy.set_eligible(projection.node_eligible);
-        self.node_ports.follow(&projection.health_checks);
+        self.node_ports.follow(&projection.health_checks, projection.table.frontends());
     }
 
     /// Tries again to open the ports that could not be opened; whether that changed the Problems.

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State as Extract;
@@ -15,6 +16,7 @@ use axum::response::Response;
 use sheave_control::problem::{ObjectRef, Problem, reason};
 use sheave_control::projection::HealthCheck;
 use sheave_control::store::ServiceKey;
+use sheave_dataplane::model::{Frontend, Protocol as Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -51,6 +53,8 @@ struct Subject {
 struct Port {
     subject: watch::Sender<Subject>,
     state: State,
+    /// A frontend of this gateway on the same port, as a node port may be: the two exclude each other.
+    rival: Option<Arc<Frontend>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +62,8 @@ enum State {
     Open {
         _server: Server,
     },
-    /// Another process has the port. On a cluster's nodes that is kube-proxy, which gives the same answers.
+    /// Somebody has the port. Without a rival that is another process, on a cluster's nodes kube-proxy, which gives the
+    /// same answers.
     Taken,
     Failed(io::Error),
 }
@@ -68,8 +73,9 @@ impl NodePorts {
         Self { proxy, ports: BTreeMap::new(), contested: Vec::new() }
     }
 
-    /// Opens and closes what differs from before. Of two Services that ask for one port the first one gets it.
-    pub(super) fn follow(&mut self, checks: &[HealthCheck]) {
+    /// Opens and closes what differs from before, beside `frontends`. Of two Services that ask for one port the first one
+    /// gets it.
+    pub(super) fn follow(&mut self, checks: &[HealthCheck], frontends: &[Arc<Frontend>]) {
         self.contested.clear();
         let mut wanted: BTreeMap<SocketAddr, Subject> = BTreeMap::new();
         for check in checks {
@@ -83,11 +89,13 @@ impl NodePorts {
             }
         }
         self.ports.retain(|addr, _| wanted.contains_key(addr));
+        let mut rivals = rivals(frontends, &wanted);
         for (addr, subject) in wanted {
+            let rival = rivals.remove(&addr);
             match self.ports.entry(addr) {
-                Entry::Occupied(port) => drop(port.get().subject.send_replace(subject)),
+                Entry::Occupied(mut port) => port.get_mut().follow(subject, rival),
                 Entry::Vacant(free) => {
-                    free.insert(Port::open(addr, subject, &self.proxy));
+                    free.insert(Port::open(addr, subject, rival, &self.proxy));
                 }
             }
         }
@@ -95,20 +103,17 @@ impl NodePorts {
 
     /// Tries again what is not open; whether that changed the Problems.
     pub(super) fn retry(&mut self) -> bool {
-        let failing = |ports: &BTreeMap<_, Port>| -> Vec<_> {
-            ports.iter().filter_map(|(addr, port)| Some((*addr, port.failure()?.kind()))).collect()
-        };
-        let before = failing(&self.ports);
+        let before: Vec<Problem> = self.problems().collect();
         for (addr, port) in &mut self.ports {
             port.retry(*addr, &self.proxy);
         }
-        failing(&self.ports) != before
+        !self.problems().eq(before)
     }
 
     /// What is not answered, and why.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let failed = self.ports.iter().filter_map(|(addr, port)| {
-            let message = format!("cannot listen on {addr}: {}", retry::advice(port.failure()?));
+            let message = format!("cannot listen on {addr}: {}", port.failure()?);
             Some(problem(&port.subject.borrow().service, message))
         });
         self.contested.iter().cloned().chain(failed)
@@ -116,14 +121,19 @@ impl NodePorts {
 }
 
 impl Port {
-    fn open(addr: SocketAddr, subject: Subject, proxy: &Proxy) -> Self {
+    fn open(addr: SocketAddr, subject: Subject, rival: Option<Arc<Frontend>>, proxy: &Proxy) -> Self {
         let subject = watch::Sender::new(subject);
         let state = State::open(addr, &subject, proxy);
-        let port = Self { subject, state };
+        let port = Self { subject, state, rival };
         if matches!(port.state, State::Taken) {
             port.tell_taken(addr);
         }
         port
+    }
+
+    fn follow(&mut self, subject: Subject, rival: Option<Arc<Frontend>>) {
+        self.subject.send_replace(subject);
+        self.rival = rival;
     }
 
     fn retry(&mut self, addr: SocketAddr, proxy: &Proxy) {
@@ -137,7 +147,11 @@ impl Port {
         }
     }
 
+    /// For those who look for the answers; a rival is a Problem instead.
     fn tell_taken(&self, addr: SocketAddr) {
+        if self.rival.is_some() {
+            return;
+        }
         let service = &self.subject.borrow().service;
         tracing::info!(
             %service,
@@ -146,10 +160,16 @@ impl Port {
         );
     }
 
-    fn failure(&self) -> Option<&io::Error> {
-        match &self.state {
-            State::Failed(error) => Some(error),
-            State::Open { .. } | State::Taken => None,
+    /// Why nobody answers, if so, and what to do about it.
+    fn failure(&self) -> Option<String> {
+        match (&self.state, &self.rival) {
+            (State::Failed(error), _) => Some(retry::advice(error)),
+            (State::Taken, Some(rival)) => Some(format!(
+                "this gateway's own frontend {} ({}) of Service {} has the port, and load balancers that \
+                 probe it do not learn this Service's health; give one of the two another port",
+                rival.addr, rival.kind, rival.service
+            )),
+            (State::Open { .. }, _) | (State::Taken, None) => None,
         }
     }
 }
@@ -190,6 +210,27 @@ fn addresses(check: &HealthCheck) -> impl Iterator<Item = (SocketAddr, usize)> {
     let v4 = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, check.port)), check.local_v4);
     let v6 = (SocketAddr::from((Ipv6Addr::UNSPECIFIED, check.port)), check.local_v6);
     [v4, v6].into_iter().filter_map(|(addr, local)| Some((addr, local?)))
+}
+
+/// For each place where to listen a frontend that is there, too, if any.
+fn rivals(
+    frontends: &[Arc<Frontend>],
+    wanted: &BTreeMap<SocketAddr, Subject>,
+) -> BTreeMap<SocketAddr, Arc<Frontend>> {
+    if wanted.is_empty() {
+        return BTreeMap::new();
+    }
+    let tcp = frontends.iter().filter(|frontend| frontend.addr.protocol == Transport::Tcp);
+    let places = tcp.map(|frontend| (everywhere(frontend.addr.ip, frontend.addr.port), Arc::clone(frontend)));
+    places.filter(|(addr, _)| wanted.contains_key(addr)).collect()
+}
+
+/// Every address of the family of `ip`.
+fn everywhere(ip: IpAddr, port: u16) -> SocketAddr {
+    match ip {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, port).into(),
+    }
 }
 
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {

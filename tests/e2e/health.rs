@@ -21,6 +21,7 @@ for_both_families!(
     the_port_closes_when_the_service_is_no_load_balancer,
     an_occupied_port_is_no_problem_and_is_taken_over,
     of_two_services_with_one_port_the_second_has_a_problem,
+    a_port_that_an_own_frontend_has_is_a_problem_until_that_is_gone,
     an_unwanted_node_fails_healthz_but_not_livez,
     a_draining_gateway_sends_load_balancers_elsewhere,
     frontends_without_local_endpoints_are_counted,
@@ -221,6 +222,22 @@ fn of_two_services_with_one_port_the_second_has_a_problem(family: Family) {
     assert!(problems.concat().contains("Service e2e/xenon") && problems.concat().contains("Service e2e/web"));
     assert!(problems.concat().contains("FailedToStartServiceHealthcheck"), "{problems:?}");
     gateway.apply(&[xenon]);
+    expect_status(&world, family, 200);
+    assert_eq!(gateway.problems(), Vec::<String>::new());
+}
+
+fn a_port_that_an_own_frontend_has_is_a_problem_until_that_is_gone(family: Family) {
+    let world = World::new(1);
+    let xenon = App::new("xenon", &[family.vip(1)]).tcp(PORT, 9000).ready_here(family.backend(0));
+    let web = web(family).ready_here(family.backend(0));
+    let gateway = Gateway::start(&world, &[xenon, web.clone()]);
+    let problems = gateway.problems();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let rival = format!("own frontend {}/TCP (LoadBalancer) of Service e2e/xenon", at(family.vip(1), PORT));
+    assert!(problems.concat().contains("Service e2e/web"), "{problems:?}");
+    assert!(problems.concat().contains(&rival), "{problems:?}");
+    assert!(!gateway.log().contains("another process has this health check node port"), "{}", gateway.log());
+    gateway.apply(&[web]);
     expect_status(&world, family, 200);
     assert_eq!(gateway.problems(), Vec::<String>::new());
 }

@@ -94,17 +94,17 @@ async fn without_local_endpoints_or_without_a_healthy_proxy_it_is_503() {
 async fn counts_and_owners_change_without_a_new_socket_until_the_port_closes() {
     let (mut ports, port) = (node_ports(), free_port());
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    ports.follow(&[check("a", port, Some(1), None)]);
+    ports.follow(&[check("a", port, Some(1), None)], &[]);
     assert_eq!(ask(here).await, (200, "a 1".to_owned()));
     let early = TcpStream::connect(here).await.unwrap();
-    ports.follow(&[check("a", port, Some(0), None)]);
+    ports.follow(&[check("a", port, Some(0), None)], &[]);
     assert_eq!(ask_on(early).await, (503, "a 0".to_owned()));
     let early = TcpStream::connect(here).await.unwrap();
-    ports.follow(&[check("b", port, Some(4), None)]);
+    ports.follow(&[check("b", port, Some(4), None)], &[]);
     assert_eq!(ask_on(early).await, (200, "b 4".to_owned()));
     ports.proxy.drain();
     assert_eq!(ask(here).await, (503, "b 4".to_owned()));
-    ports.follow(&[]);
+    ports.follow(&[], &[]);
     assert_refused(here).await;
 }
 
@@ -112,9 +112,9 @@ async fn counts_and_owners_change_without_a_new_socket_until_the_port_closes() {
 async fn a_port_that_closes_can_be_opened_again_at_once() {
     let (mut ports, port) = (node_ports(), free_port());
     for count in 1..20 {
-        ports.follow(&[check("a", port, Some(count), None)]);
-        ports.follow(&[]);
-        ports.follow(&[check("a", port, Some(count), None)]);
+        ports.follow(&[check("a", port, Some(count), None)], &[]);
+        ports.follow(&[], &[]);
+        ports.follow(&[check("a", port, Some(count), None)], &[]);
         assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, format!("a {count}")));
     }
 }
@@ -122,10 +122,10 @@ async fn a_port_that_closes_can_be_opened_again_at_once() {
 #[tokio::test]
 async fn each_family_has_its_own_count() {
     let (mut ports, port) = (node_ports(), free_port());
-    ports.follow(&[check("a", port, Some(2), Some(0))]);
+    ports.follow(&[check("a", port, Some(2), Some(0))], &[]);
     assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "a 2".to_owned()));
     assert_eq!(ask((Ipv6Addr::LOCALHOST, port)).await, (503, "a 0".to_owned()));
-    ports.follow(&[check("a", port, None, Some(1))]);
+    ports.follow(&[check("a", port, None, Some(1))], &[]);
     assert_eq!(ask((Ipv6Addr::LOCALHOST, port)).await, (200, "a 1".to_owned()));
     assert_refused((Ipv4Addr::LOCALHOST, port)).await;
 }
@@ -134,7 +134,7 @@ async fn each_family_has_its_own_count() {
 async fn a_port_that_another_process_has_is_no_problem_and_is_taken_over_when_it_leaves() {
     let (mut ports, port) = (node_ports(), free_port());
     let occupant = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
-    ports.follow(&[check("a", port, Some(1), None)]);
+    ports.follow(&[check("a", port, Some(1), None)], &[]);
     assert!(!ports.retry());
     assert_eq!(problems(&ports), Vec::<String>::new());
     drop(occupant);
@@ -148,7 +148,7 @@ async fn any_other_failure_is_a_problem_until_the_port_opens() {
     let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let subject = watch::Sender::new(Subject { service: ServiceKey::new("ns", "a"), local: 1 });
     let state = State::Failed(io::Error::from_raw_os_error(13));
-    ports.ports.insert(addr, Port { subject, state });
+    ports.ports.insert(addr, Port { subject, state, rival: None });
     assert_eq!(
         problems(&ports),
         [format!(
@@ -165,7 +165,7 @@ async fn any_other_failure_is_a_problem_until_the_port_opens() {
 #[tokio::test]
 async fn of_two_services_with_one_port_the_first_is_answered_for() {
     let (mut ports, port) = (node_ports(), free_port());
-    ports.follow(&[check("a", port, Some(1), None), check("b", port, Some(2), None)]);
+    ports.follow(&[check("a", port, Some(1), None), check("b", port, Some(2), None)], &[]);
     assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "a 1".to_owned()));
     assert_eq!(
         problems(&ports),
@@ -174,7 +174,7 @@ async fn of_two_services_with_one_port_the_first_is_answered_for() {
              check node port of Service ns/a, which keeps it over IPv4; give this Service another one"
         )]
     );
-    ports.follow(&[check("b", port, Some(2), None)]);
+    ports.follow(&[check("b", port, Some(2), None)], &[]);
     assert_eq!(ask((Ipv4Addr::LOCALHOST, port)).await, (200, "b 2".to_owned()));
     assert_eq!(problems(&ports), Vec::<String>::new());
 }
