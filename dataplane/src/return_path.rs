@@ -6,6 +6,7 @@
 //!
 //! [`ClientSource::Transparent`]: crate::model::ClientSource::Transparent
 
+mod here;
 mod marks;
 mod netlink;
 mod routes;
@@ -16,6 +17,7 @@ use netlink_packet_route::AddressFamily;
 use socket2::{Domain, Socket, Type};
 use thiserror::Error;
 
+pub(crate) use self::here::is_here;
 use self::marks::Marks;
 use crate::sys::Errno;
 use crate::sys::bind_as_client::allow_foreign_address;

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use thiserror::Error;
+
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::return_path::is_here;
 
 /// Off until someone has seen to it that answers find their way back. Shared by all workers.
 #[derive(Debug, Default)]
@@ -15,21 +18,112 @@ impl Transparency {
         self.0.store(available, Ordering::Relaxed);
     }
 
-    /// The client's address, if an endpoint can be spoken to from there. As kube-proxy does, the gateway speaks for itself
-    /// where an endpoint would see its own address, and for clients on this machine, whose answers another machine with
-    /// the frontend's address may get ("loops back to the originator" and `--src-type LOCAL` in
-    /// pkg/proxy/iptables/proxier.go).
+    /// The client's address, if an endpoint can be spoken to from there now.
     pub(crate) fn speaker(
         &self,
         client: ClientAddr,
         frontend: FrontendAddr,
         endpoint: EndpointAddr,
     ) -> Option<IpAddr> {
-        let ip = client.ip();
-        let possible = self.0.load(Ordering::Relaxed)
-            && ip.is_ipv4() == endpoint.ip.is_ipv4()
-            && ip != endpoint.ip
-            && ip != frontend.ip;
-        possible.then_some(ip)
+        self.0.load(Ordering::Relaxed).then(|| speaker(client.ip(), frontend, endpoint).ok()).flatten()
+    }
+}
+
+/// Why an endpoint sees the gateway's address in place of a client's.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[must_use]
+pub enum Masked {
+    /// The client is on this machine; another machine with the frontend's address may get what is sent to it
+    /// (`--src-type LOCAL` in kube-proxy's pkg/proxy/iptables/proxier.go).
+    #[error("the client comes from the frontend's own, to which answers would not find back")]
+    FrontendAddress,
+    /// It would see its own address ("loops back to the originator" in the same file).
+    #[error("the client is the endpoint itself, which would not answer itself through the gateway")]
+    Endpoint,
+    /// IPv4 to one side and IPv6 to the other.
+    #[error("the client's is of the other address family")]
+    OtherFamily,
+    /// Answers from this machine itself do not come in, so the way back never sees them.
+    #[error("the endpoint is on the gateway's own machine, whose answers go to the client directly")]
+    EndpointHere,
+    /// Loopback, unspecified, multicast, broadcast or this machine's own: a proxy may claim any.
+    #[error("the client's is no address of another machine")]
+    NoClient,
+}
+
+/// The address from which `endpoint` is to be spoken to for `client`: the client's. Asks this machine's routing.
+///
+/// # Errors
+/// If answers would not come back from there: then the gateway speaks for itself.
+pub fn speaker(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr) -> Result<IpAddr, Masked> {
+    let client = presentable(client, frontend)?;
+    if client.is_ipv4() != endpoint.ip.is_ipv4() {
+        Err(Masked::OtherFamily)
+    } else if client == endpoint.ip {
+        Err(Masked::Endpoint)
+    } else if is_here(endpoint.ip) {
+        Err(Masked::EndpointHere)
+    } else {
+        Ok(client)
+    }
+}
+
+/// As [`speaker`], as far as it does not depend on the endpoint.
+///
+/// # Errors
+/// If no endpoint can be spoken to from the client's address.
+pub fn presentable(client: IpAddr, frontend: FrontendAddr) -> Result<IpAddr, Masked> {
+    if client == frontend.ip {
+        Err(Masked::FrontendAddress)
+    } else if is_nobody(client) || is_here(client) {
+        Err(Masked::NoClient)
+    } else {
+        Ok(client)
+    }
+}
+
+/// Addresses that no host has for talking to others. 0.0.0.0/8 is "this network" (RFC 1122, 3.2.1.3).
+fn is_nobody(ip: IpAddr) -> bool {
+    let v4_special = matches!(ip, IpAddr::V4(v4) if v4.octets()[0] == 0 || v4.is_broadcast());
+    v4_special || ip.is_unspecified() || ip.is_loopback() || ip.is_multicast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Protocol;
+
+    fn ask(client: &str, frontend: &str, endpoint: &str) -> Result<IpAddr, Masked> {
+        let [client, frontend, endpoint] = [client, frontend, endpoint].map(|ip| ip.parse().unwrap());
+        let frontend = FrontendAddr { ip: frontend, port: 80, protocol: Protocol::Tcp };
+        speaker(client, frontend, EndpointAddr { ip: endpoint, port: 80 })
+    }
+
+    #[test]
+    fn the_gateway_speaks_for_itself_where_answers_would_not_come_back() {
+        let (v4, v6) = (["203.0.113.1", "198.51.100.7"], ["2001:db8::1", "2001:db8::7"]);
+        for [frontend, endpoint] in [v4, v6] {
+            assert_eq!(ask(frontend, frontend, endpoint), Err(Masked::FrontendAddress));
+            assert_eq!(ask(endpoint, frontend, endpoint), Err(Masked::Endpoint));
+        }
+        for (client, endpoint) in [("192.0.2.1", "127.0.0.3"), ("2001:db8::9", "::1")] {
+            assert_eq!(ask(client, v4[0], endpoint), Err(Masked::EndpointHere), "{endpoint}");
+        }
+        assert_eq!(ask("192.0.2.1", v4[0], v6[1]), Err(Masked::OtherFamily));
+        assert_eq!(ask("2001:db8::9", v6[0], v4[1]), Err(Masked::OtherFamily));
+        for (client, [frontend, endpoint]) in [("192.0.2.1", v4), ("2001:db8::9", v6)] {
+            assert_eq!(ask(client, frontend, endpoint), Ok(client.parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn addresses_that_nobody_speaks_from_are_never_taken() {
+        let claims =
+            ["0.0.0.0", "0.0.0.5", "127.0.0.2", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"];
+        for client in claims {
+            for endpoint in ["198.51.100.7", "2001:db8::7"] {
+                assert_eq!(ask(client, "203.0.113.1", endpoint), Err(Masked::NoClient), "{client}");
+            }
+        }
     }
 }

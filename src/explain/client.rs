@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use sheave_dataplane::model::{ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKind, Protocol};
 use sheave_dataplane::pick::{ActiveFrontend, Origin};
+use sheave_dataplane::transparency::{self, Masked};
 
 use super::Basis;
 use super::question::Client;
@@ -110,25 +111,32 @@ pub(super) fn seen(
     };
     match active.client_source(origin) {
         ClientSource::Gateway => "the endpoint sees the gateway's address, not the client's".to_owned(),
-        ClientSource::Transparent if client == Some(active.spec().addr.ip) => {
-            "the endpoint sees the gateway's address: the client comes from the frontend's own, to which answers would not \
-             find back"
-                .to_owned()
-        }
-        ClientSource::Transparent if endpoint.is_some_and(|endpoint| client == Some(endpoint.ip)) => {
-            "the endpoint sees the gateway's address: the client is the endpoint itself, which would not answer itself \
-             through the gateway"
-                .to_owned()
-        }
-        ClientSource::Transparent => match basis.no_client_addresses {
-            None => "the endpoint sees the client's own address (transparent)".to_owned(),
-            Some(why) => format!("the endpoint sees the gateway's address, in place of the client's own: {why}"),
+        ClientSource::Transparent => match (masked(active, client, endpoint), basis.no_client_addresses) {
+            (Some(why), _) => format!("the endpoint sees the gateway's address: {why}"),
+            (None, None) => "the endpoint sees the client's own address (transparent)".to_owned(),
+            (None, Some(why)) => {
+                format!("the endpoint sees the gateway's address, in place of the client's own: {why}")
+            }
         },
         ClientSource::ProxyV1 => {
-            format!("the endpoint sees the gateway's address, and a PROXY protocol header (version 1) {header} names the client")
+            format!(
+                "the endpoint sees the gateway's address, and a PROXY protocol header (version 1) {header} names the client"
+            )
         }
         ClientSource::ProxyV2 => {
-            format!("the endpoint sees the gateway's address, and a PROXY protocol header (version 2) {header} names the client")
+            format!(
+                "the endpoint sees the gateway's address, and a PROXY protocol header (version 2) {header} names the client"
+            )
         }
     }
+}
+
+/// Why the client's own address would not do; none if nothing that is known speaks against it.
+fn masked(active: &ActiveFrontend, client: Option<IpAddr>, endpoint: Option<EndpointAddr>) -> Option<Masked> {
+    let (client, frontend) = (client?, active.spec().addr);
+    match endpoint {
+        Some(endpoint) => transparency::speaker(client, frontend, endpoint),
+        None => transparency::presentable(client, frontend),
+    }
+    .err()
 }

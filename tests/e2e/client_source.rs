@@ -23,6 +23,7 @@ for_both_families!(
     a_closed_port_of_the_endpoint_is_heard_of,
     what_passes_through_is_not_given_to_others_transparent_listeners,
     without_the_capability_endpoints_see_the_gateway,
+    endpoints_on_the_gateways_host_are_reached,
 );
 
 fn vip(family: Family) -> SocketAddr {
@@ -106,6 +107,21 @@ fn clients_own_addresses_pass_the_kernels_check_of_senders(family: Family) {
     let _gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
     for answer in ask(&world, family, 0) {
         assert_eq!(answer.peer.ip(), family.client(0));
+    }
+}
+
+/// As a Pod with `hostNetwork: true`: its answers leave from the gateway's host itself.
+fn endpoints_on_the_gateways_host_are_reached(family: Family) {
+    let world = World::new(1);
+    let endpoint = at(family.gateway_towards(0), 9000);
+    let _tcp = tcp::Server::who_am_i(&world.gateway, endpoint, "gateway");
+    let _udp = udp::Server::who_am_i(&world.gateway, endpoint, "gateway");
+    let gateway = Gateway::start(&world, &[web(family).ready_here(endpoint.ip())]);
+    for answer in ask(&world, family, 0) {
+        assert_eq!(answer.peer.ip(), endpoint.ip());
+    }
+    for counter in ["sheave_tcp_source_lost_total", "sheave_udp_source_lost_total"] {
+        assert_eq!(gateway.metric(counter, &[]), 1.0, "{counter}");
     }
 }
 

@@ -42,6 +42,20 @@ pub(super) fn request<M: NetlinkSerializable + NetlinkDeserializable>(
     Ok(())
 }
 
+/// The one answer to a question that has one.
+pub(super) fn ask<M: NetlinkSerializable + NetlinkDeserializable>(
+    netlink: &Netlink,
+    question: impl Into<NetlinkPayload<M>>,
+) -> io::Result<Vec<M>> {
+    send(netlink, vec![message(question, 0)])?;
+    let answer = |answer: NetlinkMessage<M>| match answer.payload {
+        NetlinkPayload::InnerMessage(item) => Some(Ok(item)),
+        NetlinkPayload::Error(verdict) => Some(Err(verdict.to_io())),
+        _ => None,
+    };
+    receive(netlink)?.into_iter().filter_map(answer).collect()
+}
+
 /// Everything of the kind that `content` asks for.
 pub(super) fn list<M: NetlinkSerializable + NetlinkDeserializable>(
     netlink: &Netlink,
