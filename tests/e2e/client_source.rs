@@ -24,6 +24,7 @@ for_both_families!(
     what_passes_through_is_not_given_to_others_transparent_listeners,
     without_the_capability_endpoints_see_the_gateway,
     endpoints_on_the_gateways_host_are_reached,
+    traffic_flows_where_answers_to_the_client_do_not_come_back,
 );
 
 fn vip(family: Family) -> SocketAddr {
@@ -123,6 +124,19 @@ fn endpoints_on_the_gateways_host_are_reached(family: Family) {
     for counter in ["sheave_tcp_source_lost_total", "sheave_udp_source_lost_total"] {
         assert_eq!(gateway.metric(counter, &[]), 1.0, "{counter}");
     }
+}
+
+/// As with an endpoint whose way to the client does not lead through the gateway.
+fn traffic_flows_where_answers_to_the_client_do_not_come_back(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let lost = family.client(0);
+    world.backend(0).ip(&[format!("route add blackhole {lost}/{}", family.host_prefix())]);
+    let gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
+    let seen = |client| world.client.run(|| tcp::ask_from(client, vip(family))).expect("an answer").peer.ip();
+    assert_eq!(seen(lost), family.gateway_towards(0));
+    assert_eq!(seen(family.client(1)), family.client(1));
+    assert_eq!(gateway.metric("sheave_tcp_source_lost_total", &[]), 1.0);
 }
 
 /// Reset by the endpoint's host over TCP, and ICMP over UDP: both are addressed to the client.

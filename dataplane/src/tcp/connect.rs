@@ -22,7 +22,7 @@ use super::PROBE_AFTER;
 use super::counters::TcpCounters;
 use super::shortage::{PAUSE, is_shortage};
 
-/// How many endpoints one connection may try. Each may take the connect timeout, so this bounds the client's wait.
+/// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
 
 /// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls per
@@ -53,44 +53,53 @@ pub(super) struct Search<'a> {
 impl Search<'_> {
     /// Connects an endpoint, each attempt bounded by the connect timeout, on the connection's one `timer`.
     ///
-    /// Every attempt looks at the table anew, so an endpoint that has just left is not tried. Cancel safe.
+    /// Every endpoint is picked by the table of that moment, so one that has just left is not tried. An endpoint that is
+    /// silent when spoken to from the client's address is tried once more from the gateway's. Cancel safe.
     pub(super) async fn connect(&self, mut timer: Pin<&mut Sleep>) -> Connected {
         // Allocates only after a failure.
         let mut tried = Vec::new();
-        while tried.len() < ATTEMPTS
+        let mut attempts = 0;
+        while attempts < ATTEMPTS
             && let Some((picked, source)) = self.pick(&tried)
         {
             let endpoint = picked.addr();
             if !tried.is_empty() {
                 self.counters.add_connect_retry();
             }
-            let mut speaker = match source {
-                ClientSource::Transparent => {
-                    self.worker.transparency.speaker(self.client, self.frontend, endpoint)
-                }
-                ClientSource::Gateway | ClientSource::ProxyV1 | ClientSource::ProxyV2 => None,
-            };
-            timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
-            let outcome = tokio::select! {
-                biased;
-                outcome = open(endpoint, &mut speaker) => outcome,
-                () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
-            };
-            match outcome {
-                Ok(stream) => {
-                    if source == ClientSource::Transparent && speaker.is_none() {
-                        self.counters.add_source_lost();
+            let mut speaker = self.speaker(source, endpoint);
+            while attempts < ATTEMPTS {
+                attempts += 1;
+                timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
+                let outcome = tokio::select! {
+                    biased;
+                    outcome = open(endpoint, &mut speaker) => outcome,
+                    () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
+                };
+                let error = match outcome {
+                    Ok(stream) => {
+                        if source == ClientSource::Transparent && speaker.is_none() {
+                            self.counters.add_source_lost();
+                        }
+                        return Connected::To(stream, picked, source);
                     }
-                    return Connected::To(stream, picked, source);
-                }
-                Err(error) => {
-                    let Self { client, frontend, .. } = self;
-                    tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, "connect failed");
+                    Err(error) => error,
+                };
+                let Self { client, frontend, .. } = self;
+                tracing::debug!(client.addr = %client, %frontend, %endpoint, ?speaker, %error, "connect failed");
+                // Its answers to the client may go another way than through this machine.
+                if error.kind() != io::ErrorKind::TimedOut || speaker.take().is_none() {
+                    break;
                 }
             }
             tried.push(endpoint);
         }
         if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
+    }
+
+    /// The client's address, if the endpoint is to see it and can.
+    fn speaker(&self, source: ClientSource, endpoint: EndpointAddr) -> Option<IpAddr> {
+        let wanted = source == ClientSource::Transparent;
+        wanted.then(|| self.worker.transparency.speaker(self.client, self.frontend, endpoint)).flatten()
     }
 
     fn pick(&self, tried: &[EndpointAddr]) -> Option<(Picked, ClientSource)> {
