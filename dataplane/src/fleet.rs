@@ -59,6 +59,8 @@ pub struct Dataplane {
     transparency: Arc<Transparency>,
     /// None until a frontend asks for it. Once established it stays: connections depend on it.
     return_path: Option<Result<ReturnPath, ReturnPathError>>,
+    /// Why the one that was established does not lead back now.
+    interruption: Option<ReturnPathError>,
 }
 
 impl Dataplane {
@@ -95,6 +97,7 @@ impl Dataplane {
             affinity,
             transparency,
             return_path: None,
+            interruption: None,
         })
     }
 
@@ -126,8 +129,8 @@ impl Dataplane {
         changed
     }
 
-    /// Tries again what could not be had or has broken since: sockets, and clients' addresses. Costs nothing when all is
-    /// well.
+    /// Tries again what could not be had or has broken since: sockets, and clients' addresses. Costs next to nothing when
+    /// all is well.
     pub fn retry(&mut self) {
         let mut closed: BTreeSet<FrontendAddr> = self.failures.keys().copied().collect();
         while let Ok(broken) = self.broken.try_recv() {
@@ -137,6 +140,7 @@ impl Dataplane {
         }
         let active = self.table.load_full();
         self.open_return_path(active.table());
+        self.keep_return_path();
         for frontend in closed.iter().filter_map(|addr| active.table().get(*addr)) {
             self.reconcile(frontend, active.table().internal_clients());
         }
@@ -153,7 +157,10 @@ impl Dataplane {
     /// # Errors
     /// As of the latest attempt.
     pub fn client_addresses(&self) -> Result<(), &ReturnPathError> {
-        self.return_path.as_ref().map_or(Ok(()), |path| path.as_ref().map(drop))
+        match (&self.return_path, &self.interruption) {
+            (Some(Err(error)), _) | (_, Some(error)) => Err(error),
+            (None | Some(Ok(_)), None) => Ok(()),
+        }
     }
 
     fn open_return_path(&mut self, table: &RoutingTable) {
@@ -163,6 +170,13 @@ impl Dataplane {
         let wanted = |frontend: &Arc<Frontend>| frontend.client_sources.any(ClientSource::Transparent);
         self.return_path = table.frontends().iter().any(wanted).then(ReturnPath::establish);
         self.transparency.set(matches!(self.return_path, Some(Ok(_))));
+    }
+
+    /// Others on this machine may remove what it is made of.
+    fn keep_return_path(&mut self) {
+        let Some(Ok(path)) = &self.return_path else { return };
+        self.interruption = path.restore().err();
+        self.transparency.set(self.interruption.is_none());
     }
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &AddressSet) {

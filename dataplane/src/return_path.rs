@@ -82,14 +82,24 @@ impl ReturnPath {
         let netlink = open(libc::NETLINK_ROUTE).map_err(nftables_error)?;
         // From here on, dropping it removes what is there already.
         let path = Self { marks: Marks::install().map_err(nftables_error)?, netlink, families };
-        for &family in &path.families {
-            match routes::add(&path.netlink, family) {
+        path.restore()?;
+        Ok(path)
+    }
+
+    /// Adds the routes and routing rules that others have removed: systemd-networkd does so when it starts, unless its
+    /// `ManageForeignRoutes=` and `ManageForeignRoutingPolicyRules=` say otherwise. Changes nothing if all are there.
+    ///
+    /// # Errors
+    /// If the kernel refuses them: then answers do not come back for now.
+    pub fn restore(&self) -> Result<(), ReturnPathError> {
+        for &family in &self.families {
+            match routes::add(&self.netlink, family) {
                 // IPv6 is switched off on the loopback interface (`ip6_route_info_create` in net/ipv6/route.c).
                 Err(error) if family == AddressFamily::Inet6 && is(&error, Errno::EACCES) => {}
                 outcome => outcome.map_err(because("add a route or a routing rule"))?,
             }
         }
-        Ok(path)
+        Ok(())
     }
 
     /// Rules and routes are shared by the gateways of a network namespace, so the last one removes them. One that begins
@@ -119,6 +129,14 @@ fn allow_transparency(domain: Domain) -> io::Result<()> {
 
 fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno as i32)
+}
+
+/// Takes these errors for success.
+fn unless(harmless: &[Errno], outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if harmless.iter().any(|&errno| is(&error, errno)) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 fn because(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {

@@ -230,6 +230,20 @@ fn an_orderly_end_leaves_nothing_behind() {
 }
 
 #[test]
+fn routing_rules_that_others_remove_come_back() {
+    let world = World::new(1);
+    let app = web(Family::V4).ready_here(Family::V4.backend(0));
+    let _gateway = Gateway::start(&world, &[app]);
+    let there = traces(&world.gateway);
+    world.gateway.ip(&["rule del priority 61".to_owned(), "route flush table 7432".to_owned()]);
+    assert_ne!(traces(&world.gateway), there);
+    eventually("the way back is there again", || {
+        let now = traces(&world.gateway);
+        if now == there { Ok(()) } else { Err(format!("{now:#?}")) }
+    });
+}
+
+#[test]
 fn a_killed_gateway_leaves_no_table() {
     let world = World::new(1);
     let app = web(Family::V4).ready_here(Family::V4.backend(0));

@@ -31,7 +31,7 @@ use netlink_packet_netfilter::{
 };
 
 use super::netlink::{list, message, request};
-use super::{MARK, MARK_MASK, is};
+use super::{MARK, MARK_MASK, is, unless};
 use crate::sys::Errno;
 use crate::sys::netlink::{Netlink, open};
 
@@ -79,9 +79,9 @@ impl Marks {
         Ok(Self { netlink, table })
     }
 
-    /// Removes the table, and says whether another gateway has one in this network namespace.
+    /// Removes the table, if it is still there, and says whether another gateway has one in this network namespace.
     pub(super) fn remove(&self) -> io::Result<bool> {
-        request(&self.netlink, transaction(vec![deletion(&self.table)]))?;
+        unless(&[Errno::ENOENT], request(&self.netlink, transaction(vec![deletion(&self.table)])))?;
         Ok(tables(&self.netlink)?.iter().any(|name| name.starts_with(PREFIX)))
     }
 }

@@ -17,7 +17,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMess
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::netlink::{message, request};
-use super::{MARK, MARK_MASK, is};
+use super::{MARK, MARK_MASK, unless};
 use crate::sys::Errno;
 use crate::sys::netlink::Netlink;
 
@@ -48,14 +48,6 @@ pub(super) fn remove(netlink: &Netlink, family: AddressFamily) -> io::Result<()>
         unless(&[Errno::ENOENT, Errno::ESRCH], request(netlink, vec![message(content, NLM_F_ACK)]))?;
     }
     Ok(())
-}
-
-/// Takes these errors for success.
-fn unless(harmless: &[Errno], outcome: io::Result<()>) -> io::Result<()> {
-    match outcome {
-        Err(error) if harmless.iter().any(|&errno| is(&error, errno)) => Ok(()),
-        outcome => outcome,
-    }
 }
 
 /// Every address is this machine's own.

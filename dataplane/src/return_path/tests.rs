@@ -108,6 +108,35 @@ fn routing_that_a_killed_gateway_left_is_taken_over() {
 }
 
 #[test]
+fn routing_that_others_removed_comes_back() {
+    in_own_network(|network| {
+        let path = ReturnPath::establish().unwrap();
+        for family in FAMILIES {
+            routes::remove(&network.routing, family).unwrap();
+        }
+        network.expect_routing(0, 0);
+        for _ in 0..2 {
+            path.restore().unwrap();
+            network.expect_routing(2, 1);
+        }
+        network.set_loopback(LinkFlags::empty());
+        let error = path.restore().unwrap_err();
+        assert!(matches!(error, ReturnPathError::Failed { .. }), "{error}");
+    });
+}
+
+#[test]
+fn without_its_table_the_rest_is_removed_all_the_same() {
+    in_own_network(|network| {
+        let path = ReturnPath::establish().unwrap();
+        path.marks.remove().unwrap();
+        assert_eq!(network.tables(), [""; 0]);
+        drop(path);
+        network.expect_routing(0, 0);
+    });
+}
+
+#[test]
 fn the_table_goes_with_its_socket() {
     in_own_network(|network| {
         let marks = Marks::install().unwrap();
