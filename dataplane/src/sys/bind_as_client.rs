@@ -13,8 +13,20 @@ use socket2::Socket;
 /// port may serve towards many endpoints (`IP_BIND_ADDRESS_NO_PORT`).
 ///
 /// # Errors
-/// As bind(2); `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
+/// `AddrNotAvailable` around any error of bind(2), and around `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
 pub(crate) fn bind_as_client(socket: &Socket, client: IpAddr) -> io::Result<()> {
+    bind(socket, client).map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))
+}
+
+/// Whether an error of bind or connect says that the bound address is of no use: it could not be bound at all, all its
+/// ports towards the endpoint are taken (EADDRNOTAVAIL, EADDRINUSE; EAGAIN of `inet_autobind` in net/ipv4/af_inet.c for
+/// UDP), or nothing may be sent from it (EINVAL of `ip_route_output_key_hash_rcu` in net/ipv4/route.c).
+pub(crate) fn is_of_the_source(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, WouldBlock};
+    matches!(error.kind(), AddrInUse | AddrNotAvailable | InvalidInput | WouldBlock)
+}
+
+fn bind(socket: &Socket, client: IpAddr) -> io::Result<()> {
     allow_foreign_address(socket, client.is_ipv4())?;
     // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
     enable(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
@@ -41,4 +53,20 @@ fn enable(socket: &Socket, level: c_int, option: c_int) -> io::Result<()> {
     let outcome =
         unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(&on).cast(), length) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Errno;
+
+    #[test]
+    fn what_the_bound_address_causes_is_told_from_what_the_endpoint_causes() {
+        for errno in [Errno::EADDRNOTAVAIL, Errno::EADDRINUSE, Errno::EINVAL, Errno::EAGAIN] {
+            assert!(is_of_the_source(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH, Errno::ETIMEDOUT, Errno::EMFILE] {
+            assert!(!is_of_the_source(&errno.into()), "{errno}");
+        }
+    }
 }

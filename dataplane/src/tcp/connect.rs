@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::pick::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
-use crate::sys::bind_as_client::bind_as_client;
+use crate::sys::bind_as_client::{bind_as_client, is_of_the_source};
 use crate::worker::Worker;
 
 use super::PROBE_AFTER;
@@ -141,18 +141,9 @@ async fn attempt(endpoint: EndpointAddr, speaker: Option<IpAddr>) -> io::Result<
     socket.set_nodelay(true)?;
     SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE)?;
     if let Some(client) = speaker {
-        let unusable = |error| io::Error::new(io::ErrorKind::AddrNotAvailable, error);
-        bind_as_client(&SockRef::from(&socket), client).map_err(unusable)?;
+        bind_as_client(&SockRef::from(&socket), client)?;
     }
     socket.connect(endpoint.socket_addr()).await
-}
-
-/// The address that was bound is of no use: it could not be bound at all, all its ports towards the endpoint are taken
-/// (EADDRNOTAVAIL, EADDRINUSE), or nothing may be sent from it (EINVAL of ip_route_output_key_hash_rcu in
-/// net/ipv4/route.c).
-fn is_of_the_source(error: &io::Error) -> bool {
-    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput};
-    matches!(error.kind(), AddrInUse | AddrNotAvailable | InvalidInput)
 }
 
 /// Descriptors, memory or ephemeral ports have run out here (connect(2), socket(2)).
@@ -176,16 +167,6 @@ mod tests {
             !is_own_shortage(&Errno::ECONNREFUSED.into()) && !is_own_shortage(&Errno::EHOSTUNREACH.into())
         );
         assert!(!is_own_shortage(&io::ErrorKind::TimedOut.into()));
-    }
-
-    #[test]
-    fn what_the_bound_address_causes_is_told_from_what_the_endpoint_causes() {
-        for errno in [Errno::EADDRNOTAVAIL, Errno::EADDRINUSE, Errno::EINVAL] {
-            assert!(is_of_the_source(&errno.into()), "{errno}");
-        }
-        for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH, Errno::ETIMEDOUT, Errno::EMFILE] {
-            assert!(!is_of_the_source(&errno.into()), "{errno}");
-        }
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! It must not know when a flow is opened, moved or ended.
 
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::batch::BundleLimit;
@@ -13,7 +14,7 @@ use super::state::State;
 use super::{forward, reply};
 use crate::model::ClientSource;
 use crate::proxy_protocol::{self, Addresses, Transport};
-use crate::sys::bind_as_client::bind_as_client;
+use crate::sys::bind_as_client::is_of_the_source;
 use crate::task::Task;
 
 /// A socket on the frontend's address, and the task that reads what clients send to it. The frontend's own is shared by
@@ -67,11 +68,16 @@ impl Links for Opener<'_> {
 
 impl Opener<'_> {
     fn upstream(&self, way: &Way) -> io::Result<Rc<Socket>> {
-        let mut lost = false;
-        let upstream = self.state.context.offload.upstream(way.endpoint, |socket| {
-            lost = way.source == ClientSource::Transparent && !self.speaks_as_client(socket, way);
-        })?;
-        self.state.counters.source_lost.add(usize::from(lost));
+        let State { context, addr: frontend, counters, .. } = &**self.state;
+        let transparent = way.source == ClientSource::Transparent;
+        let speaker = if transparent {
+            context.transparency.speaker(way.client, *frontend, way.endpoint)
+        } else {
+            None
+        };
+        let (upstream, speaker) =
+            from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker))?;
+        counters.source_lost.add(usize::from(transparent && speaker.is_none()));
         Ok(upstream)
     }
 
@@ -86,15 +92,62 @@ impl Opener<'_> {
             ClientSource::Gateway | ClientSource::Transparent | ClientSource::ProxyV1 => Vec::new(),
         }
     }
+}
 
-    /// Gives `socket` the client's address, if that can work.
-    fn speaks_as_client(&self, socket: &socket2::Socket, way: &Way) -> bool {
-        let State { context, addr: frontend, .. } = &**self.state;
-        let Some(client) = context.transparency.speaker(way.client, *frontend, way.endpoint) else {
-            return false;
-        };
-        bind_as_client(socket, client)
-            .inspect_err(|error| tracing::debug!(client.addr = %client, %error, "not bound as the client"))
-            .is_ok()
+/// Opens a way from the address of `speaker`, or from the gateway's if that one cannot be used; says which it was.
+fn from_whom_it_can<T>(
+    speaker: Option<IpAddr>,
+    mut open: impl FnMut(Option<IpAddr>) -> io::Result<T>,
+) -> io::Result<(T, Option<IpAddr>)> {
+    match open(speaker) {
+        Err(error) if speaker.is_some() && is_of_the_source(&error) => {
+            tracing::debug!(?speaker, %error, "speaking from the gateway's address");
+            Ok((open(None)?, None))
+        }
+        outcome => Ok((outcome?, speaker)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::model::EndpointAddr;
+    use crate::sys::Errno;
+    use crate::udp::socket::Offload;
+
+    const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)));
+
+    /// Who is tried in turn if the first attempt ends so, and what comes of it.
+    fn tried(errno: Errno) -> (Vec<Option<IpAddr>>, Option<Option<IpAddr>>) {
+        let mut tried = Vec::new();
+        let outcome = from_whom_it_can(CLIENT, |speaker| {
+            tried.push(speaker);
+            if tried.len() == 1 { Err(errno.into()) } else { Ok(()) }
+        });
+        (tried, outcome.ok().map(|((), speaker)| speaker))
+    }
+
+    #[test]
+    fn the_gateway_speaks_for_itself_if_the_clients_address_fails_to_connect() {
+        for errno in [Errno::EADDRNOTAVAIL, Errno::EADDRINUSE, Errno::EINVAL, Errno::EAGAIN] {
+            assert_eq!(tried(errno), (vec![CLIENT, None], Some(None)), "{errno}");
+        }
+        assert_eq!(tried(Errno::ENETUNREACH), (vec![CLIENT], None), "the endpoint's own failure");
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
+        let endpoint = EndpointAddr { ip: Ipv4Addr::LOCALHOST.into(), port: 9 };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _reactor = runtime.enter();
+        // An address of the other family cannot be bound, whatever one may.
+        let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
+        let offload = Offload::new();
+        let (upstream, speaker) =
+            from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker)).unwrap();
+        let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();
+        assert_eq!((bound.ip(), speaker), (endpoint.ip, None));
     }
 }

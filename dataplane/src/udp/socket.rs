@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use tokio::io::Interest;
 use super::batch::BundleLimit;
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::sys::bind_ahead::bind_ahead;
+use crate::sys::bind_as_client::bind_as_client;
 use crate::sys::{mmsg, reactor};
 
 pub(super) use crate::sys::reactor::Registered as Socket;
@@ -67,17 +69,15 @@ impl Offload {
         self.register(socket)
     }
 
-    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. `bind` may give it an
-    /// address first, or leave that to the kernel.
-    pub(super) fn upstream(
-        &self,
-        endpoint: EndpointAddr,
-        bind: impl FnOnce(&socket2::Socket),
-    ) -> io::Result<Rc<Socket>> {
+    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. It speaks from the address
+    /// of `speaker`, or from one that the kernel chooses.
+    pub(super) fn upstream(&self, endpoint: EndpointAddr, speaker: Option<IpAddr>) -> io::Result<Rc<Socket>> {
         let addr = endpoint.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-        bind(&socket);
+        if let Some(client) = speaker {
+            bind_as_client(&socket, client)?;
+        }
         socket.connect(&addr.into())?;
         self.register(Arc::new(socket))
     }
