@@ -62,6 +62,8 @@ pub(super) struct Flow<L> {
     /// What the caller keeps for it.
     pub(super) link: L,
     picked: Picked,
+    /// What the endpoint sees of the client.
+    source: ClientSource,
     /// When a datagram last passed, in either direction.
     touched: Instant,
     /// When the queue looks at this flow next; an entry with another moment is stale.
@@ -131,8 +133,8 @@ impl<L> FlowTable<L> {
     ///
     /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more, or if the endpoint was
     /// reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
-    /// same rules: pkg/proxy/conntrack/cleanup.go). What the endpoint sees of the client is decided with the endpoint: if
-    /// the frontend says something else later, or the client counts as another class, that holds from the next pick on.
+    /// same rules: pkg/proxy/conntrack/cleanup.go). If the frontend's change is what the endpoint is to see of the client,
+    /// the flow stays with its endpoint and the way there is opened anew.
     pub(super) fn route<K: Links<Link = L>>(
         &mut self,
         client: ClientAddr,
@@ -281,8 +283,17 @@ impl Scope<'_> {
         let frontend = self.frontend.ok_or(DropReason::NoEndpoint)?;
         let (picked, link) = self.choose(frontend, Vec::new(), |way| links.open(way, None))?;
         self.counters.flows_opened.add(1);
-        let (touched, revision) = (self.view.now, self.revision);
-        Ok(entry.insert(Flow { link, picked, touched, check_at, revision, suspect: false, _slot: slot }))
+        let (touched, revision, source) = (self.view.now, self.revision, self.source(frontend));
+        Ok(entry.insert(Flow {
+            link,
+            picked,
+            source,
+            touched,
+            check_at,
+            revision,
+            suspect: false,
+            _slot: slot,
+        }))
     }
 
     fn recheck<'f, K: Links>(
@@ -307,7 +318,7 @@ impl Scope<'_> {
             match chosen {
                 Ok((picked, Some(link))) => {
                     self.counters.flows_repicked.add(1);
-                    (flow.picked, flow.link) = (picked, link);
+                    (flow.picked, flow.link, flow.source) = (picked, link, self.source(frontend));
                 }
                 Ok((_, None)) => {}
                 Err(_) if serves => {}
@@ -318,9 +329,32 @@ impl Scope<'_> {
                 }
             }
         }
+        if let Some(frontend) = frontend {
+            self.follow_source(frontend, flow, links);
+        }
         flow.revision = self.revision;
         flow.suspect = false;
         Ok(entry.into_mut())
+    }
+
+    /// Opens the way to the same endpoint anew if that is to see something else of the client now. If that fails, the
+    /// flow goes on as it was.
+    fn follow_source<K: Links>(&self, frontend: &ActiveFrontend, flow: &mut Flow<K::Link>, links: &mut K) {
+        let (client, endpoint, source) = (self.client, flow.picked.addr(), self.source(frontend));
+        if flow.source == source {
+            return;
+        }
+        match links.open(&Way { client, endpoint, source }, Some(&flow.link)) {
+            Ok(link) => (flow.link, flow.source) = (link, source),
+            Err(error) => {
+                tracing::debug!(client.addr = %client, %endpoint, %error, "a flow does not follow client-source");
+            }
+        }
+    }
+
+    /// What an endpoint is to see of the client now.
+    fn source(&self, frontend: &ActiveFrontend) -> ClientSource {
+        frontend.client_source(self.view.table.origin(frontend.spec().addr, self.client))
     }
 
     /// Picks an endpoint to which `open` succeeds. One that has no route is passed over for another; a want of

@@ -215,7 +215,7 @@ fn a_policy_that_allows_no_endpoint_ends_the_flow_of_a_vanished_one() {
 }
 
 #[test]
-fn what_an_endpoint_sees_of_a_client_changes_with_the_endpoint_and_not_before() {
+fn a_flow_follows_what_its_endpoint_is_to_see_of_the_client() {
     let mut world = World::new(10, &[]);
     let way = |number, source| Some(Way { client: client_addr(1), endpoint: endpoint_addr(number), source });
     world.swap_with_source(&ready(&[1]), ClientSource::Transparent);
@@ -223,10 +223,33 @@ fn what_an_endpoint_sees_of_a_client_changes_with_the_endpoint_and_not_before() 
     assert_eq!(world.links.last, way(1, ClientSource::Transparent));
     world.swap_with_source(&ready(&[1]), ClientSource::ProxyV2);
     world.datagram(1).unwrap();
-    assert_eq!((world.links.opened, world.links.last), (1, way(1, ClientSource::Transparent)));
-    world.swap_with_source(&ready(&[2]), ClientSource::ProxyV2);
     world.datagram(1).unwrap();
-    assert_eq!(world.links.last, way(2, ClientSource::ProxyV2));
+    assert_eq!((world.links.opened, world.links.last), (2, way(1, ClientSource::ProxyV2)));
+    assert_eq!(world.counters.flows_repicked.get(), 0, "with the same endpoint");
+    world.swap_with_source(&ready(&[2]), ClientSource::Gateway);
+    world.datagram(1).unwrap();
+    assert_eq!((world.links.opened, world.links.last), (3, way(2, ClientSource::Gateway)));
+}
+
+#[test]
+fn a_suspect_endpoint_that_is_kept_is_told_of_the_client_anew() {
+    let mut world = World::new(10, &[]);
+    world.swap_with_source(&ready(&[1]), ClientSource::Gateway);
+    world.datagram(1).unwrap();
+    world.flows.suspect(client_addr(1));
+    world.swap_with_source(&ready(&[1]), ClientSource::ProxyV2);
+    world.datagram(1).unwrap();
+    assert_eq!(world.links.last.map(|way| way.source), Some(ClientSource::ProxyV2));
+}
+
+#[test]
+fn a_flow_that_cannot_follow_goes_on_as_it_was() {
+    let mut world = World::new(10, &[]);
+    world.swap_with_source(&ready(&[1]), ClientSource::Transparent);
+    world.datagram(1).unwrap();
+    world.links.exhausted = true;
+    world.swap_with_source(&ready(&[1]), ClientSource::Gateway);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
 }
 
 #[test]
