@@ -179,7 +179,7 @@ impl Dataplane {
         self.transparency.set(self.interruption.is_none());
     }
 
-    fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &AddressSet) {
+    fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
         match self.listeners.reconcile(frontend, internal, &self.workers) {
             Ok(()) => drop(self.failures.remove(&frontend.addr)),
             Err(failure) => drop(self.failures.insert(frontend.addr, failure)),

@@ -9,12 +9,12 @@ mod filter;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::sync::Arc;
 
 use socket2::Socket;
 
-use crate::address_set::AddressSet;
+use crate::address_set::{AddressSet, SourceRanges};
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol, Route};
 use crate::worker::{Broken, Command, WorkerHandle};
@@ -27,25 +27,61 @@ use filter::{Filters, Share};
 enum Posture {
     /// No socket: everybody is refused.
     Closed,
-    /// A socket that sees packets of these sources only.
-    Open(AddressSet),
+    /// A socket that sees packets of some sources only.
+    Open(Audience),
 }
 
 impl Posture {
     /// What the table asks for. `internal` is who counts as a client inside the cluster.
-    fn of(frontend: &Frontend, internal: &AddressSet) -> Self {
-        let allowed = frontend.source_ranges.allowed();
-        let direct = match (&frontend.external, &frontend.internal) {
+    fn of(frontend: &Frontend, internal: &Arc<AddressSet>) -> Self {
+        let class = match (&frontend.external, &frontend.internal) {
             (Route::Reject, Route::Reject) => return Self::Closed,
-            (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => {
-                return Self::Open(AddressSet::default());
-            }
-            (Route::Forward(_), Route::Forward(_)) => allowed.clone(),
-            (Route::Forward(_), _) => internal.complement().intersection(allowed),
-            (_, Route::Forward(_)) => internal.with(frontend.addr.ip).intersection(allowed),
+            (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => Class::Nobody,
+            (Route::Forward(_), Route::Forward(_)) => Class::Everyone,
+            (Route::Forward(_), _) => Class::Outside(Arc::clone(internal)),
+            (_, Route::Forward(_)) => Class::Inside(Arc::clone(internal)),
         };
-        // Whom these bring is known only once their header is read.
-        Self::Open(frontend.proxied_by.as_deref().map_or_else(|| direct.clone(), |peers| direct.union(peers)))
+        Self::Open(Audience {
+            class,
+            ranges: Arc::clone(&frontend.source_ranges),
+            peers: frontend.proxied_by.clone(),
+        })
+    }
+}
+
+/// Which clients a frontend has anything for. With the set of those inside the cluster where it matters, so that its
+/// changes concern no other frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Class {
+    Nobody,
+    Everyone,
+    Outside(Arc<AddressSet>),
+    Inside(Arc<AddressSet>),
+}
+
+/// Whom a socket is to see. It shares what it is made of with the table: thousands of frontends may go by one large set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Audience {
+    class: Class,
+    ranges: Arc<SourceRanges>,
+    /// Whom these bring is known only once their header is read.
+    peers: Option<Arc<AddressSet>>,
+}
+
+impl Audience {
+    /// The sources of a socket on `own`.
+    fn sources(&self, own: IpAddr) -> AddressSet {
+        let allowed = self.ranges.allowed();
+        let direct = match &self.class {
+            Class::Nobody => return AddressSet::default(),
+            Class::Everyone => allowed.clone(),
+            Class::Outside(inside) => inside.complement().intersection(allowed),
+            Class::Inside(inside) => inside.with(own).intersection(allowed),
+        };
+        match &self.peers {
+            Some(peers) => direct.union(peers),
+            None => direct,
+        }
     }
 }
 
@@ -87,7 +123,7 @@ impl ListenerSet {
     pub(crate) fn reconcile(
         &mut self,
         frontend: &Arc<Frontend>,
-        internal: &AddressSet,
+        internal: &Arc<AddressSet>,
         workers: &[WorkerHandle],
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
@@ -107,15 +143,16 @@ impl ListenerSet {
                 listener.close(addr, workers, Command::Retire);
                 Ok(())
             }
-            Posture::Open(admitted) if listener.sockets.is_empty() => {
+            Posture::Open(audience) if listener.sockets.is_empty() => {
                 let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
-                let opened = listener.open(addr, claim, admitted, workers, &mut self.filters);
+                let sources = audience.sources(addr.ip);
+                let opened = listener.open(addr, claim, &sources, workers, &mut self.filters);
                 if opened.is_ok() {
                     self.held.insert(addr);
                 }
                 opened
             }
-            Posture::Open(admitted) => listener.refilter(addr, admitted, &mut self.filters),
+            Posture::Open(audience) => listener.refilter(addr, &audience.sources(addr.ip), &mut self.filters),
         };
         changed.map_err(|error| BindFailure {
             frontend: Arc::clone(frontend),

@@ -1,0 +1,76 @@
+//! What loads, turns and unchanged frontends come to from table to table.
+
+use super::*;
+
+#[test]
+fn an_unchanged_frontend_is_carried_over_even_as_a_new_allocation() {
+    let spec = |number| frontend(number, Algorithm::Random, &[(1, 100)]);
+    let first = compile([spec(1), spec(2)], &ActiveTable::default());
+    let second = compile([spec(1), frontend(2, Algorithm::Random, &[(2, 100)])], &first);
+    let same = |number| {
+        let addr = frontend_addr(number);
+        Arc::ptr_eq(first.get(addr).unwrap(), second.get(addr).unwrap())
+    };
+    assert!(same(1));
+    assert!(!same(2));
+}
+
+#[test]
+fn a_removed_frontend_is_not_found() {
+    let first = compile([frontend(1, Algorithm::Random, &[])], &ActiveTable::default());
+    assert!(first.get(frontend_addr(1)).is_some());
+    assert!(compile([], &first).get(frontend_addr(1)).is_none());
+}
+
+#[test]
+fn endpoints_that_stay_keep_their_loads() {
+    let before = active(frontend(1, Algorithm::LeastConnections, &[(1, 100), (2, 100)]));
+    let affinity = AffinityTable::default();
+    let held: Vec<_> = (0..10).map(|number| forward(before.pick(&external(number), &affinity))).collect();
+    let after = changed(frontend(1, Algorithm::LeastConnections, &[(2, 50), (3, 100)]), &before);
+    assert_eq!(loads(&after), [loads(&before)[1], 0]);
+    drop(held);
+    assert_eq!(loads(&after), [0, 0]);
+}
+
+#[test]
+fn an_endpoint_that_is_no_candidate_any_more_still_serves_and_keeps_its_load() {
+    let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]);
+    let before = active(spec.clone());
+    let held = forward(before.pick(&external(1), &AffinityTable::default()));
+    spec.external = route([(0, 1)]);
+    spec.internal = route([(0, 1)]);
+    let after = changed(spec, &before);
+    assert_eq!(held.addr(), endpoint_addr(1));
+    assert!(after.serves(endpoint_addr(1)) && after.serves(endpoint_addr(2)));
+    assert!(!after.serves(endpoint_addr(3)));
+    assert_eq!(loads(&after), [1, 0]);
+}
+
+#[test]
+fn equal_routes_take_turns_together() {
+    let frontend = active(frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]));
+    let affinity = AffinityTable::default();
+    let internal = PickRequest { origin: Origin::Internal, ..external(1) };
+    assert_eq!(goes(&frontend, &external(1), &affinity), endpoint_addr(1));
+    assert_eq!(goes(&frontend, &internal, &affinity), endpoint_addr(2));
+}
+
+#[test]
+fn turns_go_on_after_a_change() {
+    let affinity = AffinityTable::default();
+    let before = active(frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100), (3, 100)]));
+    assert_eq!(goes(&before, &external(1), &affinity), endpoint_addr(1));
+    let after = changed(frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]), &before);
+    assert_eq!(goes(&after, &external(1), &affinity), endpoint_addr(2));
+}
+
+#[test]
+fn a_switch_of_algorithm_takes_effect() {
+    let affinity = AffinityTable::default();
+    let endpoints = [(1, 100), (2, 100), (3, 100)];
+    let before = active(frontend(1, Algorithm::RoundRobin, &endpoints));
+    let after = changed(frontend(1, Algorithm::Maglev, &endpoints), &before);
+    let first = goes(&after, &external(1), &affinity);
+    assert!((0..9).all(|_| goes(&after, &external(1), &affinity) == first));
+}
