@@ -71,6 +71,7 @@ Change the table while it runs: in {web}
 set an endpoint's `ready: true` to `ready: false` and try again, or remove it. Then look:
 
   curl http://{admin}/api/routes
+  curl 'http://{admin}/api/explain?service=demo/web'
   curl http://{admin}/metrics
 
 Ctrl-C ends the demo.
