@@ -13,6 +13,7 @@ pub(crate) mod bpf;
 pub(crate) mod ebpf;
 pub(crate) mod mmsg;
 pub(crate) mod netlink;
+mod option;
 pub(crate) mod pipe;
 pub(crate) mod reactor;
 pub(crate) mod rlimit;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
-use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::return_path::is_here;
 
 /// Off until someone has seen to it that answers find their way back. Shared by all workers.
@@ -18,14 +18,16 @@ impl Transparency {
         self.0.store(available, Ordering::Relaxed);
     }
 
-    /// The client's address, if an endpoint can be spoken to from there now.
+    /// The client's address, if an endpoint is to see that as `source` has it, and can be spoken to from there now.
     pub(crate) fn speaker(
         &self,
+        source: ClientSource,
         client: ClientAddr,
         frontend: FrontendAddr,
         endpoint: EndpointAddr,
     ) -> Option<IpAddr> {
-        self.0.load(Ordering::Relaxed).then(|| speaker(client.ip(), frontend, endpoint).ok()).flatten()
+        let possible = source == ClientSource::Transparent && self.0.load(Ordering::Relaxed);
+        possible.then(|| speaker(client.ip(), frontend, endpoint).ok()).flatten()
     }
 }
 

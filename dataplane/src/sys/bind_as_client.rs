@@ -1,13 +1,11 @@
 //! Binding a socket that is about to connect to an address that is not this machine's: the client's.
 
 use std::io;
-use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
-use std::ptr;
 
-use libc::c_int;
 use socket2::Socket;
+
+use super::option::set_int;
 
 /// Binds to the client's address and any port (`IP_TRANSPARENT`, ip(7)). Which port is left to connect(2), so that one
 /// port may serve towards many endpoints (`IP_BIND_ADDRESS_NO_PORT`).
@@ -29,7 +27,7 @@ pub(crate) fn is_of_the_source(error: &io::Error) -> bool {
 fn bind(socket: &Socket, client: IpAddr) -> io::Result<()> {
     allow_foreign_address(socket, client.is_ipv4())?;
     // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
-    enable(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)?;
+    set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
     socket.bind(&SocketAddr::new(client, 0).into())
 }
 
@@ -43,16 +41,7 @@ pub(crate) fn allow_foreign_address(socket: &Socket, ipv4: bool) -> io::Result<(
     } else {
         (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)
     };
-    enable(socket, level, transparent)
-}
-
-fn enable(socket: &Socket, level: c_int, option: c_int) -> io::Result<()> {
-    let on: c_int = 1;
-    let length = mem::size_of_val(&on) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the time of the borrow, and the option takes an int, which `on` is.
-    let outcome =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(&on).cast(), length) };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_int(socket, level, transparent, 1)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use instruction::Instruction;
 
 use super::Errno;
+use super::option::set_int;
 
 const BPF_MAP_CREATE: c_long = 0;
 const BPF_MAP_UPDATE_ELEM: c_long = 2;
@@ -177,18 +178,7 @@ impl SocketFilter {
     /// # Errors
     /// As setsockopt(2): `ENOMEM` if the socket's option memory does not suffice.
     pub(crate) fn attach(&self, socket: impl AsFd) -> io::Result<()> {
-        let program: c_int = self.0.as_raw_fd();
-        // SAFETY: the option takes a descriptor of this size, and both descriptors are open.
-        let outcome = unsafe {
-            libc::setsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_BPF,
-                (&raw const program).cast(),
-                mem::size_of_val(&program) as libc::socklen_t,
-            )
-        };
-        Errno::result(outcome).map(drop).map_err(io::Error::from)
+        set_int(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, self.0.as_raw_fd())
     }
 }
 

@@ -15,6 +15,8 @@ use libc::{c_int, c_uint};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, SockAddr};
 
+use super::option::set_int;
+
 /// Messages moved by one system call. More gains little (the per-call cost is already spread thin) and costs memory.
 pub(crate) const BATCH: usize = 32;
 
@@ -47,12 +49,7 @@ pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<(
         Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
         _ => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
     };
-    let length = mem::size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the time of the borrow, and the option takes an int, which `value` is.
-    let outcome = unsafe {
-        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, ptr::from_ref(&value).cast(), length)
-    };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_int(socket, level, option, value)
 }
 
 /// Whether the kernel knows `UDP_SEGMENT` (4.18). An older one ignores the control message and would send a bundle as

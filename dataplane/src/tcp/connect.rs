@@ -66,7 +66,8 @@ impl Search<'_> {
             if !tried.is_empty() {
                 self.counters.add_connect_retry();
             }
-            let mut speaker = self.speaker(source, endpoint);
+            let transparency = &self.worker.transparency;
+            let mut speaker = transparency.speaker(source, self.client, self.frontend, endpoint);
             while attempts < ATTEMPTS {
                 attempts += 1;
                 timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
@@ -94,12 +95,6 @@ impl Search<'_> {
             tried.push(endpoint);
         }
         if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
-    }
-
-    /// The client's address, if the endpoint is to see it and can.
-    fn speaker(&self, source: ClientSource, endpoint: EndpointAddr) -> Option<IpAddr> {
-        let wanted = source == ClientSource::Transparent;
-        wanted.then(|| self.worker.transparency.speaker(self.client, self.frontend, endpoint)).flatten()
     }
 
     fn pick(&self, tried: &[EndpointAddr]) -> Option<(Picked, ClientSource)> {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::address_set::SourceRanges;
 use crate::model::{
-    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
+    FrontendAddr, Protocol, Route, ServicePort, Weight,
 };
 use crate::pick::ActiveTable;
-use crate::table::RoutingTable;
+use crate::table::{RoutingTable, fixture};
 
 /// A frontend whose endpoints all serve; new flows go to those that are Ready, in turn.
 pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointState)]) -> Frontend {
@@ -25,20 +24,12 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
     let endpoints = endpoints.iter().map(|(addr, state)| endpoint(*addr, *state)).collect();
     Frontend {
         addr,
-        kind: FrontendKind::LoadBalancer,
         service: ServicePort {
             namespace: "shop".into(),
             name: format!("dns-{}", addr.port).into(),
             port_name: "dns".into(),
             protocol: Protocol::Udp,
         },
-        source: FrontendSource::Service,
-        affinity: Affinity::None,
-        source_ranges: Arc::new(SourceRanges::default()),
-        proxied_by: None,
-        client_sources: ClientSources::default(),
-        app_protocol: None,
-        algorithm: Algorithm::RoundRobin,
         external: route.clone(),
         internal: route,
         backends: Arc::new([Backend {
@@ -48,6 +39,7 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
             lingering: Vec::new(),
             endpoints,
         }]),
+        ..fixture::frontend(0, Algorithm::RoundRobin, &[])
     }
 }
 

@@ -69,15 +69,11 @@ impl Links for Opener<'_> {
 impl Opener<'_> {
     fn upstream(&self, way: &Way) -> io::Result<Rc<Socket>> {
         let State { context, addr: frontend, counters, .. } = &**self.state;
-        let transparent = way.source == ClientSource::Transparent;
-        let speaker = if transparent {
-            context.transparency.speaker(way.client, *frontend, way.endpoint)
-        } else {
-            None
-        };
+        let speaker = context.transparency.speaker(way.source, way.client, *frontend, way.endpoint);
         let (upstream, speaker) =
             from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker))?;
-        counters.source_lost.add(usize::from(transparent && speaker.is_none()));
+        let lost = way.source == ClientSource::Transparent && speaker.is_none();
+        counters.source_lost.add(usize::from(lost));
         Ok(upstream)
     }
 
