@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use sheave_control::projection::{self, Projection, Projector};
+use sheave_control::projection::{self, Placement, Projection, Projector};
 use sheave_control::source::files::{FileWatch, Loaded};
 use sheave_control::store::Store;
 use sheave_dataplane::model::FrontendAddr;
@@ -64,6 +64,7 @@ pub(crate) fn projection_options(config: &Config) -> projection::Options {
         external_ips_allow: config.external_ips_allow.clone(),
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
+        placement: Placement::Alone,
     }
 }
 

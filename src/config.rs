@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::Value;
+use sheave_control::store::ServiceKey;
 use sheave_dataplane::model::FrontendKind;
 
 pub(crate) use self::duration::parse as parse_duration;
@@ -34,6 +35,10 @@ const IDLE: Duration = Duration::from_secs(60 * 60);
 const UDP_IDLE: Duration = Duration::from_secs(60);
 /// What a rolling update can wait for; Kubernetes gives Pods 30 s unless told otherwise, so `deploy` tells it.
 const DRAIN: Duration = Duration::from_secs(60);
+/// Where `deploy` puts everything.
+const NAMESPACE: &str = "sheave-system";
+/// Long enough for an API server that came back empty to be noticed, short against what deletes on purpose.
+const MASS_DELETION_HOLD: Duration = Duration::from_secs(60);
 /// Where a package of this name keeps its state (file-hierarchy(7)).
 const STATE_DIR: &str = "/var/lib/sheave";
 /// More threads than any machine has cores is a slip of the finger.
@@ -54,6 +59,11 @@ workers: 0                      # 0 = one per core given to us
 admin: {listen: "127.0.0.1:9841"}
 healthz: {listen: ""}           # /healthz and /livez as kube-proxy has them, on "0.0.0.0:10256" say; empty = off
 timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}
+report: {listen: ""}            # where the controller asks this gateway what it could not do, ":9842" say; empty = off
+gateways: {service: sheave-system/sheave-gateways}    # the headless Service over the gateways' Pods
+leaderElection: {lease: sheave-system/sheave-controller}
+sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup, for tools that wait for it
+massDeletion: {hold: 60s}       # how long to doubt a list that lacks what was there
 stateDir: /var/lib/sheave
 logging: {format: text, level: info}
 karmada:                        # {kubeconfig: /etc/sheave/karmada.kubeconfig}
@@ -90,6 +100,16 @@ pub(crate) struct Config {
     pub(crate) healthz_listen: Option<SocketAddr>,
     /// How long to wait for what.
     pub(crate) timeouts: Timeouts,
+    /// Where the controller may ask what this gateway could not do, if anywhere.
+    pub(crate) report_listen: Option<SocketAddr>,
+    /// The headless Service over the gateways' Pods.
+    pub(crate) gateways: ServiceKey,
+    /// The Lease that controllers elect their leader by.
+    pub(crate) lease: ServiceKey,
+    /// Also set the finalizer of the cloud controllers.
+    pub(crate) shared_finalizer: bool,
+    /// How long a list is doubted that lacks what was there in plenty.
+    pub(crate) mass_deletion_hold: Duration,
     /// Where the last good input is kept.
     pub(crate) state_dir: PathBuf,
     /// How to log.
@@ -230,6 +250,17 @@ impl Config {
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
             timeouts: root.nested("timeouts", read_timeouts),
+            report_listen: root
+                .nested("report", |section| section.get("listen", None, values::optional(values::socket))),
+            gateways: root.nested("gateways", |section| {
+                section.get("service", ServiceKey::new(NAMESPACE, "sheave-gateways"), values::namespaced)
+            }),
+            lease: root.nested("leaderElection", |section| {
+                section.get("lease", ServiceKey::new(NAMESPACE, "sheave-controller"), values::namespaced)
+            }),
+            shared_finalizer: root.get("sharedFinalizer", false, values::boolean),
+            mass_deletion_hold: root
+                .nested("massDeletion", |section| section.get("hold", MASS_DELETION_HOLD, values::timeout)),
             state_dir: root.get("stateDir", STATE_DIR.into(), values::path),
             logging: root.nested("logging", read_logging),
             karmada_kubeconfig: root
@@ -247,10 +278,7 @@ impl Config {
 
     /// Settings that are accepted but have no effect in this version, each as it is written.
     pub(crate) fn without_effect(&self) -> Vec<&'static str> {
-        let settings = [
-            (self.kubeconfig.is_some(), "kubeconfig"),
-            (self.karmada_kubeconfig.is_some(), "karmada.kubeconfig"),
-        ];
+        let settings = [(self.karmada_kubeconfig.is_some(), "karmada.kubeconfig")];
         settings.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
     }
 }

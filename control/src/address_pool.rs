@@ -1,6 +1,6 @@
 //! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that may be given to LoadBalancer Services.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 /// API group and version of an AddressPool manifest.
@@ -16,6 +16,24 @@ pub struct AddressPool {
     pub metadata: ObjectMeta,
     /// What the pool holds and who may use it.
     pub spec: AddressPoolSpec,
+    /// What the controller makes of it; never read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<AddressPoolStatus>,
+}
+
+/// How much of the pool is given away, and whether it can be used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolStatus {
+    /// Addresses that Services have.
+    #[serde(default)]
+    pub used: i64,
+    /// Addresses that can still be given; the largest number there is where there are more (IPv6).
+    #[serde(default)]
+    pub free: i64,
+    /// `Ready`: every entry of the spec can be used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
 }
 
 /// What the pool holds and who may use it.

@@ -3,6 +3,8 @@
 
 pub mod address_pool;
 mod allocator;
+pub mod connection;
+pub mod controller;
 mod ip;
 pub mod problem;
 pub mod projection;

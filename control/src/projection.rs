@@ -70,6 +70,24 @@ pub struct Options {
     pub accept_proxy_allow: Vec<IpNet>,
     /// Addresses of the node on which node ports are served; empty = its primary address of each family.
     pub node_port_addresses: Vec<IpNet>,
+    /// Who decides about load balancer addresses.
+    pub placement: Placement,
+}
+
+/// Who decides about load balancer addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Nobody else does: what the status publishes, else pools, else the node's own.
+    Alone,
+    /// The controller has decided: what the status publishes.
+    Published,
+    /// This is the controller: pools decide, and the status says what they gave before.
+    Managed {
+        /// The headless Service whose endpoints are the gateways.
+        gateways: ServiceKey,
+        /// The Node of a gateway that runs in this process, and so needs no endpoint.
+        own_gateway: Option<Arc<str>>,
+    },
 }
 
 impl Default for Options {
@@ -84,6 +102,7 @@ impl Default for Options {
             external_ips_allow: Vec::new(),
             accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
             node_port_addresses: Vec::new(),
+            placement: Placement::Alone,
         }
     }
 }

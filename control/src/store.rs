@@ -1,14 +1,17 @@
 //! The objects of one cluster as last seen, indexed the way the projection asks for them, and which Services have to be
 //! projected again. Sources write here; it must not know where the objects come from or what they mean.
 
+mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+pub use self::change::{Change, Delta};
 use crate::address_pool::AddressPool;
 
 /// The label by which an EndpointSlice names its Service.
@@ -45,6 +48,8 @@ pub struct Objects {
     pub slices: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
     /// Nodes by name.
     pub nodes: BTreeMap<Arc<str>, Arc<Node>>,
+    /// Namespaces by name.
+    pub namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     /// Address pools by name.
     pub pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
 }
@@ -57,7 +62,7 @@ pub enum Dirty {
     Nothing,
     /// These Services, or slices of theirs, changed, came or went.
     Services(BTreeSet<ServiceKey>),
-    /// Something that every Service depends on changed: a Node, a pool.
+    /// Something that every Service depends on changed: a Node, a Namespace, a pool.
     Everything,
 }
 
@@ -117,17 +122,19 @@ impl Store {
         self.replace_services(new.services);
         self.replace_slices(new.slices);
         self.replace_nodes(new.nodes);
+        self.replace_namespaces(new.namespaces);
         self.replace_pools(new.pools);
     }
 
     /// A Service came or changed.
-    pub fn upsert_service(&mut self, service: Service) {
+    pub fn upsert_service(&mut self, service: impl Into<Arc<Service>>) {
+        let service = service.into();
         let key = service_key(&service.metadata);
         let old = self.objects.services.get(&key);
         if old.is_none_or(|old| service_differs(old, &service)) {
             self.dirty.add(key.clone());
         }
-        self.objects.services.insert(key, Arc::new(service));
+        self.objects.services.insert(key, service);
     }
 
     /// A Service went.
@@ -138,7 +145,8 @@ impl Store {
     }
 
     /// An EndpointSlice came or changed; its label may have moved it to another Service, or to none.
-    pub fn upsert_slice(&mut self, slice: EndpointSlice) {
+    pub fn upsert_slice(&mut self, slice: impl Into<Arc<EndpointSlice>>) {
+        let slice = slice.into();
         let key = slice_key(&slice.metadata);
         let owner = slice_owner(&slice);
         if self.slice_owners.get(&key) != owner.as_ref() {
@@ -149,7 +157,7 @@ impl Store {
         if slices.get(&key.1).is_none_or(|old| slice_differs(old, &slice)) {
             self.dirty.add(owner.clone());
         }
-        slices.insert(key.1.clone(), Arc::new(slice));
+        slices.insert(key.1.clone(), slice);
         self.slice_owners.insert(key, owner);
     }
 
@@ -166,12 +174,13 @@ impl Store {
     }
 
     /// A Node came or changed.
-    pub fn upsert_node(&mut self, node: Node) {
+    pub fn upsert_node(&mut self, node: impl Into<Arc<Node>>) {
+        let node = node.into();
         let name = name_of(&node.metadata);
         if self.objects.nodes.get(&name).is_none_or(|old| node_differs(old, &node)) {
             self.dirty = Dirty::Everything;
         }
-        self.objects.nodes.insert(name, Arc::new(node));
+        self.objects.nodes.insert(name, node);
     }
 
     /// A Node went.
@@ -181,13 +190,31 @@ impl Store {
         }
     }
 
+    /// A Namespace came or changed.
+    pub fn upsert_namespace(&mut self, namespace: impl Into<Arc<Namespace>>) {
+        let namespace = namespace.into();
+        let name = name_of(&namespace.metadata);
+        if self.objects.namespaces.get(&name).is_none_or(|old| namespace_differs(old, &namespace)) {
+            self.dirty = Dirty::Everything;
+        }
+        self.objects.namespaces.insert(name, namespace);
+    }
+
+    /// A Namespace went.
+    pub fn remove_namespace(&mut self, name: &str) {
+        if self.objects.namespaces.remove(name).is_some() {
+            self.dirty = Dirty::Everything;
+        }
+    }
+
     /// An AddressPool came or changed.
-    pub fn upsert_pool(&mut self, pool: AddressPool) {
+    pub fn upsert_pool(&mut self, pool: impl Into<Arc<AddressPool>>) {
+        let pool = pool.into();
         let name = name_of(&pool.metadata);
         if self.objects.pools.get(&name).is_none_or(|old| pool_differs(old, &pool)) {
             self.dirty = Dirty::Everything;
         }
-        self.objects.pools.insert(name, Arc::new(pool));
+        self.objects.pools.insert(name, pool);
     }
 
     /// An AddressPool went.
@@ -225,6 +252,12 @@ impl Store {
 
     fn replace_nodes(&mut self, new: BTreeMap<Arc<str>, Arc<Node>>) {
         if !replace_map(&mut self.objects.nodes, new, node_differs).is_empty() {
+            self.dirty = Dirty::Everything;
+        }
+    }
+
+    fn replace_namespaces(&mut self, new: BTreeMap<Arc<str>, Arc<Namespace>>) {
+        if !replace_map(&mut self.objects.namespaces, new, namespace_differs).is_empty() {
             self.dirty = Dirty::Everything;
         }
     }
@@ -300,6 +333,11 @@ fn slice_differs(old: &EndpointSlice, new: &EndpointSlice) -> bool {
 fn node_differs(old: &Node, new: &Node) -> bool {
     let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
     old.spec != new.spec || addresses(old) != addresses(new) || metadata_differs(&old.metadata, &new.metadata)
+}
+
+/// Only labels are asked for, by the selectors of pools.
+fn namespace_differs(old: &Namespace, new: &Namespace) -> bool {
+    old.metadata.labels != new.metadata.labels
 }
 
 fn pool_differs(old: &AddressPool, new: &AddressPool) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::Value;
+use sheave_control::store::ServiceKey;
 use sheave_control::suggest;
 use sheave_dataplane::model::FrontendKind;
 
@@ -62,6 +63,18 @@ pub(super) fn name(value: &Value) -> Result<String, Wrong> {
     match value.as_str() {
         Some(text) if is_subdomain(text) => Ok(text.to_owned()),
         _ => Err(Wrong::expected("a name of small letters, digits, '-' and '.'", value)),
+    }
+}
+
+/// An object as `namespace/name`.
+pub(super) fn namespaced(value: &Value) -> Result<ServiceKey, Wrong> {
+    let parts = value.as_str().and_then(|text| text.split_once('/'));
+    match parts {
+        Some((namespace, name)) if is_subdomain(namespace) && is_subdomain(name) => {
+            Ok(ServiceKey::new(namespace, name))
+        }
+        _ => Err(Wrong::expected("a namespace and a name", value)
+            .hint("write it as sheave-system/sheave-gateways")),
     }
 }
 
