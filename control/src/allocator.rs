@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Namespace;
 use thiserror::Error;
 
 use self::pool::Pool;
+pub(crate) use self::pool::{NodeAddress, Nodes};
 use self::range::Used;
 use crate::address_pool::AddressPool;
 use crate::ip::Family;
@@ -32,6 +34,8 @@ pub(crate) struct Request<'a> {
     pub(crate) pool: Option<&'a str>,
     /// Exactly these, shared with whoever else has them. Empty = any.
     pub(crate) addresses: &'a [IpAddr],
+    /// Gateway nodes whose addresses it can use.
+    pub(crate) nodes: Nodes<'a>,
 }
 
 /// What it got.
@@ -52,6 +56,8 @@ pub(crate) enum Shortfall {
     NotInPool(IpAddr),
     #[error("AddressPool {} has no free {family} address", .pools.join(", "))]
     Exhausted { family: Family, pools: Vec<Arc<str>> },
+    #[error("AddressPool {} gives the {family} addresses of gateway nodes, and no gateway node is ready for the Service", .pools.join(", "))]
+    NoGatewayNode { family: Family, pools: Vec<Arc<str>> },
     #[error("AddressPool {pool} has no {family} addresses")]
     FamilyMissing { family: Family, pool: Arc<str> },
     /// The one that leaves room for other sources of addresses.
@@ -64,21 +70,25 @@ pub(crate) enum Shortfall {
 pub(crate) struct Allocator {
     /// In the order in which they are asked.
     pools: Vec<Pool>,
+    namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     used: Used,
     freed: bool,
 }
 
 impl Allocator {
-    /// Replaces the pools. `own` are the addresses that `fromGatewayNodes` stands for. What Services hold is not
-    /// touched: [`Self::prune`] takes away what no pool has any longer.
+    /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; without any Namespace only
+    /// their names can be selected. What Services hold is not touched: [`Self::prune`] takes away what no pool has any
+    /// longer.
     pub(crate) fn set_pools(
         &mut self,
         pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
-        own: &[IpAddr],
+        namespaces: &BTreeMap<Arc<str>, Arc<Namespace>>,
+        nodes: &[NodeAddress],
     ) -> Vec<Problem> {
-        let (mut read, problems): (Vec<Pool>, Vec<_>) =
-            pools.iter().map(|(name, pool)| Pool::read(name, pool, own)).unzip();
+        let read = |(name, pool): (_, &Arc<_>)| Pool::read(name, pool, nodes, !namespaces.is_empty());
+        let (mut read, problems): (Vec<Pool>, Vec<_>) = pools.iter().map(read).unzip();
+        self.namespaces.clone_from(namespaces);
         read.sort_by_cached_key(Pool::order);
         self.pools = read;
         self.freed = true;
@@ -116,6 +126,14 @@ impl Allocator {
         }
     }
 
+    /// Per pool its name, how many of its addresses are given away, and how many can still be.
+    pub(crate) fn usage(&self) -> impl Iterator<Item = (&Arc<str>, usize, u128)> {
+        self.pools.iter().map(|pool| {
+            let used = self.used.keys().filter(|ip| pool.contains(**ip)).count();
+            (&pool.name, used, pool.capacity().saturating_sub(used as u128))
+        })
+    }
+
     /// Whether addresses became free since the last call: those who wait may ask again.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
@@ -131,7 +149,12 @@ impl Allocator {
         for ip in held.iter().filter(|ip| covered(ip)) {
             let wanted = if request.addresses.is_empty() {
                 let family = Family::of(*ip);
-                request.families.contains(&family) && !kept.iter().any(|other| Family::of(*other) == family)
+                let first = kept.iter().find(|other| Family::of(**other) == family);
+                request.families.contains(&family)
+                    && match self.companions(*ip, &usable, request) {
+                        Some(all) => all.contains(ip) && first.is_none_or(|first| all.contains(first)),
+                        None => first.is_none(),
+                    }
             } else {
                 request.addresses.contains(ip)
             };
@@ -165,7 +188,9 @@ impl Allocator {
 
     /// Indexes of the pools whose addresses the Service may have, given or not.
     fn usable(&self, request: &Request<'_>) -> Result<Vec<usize>, Shortfall> {
-        let admits = |pool: &Pool| pool.admits(request.key, request.labels);
+        let namespace = self.namespaces.get(&request.key.namespace);
+        let namespace = namespace.map(|known| known.metadata.labels.clone().unwrap_or_default());
+        let admits = |pool: &Pool| pool.admits(request.key, request.labels, namespace.as_ref());
         let Some(name) = request.pool else {
             return Ok((0..self.pools.len()).filter(|&index| admits(&self.pools[index])).collect());
         };
@@ -177,10 +202,22 @@ impl Allocator {
         }
     }
 
-    /// Keeps what the Service has, and adds one address of each family that lacks. A pool that can give all that is
-    /// missing is preferred, and before it one that gave the rest.
+    /// If `ip` is a gateway node's: all of its family that are given together.
+    fn companions(&self, ip: IpAddr, usable: &[usize], request: &Request<'_>) -> Option<Vec<IpAddr>> {
+        usable.iter().find_map(|&pool| self.pools[pool].companions(ip, &request.nodes))
+    }
+
+    /// Keeps what the Service has, with what belongs to it, and adds one address, or those of gateway nodes, of each family
+    /// that lacks. A pool that can give all that is missing is preferred, and before it one that gave the rest.
     fn automatic(&mut self, request: &Request<'_>, usable: &[usize]) -> Assignment {
         let mut addresses = self.held.get(request.key).cloned().unwrap_or_default();
+        for ip in addresses.clone() {
+            for other in self.companions(ip, usable, request).unwrap_or_default() {
+                if !addresses.contains(&other) {
+                    addresses.push(other);
+                }
+            }
+        }
         let missing: Vec<Family> = request
             .families
             .iter()
@@ -196,13 +233,15 @@ impl Allocator {
         let pools = &mut self.pools;
         asked.sort_by_cached_key(|&pool| {
             let gave_before = addresses.iter().any(|ip| pools[pool].contains(*ip));
-            let gives_all = missing.iter().all(|family| pools[pool].next(*family, used).is_some());
+            let gives = |family: &Family| !pools[pool].next(*family, used, &request.nodes).is_empty();
+            let gives_all = missing.iter().all(gives);
             (!gave_before, !gives_all)
         });
         let mut shortfalls = Vec::new();
         for family in missing {
-            match asked.iter().find_map(|&pool| pools[pool].next(family, used)) {
-                Some(ip) => addresses.push(ip),
+            let offers = asked.iter().map(|&pool| pools[pool].next(family, used, &request.nodes));
+            match offers.into_iter().find(|offer| !offer.is_empty()) {
+                Some(offer) => addresses.extend(offer),
                 None => shortfalls.push(self::shortfall(request, family, &asked, pools)),
             }
         }
@@ -211,12 +250,16 @@ impl Allocator {
 }
 
 fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
-    let serving = asked.iter().map(|&pool| &pools[pool]).filter(|pool| pool.serves(family));
-    let exhausted: Vec<Arc<str>> = serving.map(|pool| pool.name.clone()).collect();
-    match (exhausted.is_empty(), request.pool) {
-        (false, _) => Shortfall::Exhausted { family, pools: exhausted },
-        (true, Some(pool)) => Shortfall::FamilyMissing { family, pool: pool.into() },
-        (true, None) => Shortfall::NoPool(family),
+    let names = |is: &dyn Fn(&Pool) -> bool| -> Vec<Arc<str>> {
+        asked.iter().map(|&pool| &pools[pool]).filter(|pool| is(pool)).map(|pool| pool.name.clone()).collect()
+    };
+    let exhausted = names(&|pool| pool.serves(family));
+    let without_node = names(&Pool::is_from_nodes);
+    match (exhausted.is_empty(), without_node.is_empty(), request.pool) {
+        (false, ..) => Shortfall::Exhausted { family, pools: exhausted },
+        (true, false, _) => Shortfall::NoGatewayNode { family, pools: without_node },
+        (true, true, Some(pool)) => Shortfall::FamilyMissing { family, pool: pool.into() },
+        (true, true, None) => Shortfall::NoPool(family),
     }
 }
 

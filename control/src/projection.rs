@@ -21,6 +21,7 @@ mod facts;
 mod families;
 mod health;
 mod names;
+mod placement;
 mod plan;
 mod policy;
 mod ports;
@@ -44,6 +45,7 @@ use self::conflicts::Claims;
 use self::facts::Facts;
 pub use self::health::HealthCheck;
 use self::names::Names;
+pub use self::placement::Placement;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
 use crate::allocator::Allocator;
 use crate::problem::Problem;
@@ -72,22 +74,6 @@ pub struct Options {
     pub node_port_addresses: Vec<IpNet>,
     /// Who decides about load balancer addresses.
     pub placement: Placement,
-}
-
-/// Who decides about load balancer addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// Nobody else does: what the status publishes, else pools, else the node's own.
-    Alone,
-    /// The controller has decided: what the status publishes.
-    Published,
-    /// This is the controller: pools decide, and the status says what they gave before.
-    Managed {
-        /// The headless Service whose endpoints are the gateways.
-        gateways: ServiceKey,
-        /// The Node of a gateway that runs in this process, and so needs no endpoint.
-        own_gateway: Option<Arc<str>>,
-    },
 }
 
 impl Default for Options {
@@ -155,6 +141,8 @@ struct Projected {
     status: Option<LoadBalancerStatus>,
     /// Problems beside those of `placed`.
     problems: Vec<Problem>,
+    /// An object of the same name with another uid is another Service.
+    uid: Option<String>,
 }
 
 impl Projector {
@@ -181,7 +169,7 @@ impl Projector {
     /// everything, whatever it says.
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
         let keys: BTreeSet<ServiceKey> = match dirty {
-            Dirty::Services(keys) if self.started => keys.clone(),
+            Dirty::Services(keys) if self.started && !self.options.placement.depends_on(keys) => keys.clone(),
             Dirty::Nothing if self.started => return self.answer(false),
             Dirty::Nothing | Dirty::Services(_) | Dirty::Everything => {
                 self.refresh(objects);
@@ -202,10 +190,19 @@ impl Projector {
         self.services.values().filter_map(|projected| projected.status.as_ref())
     }
 
+    /// Per pool its name, how many of its addresses Services have, and how many can still be given.
+    pub fn pool_usage(&self) -> impl Iterator<Item = (&Arc<str>, usize, u128)> {
+        self.allocator.usage()
+    }
+
     /// Reads what every Service depends on.
     fn refresh(&mut self, objects: &Objects) {
-        let (facts, mut problems) = facts::gather(&self.options, &objects.nodes);
-        problems.extend(self.allocator.set_pools(&objects.pools, &facts.own));
+        let gateways = self.options.placement.gateway_nodes(objects);
+        let (facts, mut problems) = facts::gather(&self.options, &objects.nodes, &gateways);
+        if self.options.placement != Placement::Published {
+            let (pools, namespaces) = (&objects.pools, &objects.namespaces);
+            problems.extend(self.allocator.set_pools(pools, namespaces, &facts.gateway_nodes));
+        }
         self.facts = facts;
         self.shared_problems = problems;
         self.names.clear();

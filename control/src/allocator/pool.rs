@@ -1,6 +1,6 @@
 //! One AddressPool as read: its addresses and who may have them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -21,13 +21,30 @@ pub(super) struct Pool {
     namespaces: Selector,
     services: Selector,
     ranges: Vec<Range>,
-    /// Addresses of gateway nodes: shared by Services, so never used up.
-    nodes: Vec<IpAddr>,
+    /// Stands for the addresses of gateway nodes.
+    from_nodes: bool,
+    /// Those addresses: shared by Services, so never used up, and given all together.
+    nodes: Vec<NodeAddress>,
+}
+
+/// An address of a gateway node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeAddress {
+    /// The Node's name.
+    pub(crate) node: Arc<str>,
+    /// At most one of each family and node.
+    pub(crate) ip: IpAddr,
 }
 
 impl Pool {
-    /// Reads a pool. `own` are the addresses that `fromGatewayNodes` stands for.
-    pub(super) fn read(name: &Arc<str>, pool: &AddressPool, own: &[IpAddr]) -> (Self, Vec<Problem>) {
+    /// Reads a pool. `nodes` are the addresses that `fromGatewayNodes` stands for. `namespaces_known` says whether the labels
+    /// of Namespaces can be judged.
+    pub(super) fn read(
+        name: &Arc<str>,
+        pool: &AddressPool,
+        nodes: &[NodeAddress],
+        namespaces_known: bool,
+    ) -> (Self, Vec<Problem>) {
         let spec = &pool.spec;
         let mut report = Report::about(ObjectRef { kind: KIND, namespace: "".into(), name: name.clone() });
         let mut ranges = Vec::with_capacity(spec.addresses.len());
@@ -50,7 +67,7 @@ impl Pool {
             namespaces: Selector::read(
                 namespaces,
                 "spec.namespaceSelector",
-                Some(NAMESPACE_NAME),
+                (!namespaces_known).then_some(NAMESPACE_NAME),
                 &mut report,
             ),
             services: Selector::read(
@@ -60,7 +77,8 @@ impl Pool {
                 &mut report,
             ),
             ranges,
-            nodes: if spec.from_gateway_nodes { own.to_vec() } else { Vec::new() },
+            from_nodes: spec.from_gateway_nodes,
+            nodes: if spec.from_gateway_nodes { nodes.to_vec() } else { Vec::new() },
         };
         (read, report.into_problems())
     }
@@ -77,33 +95,88 @@ impl Pool {
         self.auto_assign
     }
 
-    /// Whether its selectors let the Service in.
-    pub(super) fn admits(&self, key: &ServiceKey, labels: &BTreeMap<String, String>) -> bool {
-        let namespace = || BTreeMap::from([(NAMESPACE_NAME.to_owned(), key.namespace.to_string())]);
-        (self.namespaces.is_empty() || self.namespaces.matches(&namespace())) && self.services.matches(labels)
+    /// Whether its selectors let the Service in. `namespace` holds the labels of its Namespace, if those are known.
+    pub(super) fn admits(
+        &self,
+        key: &ServiceKey,
+        labels: &BTreeMap<String, String>,
+        namespace: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        let lets_in = |selector: &Selector| {
+            let mut labels = namespace.cloned().unwrap_or_default();
+            labels.insert(NAMESPACE_NAME.to_owned(), key.namespace.to_string());
+            (namespace.is_some() || selector.needs_only(NAMESPACE_NAME)) && selector.matches(&labels)
+        };
+        (self.namespaces.is_empty() || lets_in(&self.namespaces)) && self.services.matches(labels)
     }
 
-    /// Whether it has addresses of the family, free or not.
+    /// Whether it stands for the addresses of gateway nodes.
+    pub(super) fn is_from_nodes(&self) -> bool {
+        self.from_nodes
+    }
+
+    /// Whether it has addresses of its own of the family, free or not.
     pub(super) fn serves(&self, family: Family) -> bool {
         self.ranges.iter().any(|range| range.family() == family)
-            || self.nodes.iter().any(|ip| Family::of(*ip) == family)
     }
 
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
-        self.nodes.contains(&ip) || self.ranges.iter().any(|range| range.contains(ip))
+        self.ranges.iter().any(|range| range.contains(ip)) || self.nodes.iter().any(|node| node.ip == ip)
     }
 
-    /// The address that it would give next.
-    pub(super) fn next(&mut self, family: Family, used: &Used) -> Option<IpAddr> {
+    /// If `ip` is a gateway node's: all of its family that it gives together.
+    pub(super) fn companions(&self, ip: IpAddr, nodes: &Nodes<'_>) -> Option<Vec<IpAddr>> {
+        let is_nodes = self.nodes.iter().any(|node| node.ip == ip);
+        is_nodes.then(|| self.node_addresses(Family::of(ip), nodes))
+    }
+
+    /// The addresses that it would give next: one of its own, or all of gateway nodes.
+    pub(super) fn next(&mut self, family: Family, used: &Used, nodes: &Nodes<'_>) -> Vec<IpAddr> {
         let mut ranges = self.ranges.iter_mut().filter(|range| range.family() == family);
-        let free = ranges.find_map(|range| range.first_free(used));
-        free.or_else(|| self.nodes.iter().copied().find(|ip| Family::of(*ip) == family))
+        match ranges.find_map(|range| range.first_free(used)) {
+            Some(ip) => vec![ip],
+            None => self.node_addresses(family, nodes),
+        }
+    }
+
+    fn node_addresses(&self, family: Family, nodes: &Nodes<'_>) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for NodeAddress { node, ip } in &self.nodes {
+            if Family::of(*ip) == family && nodes.admit(node) && !addresses.contains(ip) {
+                addresses.push(*ip);
+            }
+        }
+        addresses
+    }
+
+    /// How many addresses it has, of which `used` are given away.
+    pub(super) fn capacity(&self) -> u128 {
+        let own = self.ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(range.size()));
+        own.saturating_add(self.nodes.len() as u128)
     }
 
     /// Lets it give `ip` again.
     pub(super) fn freed(&mut self, ip: IpAddr) {
         for range in &mut self.ranges {
             range.freed(ip);
+        }
+    }
+}
+
+/// Which gateway nodes can serve a Service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nodes<'a> {
+    /// Each.
+    All,
+    /// Those with an endpoint of their own.
+    Only(&'a BTreeSet<Arc<str>>),
+}
+
+impl Nodes<'_> {
+    fn admit(&self, node: &Arc<str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(nodes) => nodes.contains(node),
         }
     }
 }

@@ -88,6 +88,16 @@ impl Range {
             && !self.leaves_out(number)
     }
 
+    /// How many addresses it can give.
+    pub(super) fn size(&self) -> u128 {
+        let left_out = match self.buggy {
+            Buggy::Allowed => 0,
+            Buggy::Ends => ends_up_to(self.last) - self.first.checked_sub(1).map_or(0, ends_up_to),
+            Buggy::Anycast(_) => 1,
+        };
+        (self.last - self.first).saturating_add(1) - left_out
+    }
+
     /// The first address in order that nobody uses.
     pub(super) fn first_free(&mut self, used: &Used) -> Option<IpAddr> {
         while self.cursor <= self.last {
@@ -115,6 +125,11 @@ impl Range {
             Buggy::Anycast(anycast) => number == anycast,
         }
     }
+}
+
+/// How many numbers up to this one end in .0 or .255.
+fn ends_up_to(number: u128) -> u128 {
+    2 * (number >> 8) + 1 + u128::from(number & 0xff == 0xff)
 }
 
 fn number(ip: IpAddr) -> u128 {
@@ -166,6 +181,22 @@ mod tests {
         assert_eq!(given("fd00::/64", true, 1), ["fd00::1"]);
         assert_eq!(given("fd00::/127", true, 9), ["fd00::", "fd00::1"]);
         assert_eq!(given("fd00::-fd00::1", true, 9), ["fd00::", "fd00::1"]);
+    }
+
+    #[test]
+    fn its_size_is_how_many_it_gives() {
+        for (entry, avoid) in [
+            ("10.0.0.254-10.0.1.1", true),
+            ("10.0.0.0/22", true),
+            ("10.0.0.0/22", false),
+            ("10.0.0.255", true),
+            ("10.0.0.1-10.0.0.254", true),
+            ("fd00::/120", true),
+            ("fd00::/127", true),
+        ] {
+            let size = Range::read(entry, avoid).unwrap().size();
+            assert_eq!(size, given(entry, avoid, 2000).len() as u128, "{entry}");
+        }
     }
 
     #[test]

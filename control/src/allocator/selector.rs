@@ -68,6 +68,11 @@ impl Selector {
         Self { requirements }
     }
 
+    /// Whether it can be judged by the name of a Namespace alone.
+    pub(super) fn needs_only(&self, key: &str) -> bool {
+        self.requirements.iter().all(|requirement| requirement.key == key)
+    }
+
     /// Whether there is nothing to meet.
     pub(super) fn is_empty(&self) -> bool {
         self.requirements.is_empty()

@@ -19,7 +19,8 @@ fn set_pools(allocator: &mut Allocator, pools: &[(&str, &str)]) -> usize {
         let pool: AddressPool = serde_saphyr::from_str(&format!("spec: {{{spec}}}")).unwrap();
         (Arc::from(*name), Arc::new(pool))
     };
-    allocator.set_pools(&pools.iter().map(read).collect(), &[IpAddr::from([192, 0, 2, 1])]).len()
+    let node = NodeAddress { node: "gw-1".into(), ip: [192, 0, 2, 1].into() };
+    allocator.set_pools(&pools.iter().map(read).collect(), &BTreeMap::new(), &[node]).len()
 }
 
 type Answer = (Vec<String>, Vec<Shortfall>);
@@ -52,6 +53,7 @@ impl Wish {
             families: self.families,
             pool: self.pool,
             addresses: &self.addresses,
+            nodes: Nodes::All,
         }
     }
 

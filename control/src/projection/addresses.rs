@@ -1,12 +1,14 @@
-//! The load balancer addresses of a Service: those that its status publishes, else out of AddressPools, else the
-//! node's own.
+//! The load balancer addresses of a Service, by who decides about them. Alone: those that its status publishes, else out
+//! of AddressPools, else the node's own. A gateway with a controller: what the status publishes. The controller: out of
+//! AddressPools, where what the status publishes was given before, and is kept while a pool has it.
 
 use std::net::IpAddr;
 
 use super::annotations::{self, ADDRESS_POOL};
 use super::facts::Facts;
+use super::placement::Placement;
 use super::plan::{Plan, service_ref};
-use crate::allocator::{Allocator, Assignment, Request, Shortfall};
+use crate::allocator::{Allocator, Assignment, Nodes, Request, Shortfall};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -21,17 +23,26 @@ pub(super) struct Placed {
 }
 
 /// Gives back what the Service may not keep, and holds what its status publishes. Before any [`place`] of a round.
-pub(super) fn prepare(plan: &Plan, allocator: &mut Allocator) {
+pub(super) fn prepare(plan: &Plan, nodes: Nodes<'_>, placement: &Placement, allocator: &mut Allocator) {
     if !plan.is_load_balancer() {
-        allocator.release(plan.key());
-    } else if plan.wishes.published.is_empty() {
-        allocator.prune(&request(plan));
-    } else {
-        // Beside what is published it may have been given an address of a family that is not.
-        let missing = missing(plan);
-        let given = allocator.held(plan.key()).iter().filter(|ip| missing.contains(&Family::of(**ip)));
-        let kept = plan.wishes.published.iter().chain(given).copied().collect();
-        allocator.hold(plan.key(), kept);
+        return allocator.release(plan.key());
+    }
+    match placement {
+        Placement::Published => {}
+        Placement::Managed { .. } => {
+            if allocator.held(plan.key()).is_empty() {
+                allocator.hold(plan.key(), plan.wishes.published.clone());
+            }
+            allocator.prune(&request(plan, nodes));
+        }
+        Placement::Alone if plan.wishes.published.is_empty() => allocator.prune(&request(plan, nodes)),
+        Placement::Alone => {
+            // Beside what is published it may have been given an address of a family that is not.
+            let missing = missing(plan);
+            let given = allocator.held(plan.key()).iter().filter(|ip| missing.contains(&Family::of(**ip)));
+            let kept = plan.wishes.published.iter().chain(given).copied().collect();
+            allocator.hold(plan.key(), kept);
+        }
     }
 }
 
@@ -43,40 +54,57 @@ fn missing(plan: &Plan) -> Vec<Family> {
 }
 
 /// Finds the addresses.
-pub(super) fn place(plan: &Plan, facts: &Facts, allocator: &mut Allocator) -> Placed {
+pub(super) fn place(
+    plan: &Plan,
+    nodes: Nodes<'_>,
+    placement: &Placement,
+    facts: &Facts,
+    allocator: &mut Allocator,
+) -> Placed {
     if !plan.is_load_balancer() {
         return Placed::default();
     }
     let published = &plan.wishes.published;
-    if !published.is_empty() && missing(plan).is_empty() {
+    let (settled, own) = match placement {
+        Placement::Published => (true, false),
+        Placement::Alone => (!published.is_empty() && missing(plan).is_empty(), published.is_empty()),
+        Placement::Managed { .. } => (false, false),
+    };
+    if settled {
         return Placed { addresses: published.clone(), ..Placed::default() };
     }
-    // What is published stays; the other family comes from a pool or not at all.
-    let by_value = if published.is_empty() { plan.wishes.addresses.as_slice() } else { &[] };
+    // Alone, what is published stays; the other family comes from a pool or not at all.
+    let keeps = *placement == Placement::Alone && !published.is_empty();
+    let by_value = if keeps { &[] } else { plan.wishes.addresses.as_slice() };
     let Assignment { mut addresses, mut shortfalls } =
-        allocator.assign(&Request { addresses: by_value, ..request(plan) });
+        allocator.assign(&Request { addresses: by_value, ..request(plan, nodes) });
     shortfalls.retain(|shortfall| match shortfall {
-        Shortfall::NoPool(family) if published.is_empty() => {
-            facts.own(*family).map(|own| addresses.push(own)).is_none()
-        }
+        Shortfall::NoPool(family) if own => facts.own(*family).map(|own| addresses.push(own)).is_none(),
         _ => true,
     });
     let waits = shortfalls.iter().any(|shortfall| matches!(shortfall, Shortfall::Exhausted { .. }));
-    let problems = problems(plan, facts, &addresses, &shortfalls);
+    let problems = problems(plan, placement, facts, &addresses, &shortfalls);
     Placed { addresses, problems, waits }
 }
 
-fn request(plan: &Plan) -> Request<'_> {
+fn request<'a>(plan: &'a Plan, nodes: Nodes<'a>) -> Request<'a> {
     Request {
         key: plan.key(),
         labels: &plan.labels,
         families: &plan.families.wanted,
         pool: plan.wishes.pool.as_deref(),
         addresses: &plan.wishes.addresses,
+        nodes,
     }
 }
 
-fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shortfall]) -> Vec<Problem> {
+fn problems(
+    plan: &Plan,
+    placement: &Placement,
+    facts: &Facts,
+    addresses: &[IpAddr],
+    shortfalls: &[Shortfall],
+) -> Vec<Problem> {
     let mut report = Report::about(service_ref(plan.key()));
     let matters = |family: &Family| addresses.is_empty() || plan.families.required.contains(family);
     for shortfall in shortfalls {
@@ -91,7 +119,12 @@ fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shor
             Shortfall::FamilyMissing { family, .. } if matters(family) => {
                 (annotations::field(ADDRESS_POOL), "no address is given".into())
             }
-            Shortfall::NoPool(family) if matters(family) => (String::new(), advice(*family, plan, facts)),
+            Shortfall::NoGatewayNode { family, .. } if matters(family) => {
+                (String::new(), "the Service waits until one is".into())
+            }
+            Shortfall::NoPool(family) if matters(family) => {
+                (String::new(), advice(*family, plan, placement, facts))
+            }
             _ => continue,
         };
         report.add(reason::NO_ADDRESS, field, None, format!("{shortfall}; {advice}"));
@@ -108,7 +141,10 @@ fn problems(plan: &Plan, facts: &Facts, addresses: &[IpAddr], shortfalls: &[Shor
     report.into_problems()
 }
 
-fn advice(family: Family, plan: &Plan, facts: &Facts) -> String {
+fn advice(family: Family, plan: &Plan, placement: &Placement, facts: &Facts) -> String {
+    if *placement != Placement::Alone {
+        return format!("add an AddressPool with {family} addresses that lets the Service in");
+    }
     if !plan.wishes.published.is_empty() {
         return format!(
             "only addresses of the other family are published: add one to status.loadBalancer.ingress, or an AddressPool with \

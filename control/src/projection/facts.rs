@@ -1,6 +1,6 @@
 //! What Nodes tell the projection: the gateway's own zone and addresses, and who is a client inside the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,12 +9,15 @@ use k8s_openapi::api::core::v1::Node;
 use sheave_dataplane::address_set::AddressSet;
 use sheave_dataplane::model::FrontendKind;
 
-use super::Options;
+use super::{Options, Placement};
+use crate::allocator::NodeAddress;
 use crate::ip::{self, Family};
 use crate::problem::{ObjectRef, Problem, reason};
 use crate::report::Report;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// Set by whoever wants load balancers to leave a node alone (k8s.io/cloud-provider, service controller).
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// Set by the cluster autoscaler on a node that it is about to remove.
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
@@ -29,6 +32,8 @@ pub(super) struct Facts {
     pub(super) addresses: Vec<IpAddr>,
     /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
+    /// The addresses of gateway nodes that pools may give, ordered by node. Where nobody else decides, those of this node.
+    pub(super) gateway_nodes: Vec<NodeAddress>,
     /// The node's addresses to serve node ports on.
     pub(super) node_port_addresses: Vec<IpAddr>,
     /// Whether load balancers may send traffic to the node.
@@ -44,8 +49,12 @@ impl Facts {
     }
 }
 
-/// Reads all Nodes.
-pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -> (Facts, Vec<Problem>) {
+/// Reads all Nodes. `gateways` are the Nodes with a ready gateway, for the controller.
+pub(super) fn gather(
+    options: &Options,
+    nodes: &BTreeMap<Arc<str>, Arc<Node>>,
+    gateways: &BTreeSet<Arc<str>>,
+) -> (Facts, Vec<Problem>) {
     let mut internal = options.internal_cidrs.clone();
     // Without any Node nothing says otherwise; among others, a missing one is gone.
     let mut facts = Facts { node: options.node.clone(), eligible: nodes.is_empty(), ..Facts::default() };
@@ -56,6 +65,14 @@ pub(super) fn gather(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -
         pod_cidrs(node, &mut internal, &mut report);
         let addresses = addresses(node, &mut report);
         internal.extend(addresses.iter().map(|(_, ip)| IpNet::from(*ip)));
+        let serves = match options.placement {
+            Placement::Alone | Placement::Published => **name == *options.node,
+            Placement::Managed { .. } => gateways.contains(name) && eligible(node) && !excluded(node),
+        };
+        if serves {
+            let own = per_family(&addresses, [Reach::External, Reach::Internal]);
+            facts.gateway_nodes.extend(own.into_iter().map(|ip| NodeAddress { node: name.clone(), ip }));
+        }
         if **name == *options.node {
             facts.zone = node
                 .metadata
@@ -163,4 +180,10 @@ fn no_node_ports(options: &Options) -> Problem {
 fn eligible(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && !taints.iter().any(|taint| taint.key == LEAVING_TAINT)
+}
+
+/// As newer cloud controllers read it: anything but "false" excludes.
+fn excluded(node: &Node) -> bool {
+    let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));
+    label.is_some_and(|value| value != "false")
 }

@@ -1,6 +1,6 @@
 //! What one Service asks for, read and checked once: everything that needs neither addresses nor endpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ use super::conflicts::{Rank, Title, Titles};
 use super::exposure::{self, Exposure, SpecAddresses};
 use super::facts::Facts;
 use super::families::{self, Families};
-use super::policy::{self, TrafficPolicies};
+use super::placement::{self, Placement};
+use super::policy::{self, TrafficPolicies, TrafficPolicy};
 use super::ports::{self, ListedPort, PlannedPort};
 use super::source_ranges::{self, FamilyRanges};
 use super::wishes::{self, Wishes};
 use super::{Options, affinity, annotations, health};
 use crate::problem::{ObjectRef, Problem};
 use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::store::{Objects, ServiceKey};
 
 /// A Service's slices by name.
 pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
@@ -30,6 +31,7 @@ pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) rank: Rank,
+    pub(super) uid: Option<String>,
     pub(super) kinds: Kinds,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) families: Families,
@@ -75,6 +77,11 @@ pub(super) fn plan(
     slices: Option<&Slices>,
     options: &Options,
 ) -> Planned {
+    let leaving = service.metadata.deletion_timestamp.is_some();
+    if leaving && matches!(options.placement, Placement::Managed { .. }) {
+        // What it has is free for others from here on; gateways serve it until its status is empty.
+        return Planned::Foreign;
+    }
     let mut report = Report::about(service_ref(key));
     let kinds = match class::claim(service, options, &mut report) {
         Claim::Foreign => return Planned::Foreign,
@@ -94,6 +101,7 @@ pub(super) fn plan(
     let policies = policy::traffic(spec, &mut report);
     Planned::Ours(Box::new(Plan {
         rank: Rank::of(key, service),
+        uid: service.metadata.uid.clone(),
         labels: service.metadata.labels.clone().unwrap_or_default(),
         addresses: exposure::read(spec, &kinds, &families, options, &mut report),
         families,
@@ -119,6 +127,15 @@ impl Plan {
     /// Whether it has, or wants, load balancer addresses from us.
     pub(super) fn is_load_balancer(&self) -> bool {
         self.kinds.contains(&FrontendKind::LoadBalancer)
+    }
+
+    /// The Nodes that can serve it from outside, if not every gateway node can: under `Local` those with a ready endpoint.
+    pub(super) fn local_nodes(&self, placement: &Placement, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
+        let managed = matches!(placement, Placement::Managed { .. });
+        (managed && self.policies.external == TrafficPolicy::Local).then(|| {
+            let slices = objects.slices.get(self.key());
+            placement::ready_nodes(slices.into_iter().flat_map(BTreeMap::values))
+        })
     }
 
     /// The frontends that the Service claims once it has these load balancer addresses.

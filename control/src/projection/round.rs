@@ -7,9 +7,11 @@ use std::sync::Arc;
 use sheave_dataplane::model::{Frontend, FrontendAddr};
 
 use super::conflicts::{Rank, Touched};
+use super::placement::Placement;
 use super::plan::{self, Plan, Planned};
 use super::service::{self, Input, Output};
 use super::{Projected, Projector, addresses};
+use crate::allocator::Nodes;
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
 
@@ -80,8 +82,14 @@ impl Projector {
 
     /// Finds addresses for the planned Services, and for those that wait if some became free.
     fn place(&mut self, objects: &Objects, round: &mut Round) {
-        for plan in round.plans.values() {
-            addresses::prepare(plan, &mut self.allocator);
+        let placement = &self.options.placement;
+        for (key, plan) in &round.plans {
+            let replaced = self.services.get(key).is_some_and(|known| known.uid != plan.uid);
+            if replaced && *placement != Placement::Alone {
+                self.allocator.release(key);
+            }
+            let local = plan.local_nodes(placement, objects);
+            addresses::prepare(plan, nodes(local.as_ref()), placement, &mut self.allocator);
         }
         if self.allocator.take_freed() {
             self.add(objects, self.waiting.clone(), round);
@@ -92,13 +100,17 @@ impl Projector {
             .extend(round.plans.values().map(|plan| (plan.wishes.addresses.is_empty(), &plan.rank, &**plan)));
         queue.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         for (_, rank, plan) in queue {
-            let placed = addresses::place(plan, &self.facts, &mut self.allocator);
+            let local = plan.local_nodes(placement, objects);
+            let placed =
+                addresses::place(plan, nodes(local.as_ref()), placement, &self.facts, &mut self.allocator);
             if placed.waits {
                 self.waiting.insert(rank.key.clone());
             } else {
                 self.waiting.remove(&rank.key);
             }
-            self.services.entry(rank.key.clone()).or_default().placed = placed;
+            let known = self.services.entry(rank.key.clone()).or_default();
+            known.placed = placed;
+            known.uid.clone_from(&plan.uid);
         }
     }
 
@@ -170,6 +182,10 @@ impl Projector {
         }
         changed
     }
+}
+
+fn nodes(local: Option<&BTreeSet<Arc<str>>>) -> Nodes<'_> {
+    local.map_or(Nodes::All, Nodes::Only)
 }
 
 impl Projected {

@@ -1,0 +1,53 @@
+//! Who decides which load balancer addresses a Service has, and, for the controller, which Nodes have a gateway.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::store::{Objects, ServiceKey};
+
+/// Who decides about load balancer addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Nobody else does: what the status publishes, else pools, else the node's own.
+    Alone,
+    /// The controller has decided: what the status publishes.
+    Published,
+    /// This is the controller: pools decide, and the status says what they gave before.
+    Managed {
+        /// The headless Service whose endpoints are the gateways.
+        gateways: ServiceKey,
+        /// The Node of a gateway that runs in this process, and so needs no endpoint.
+        own_gateway: Option<Arc<str>>,
+    },
+}
+
+impl Placement {
+    /// The Nodes with a ready gateway, as far as the controller needs them.
+    pub(super) fn gateway_nodes(&self, objects: &Objects) -> BTreeSet<Arc<str>> {
+        match self {
+            Self::Alone | Self::Published => BTreeSet::new(),
+            Self::Managed { gateways, own_gateway } => {
+                let mut nodes =
+                    ready_nodes(objects.slices.get(gateways).into_iter().flat_map(|all| all.values()));
+                nodes.extend(own_gateway.clone());
+                nodes
+            }
+        }
+    }
+
+    /// Whether a change of these Services or their slices may be one of the gateways.
+    pub(super) fn depends_on(&self, changed: &BTreeSet<ServiceKey>) -> bool {
+        matches!(self, Self::Managed { gateways, .. } if changed.contains(gateways))
+    }
+}
+
+/// The Nodes that have a ready endpoint in the slices. Ready when nothing is said (EndpointConditions in discovery/v1).
+pub(super) fn ready_nodes<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> BTreeSet<Arc<str>> {
+    let endpoints = slices.flat_map(|slice| slice.endpoints.iter().flatten());
+    let ready = endpoints.filter(|endpoint| {
+        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+    });
+    ready.filter_map(|endpoint| endpoint.node_name.as_deref().map(Arc::from)).collect()
+}
