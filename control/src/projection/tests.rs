@@ -7,5 +7,6 @@ mod explain;
 mod fields;
 mod incremental;
 mod kinds;
+mod placement;
 mod reference;
 mod support;

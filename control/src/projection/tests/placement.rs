@@ -1,0 +1,227 @@
+//! Who decides about addresses: a gateway takes what is published, the controller gives out of pools and keeps what it
+//! gave.
+
+use k8s_openapi::api::core::v1::Namespace;
+
+use super::super::{Options, Placement, Projection, Projector};
+use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
+use crate::store::{Dirty, Objects, ServiceKey};
+
+const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";
+const NODES_POOL: &str = "kind: AddressPool\nmetadata: {name: nodes}\nspec: {fromGatewayNodes: true}\n";
+
+fn published() -> Projector {
+    Projector::new(Options { placement: Placement::Published, ..options() })
+}
+
+fn managed() -> Projector {
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    let placement = Placement::Managed { gateways, own_gateway: None };
+    Projector::new(Options { node: String::new(), placement, ..Options::default() })
+}
+
+fn status(ips: &[&str]) -> String {
+    let ingress: Vec<String> = ips.iter().map(|ip| format!("{{ip: '{ip}', ipMode: Proxy}}")).collect();
+    format!("status: {{loadBalancer: {{ingress: [{}]}}}}", ingress.join(", "))
+}
+
+/// As after everything changed.
+fn all(projector: &mut Projector, objects: &Objects) -> Projection {
+    projector.project(objects, &Dirty::Everything)
+}
+
+/// A Node that has these addresses, and this much more metadata.
+fn node(name: &str, addresses: &str, metadata: &str) -> String {
+    format!("kind: Node\nmetadata: {{name: {name}{metadata}}}\nstatus: {{addresses: [{addresses}]}}\n")
+}
+
+/// The slice of the gateways: each Node with whether its gateway is ready.
+fn gateways(ready: &[(&str, bool)]) -> String {
+    let endpoint = |(node, ready): &(&str, bool)| {
+        format!("{{addresses: [192.0.2.9], nodeName: {node}, conditions: {{ready: {ready}}}}}")
+    };
+    let endpoints: Vec<String> = ready.iter().map(endpoint).collect();
+    format!(
+        "kind: EndpointSlice\nmetadata: {{name: gateways-1, namespace: sheave-system, labels: \
+         {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: [{{name: report, port: 9842}}]\n\
+         endpoints: [{}]\n",
+        endpoints.join(", ")
+    )
+}
+
+fn three_nodes() -> Objects {
+    objects(&[
+        &node("gw-1", "{type: InternalIP, address: 192.0.2.1}", ""),
+        &node(
+            "gw-2",
+            "{type: InternalIP, address: 192.0.2.2}, {type: ExternalIP, address: 198.51.100.2}",
+            "",
+        ),
+        &node(
+            "gw-3",
+            "{type: InternalIP, address: 192.0.2.3}, {type: InternalIP, address: '2001:db8::3'}",
+            "",
+        ),
+        NODES_POOL,
+    ])
+}
+
+#[test]
+fn a_gateway_serves_what_is_published_and_gives_nothing_itself() {
+    let pending = all(&mut published(), &objects(&[NODE, POOL, &web("", "")]));
+    assert!(pending.table.frontends().is_empty());
+    assert!(problems(&pending).is_empty(), "it is the controller that knows why");
+    let given = objects(&[NODE, &web("", &status(&["198.51.100.7", "198.51.100.8"]))]);
+    assert_eq!(ips(&all(&mut published(), &given), "shop/web"), ["198.51.100.7", "198.51.100.8"]);
+}
+
+#[test]
+fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
+    let leaving = "metadata: deletionTimestamp: '2026-01-01T00:00:00Z'";
+    let leaving = web("", leaving) + &status(&["198.51.100.7"]);
+    assert_eq!(ips(&all(&mut published(), &objects(&[NODE, &leaving])), "shop/web"), ["198.51.100.7"]);
+    let released = all(&mut managed(), &objects(&[NODE, POOL, &leaving]));
+    assert!(released.table.frontends().is_empty());
+}
+
+#[test]
+fn the_controller_keeps_what_was_given_before_and_gives_the_rest_around_it() {
+    let old = service("shop", "z-old", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
+    let new = service("shop", "a-new", "ports: [{port: 80}]", "");
+    let projection = all(&mut managed(), &objects(&[POOL, &old, &new]));
+    assert_eq!(ips(&projection, "shop/z-old"), ["203.0.113.0"]);
+    assert_eq!(ips(&projection, "shop/a-new"), ["203.0.113.1"]);
+}
+
+#[test]
+fn the_controller_gives_another_address_when_no_pool_has_the_old_one() {
+    let stray = web("", &status(&["198.51.100.7"]));
+    assert_eq!(ips(&all(&mut managed(), &objects(&[NODE, POOL, &stray])), "shop/web"), ["203.0.113.0"]);
+    let nothing = all(&mut managed(), &objects(&[NODE, &stray]));
+    assert!(nothing.table.frontends().is_empty());
+    assert_eq!(problems(&nothing), ["Service shop/web NoAddress "]);
+    assert!(nothing.problems[0].message.contains("add an AddressPool with IPv4"), "{}", nothing.problems[0]);
+}
+
+#[test]
+fn what_it_gave_counts_more_than_an_older_status() {
+    let mut objects = objects(&[POOL, &web("", "")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+    add(&mut objects, &[&web("", &status(&["203.0.113.3"]))]);
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+}
+
+#[test]
+fn another_service_of_the_same_name_starts_anew() {
+    let named = |uid: &str, ask: &str| web(ask, &format!("metadata: uid: {uid}"));
+    let mut objects = objects(&[POOL, &named("one", "loadBalancerIP: 203.0.113.3")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.3"]);
+    add(&mut objects, &[&named("one", "")]);
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.3"]);
+    add(&mut objects, &[&named("two", "")]);
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+}
+
+#[test]
+fn gateway_nodes_give_all_their_addresses_while_their_gateway_is_ready() {
+    let mut objects = three_nodes();
+    let mut projector = managed();
+    add(
+        &mut objects,
+        &[&web("", ""), &gateways(&[("gw-1", true), ("gw-2", true), ("gw-3", false), ("gone", true)])],
+    );
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["192.0.2.1", "198.51.100.2"]);
+
+    add(&mut objects, &[&gateways(&[("gw-1", false), ("gw-2", true), ("gw-3", true)])]);
+    let changed = Dirty::Services([ServiceKey::new("sheave-system", "sheave-gateways")].into());
+    assert_eq!(ips(&projector.project(&objects, &changed), "shop/web"), ["192.0.2.3", "198.51.100.2"]);
+
+    add(&mut objects, &[&gateways(&[])]);
+    let none = projector.project(&objects, &changed);
+    assert_eq!(problems(&none), ["Service shop/web NoAddress "]);
+    let message = &none.problems[0].message;
+    assert!(
+        message.contains("AddressPool nodes") && message.contains("no gateway node is ready"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_dual_stack_service_has_every_familys_gateway_nodes() {
+    let mut objects = three_nodes();
+    let both = web("ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "");
+    add(&mut objects, &[&both, &gateways(&[("gw-1", true), ("gw-3", true)])]);
+    assert_eq!(ips(&all(&mut managed(), &objects), "shop/web"), ["192.0.2.1", "192.0.2.3", "2001:db8::3"]);
+}
+
+#[test]
+fn nodes_that_are_excluded_or_leave_are_no_gateway_nodes() {
+    let excluded = "node.kubernetes.io/exclude-from-external-load-balancers";
+    for (metadata, counts) in [
+        (format!(", labels: {{{excluded}: ''}}"), false),
+        (format!(", labels: {{{excluded}: 'true'}}"), false),
+        (format!(", labels: {{{excluded}: 'false'}}"), true),
+        (", deletionTimestamp: '2026-01-01T00:00:00Z'".to_owned(), false),
+    ] {
+        let only = node("gw-1", "{type: InternalIP, address: 192.0.2.1}", &metadata);
+        let objects = objects(&[&only, NODES_POOL, &web("", ""), &gateways(&[("gw-1", true)])]);
+        assert_eq!(!ips(&all(&mut managed(), &objects), "shop/web").is_empty(), counts, "{metadata}");
+    }
+    let tainted = node("gw-1", "{type: InternalIP, address: 192.0.2.1}", "")
+        + "spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}\n";
+    let objects = objects(&[&tainted, NODES_POOL, &web("", ""), &gateways(&[("gw-1", true)])]);
+    assert!(ips(&all(&mut managed(), &objects), "shop/web").is_empty());
+}
+
+#[test]
+fn under_local_only_nodes_with_a_ready_endpoint_give_addresses() {
+    let mut objects = three_nodes();
+    let mut projector = managed();
+    let slice = |endpoint: &str| WEB_SLICE.replace("nodeName: n1", endpoint);
+    add(
+        &mut objects,
+        &[
+            &web("externalTrafficPolicy: Local", ""),
+            &slice("nodeName: gw-2"),
+            &gateways(&[("gw-1", true), ("gw-2", true)]),
+        ],
+    );
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["198.51.100.2"]);
+    add(&mut objects, &[&slice("nodeName: gw-1")]);
+    let web_changed = Dirty::Services([ServiceKey::new("shop", "web")].into());
+    assert_eq!(ips(&projector.project(&objects, &web_changed), "shop/web"), ["192.0.2.1"]);
+    add(&mut objects, &[&slice("nodeName: gw-1, conditions: {ready: false}")]);
+    assert_eq!(problems(&projector.project(&objects, &web_changed)), ["Service shop/web NoAddress "]);
+}
+
+#[test]
+fn a_gateway_in_this_process_needs_no_slice() {
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    let placement = Placement::Managed { gateways, own_gateway: Some("gw-1".into()) };
+    let mut projector = Projector::new(Options { placement, ..options() });
+    assert_eq!(
+        ips(&all(&mut projector, &objects(&[NODE, NODES_POOL, &web("", "")])), "shop/web"),
+        ["192.0.2.1"]
+    );
+}
+
+#[test]
+fn pools_choose_namespaces_by_any_label_that_is_known() {
+    let pool = "kind: AddressPool\nmetadata: {name: p}\nspec: {addresses: [203.0.113.7], namespaceSelector: \
+                {matchLabels: {team: a}}}\n";
+    let mut objects = objects(&[pool, &web("", "")]);
+    let unknown = all(&mut managed(), &objects);
+    assert!(unknown.table.frontends().is_empty());
+    assert_eq!(
+        problems(&unknown),
+        ["AddressPool p InvalidValue spec.namespaceSelector", "Service shop/web NoAddress "]
+    );
+    for (team, admitted) in [("a", true), ("b", false)] {
+        let namespace: Namespace =
+            serde_saphyr::from_str(&format!("metadata: {{name: shop, labels: {{team: {team}}}}}")).unwrap();
+        objects.namespaces.insert("shop".into(), namespace.into());
+        assert_eq!(!all(&mut managed(), &objects).table.frontends().is_empty(), admitted, "{team}");
+    }
+}
