@@ -1,2 +1,4 @@
 //! The controller: of all that run, the elected one gives addresses, publishes status, conditions and Events, and takes back
 //! what Services no longer need. Gateways forward without it.
+
+mod reports;

@@ -5,6 +5,7 @@ pub mod address_pool;
 mod allocator;
 pub mod connection;
 pub mod controller;
+pub mod gateway_report;
 mod ip;
 pub mod problem;
 pub mod projection;

@@ -1,0 +1,172 @@
+//! What the gateways say of themselves, asked of each at regular times. It must not know what is made of it.
+//!
+//! A gateway that does not answer is believed for a while by its last report: it may be busy, and a port does not become
+//! free by that. Whether it is ready is the EndpointSlices' to say, not this file's.
+
+mod ask;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::gateway_report::{GatewayReport, PORT_NAME};
+use crate::ip;
+
+/// How often each gateway is asked. A port in trouble is published that much later; an idle gateway answers in well under
+/// a millisecond.
+const EVERY: Duration = Duration::from_secs(5);
+/// How long a report is believed after its gateway fell silent.
+const BELIEVED: Duration = Duration::from_secs(30);
+/// So many gateways are asked at a time.
+const AT_ONCE: usize = 32;
+
+/// The reports of all gateways, kept up to date until dropped.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    gateways: watch::Sender<Vec<SocketAddr>>,
+    reports: watch::Receiver<Arc<BTreeMap<SocketAddr, GatewayReport>>>,
+}
+
+impl Reports {
+    /// Starts asking. Must be called inside a Tokio runtime.
+    pub(crate) fn start() -> Self {
+        let (gateways, asked) = watch::channel(Vec::new());
+        let (sender, reports) = watch::channel(Arc::default());
+        tokio::spawn(keep_asking(asked, sender));
+        Self { gateways, reports }
+    }
+
+    /// Says which gateways there are. New ones are asked at once.
+    pub(crate) fn follow(&self, gateways: Vec<SocketAddr>) {
+        self.gateways.send_if_modified(|known| {
+            let differs = *known != gateways;
+            *known = gateways;
+            differs
+        });
+    }
+
+    /// Waits until some report differs from what [`Self::now`] gave last. Cancel safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.reports.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What the gateways said last.
+    pub(crate) fn now(&mut self) -> Arc<BTreeMap<SocketAddr, GatewayReport>> {
+        self.reports.borrow_and_update().clone()
+    }
+}
+
+/// Where the ready gateways answer, by their EndpointSlices, sorted.
+pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for slice in slices {
+        let mut ports = slice.ports.iter().flatten();
+        let Some(port) = ports
+            .find(|port| port.name.as_deref() == Some(PORT_NAME))
+            .and_then(|port| u16::try_from(port.port?).ok())
+        else {
+            continue;
+        };
+        for endpoint in slice.endpoints.iter().flatten() {
+            let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+            let first = endpoint.addresses.first().and_then(|address| ip::parse(address).ok());
+            addresses.extend(first.filter(|_| ready).map(|ip| SocketAddr::new(ip, port)));
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+type Publish = watch::Sender<Arc<BTreeMap<SocketAddr, GatewayReport>>>;
+
+async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: Publish) {
+    let mut known: BTreeMap<SocketAddr, Known> = BTreeMap::new();
+    let mut timer = tokio::time::interval(EVERY);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = timer.tick() => {}
+            changed = gateways.changed() => if changed.is_err() { return },
+            () = publish.closed() => return,
+        }
+        let asked = gateways.borrow_and_update().clone();
+        known.retain(|gateway, _| asked.contains(gateway));
+        for (gateway, answer) in ask_all(&asked).await {
+            take(&mut known, gateway, answer, Instant::now());
+        }
+        let reports: BTreeMap<_, _> =
+            known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
+        publish.send_if_modified(|published| {
+            let differs = **published != reports;
+            if differs {
+                *published = Arc::new(reports);
+            }
+            differs
+        });
+    }
+}
+
+/// What is known of one gateway.
+#[derive(Debug, Default)]
+struct Known {
+    report: Option<GatewayReport>,
+    heard: Option<Instant>,
+    /// Its silence has been told.
+    silent: bool,
+}
+
+fn take(
+    known: &mut BTreeMap<SocketAddr, Known>,
+    gateway: SocketAddr,
+    answer: Result<GatewayReport, ask::AskError>,
+    now: Instant,
+) {
+    let known = known.entry(gateway).or_default();
+    match answer {
+        Ok(report) => {
+            if known.silent {
+                tracing::info!(%gateway, "the gateway reports again");
+            }
+            *known = Known { report: Some(report), heard: Some(now), silent: false };
+        }
+        Err(error) => {
+            if !known.silent {
+                tracing::warn!(
+                    %gateway, %error,
+                    "the gateway does not report; what it could not do is not published (is report.listen set in its config?)"
+                );
+            }
+            known.silent = true;
+            if known.heard.is_none_or(|heard| now.duration_since(heard) > BELIEVED) {
+                known.report = None;
+            }
+        }
+    }
+}
+
+async fn ask_all(gateways: &[SocketAddr]) -> Vec<(SocketAddr, Result<GatewayReport, ask::AskError>)> {
+    let mut answers = Vec::with_capacity(gateways.len());
+    let mut asking = JoinSet::new();
+    for gateway in gateways.iter().copied() {
+        if asking.len() >= AT_ONCE {
+            answers.extend(asking.join_next().await.and_then(Result::ok));
+        }
+        asking.spawn(async move { (gateway, ask::ask(gateway).await) });
+    }
+    while let Some(answer) = asking.join_next().await {
+        answers.extend(answer.ok());
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests;

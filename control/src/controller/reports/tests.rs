@@ -1,0 +1,87 @@
+//! Where gateways are asked, and what is made of their silence.
+
+use std::net::Ipv4Addr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+fn slice(ports: &str, endpoints: &str) -> Arc<EndpointSlice> {
+    let yaml = format!("{{addressType: IPv4, ports: [{ports}], endpoints: [{endpoints}]}}");
+    Arc::new(serde_saphyr::from_str(&yaml).unwrap())
+}
+
+#[test]
+fn ready_gateways_are_asked_at_the_port_named_report() {
+    let slices = [
+        slice(
+            "{name: metrics, port: 1}, {name: report, port: 9842}",
+            "{addresses: [192.0.2.2]}, {addresses: [192.0.2.1], conditions: {ready: true}}, \
+             {addresses: [192.0.2.3], conditions: {ready: false}}, {addresses: [x]}, {addresses: []}",
+        ),
+        slice("{name: report, port: 9842}", "{addresses: [192.0.2.1]}"),
+        slice("{name: report, port: 99999}", "{addresses: [192.0.2.4]}"),
+        slice("{name: other, port: 1}", "{addresses: [192.0.2.5]}"),
+    ];
+    let texts: Vec<String> = addresses(slices.iter()).iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["192.0.2.1:9842", "192.0.2.2:9842"]);
+}
+
+#[test]
+fn a_silent_gateway_is_believed_for_a_while() {
+    let gateway = SocketAddr::from(([192, 0, 2, 1], 9842));
+    let report = GatewayReport { node: "gw-1".into(), ..GatewayReport::default() };
+    let mut known = BTreeMap::new();
+    let start = Instant::now();
+    take(&mut known, gateway, Ok(report.clone()), start);
+    take(&mut known, gateway, Err(ask::AskError::Silent), start + BELIEVED);
+    assert_eq!(known[&gateway].report, Some(report));
+    take(&mut known, gateway, Err(ask::AskError::Silent), start + BELIEVED + Duration::from_millis(1));
+    assert_eq!(known[&gateway].report, None);
+}
+
+/// Answers each connection with this, and says what was asked.
+async fn server(answer: String) -> (SocketAddr, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = vec![0; 4096];
+        let length = stream.read(&mut asked).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        String::from_utf8_lossy(&asked[..length]).into_owned()
+    });
+    (address, serving)
+}
+
+fn http(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+#[tokio::test]
+async fn a_report_is_read() {
+    let (address, serving) = server(http("200 OK", r#"{"node":"gw-1","generation":7,"future":1}"#)).await;
+    let mut reports = Reports::start();
+    reports.follow(vec![address]);
+    reports.changed().await;
+    assert_eq!(
+        reports.now()[&address],
+        GatewayReport { node: "gw-1".into(), generation: 7, troubles: vec![] }
+    );
+    let asked = serving.await.unwrap();
+    assert!(asked.starts_with("GET /api/report HTTP/1.1\r\nhost: 127.0.0.1:"), "{asked}");
+}
+
+#[tokio::test]
+async fn other_answers_are_no_reports() {
+    for (answer, expected) in [
+        (http("404 Not Found", ""), "it answers 404 Not Found"),
+        (http("200 OK", "{}"), "this is no report: missing field `node`"),
+        ("SSH-2.0-x\r\n".to_owned(), "invalid HTTP version parsed"),
+    ] {
+        let (address, _serving) = server(answer).await;
+        let error = ask::ask(address).await.unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
