@@ -102,6 +102,8 @@ pub struct Projection {
     pub problems: Vec<Problem>,
     /// Whether the table differs from the one before.
     pub changed: bool,
+    /// The Services that were looked at for it: whatever is published for others is as before.
+    pub touched: BTreeSet<ServiceKey>,
     /// The health check node ports to answer on, sorted by key.
     pub health_checks: Vec<HealthCheck>,
     /// Whether load balancers may send traffic to this node.
@@ -170,24 +172,40 @@ impl Projector {
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
         let keys: BTreeSet<ServiceKey> = match dirty {
             Dirty::Services(keys) if self.started && !self.options.placement.depends_on(keys) => keys.clone(),
-            Dirty::Nothing if self.started => return self.answer(false),
+            Dirty::Nothing if self.started => return self.answer(false, BTreeSet::new()),
             Dirty::Nothing | Dirty::Services(_) | Dirty::Everything => {
                 self.refresh(objects);
                 objects.services.keys().chain(self.services.keys()).cloned().collect()
             }
         };
-        let changed = self.round(objects, &keys) || self.table.internal_clients() != &self.facts.internal;
+        let (changed, touched) = self.round(objects, keys);
+        let changed = changed || self.table.internal_clients() != &self.facts.internal;
         if changed {
             let generation = self.table.generation() + 1;
             let frontends = self.frontends.values().cloned().collect();
             self.table = Arc::new(RoutingTable::new(generation, frontends, self.facts.internal.clone()));
         }
-        self.answer(changed)
+        self.answer(changed, touched)
     }
 
     /// What would be published for each Service that is ours as a load balancer, sorted by key.
     pub fn statuses(&self) -> impl Iterator<Item = &LoadBalancerStatus> {
         self.services.values().filter_map(|projected| projected.status.as_ref())
+    }
+
+    /// What would be published for a Service, if it is ours as a load balancer.
+    pub fn status(&self, key: &ServiceKey) -> Option<&LoadBalancerStatus> {
+        self.services.get(key)?.status.as_ref()
+    }
+
+    /// What is wrong with a Service, sorted.
+    pub fn problems_of(&self, key: &ServiceKey) -> Vec<Problem> {
+        let Some(known) = self.services.get(key) else { return Vec::new() };
+        let mut problems: Vec<Problem> =
+            known.placed.problems.iter().chain(&known.problems).cloned().collect();
+        problems.sort_unstable();
+        problems.dedup();
+        problems
     }
 
     /// Per pool its name, how many of its addresses Services have, and how many can still be given.
@@ -209,7 +227,7 @@ impl Projector {
         self.started = true;
     }
 
-    fn answer(&self, changed: bool) -> Projection {
+    fn answer(&self, changed: bool, touched: BTreeSet<ServiceKey>) -> Projection {
         let mut problems = self.shared_problems.clone();
         for projected in self.services.values() {
             problems.extend(projected.placed.problems.iter().chain(&projected.problems).cloned());
@@ -220,6 +238,7 @@ impl Projector {
             table: self.table.clone(),
             problems,
             changed,
+            touched,
             health_checks: self.health_checks.values().cloned().collect(),
             node_eligible: self.facts.eligible,
         }

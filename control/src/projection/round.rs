@@ -27,10 +27,15 @@ struct Round {
 }
 
 impl Projector {
-    /// Projects the Services named and all that depend on them; whether any frontend changed.
-    pub(super) fn round(&mut self, objects: &Objects, dirty: &BTreeSet<ServiceKey>) -> bool {
+    /// Projects the Services named and all that depend on them; whether any frontend changed, and which Services were
+    /// looked at.
+    pub(super) fn round(
+        &mut self,
+        objects: &Objects,
+        mut dirty: BTreeSet<ServiceKey>,
+    ) -> (bool, BTreeSet<ServiceKey>) {
         let mut round = Round::default();
-        for key in dirty {
+        for key in &dirty {
             match self.plan(objects, key) {
                 Planned::Ours(plan) => {
                     round.plans.insert(key.clone(), plan);
@@ -44,8 +49,9 @@ impl Projector {
         self.add_affected(objects, &mut round);
         for (key, plan) in std::mem::take(&mut round.plans) {
             self.project_one(objects, &key, &plan, &mut round);
+            dirty.insert(key);
         }
-        self.replace(round)
+        (self.replace(round), dirty)
     }
 
     fn plan(&self, objects: &Objects, key: &ServiceKey) -> Planned {
