@@ -95,6 +95,11 @@ impl Allocator {
         problems.into_iter().flatten().collect()
     }
 
+    /// Whether there is any pool.
+    pub(crate) fn has_pools(&self) -> bool {
+        !self.pools.is_empty()
+    }
+
     /// Records what a Service has, wherever it is from: nobody else is given it.
     pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         for ip in &addresses {

@@ -73,6 +73,9 @@ pub(super) fn place(
     if settled {
         return Placed { addresses: published.clone(), ..Placed::default() };
     }
+    if matches!(placement, Placement::Managed { .. }) && !allocator.has_pools() && !published.is_empty() {
+        return Placed { addresses: published.clone(), problems: vec![unjudged(plan)], waits: false };
+    }
     // Alone, what is published stays; the other family comes from a pool or not at all.
     let keeps = *placement == Placement::Alone && !published.is_empty();
     let by_value = if keeps { &[] } else { plan.wishes.addresses.as_slice() };
@@ -139,6 +142,15 @@ fn problems(
         }
     }
     report.into_problems()
+}
+
+/// Without any pool nothing says that an address may not be kept, and taking it away cuts every client off: the resource
+/// definition may be missing, or somebody is about to replace the last pool.
+fn unjudged(plan: &Plan) -> Problem {
+    let mut report = Report::about(service_ref(plan.key()));
+    let message = "there is no AddressPool; the published addresses are kept until there is one";
+    report.add(reason::NO_ADDRESS, "", None, message);
+    report.into_problems().remove(0)
 }
 
 fn advice(family: Family, plan: &Plan, placement: &Placement, facts: &Facts) -> String {

@@ -97,10 +97,26 @@ fn the_controller_keeps_what_was_given_before_and_gives_the_rest_around_it() {
 fn the_controller_gives_another_address_when_no_pool_has_the_old_one() {
     let stray = web("", &status(&["198.51.100.7"]));
     assert_eq!(ips(&all(&mut managed(), &objects(&[NODE, POOL, &stray])), "shop/web"), ["203.0.113.0"]);
-    let nothing = all(&mut managed(), &objects(&[NODE, &stray]));
-    assert!(nothing.table.frontends().is_empty());
-    assert_eq!(problems(&nothing), ["Service shop/web NoAddress "]);
-    assert!(nothing.problems[0].message.contains("add an AddressPool with IPv4"), "{}", nothing.problems[0]);
+}
+
+#[test]
+fn without_any_pool_the_controller_keeps_what_is_published() {
+    let mut objects = objects(&[NODE, POOL, &web("", &status(&["203.0.113.1"]))]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.1"]);
+    let pool = objects.pools.pop_first().unwrap();
+    let kept = all(&mut projector, &objects);
+    assert_eq!(ips(&kept, "shop/web"), ["203.0.113.1"]);
+    assert_eq!(problems(&kept), ["Service shop/web NoAddress "]);
+    objects.pools.extend([pool]);
+    let again = all(&mut projector, &objects);
+    assert_eq!((ips(&again, "shop/web"), problems(&again).len()), (vec!["203.0.113.1".to_owned()], 0));
+
+    add(&mut objects, &[&web("", "")]);
+    objects.pools.clear();
+    let pending = all(&mut managed(), &objects);
+    assert!(pending.table.frontends().is_empty());
+    assert!(pending.problems[0].message.contains("add an AddressPool with IPv4"), "{}", pending.problems[0]);
 }
 
 #[test]
