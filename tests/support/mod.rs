@@ -3,6 +3,8 @@
 //!
 //! It knows the gateway only as a user does: manifests in, traffic and the admin server out.
 
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod apiserver;
 pub(crate) mod gateway;
 pub(crate) mod host;
 pub(crate) mod http;

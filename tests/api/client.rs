@@ -1,0 +1,157 @@
+//! As much of an HTTP/1.1 client as the API tests need: any request, the answer whole or line by line.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use crate::support::patience::io_deadline;
+
+/// A request to send.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outgoing {
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Outgoing {
+    /// A request of a user with this token, with a body if it is not null.
+    pub(crate) fn new(method: &str, path: &str, token: &str, body: &Value) -> Self {
+        let mut headers = vec![("Authorization".to_owned(), format!("Bearer {token}"))];
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        headers.push(("Content-Type".to_owned(), media.to_owned()));
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        Self { method: method.to_owned(), path: path.to_owned(), headers, body }
+    }
+}
+
+/// An answer of which the head has come.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    body: Body,
+}
+
+#[derive(Debug)]
+struct Body {
+    stream: BufReader<TcpStream>,
+    chunked: bool,
+    /// What is left of the body, or of the chunk that is being read.
+    left: usize,
+    ended: bool,
+}
+
+/// Sends a request and reads the head of the answer.
+pub(crate) fn send(server: SocketAddr, request: &Outgoing) -> io::Result<Incoming> {
+    let mut stream = TcpStream::connect_timeout(&server, io_deadline())?;
+    stream.set_read_timeout(Some(io_deadline()))?;
+    let mut head = format!("{} {} HTTP/1.1\r\nHost: {server}\r\n", request.method, request.path);
+    for (name, value) in &request.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", request.body.len()));
+    stream.write_all(head.as_bytes())?;
+    // A server that refuses a body by its length need not read it to the end.
+    let written = stream.write_all(&request.body);
+    let answer = Incoming::read(BufReader::new(stream));
+    written.and(answer)
+}
+
+impl Incoming {
+    fn read(mut stream: BufReader<TcpStream>) -> io::Result<Self> {
+        let bad = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not a head: {line:?}"));
+        let first = line(&mut stream)?;
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(|| bad(&first))?;
+        let mut headers = Vec::new();
+        loop {
+            let line = line(&mut stream)?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| bad(&line))?;
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let found =
+            |name: &str| headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        let chunked = found("transfer-encoding") == Some("chunked");
+        let left = found("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let body = Body { stream, chunked, left, ended: !chunked && left == 0 };
+        Ok(Self { status, headers, body })
+    }
+
+    /// A header's values, in order.
+    pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
+        let name = name.to_ascii_lowercase();
+        self.headers.iter().filter(|(known, _)| *known == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The rest of the body.
+    pub(crate) fn rest(mut self) -> io::Result<String> {
+        let mut text = String::new();
+        self.body.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// The rest of the body as JSON.
+    pub(crate) fn json(self) -> Value {
+        let text = self.rest().expect("the body comes");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+    }
+
+    /// The next line of a watch; `None` at its end.
+    pub(crate) fn line(&mut self) -> io::Result<Option<Value>> {
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        while self.body.read(&mut byte)? == 1 {
+            if byte[0] == b'\n' {
+                return Ok(Some(serde_json::from_slice(&bytes)?));
+            }
+            bytes.push(byte[0]);
+        }
+        Ok(None)
+    }
+
+    /// All lines of a watch until it ends.
+    pub(crate) fn lines(mut self) -> io::Result<Vec<Value>> {
+        let mut lines = Vec::new();
+        while let Some(line) = self.line()? {
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && self.chunked && !self.ended {
+            let size = line(&mut self.stream)?;
+            self.left = usize::from_str_radix(&size, 16).map_err(io::Error::other)?;
+            self.ended = self.left == 0;
+        }
+        if self.ended || self.left == 0 {
+            return Ok(0);
+        }
+        let wanted = buffer.len().min(self.left);
+        let read = self.stream.read(&mut buffer[..wanted])?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= read;
+        if self.left == 0 && self.chunked {
+            line(&mut self.stream)?;
+        }
+        Ok(read)
+    }
+}
+
+fn line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut text = String::new();
+    if stream.read_line(&mut text)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,25 @@
+//! API tests: the test API server against what a real kube-apiserver answered, and its faults against their description.
+
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
+mod support;
+
+#[cfg(test)]
+mod access;
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod comparison;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod recorded;
+#[cfg(test)]
+mod recorded_writes;
+#[cfg(test)]
+mod scale;
+#[cfg(test)]
+mod transcript;
+#[cfg(test)]
+mod writes;

@@ -1,0 +1,162 @@
+//! Replays: the requests that were recorded with a real kube-apiserver 1.36, sent to the test API server in the same
+//! order and from the same state.
+//!
+//! Status codes, bodies and the headers of [`HEADERS`] must be the same, as [`crate::comparison`] compares them. Left out
+//! on purpose:
+//! - apiserver-shutdown: a stopped test server is gone at once, it does not linger for a minute;
+//! - too-many-requests: the server has no flow control, faults answer 429 as the API does;
+//! - content-types, third step: lists are not compressed;
+//! - pretty-print, YAML step: the server speaks JSON alone;
+//! - discovery: `storageVersionHash` is a hash of Go types;
+//! - version: the recorded server was not stamped;
+//! - the number of equal bookmarks in a row, and all times of watches: the limits are cut to what is needed;
+//! - MicroTime errors of patches: the object inside the message is printed in Go's order of fields;
+//! - generated names;
+//! - spaces: bodies are compared as JSON.
+
+mod events;
+mod lists;
+mod meta;
+mod protocol;
+mod watches;
+
+use serde_json::Value;
+
+use crate::client::{Incoming, Outgoing, send};
+use crate::comparison::Comparison;
+use crate::support::apiserver::ApiServer;
+use crate::transcript::{Step, Transcript};
+
+/// Headers that clients act on.
+const HEADERS: &[&str] = &["Content-Type", "Retry-After", "X-Content-Type-Options", "Warning"];
+
+/// The longest that a replayed watch lasts, in seconds.
+const LONGEST_WATCH: u64 = 1;
+
+/// The same for a watch with a bookmark, which comes two seconds before the end.
+const WITH_BOOKMARK: u64 = 3;
+
+/// A server in a recorded state, and what is known of its names for things.
+struct Replay {
+    server: ApiServer,
+    comparison: Comparison,
+}
+
+impl Replay {
+    /// A server with the namespaces of the recordings.
+    fn new() -> Self {
+        let server = ApiServer::start();
+        let namespace =
+            |name| serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        server.load([namespace("rec"), namespace("rec2")]);
+        Self { server, comparison: Comparison::default() }
+    }
+
+    /// A server with the Services, Nodes and EndpointSlices of the recorded lists, at this revision.
+    fn at(revision: u64) -> Self {
+        let replay = Self::new();
+        let lists = ["list-services-all", "list-nodes", "list-endpointslices"];
+        let mut objects: Vec<Value> = lists
+            .iter()
+            .flat_map(|name| Transcript::read(&format!("01-list-watch/{name}")).listed(0))
+            .collect();
+        objects.sort_by_key(|object| {
+            object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok())
+        });
+        replay.server.load(objects);
+        replay.server.skip_to(revision);
+        replay
+    }
+
+    /// Sends all steps of a transcript and compares the answers.
+    fn all(&mut self, name: &str) {
+        self.steps(name, |_| true);
+    }
+
+    /// As [`Self::all`], for the steps that are wanted by their number.
+    fn steps(&mut self, name: &str, wanted: impl Fn(usize) -> bool) {
+        let transcript = Transcript::read(name);
+        assert!(!transcript.steps.is_empty(), "{name} has steps");
+        for (index, step) in transcript.steps.iter().enumerate().filter(|(index, _)| wanted(*index)) {
+            let answer = self.ask(step);
+            self.check(name, index, step, answer);
+        }
+    }
+
+    /// Sends the request of a step.
+    fn ask(&self, step: &Step) -> Incoming {
+        let (method, path) = step.request.line.split_once(' ').expect("method and path");
+        let mut headers: Vec<(String, String)> = step.request.headers.clone().into_iter().collect();
+        headers.retain(|(name, _)| name != "Host");
+        let token = match step.request.user.as_str() {
+            "none" => None,
+            "bad" => Some("not a token".to_owned()),
+            "ro" => Some(self.server.token("lb-readonly")),
+            "nobody" => Some(self.server.token("nobody-user")),
+            user => Some(self.server.token(user)),
+        };
+        headers.extend(token.map(|token| ("Authorization".to_owned(), format!("Bearer {token}"))));
+        let body = match (&step.request.body, step.request.body_text.as_deref()) {
+            (Some(body), _) => {
+                let mut body = body.clone();
+                self.comparison.translate(&mut body);
+                body.to_string().into_bytes()
+            }
+            (None, Some(text)) if text.contains("bytes, omitted") => vec![b' '; 3_200_037],
+            (None, text) => text.unwrap_or_default().as_bytes().to_vec(),
+        };
+        let longest = if expects_bookmark(step) { WITH_BOOKMARK } else { LONGEST_WATCH };
+        let request = Outgoing { method: method.to_owned(), path: shortened(path, longest), headers, body };
+        send(self.server.address(), &request).unwrap_or_else(|error| panic!("{}: {error}", step.request.line))
+    }
+
+    /// Compares an answer with the recorded one.
+    fn check(&mut self, name: &str, index: usize, step: &Step, answer: Incoming) {
+        let place = format!("{name}, step {index} ({}), {}", step.note, step.request.line);
+        let status = answer.status;
+        if status != step.response.status {
+            let body = answer.rest().unwrap_or_default();
+            panic!("{place}: {status} instead of {}: {body}", step.response.status);
+        }
+        for header in HEADERS {
+            let wanted: Vec<&str> =
+                step.response.headers.get(*header).map(String::as_str).into_iter().collect();
+            assert_eq!(answer.headers(header), wanted, "{place}: {header}");
+        }
+        let response = &step.response;
+        let differences = match (&response.watch, &response.body, &response.body_text) {
+            (Some(seen), ..) => {
+                let seen: Vec<Value> = seen.iter().map(|seen| seen.line.clone()).collect();
+                let ours = answer.lines().unwrap_or_else(|error| panic!("{place}: {error}"));
+                self.comparison.differences(&once(seen).into(), &once(ours).into())
+            }
+            (None, Some(body), _) => self.comparison.differences(body, &answer.json()),
+            (None, None, text) => {
+                let ours = answer.rest().unwrap_or_else(|error| panic!("{place}: {error}"));
+                let same = ours == text.as_deref().unwrap_or_default();
+                if same { Vec::new() } else { vec![format!("{ours:?}, not {text:?}")] }
+            }
+        };
+        assert!(differences.is_empty(), "{place}:\n{}", differences.join("\n"));
+    }
+}
+
+fn expects_bookmark(step: &Step) -> bool {
+    let seen = step.response.watch.iter().flatten();
+    let mut bookmarks = seen.map(|seen| &seen.line).filter(|line| line["type"] == "BOOKMARK");
+    bookmarks.any(|line| line["object"]["metadata"]["annotations"].is_null())
+}
+
+/// The same URL with a time limit that tests can wait for.
+fn shortened(path: &str, longest: u64) -> String {
+    let Some((before, after)) = path.split_once("timeoutSeconds=") else { return path.to_owned() };
+    let digits = after.find('&').unwrap_or(after.len());
+    let seconds: u64 = after[..digits].parse().expect("seconds");
+    format!("{before}timeoutSeconds={}{}", seconds.min(longest), &after[digits..])
+}
+
+/// The lines without bookmarks that repeat the one before.
+fn once(mut lines: Vec<Value>) -> Vec<Value> {
+    lines.dedup_by(|next, before| next == before && next["type"] == "BOOKMARK");
+    lines
+}

@@ -1,0 +1,279 @@
+//! A test API server: what Sheave needs of a kube-apiserver 1.36, over HTTP/1.1, held to recorded transcripts.
+//!
+//! It knows nothing of Sheave: objects are JSON, and whatever it refuses, a real API server would refuse as well. Left
+//! out on purpose: TLS, HTTP/2, protobuf, YAML answers, tables, gzip, flow control's headers, conversion between
+//! versions of custom kinds, their CEL rules, and all controllers.
+
+pub(crate) mod access;
+pub(crate) mod faults;
+mod handle;
+pub(crate) mod kind;
+pub(crate) mod record;
+mod reply;
+mod route;
+mod rules;
+mod selector;
+mod server;
+mod shared;
+pub(crate) mod status;
+mod store;
+pub(crate) mod write;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use access::Permission;
+use faults::{Fault, Matching, Past};
+use kind::registry::Served;
+use record::Request;
+use server::Server;
+use shared::{Shared, now};
+
+/// Namespaces that are there from the beginning.
+const NAMESPACES: &[&str] = &["default", "kube-system", "sheave-system"];
+
+/// A running API server. It ends when dropped, with its thread and all connections.
+pub(crate) struct ApiServer {
+    shared: Arc<Shared>,
+    server: Server,
+}
+
+impl ApiServer {
+    /// Starts a server on a free port of the loopback interface.
+    pub(crate) fn start() -> Self {
+        Self::start_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    /// Starts a server on this address, in the network namespace of the calling thread; `Host::run` brings a thread into
+    /// a host's.
+    pub(crate) fn start_on(address: SocketAddr) -> Self {
+        let shared = Arc::new(Shared::new());
+        let server = Server::start(address, Arc::clone(&shared))
+            .unwrap_or_else(|error| panic!("the API server cannot listen on {address}: {error}"));
+        let server = Self { shared, server };
+        let namespaces = NAMESPACES.iter().map(|name| {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": ["kubernetes"]},
+                   "status": {"phase": "Active"}})
+        });
+        server.load(namespaces);
+        server
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// `http://<address>`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// The bearer token of a user, who is known from now on.
+    pub(crate) fn token(&self, user: &str) -> String {
+        self.shared.access().token(user)
+    }
+
+    /// A kubeconfig for a user, who is known from now on. Its namespace is `sheave-system`.
+    pub(crate) fn kubeconfig(&self, user: &str) -> String {
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.url()}}],
+            "users": [{"name": user, "user": {"token": self.token(user)}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": "sheave-system"}}],
+        });
+        // JSON is YAML, and kubeconfigs are read as YAML.
+        config.to_string()
+    }
+
+    /// Goes away: nobody listens, and all connections are closed. Objects, history and the port stay.
+    pub(crate) fn stop(&self) {
+        self.server.stop().expect("the server's thread runs");
+    }
+
+    /// Comes back on the same port.
+    pub(crate) fn resume(&self) {
+        self.server.resume().expect("the port was kept");
+    }
+
+    /// Stores objects as they come, past HTTP, rules and rights. An object with a `metadata.resourceVersion` newer than
+    /// all others keeps it. Watches see it as any write.
+    pub(crate) fn load(&self, objects: impl IntoIterator<Item = Value>) {
+        let moment = now();
+        let mut world = self.shared.world();
+        for object in objects {
+            let served =
+                world.registry.find_by_object(&object).unwrap_or_else(|| panic!("not served: {object}"));
+            let object = if served.reshapes_events() { rules::event::to_core(object) } else { object };
+            rules::definition::follow(&mut world, &served, &object);
+            if served.shelf == "services" {
+                claim(&mut world.allocations, &object);
+            }
+            world.store.put(&served, object, &moment, true);
+        }
+    }
+
+    /// Removes an object past HTTP and finalizers; `false` if there is none.
+    pub(crate) fn unload(&self, plural: &str, namespace: Option<&str>, name: &str) -> bool {
+        let mut world = self.shared.world();
+        let served = any_of(&world.registry, plural);
+        let gone = world.store.remove(&served, &store::entry::key(namespace, name));
+        gone.is_some_and(|gone| {
+            rules::definition::unfollow(&mut world, &served, &gone);
+            true
+        })
+    }
+
+    /// An object as it is stored.
+    pub(crate) fn object(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
+        let mut world = self.shared.world();
+        let served = any_of(&world.registry, plural);
+        let entry = world.store.get(&served, &store::entry::key(namespace, name))?;
+        Some(entry.object(&served.kind))
+    }
+
+    /// All objects of a kind, in the order of their keys.
+    pub(crate) fn objects(&self, plural: &str) -> Vec<Value> {
+        let mut world = self.shared.world();
+        let served = any_of(&world.registry, plural);
+        let shelf = world.store.shelf(&served.shelf);
+        shelf.entries().values().map(|entry| entry.object(&served.kind)).collect()
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.shared.world().store.revision()
+    }
+
+    /// Passes over revisions, as if other kinds had been written.
+    pub(crate) fn skip_to(&self, revision: u64) {
+        self.shared.world().store.skip_to(revision);
+    }
+
+    /// Forgets all history: watches and pages from before get 410.
+    pub(crate) fn compact(&self) {
+        self.shared.world().store.compact();
+    }
+
+    /// Sets the pace of bookmarks, for watches that begin from now on.
+    pub(crate) fn bookmark_every(&self, interval: Duration) {
+        self.shared.world().bookmark_every = interval;
+    }
+
+    /// All requests until now, in the order in which they were answered.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.shared.requests().clone()
+    }
+
+    /// All requests for changes until now.
+    pub(crate) fn writes(&self) -> Vec<Request> {
+        self.shared.requests().iter().filter(|request| request.is_write()).cloned().collect()
+    }
+
+    /// Forgets the requests until now.
+    pub(crate) fn forget_requests(&self) {
+        self.shared.requests().clear();
+    }
+
+    /// Restricts a user to the rules of these Role and ClusterRole objects, in place of earlier ones. Users that were
+    /// never restricted may do everything.
+    pub(crate) fn authorize(&self, user: &str, roles: &[Value]) {
+        self.shared.access().authorize(user, roles);
+    }
+
+    /// The user's permissions that no request needed until now.
+    pub(crate) fn unused_rules(&self, user: &str) -> Vec<Permission> {
+        self.shared.access().unused(user)
+    }
+
+    /// What users tried without permission.
+    pub(crate) fn refused(&self) -> Vec<Permission> {
+        self.shared.access().refused()
+    }
+
+    /// Switches for what goes wrong.
+    pub(crate) fn faults(&self) -> Switches<'_> {
+        Switches(&self.shared)
+    }
+}
+
+/// Takes what a loaded Service has, so that no other is given it. What is taken already stays with both, as it does
+/// after a restore of etcd.
+fn claim(allocations: &mut write::Allocations, service: &Value) {
+    let spec = &service["spec"];
+    for address in spec["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        allocations.take_address(address).unwrap_or_default();
+    }
+    let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
+    let ports = ports.chain([&spec["healthCheckNodePort"]]).filter_map(Value::as_u64);
+    for port in ports.filter_map(|port| u16::try_from(port).ok()) {
+        allocations.take_port(port).unwrap_or_default();
+    }
+}
+
+/// The kind with this plural; with its group where two have the same.
+fn any_of(registry: &kind::registry::Registry, plural: &str) -> Arc<Served> {
+    let named =
+        |served: &&Arc<Served>| served.kind.plural == plural || served.kind.qualified_plural() == plural;
+    registry.all().iter().find(named).map_or_else(|| panic!("{plural} is not served"), Arc::clone)
+}
+
+/// Switches for what goes wrong. Everything is off at first.
+pub(crate) struct Switches<'a>(&'a Shared);
+
+impl Switches<'_> {
+    /// Resets every connection on which a watch runs; tells how many watches that were.
+    pub(crate) fn cut_watches(&self) -> usize {
+        self.0.cut_watches()
+    }
+
+    /// How many watches run now.
+    pub(crate) fn open_watches(&self) -> usize {
+        self.0.watches()
+    }
+
+    /// Answers new watches with 503, or no longer.
+    pub(crate) fn refuse_watches(&self, refuse: bool) {
+        self.0.faults().refuse_watches = refuse;
+    }
+
+    /// Delays every answer, or no longer.
+    pub(crate) fn delay(&self, delay: Option<Duration>) {
+        self.0.faults().delay = delay;
+    }
+
+    /// Plans a fault for the next `times` requests that match.
+    pub(crate) fn plan(&self, matching: Matching, times: usize, fault: Fault) {
+        self.0.faults().plan(matching, times, fault);
+    }
+
+    /// How many planned faults have not happened yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.0.faults().outstanding()
+    }
+
+    /// From now on reads at resourceVersion 0 see the present moment, whatever is written later.
+    pub(crate) fn freeze_cached_reads(&self) {
+        let mut faults = self.0.faults();
+        let mut world = self.0.world();
+        let revision = world.store.revision();
+        let shelves =
+            world.store.shelves().map(|(name, shelf)| (name.clone(), shelf.entries().clone())).collect();
+        faults.past = Some(Past { revision, shelves });
+    }
+
+    /// Answers the first list or watch of each custom kind with 429, as while its storage is made.
+    pub(crate) fn slow_definitions(&self, slow: bool) {
+        self.0.faults().slow_definitions = slow;
+    }
+
+    /// Switches everything off.
+    pub(crate) fn clear(&self) {
+        self.0.faults().clear();
+    }
+}

@@ -1,0 +1,155 @@
+//! What a URL is about, and the verb by which RBAC knows the request.
+
+use std::collections::HashMap;
+
+use super::kind::Kind;
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// An object or a collection.
+    Resource(Target),
+    /// Everything else, by its path.
+    Other(String),
+}
+
+/// An object or a collection of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Empty for the core group.
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) namespace: Option<String>,
+    /// The plural.
+    pub(crate) resource: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+}
+
+impl Target {
+    /// `services/status`, as RBAC rules name it.
+    pub(crate) fn resource_with_subresource(&self) -> String {
+        match &self.subresource {
+            Some(subresource) => format!("{}/{subresource}", self.resource),
+            None => self.resource.clone(),
+        }
+    }
+
+    /// `services`, or `leases.coordination.k8s.io`.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
+    }
+}
+
+/// A request's query parameters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(HashMap<String, String>);
+
+impl Query {
+    /// Reads what stands after the `?`.
+    pub(crate) fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(key), decode(value))
+        });
+        Self(pairs.collect())
+    }
+
+    /// A parameter; empty if absent.
+    pub(crate) fn get(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
+
+    /// Whether a parameter stands there, empty or not.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// A parameter as a switch; empty is off, as in `strconv.ParseBool`.
+    pub(crate) fn is_on(&self, key: &str) -> bool {
+        matches!(self.get(key), "1" | "t" | "T" | "true" | "TRUE" | "True")
+    }
+}
+
+/// Undoes URL encoding.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match (first, hex.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            (byte, _) => {
+                bytes.push(if byte == b'+' { b' ' } else { byte });
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Route {
+    /// Reads a path, as k8s.io/apiserver `pkg/endpoints/request/requestinfo.go` does.
+    pub(crate) fn parse(path: &str) -> Self {
+        let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Self::Other(path.to_owned()),
+        };
+        let (namespace, rest) = match rest {
+            // The subresources of a namespace, not a collection in it.
+            ["namespaces", _, "status" | "finalize"] | ["namespaces", _] | ["namespaces"] => (None, rest),
+            ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
+            rest => (None, rest),
+        };
+        let resource = rest.first().copied().unwrap_or("namespaces").to_owned();
+        Self::Resource(Target {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            namespace,
+            resource,
+            name: rest.get(1).map(|&name| name.to_owned()),
+            subresource: (rest.len() > 2).then(|| rest[2..].join("/")),
+        })
+    }
+}
+
+/// The verb by which RBAC knows a request.
+pub(crate) fn verb(method: &str, target: Option<&Target>, query: &Query) -> String {
+    let single = target.is_none_or(|target| target.name.is_some());
+    let verb = match (method, single) {
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) if query.is_on("watch") => "watch",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "",
+    };
+    verb.to_owned()
+}
+
+/// The one name that a collection's request selects, which RBAC takes for the request's name.
+pub(crate) fn selected_name(query: &Query) -> Option<String> {
+    let terms = query.get("fieldSelector").split(',');
+    terms
+        .filter_map(|term| term.strip_prefix("metadata.name="))
+        .next()
+        .map(|name| name.trim_start_matches('=').to_owned())
+}
+
+/// Whether the kind has the part of it that the URL names.
+pub(crate) fn has_subresource(kind: &Kind, target: &Target) -> bool {
+    target.subresource.as_ref().is_none_or(|name| kind.subresources.contains(name))
+}

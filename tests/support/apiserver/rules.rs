@@ -1,0 +1,49 @@
+//! What follows from storing objects of some kinds, and what the server's own controllers would add to them.
+//!
+//! Each rule says after which file of Kubernetes it is modelled. What a write may do is decided in `write`.
+
+pub(crate) mod definition;
+pub(crate) mod event;
+pub(crate) mod namespace;
+
+use serde_json::{Value, json};
+
+use super::write::WriteRequest;
+
+/// Completes the object of a write.
+pub(crate) fn complete(request: &WriteRequest<'_>, live: Option<&Value>, object: &mut Value) {
+    let kind = request.kind;
+    match (kind.group.as_str(), kind.plural.as_str()) {
+        ("apiextensions.k8s.io", "customresourcedefinitions") => definition::complete(object, &request.now),
+        ("", "namespaces") => namespace::complete(object),
+        _ => {}
+    }
+    count_generation(request, live, object);
+}
+
+/// Kinds that are stored as they are sent count the changes of what users want: everything beside metadata and status.
+fn count_generation(request: &WriteRequest<'_>, live: Option<&Value>, object: &mut Value) {
+    let counted =
+        ["customresourcedefinitions", "daemonsets", "deployments", "networkpolicies", "poddisruptionbudgets"];
+    if request.kind.custom || !counted.contains(&request.kind.plural.as_str()) {
+        return;
+    }
+    let wanted = |object: &Value| {
+        let mut wanted = object.clone();
+        if let Some(map) = wanted.as_object_mut() {
+            map.remove("metadata");
+            map.remove("status");
+        }
+        wanted
+    };
+    let generation = match live {
+        None => 1,
+        Some(live) => {
+            let before = live["metadata"]["generation"].as_i64().unwrap_or(1);
+            let being_deleted = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+            let changed = wanted(live) != wanted(object) || being_deleted(live) != being_deleted(object);
+            before + i64::from(changed)
+        }
+    };
+    object["metadata"]["generation"] = json!(generation);
+}

@@ -1,0 +1,68 @@
+//! CustomResourceDefinitions: storing one serves its kind, removing it takes the kind away with all objects.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::apiserver::kind::registry::Served;
+use crate::support::apiserver::shared::World;
+use crate::support::apiserver::store::Entry;
+
+const SHELF: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// What the server's own controllers add to a definition: names, stored versions, and that it is established.
+pub(super) fn complete(object: &mut Value, now: &str) {
+    let kind = object["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
+    let names = &mut object["spec"]["names"];
+    for (key, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
+        if names[key].is_null() {
+            names[key] = json!(value);
+        }
+    }
+    if object["spec"]["conversion"].is_null() {
+        object["spec"]["conversion"] = json!({"strategy": "None"});
+    }
+    if !object["status"]["conditions"].is_null() {
+        return;
+    }
+    let condition = |name: &str, reason: &str, message: &str| json!({"type": name, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message});
+    let stored = object["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true);
+    let stored: Vec<Value> = stored.map(|version| version["name"].clone()).collect();
+    object["status"] = json!({
+        "acceptedNames": object["spec"]["names"],
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "storedVersions": stored,
+    });
+}
+
+/// Serves the kind of a definition that is being stored.
+pub(crate) fn follow(world: &mut World, served: &Served, object: &Value) {
+    if served.shelf == SHELF {
+        world.registry.define(object);
+    }
+}
+
+/// Takes the kind of a removed definition away.
+pub(crate) fn unfollow(world: &mut World, served: &Served, gone: &Arc<Entry>) {
+    if served.shelf != SHELF {
+        return;
+    }
+    let definition = gone.object(&served.kind);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["plural"]));
+    if let Some(custom) = world.registry.find_plural(&group, &plural) {
+        let keys: Vec<String> = world.store.shelf(&custom.shelf).entries().keys().cloned().collect();
+        for key in keys {
+            world.store.remove(&custom, &key);
+        }
+        world.store.shelf(&custom.shelf).close();
+    }
+    world.registry.forget(&definition);
+}

@@ -1,0 +1,117 @@
+//! What the server's thread and the test share.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::access::Access;
+use super::faults::Faults;
+use super::kind::registry::Registry;
+use super::record::Request;
+use super::store::Store;
+use super::write::Allocations;
+
+/// How often idle watches get a bookmark: a real server's pace.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// Kinds, objects and what Services have been given.
+pub(crate) struct World {
+    pub(crate) registry: Registry,
+    pub(crate) store: Store,
+    pub(crate) allocations: Allocations,
+    /// The pace of bookmarks.
+    pub(crate) bookmark_every: Duration,
+}
+
+/// The state of a server; it outlives stops.
+pub(crate) struct Shared {
+    world: Mutex<World>,
+    access: Mutex<Access>,
+    faults: Mutex<Faults>,
+    requests: Mutex<Vec<Request>>,
+    connections: Mutex<Vec<Weak<Connection>>>,
+}
+
+/// One client connection.
+#[derive(Default)]
+pub(crate) struct Connection {
+    /// Wakes the connection's task, which then resets it.
+    pub(crate) cut: Notify,
+    /// How many watches run on it.
+    pub(crate) watches: AtomicUsize,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        let world = World {
+            registry: Registry::new(),
+            store: Store::new(),
+            allocations: Allocations::default(),
+            bookmark_every: BOOKMARK_EVERY,
+        };
+        Self {
+            world: Mutex::new(world),
+            access: Mutex::default(),
+            faults: Mutex::default(),
+            requests: Mutex::default(),
+            connections: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        locked(&self.world)
+    }
+
+    pub(crate) fn access(&self) -> MutexGuard<'_, Access> {
+        locked(&self.access)
+    }
+
+    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+        locked(&self.faults)
+    }
+
+    pub(crate) fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
+        locked(&self.requests)
+    }
+
+    /// Registers a new connection.
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        let connection = Arc::new(Connection::default());
+        let mut connections = locked(&self.connections);
+        connections.retain(|known| known.strong_count() > 0);
+        connections.push(Arc::downgrade(&connection));
+        connection
+    }
+
+    /// Resets all connections with watches, and tells how many watches that were.
+    pub(super) fn cut_watches(&self) -> usize {
+        let connections = locked(&self.connections);
+        let cut = connections.iter().filter_map(Weak::upgrade).map(|connection| {
+            let watches = connection.watches.load(Ordering::SeqCst);
+            if watches > 0 {
+                connection.cut.notify_one();
+            }
+            watches
+        });
+        cut.sum()
+    }
+
+    /// How many watches are open.
+    pub(super) fn watches(&self) -> usize {
+        let connections = locked(&self.connections);
+        let open = connections.iter().filter_map(Weak::upgrade);
+        open.map(|connection| connection.watches.load(Ordering::SeqCst)).sum()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The present as `metav1.Time` writes it.
+pub(crate) fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

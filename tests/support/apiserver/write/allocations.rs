@@ -1,0 +1,181 @@
+//! Cluster addresses and node ports that Services have been given, after k8s.io/kubernetes
+//! `pkg/registry/core/service/{ipallocator,portallocator}`: dynamic values are taken above a band that is left to those
+//! who ask for a certain one. Where the real server draws lots, this one counts.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+
+use crate::support::apiserver::kind::Kind;
+
+/// `--service-node-port-range`.
+const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
+/// How many node ports at the start are not given out by themselves.
+const NODE_PORT_BAND: u16 = 86;
+/// What a dry run shows.
+const DRY_RUN_NODE_PORT: u16 = 32769;
+const V4_RANGE: (Ipv4Addr, u32) = (Ipv4Addr::new(10, 96, 0, 0), 1 << 16);
+const V6_RANGE: (Ipv6Addr, u32) = (Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0), 1 << 16);
+/// How many addresses at the start are not given out by themselves.
+const ADDRESS_BAND: u32 = 256;
+
+/// Why a value could not be taken; the texts are the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unavailable {
+    #[error("provided port is already allocated")]
+    PortTaken,
+    #[error("provided port is not in the valid range. The range of valid ports is 30000-32767")]
+    PortOutside,
+    #[error("range is full")]
+    Full,
+    #[error("provided IP is already allocated")]
+    AddressTaken,
+    #[error("the provided network does not match the current range")]
+    AddressOutside,
+}
+
+/// An address family of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The family of an address as text.
+    pub(crate) fn of(address: &str) -> Option<Self> {
+        Some(if address.parse::<IpAddr>().ok()?.is_ipv4() { Self::V4 } else { Self::V6 })
+    }
+
+    /// As `ipFamilies` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+}
+
+/// What is taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocations {
+    families: Vec<Family>,
+    addresses: HashSet<IpAddr>,
+    ports: HashSet<u16>,
+    next_address: u32,
+    next_port: u16,
+}
+
+impl Default for Allocations {
+    /// A dual-stack cluster that has only the Service `kubernetes`.
+    fn default() -> Self {
+        Self {
+            families: vec![Family::V4, Family::V6],
+            addresses: HashSet::from([IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1))]),
+            ports: HashSet::new(),
+            next_address: ADDRESS_BAND,
+            next_port: *NODE_PORTS.start() + NODE_PORT_BAND,
+        }
+    }
+}
+
+impl Allocations {
+    /// A cluster with IPv4 alone.
+    pub(crate) fn single_stack() -> Self {
+        Self { families: vec![Family::V4], ..Self::default() }
+    }
+
+    /// The cluster's families, the first one first.
+    pub(crate) fn families(&self) -> &[Family] {
+        &self.families
+    }
+
+    /// Frees what a Service held that is gone now.
+    pub(crate) fn release(&mut self, kind: &Kind, object: &Value) {
+        if kind.kind != "Service" || !kind.group.is_empty() {
+            return;
+        }
+        let spec = &object["spec"];
+        for address in spec["clusterIPs"].as_array().into_iter().flatten() {
+            self.free_address(address.as_str().unwrap_or_default());
+        }
+        let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
+        for port in ports.chain([&spec["healthCheckNodePort"]]) {
+            self.free_port(port.as_u64().and_then(|port| port.try_into().ok()).unwrap_or_default());
+        }
+    }
+
+    /// Takes a certain address.
+    pub(crate) fn take_address(&mut self, address: &str) -> Result<(), Unavailable> {
+        let ip: IpAddr = address.parse().map_err(|_| Unavailable::AddressOutside)?;
+        let inside = match ip {
+            IpAddr::V4(ip) => u32::from(ip).wrapping_sub(u32::from(V4_RANGE.0)) < V4_RANGE.1,
+            IpAddr::V6(ip) => u128::from(ip).wrapping_sub(u128::from(V6_RANGE.0)) < u128::from(V6_RANGE.1),
+        };
+        if !inside {
+            return Err(Unavailable::AddressOutside);
+        }
+        if self.addresses.insert(ip) { Ok(()) } else { Err(Unavailable::AddressTaken) }
+    }
+
+    /// Takes any address of a family.
+    pub(crate) fn next_address(&mut self, family: Family) -> Result<String, Unavailable> {
+        for _ in 0..V4_RANGE.1 {
+            let ip = at(family, self.next_address);
+            self.next_address = if self.next_address + 2 >= V4_RANGE.1 { 1 } else { self.next_address + 1 };
+            if self.addresses.insert(ip) {
+                return Ok(ip.to_string());
+            }
+        }
+        Err(Unavailable::Full)
+    }
+
+    pub(crate) fn free_address(&mut self, address: &str) {
+        if let Ok(ip) = address.parse::<IpAddr>() {
+            self.addresses.remove(&ip);
+        }
+    }
+
+    /// Takes a certain node port.
+    pub(crate) fn take_port(&mut self, port: u16) -> Result<(), Unavailable> {
+        if !NODE_PORTS.contains(&port) {
+            return Err(Unavailable::PortOutside);
+        }
+        if self.ports.insert(port) { Ok(()) } else { Err(Unavailable::PortTaken) }
+    }
+
+    /// Takes any node port.
+    pub(crate) fn next_port(&mut self) -> Result<u16, Unavailable> {
+        for _ in NODE_PORTS {
+            let port = self.next_port;
+            self.next_port = if port == *NODE_PORTS.end() { *NODE_PORTS.start() } else { port + 1 };
+            if self.ports.insert(port) {
+                return Ok(port);
+            }
+        }
+        Err(Unavailable::Full)
+    }
+
+    pub(crate) fn free_port(&mut self, port: u16) {
+        self.ports.remove(&port);
+    }
+
+    /// The address that a dry run shows.
+    pub(crate) fn dry_run_address(family: Family) -> String {
+        at(family, 0).to_string()
+    }
+
+    /// The node port that a dry run shows.
+    pub(crate) fn dry_run_port() -> u16 {
+        DRY_RUN_NODE_PORT
+    }
+}
+
+fn at(family: Family, offset: u32) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::from(u32::from(V4_RANGE.0) + offset)),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(u128::from(V6_RANGE.0) + u128::from(offset))),
+    }
+}

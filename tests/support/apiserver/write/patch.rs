@@ -1,0 +1,47 @@
+//! The patch formats other than apply: what an object looks like with a patch on it.
+
+mod strategic;
+
+use serde_json::Value;
+
+use crate::support::apiserver::status::Status;
+pub(super) use strategic::strategic;
+
+/// RFC 6902. Whatever does not fit is 422 without saying what.
+pub(super) fn json_patched(live: &Value, patch: &Value) -> Result<Value, Status> {
+    if !patch.is_array() {
+        return Err(unreadable(patch, "[]handlers.jsonPatchOp"));
+    }
+    let refused = || {
+        let text = "the server rejected our request due to an error in our request";
+        Status::new(422, "Invalid", text).about("", "", "")
+    };
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|_| refused())?;
+    let mut object = live.clone();
+    json_patch::patch(&mut object, &patch).map_err(|_| refused())?;
+    Ok(object)
+}
+
+/// RFC 7396.
+pub(super) fn merge_patched(live: &Value, patch: &Value) -> Result<Value, Status> {
+    if !patch.is_object() {
+        return Err(unreadable(patch, "map[string]interface {}"));
+    }
+    let mut object = live.clone();
+    json_patch::merge(&mut object, patch);
+    Ok(object)
+}
+
+/// 400 as Go's decoder tells it.
+fn unreadable(patch: &Value, go_type: &str) -> Status {
+    let found = match patch {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let why = format!("json: cannot unmarshal {found} into Go value of type {go_type}");
+    Status::bad_request(format!("error decoding patch: {why}"))
+}
