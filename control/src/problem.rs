@@ -65,6 +65,12 @@ pub mod reason {
     pub const INVALID_MANIFEST: &str = "InvalidManifest";
     /// Two documents define the same object; the first one counts.
     pub const DUPLICATE_OBJECT: &str = "DuplicateObject";
+    /// The API server holds an object that cannot be read as its type; its last readable version counts, if there is one.
+    pub const UNREADABLE_OBJECT: &str = "UnreadableObject";
+    /// The API server does not know a kind that we define: its CustomResourceDefinition is not installed.
+    pub const DEFINITION_MISSING: &str = "DefinitionMissing";
+    /// The API server does not let us read a kind.
+    pub const ACCESS_DENIED: &str = "AccessDenied";
     /// A field has a value that the API does not allow; a default or nothing is used instead.
     pub const INVALID_VALUE: &str = "InvalidValue";
     /// The protocol cannot be forwarded (SCTP).
@@ -87,4 +93,27 @@ pub mod reason {
     pub const NOT_SERVED: &str = "NotServed";
     /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.
     pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
+
+    /// The reason of this name.
+    pub fn known(name: &str) -> Option<&'static str> {
+        const ALL: [&str; 16] = [
+            INVALID_MANIFEST,
+            DUPLICATE_OBJECT,
+            INVALID_VALUE,
+            PROTOCOL_NOT_SUPPORTED,
+            ADDRESS_IN_USE,
+            EXTERNAL_IP_REFUSED,
+            SOURCE_RANGES_ONE_FAMILY,
+            NO_ADDRESS,
+            ENDPOINT_LOOP,
+            BIND_FAILED,
+            CLIENT_SOURCE_LOST,
+            NOT_SERVED,
+            FAILED_TO_START_SERVICE_HEALTHCHECK,
+            UNREADABLE_OBJECT,
+            DEFINITION_MISSING,
+            ACCESS_DENIED,
+        ];
+        ALL.into_iter().find(|known| *known == name)
+    }
 }

@@ -2,4 +2,10 @@
 //! failed or was empty is never the same thing.
 
 pub mod api;
+mod field_path;
 pub mod files;
+mod known_fields;
+mod typed;
+
+#[cfg(test)]
+pub(crate) use self::{field_path::Step, known_fields::at as known_fields_at};

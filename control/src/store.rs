@@ -117,6 +117,11 @@ impl Store {
         std::mem::replace(&mut self.dirty, Dirty::Nothing)
     }
 
+    /// Whether nothing changed since [`Self::take_dirty`].
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_nothing()
+    }
+
     /// Takes a whole new state, as after a list: what is missing from it is gone.
     pub fn replace(&mut self, new: Objects) {
         self.replace_services(new.services);

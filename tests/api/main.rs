@@ -22,4 +22,6 @@ mod scale;
 #[cfg(test)]
 mod transcript;
 #[cfg(test)]
+mod watching;
+#[cfg(test)]
 mod writes;

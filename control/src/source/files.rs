@@ -5,22 +5,17 @@
 //! everything else is used, and a file that was good before stays in effect as it was.
 
 mod document;
-mod field_path;
 mod folder;
-mod known_fields;
 mod known_file;
 mod line;
 mod manifest;
 mod origin;
-mod typed;
 mod watch;
 
 use std::path::Path;
 
 pub use self::origin::{FileProblem, Origin, Origins};
 pub use self::watch::{FileWatch, watch};
-#[cfg(test)]
-pub(crate) use self::{field_path::Step, known_fields::at as known_fields_at};
 use crate::store::Objects;
 
 /// What a folder of manifests says.

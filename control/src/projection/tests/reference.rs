@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 
-use crate::source::files::{Step, known_fields_at};
+use crate::source::{Step, known_fields_at};
 
 const REFERENCE: &str = include_str!("../fields.md");
 

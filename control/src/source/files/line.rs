@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_saphyr::Spanned;
 
 use super::document;
-use super::field_path::{FieldPath, Step};
+use crate::source::field_path::{FieldPath, Step};
 
 /// The line of `text`, from 1, of the last step of `path` that is there.
 pub(super) fn of(text: &str, path: &FieldPath) -> Option<u32> {

@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::document::{self, Document};
-use super::field_path::{FieldPath, Step};
 use super::line;
 use super::origin::{FileProblem, Origin};
-use super::typed::{self, UnknownField};
 use crate::address_pool::{self, AddressPool};
 use crate::problem::{ObjectRef, Problem, reason};
+use crate::source::field_path::{FieldPath, Step};
+use crate::source::typed::{self, UnknownField};
 use crate::store::{SERVICE_NAME_LABEL, slice_owner};
 
 /// An object of a kind that we use.
@@ -169,11 +169,12 @@ impl Reader<'_> {
             };
             return self.refuse(place, None, "metadata.name", &message);
         };
-        let mut value = typed::without_nulls(fields);
+        let mut value = fields.clone();
+        typed::drop_nulls(&mut value);
         // Checked already, and not fields of the typed objects.
         value.retain(|name, _| name != "kind" && name != "apiVersion");
         if kind == Kind::Service {
-            complete_conditions(&mut value);
+            typed::complete_conditions(&mut value);
         }
         let value = Value::Object(value);
         let object = match kind {
@@ -282,16 +283,6 @@ impl Reader<'_> {
 pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
     let object = ObjectRef { kind: "File", namespace: "".into(), name: name.clone() };
     Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
-}
-
-/// Gives conditions without a time Go's zero time. The API server takes and returns such ones, our type requires it.
-fn complete_conditions(service: &mut Map<String, Value>) {
-    let conditions = service.get_mut("status").and_then(|status| status.get_mut("conditions"));
-    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(fields) = condition.as_object_mut() {
-            fields.entry("lastTransitionTime").or_insert_with(|| Value::from("0001-01-01T00:00:00Z"));
-        }
-    }
 }
 
 /// Whether the object's API group is one of those that our kinds are of. Other groups have kinds of the same names

@@ -30,19 +30,40 @@ pub(super) struct FieldError {
     pub(super) message: String,
 }
 
-/// The fields that have a value. To Go's decoder, and so to the API server, a field that is null is as good as absent, of
-/// whatever type it is; it even stores and returns conditions with `lastTransitionTime: null`.
-pub(super) fn without_nulls(fields: &Map<String, Value>) -> Map<String, Value> {
-    let given = fields.iter().filter(|(_, value)| !value.is_null());
-    given.map(|(name, value)| (name.clone(), without_nulls_inside(value))).collect()
+/// Takes out the fields that have no value. To Go's decoder, and so to the API server, a field that is null is as good as
+/// absent, of whatever type it is; it even stores and returns conditions with `lastTransitionTime: null`.
+pub(super) fn drop_nulls(fields: &mut Map<String, Value>) {
+    fields.retain(|_, value| !value.is_null());
+    fields.values_mut().for_each(drop_nulls_inside);
 }
 
-fn without_nulls_inside(value: &Value) -> Value {
+fn drop_nulls_inside(value: &mut Value) {
     match value {
-        Value::Object(fields) => Value::Object(without_nulls(fields)),
-        Value::Array(elements) => Value::Array(elements.iter().map(without_nulls_inside).collect()),
-        _ => value.clone(),
+        Value::Object(fields) => drop_nulls(fields),
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls_inside),
+        _ => {}
     }
+}
+
+/// Gives the conditions of a Service that have no time Go's zero time. The API server takes and returns such ones, our type requires it.
+pub(super) fn complete_conditions(service: &mut Map<String, Value>) {
+    let conditions = service.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(fields) = condition.as_object_mut() {
+            fields.entry("lastTransitionTime").or_insert_with(|| Value::from("0001-01-01T00:00:00Z"));
+        }
+    }
+}
+
+/// Reads `value` as a `T`, whatever else it holds: a newer API server than ours has fields that our types lack.
+pub(super) fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, FieldError> {
+    // The fast way first: there are a hundred thousand of them, and next to none is wrong.
+    T::deserialize(value).or_else(|_| {
+        serde_path_to_error::deserialize(value).map_err(|error| FieldError {
+            path: FieldPath::from(error.path()),
+            message: error.inner().to_string(),
+        })
+    })
 }
 
 /// Reads `value` as a `T`.
@@ -160,7 +181,9 @@ mod tests {
     fn null_is_as_good_as_absent_for_a_field_of_any_type() {
         let json =
             json!({"metadata": {"labels": {"a": null}}, "spec": {"ports": [{"port": 80, "name": null}]}});
-        let service = read::<Service>(&Value::Object(without_nulls(json.as_object().unwrap()))).unwrap();
+        let mut fields = json.as_object().unwrap().clone();
+        drop_nulls(&mut fields);
+        let service = read::<Service>(&Value::Object(fields)).unwrap();
         assert_eq!(service.object.metadata.labels.map(|labels| labels.len()), Some(0));
     }
 

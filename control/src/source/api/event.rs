@@ -1,0 +1,87 @@
+//! One line of a watch. It must not know what follows from it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::item::Item;
+use super::request::Failure;
+
+/// Marks the bookmark after which a streamed list is complete (KEP-3157).
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// What a watch says.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The object came or changed.
+    Put(Item),
+    /// It went; this is the version as of which it is gone.
+    Gone(Item),
+    /// Everything up to this version was sent.
+    Bookmark {
+        version: String,
+        /// The streamed list is complete.
+        ends_list: bool,
+    },
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+impl Event {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// If the line says that the watch failed, or makes no sense.
+    pub(super) fn read(line: &[u8]) -> Result<Self, Failure> {
+        let garbled = |message: String| Failure::Garbled(format!("in a watch: {message}"));
+        let line: Line = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;
+        match line.kind.as_str() {
+            "BOOKMARK" => {
+                let metadata = &line.object["metadata"];
+                let version = metadata["resourceVersion"].as_str().unwrap_or_default().to_owned();
+                let ends_list = metadata["annotations"][INITIAL_EVENTS_END] == "true";
+                Ok(Self::Bookmark { version, ends_list })
+            }
+            "ERROR" => Err(Failure::of_event(&line.object)),
+            kind @ ("ADDED" | "MODIFIED" | "DELETED") => {
+                let item =
+                    Item::new(line.object).ok_or_else(|| garbled("an object without a name".to_owned()))?;
+                Ok(if kind == "DELETED" { Self::Gone(item) } else { Self::Put(item) })
+            }
+            other => Err(garbled(format!("an event of type {other:?}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_streamed_list_is_a_bookmark_with_a_mark() {
+        let line = br#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":
+            {"resourceVersion":"268","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{}}}"#;
+        let Ok(Event::Bookmark { version, ends_list: true }) = Event::read(line) else { panic!() };
+        assert_eq!(version, "268");
+        let line = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"268"},"spec":{}}}"#;
+        assert!(matches!(Event::read(line), Ok(Event::Bookmark { ends_list: false, .. })));
+    }
+
+    #[test]
+    fn an_error_is_what_its_status_says() {
+        let line = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},
+            "status":"Failure","message":"too old resource version: 1 (600)","reason":"Expired","code":410}}"#;
+        assert!(matches!(Event::read(line), Err(Failure::Expired(_))));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for line in [&b"{"[..], br#"{"type":"MOVED","object":{}}"#, br#"{"type":"ADDED","object":{}}"#] {
+            assert!(matches!(Event::read(line), Err(Failure::Garbled(_))));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How long the source waits for an API server, and for what. The defaults suit every server; tests have less patience.
+
+use std::time::Duration;
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until the head of an answer arrives, and for each next piece of a list. Nothing for so long means that the request
+    /// is lost.
+    pub silence: Duration,
+    /// Until a page of a list, or a whole streamed list, is complete.
+    pub list: Duration,
+    /// A watch is asked to last at least so long, and at most twice that; whole seconds count.
+    pub watch: Duration,
+    /// How much longer than it was asked to a watch may last before it counts as dead.
+    pub grace: Duration,
+    /// The pause after a first failure. It doubles with each further one.
+    pub first_pause: Duration,
+    /// The longest pause.
+    pub longest_pause: Duration,
+    /// How often a kind is asked for that the server does not know, or does not let us read, at least; at most twice that.
+    pub absent: Duration,
+    /// How many objects there are to a page of a list.
+    pub page: u32,
+}
+
+impl Default for Limits {
+    /// A watch that went silent is noticed within 55 seconds: an API server that shuts down leaves its watches hanging
+    /// for a minute, and not every one sends bookmarks.
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(15),
+            list: Duration::from_secs(120),
+            watch: Duration::from_secs(25),
+            grace: Duration::from_secs(5),
+            first_pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(30),
+            absent: Duration::from_secs(10),
+            page: 500,
+        }
+    }
+}
+
+/// Somewhere between `shortest` and twice that, so that what failed together is not repeated together.
+pub(super) fn spread(shortest: Duration) -> Duration {
+    shortest.mul_f64(1.0 + fastrand::f64())
+}

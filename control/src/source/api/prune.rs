@@ -1,0 +1,111 @@
+//! What is taken out of objects before they are kept: a large cluster's objects are mostly what nobody here reads. It must
+//! not touch what the projection or the controller looks at.
+
+use serde_json::{Map, Value};
+
+type Fields = Map<String, Value>;
+
+/// Who wrote which field; about half of what an object's metadata weighs.
+const MANAGED_FIELDS: &str = "managedFields";
+/// The whole object once more, as `kubectl apply` left it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What no object of any kind is kept with.
+pub(super) fn metadata(object: &mut Fields) {
+    // Known from where the object was listed, and no fields of the typed objects.
+    object.remove("kind");
+    object.remove("apiVersion");
+    let Some(metadata) = inside(object, "metadata") else { return };
+    for name in [MANAGED_FIELDS, "ownerReferences", "selfLink", "generateName"] {
+        metadata.remove(name);
+    }
+    if let Some(annotations) = inside(metadata, "annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// Of an endpoint nobody reads which Pod it is, nor the old map that zone and node name took the place of.
+pub(super) fn slice(slice: &mut Fields) {
+    let Some(endpoints) = slice.get_mut("endpoints").and_then(Value::as_array_mut) else { return };
+    for endpoint in endpoints.iter_mut().filter_map(Value::as_object_mut) {
+        for name in ["targetRef", "deprecatedTopology", "hostname"] {
+            endpoint.remove(name);
+        }
+    }
+}
+
+/// A kubelet writes conditions, images and volumes over and over; only the addresses are read.
+pub(super) fn node(node: &mut Fields) {
+    if let Some(status) = inside(node, "status") {
+        status.retain(|name, _| name == "addresses");
+    }
+    if let Some(metadata) = inside(node, "metadata") {
+        metadata.remove("annotations");
+    }
+}
+
+/// Namespaces are there for their labels.
+pub(super) fn namespace(namespace: &mut Fields) {
+    namespace.retain(|name, _| name == "metadata");
+    if let Some(metadata) = inside(namespace, "metadata") {
+        metadata.retain(|name, _| ["name", "labels", "uid", "resourceVersion"].contains(&name.as_str()));
+    }
+}
+
+fn inside<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+    fields.get_mut(name).and_then(Value::as_object_mut)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pruned(value: &Value, prune: impl Fn(&mut Fields)) -> Value {
+        let mut fields = value.as_object().unwrap().clone();
+        prune(&mut fields);
+        Value::Object(fields)
+    }
+
+    #[test]
+    fn what_only_other_writers_need_goes() {
+        let service = json!({"kind": "Service", "apiVersion": "v1",
+            "metadata": {"name": "web", "managedFields": [{}], "ownerReferences": [{}], "uid": "1",
+                "annotations": {LAST_APPLIED: "{}", "sheave.dev/balance": "random"}},
+            "spec": {"ports": []}, "status": {"conditions": [{"type": "theirs"}]}});
+        let kept = json!({
+            "metadata": {"name": "web", "uid": "1", "annotations": {"sheave.dev/balance": "random"}},
+            "spec": {"ports": []}, "status": {"conditions": [{"type": "theirs"}]}});
+        assert_eq!(pruned(&service, metadata), kept);
+    }
+
+    #[test]
+    fn endpoints_keep_what_routes_are_made_of() {
+        let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "n1",
+            "zone": "a", "hints": {"forZones": [{"name": "a"}]}});
+        let mut full = endpoint.clone();
+        full["targetRef"] = json!({"kind": "Pod", "name": "web-1"});
+        full["deprecatedTopology"] = json!({"topology.kubernetes.io/zone": "a"});
+        full["hostname"] = json!("web-1");
+        assert_eq!(pruned(&json!({"endpoints": [full]}), slice), json!({"endpoints": [endpoint]}));
+        assert_eq!(pruned(&json!({"endpoints": null}), slice), json!({"endpoints": null}));
+    }
+
+    #[test]
+    fn nodes_keep_their_labels_spec_and_addresses() {
+        let full = json!({"metadata": {"name": "n1", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"podCIDR": "10.1.0.0/24"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}], "images": [{}]}});
+        let kept = json!({"metadata": {"name": "n1", "labels": {"a": "b"}}, "spec": {"podCIDR": "10.1.0.0/24"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
+        assert_eq!(pruned(&full, node), kept);
+    }
+
+    #[test]
+    fn namespaces_keep_their_labels() {
+        let full = json!({"metadata": {"name": "shop", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
+        assert_eq!(pruned(&full, namespace), json!({"metadata": {"name": "shop", "labels": {"a": "b"}}}));
+    }
+}

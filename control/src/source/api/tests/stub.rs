@@ -1,0 +1,109 @@
+//! A server that answers as a test says, request by request. It knows nothing of Kubernetes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// The last part of the path.
+    pub(super) plural: String,
+    pub(super) query: BTreeMap<String, String>,
+    pub(super) bearer: String,
+}
+
+impl Asked {
+    pub(super) fn is_watch(&self) -> bool {
+        self.query.contains_key("watch")
+    }
+
+    pub(super) fn streams(&self) -> bool {
+        self.query.contains_key("sendInitialEvents")
+    }
+
+    pub(super) fn version(&self) -> &str {
+        self.query.get("resourceVersion").map_or("", String::as_str)
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) body: String,
+    /// Whether the body goes on for ever.
+    pub(super) hangs: bool,
+}
+
+impl Reply {
+    pub(super) fn of(status: u16, body: &(impl ToString + ?Sized)) -> Self {
+        Self { status, body: body.to_string(), hangs: false }
+    }
+
+    /// Lines of a watch that does not end.
+    pub(super) fn lines(lines: impl IntoIterator<Item = serde_json::Value>) -> Self {
+        let body = lines.into_iter().map(|line| format!("{line}\n")).collect();
+        Self { status: 200, body, hangs: true }
+    }
+
+    pub(super) fn ending(self) -> Self {
+        Self { hangs: false, ..self }
+    }
+}
+
+/// Answers until it is dropped.
+pub(super) struct Stub {
+    pub(super) url: String,
+    _server: JoinSet<()>,
+}
+
+impl Stub {
+    pub(super) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let answer = Arc::new(answer);
+        let mut server = JoinSet::new();
+        server.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.spawn(serve(stream, answer.clone()));
+            }
+        });
+        Self { url, _server: server }
+    }
+}
+
+/// One request per connection. A client that went away does not matter.
+async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Asked) -> Reply>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+    }
+    let reply = answer(&asked(&String::from_utf8(head).unwrap()));
+    let text = format!("HTTP/1.1 {} -\r\nconnection: close\r\n\r\n{}", reply.status, reply.body);
+    if stream.write_all(text.as_bytes()).await.is_ok() && reply.hangs {
+        // Until the client goes.
+        let _gone = stream.read_u8().await;
+    }
+}
+
+fn asked(head: &str) -> Asked {
+    let target = head.split(' ').nth(1).unwrap();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = query.split('&').filter_map(|pair| pair.split_once('='));
+    let bearer =
+        head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or_default();
+    Asked {
+        plural: path.rsplit('/').next().unwrap().to_owned(),
+        query: query.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        bearer: bearer.to_owned(),
+    }
+}

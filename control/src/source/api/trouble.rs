@@ -1,0 +1,67 @@
+//! Problems of a kind as a whole: what is missing on the server's side, and how it is mended.
+
+use std::sync::Arc;
+
+use super::kind::Resource;
+use crate::problem::{ObjectRef, Problem, reason};
+
+/// The server does not know the kind.
+pub(super) fn missing(resource: &Resource, definition: &'static str) -> Problem {
+    let message = format!(
+        "is not installed, so there are no {}s; everything else works. `kubectl apply -k deploy/base` installs it; it is \
+         looked for all the time",
+        resource.kind
+    );
+    about("CustomResourceDefinition", definition.into(), reason::DEFINITION_MISSING, message)
+}
+
+/// The server does not let us read the kind.
+pub(super) fn denied(resource: &Resource, said: &str) -> Problem {
+    let Resource { group, plural, .. } = resource;
+    let instead = if resource.optional {
+        "what was known of them stays in use; everything else works"
+    } else {
+        "what was known of them stays in use, and nothing is served before they can be read"
+    };
+    let message = format!(
+        "the API server does not let us list and watch them; {instead}. Sheave's ClusterRole needs a rule with \
+         apiGroups [{group:?}], resources [{plural:?}], verbs [\"get\", \"list\", \"watch\"]. The server says: {said}"
+    );
+    let name = if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") };
+    about("Resource", name.into(), reason::ACCESS_DENIED, message)
+}
+
+fn about(kind: &'static str, name: Arc<str>, reason: &'static str, message: String) -> Problem {
+    let object = ObjectRef { kind, namespace: "".into(), name };
+    Problem { object, reason, field: String::new(), message, port: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+    use super::super::kind::Watched;
+    use super::*;
+    use crate::address_pool::AddressPool;
+
+    #[test]
+    fn a_missing_definition_comes_with_how_to_install_it() {
+        let problem = missing(&AddressPool::RESOURCE, "addresspools.sheave.dev").to_string();
+        assert!(
+            problem.starts_with(
+                "CustomResourceDefinition addresspools.sheave.dev: DefinitionMissing: is not installed"
+            ),
+            "{problem}"
+        );
+        assert!(problem.contains("kubectl apply -k deploy/base"), "{problem}");
+    }
+
+    #[test]
+    fn missing_rights_are_named_as_a_rule_is_written() {
+        let problem = denied(&EndpointSlice::RESOURCE, "no").to_string();
+        assert!(problem.starts_with("Resource endpointslices.discovery.k8s.io: AccessDenied: "), "{problem}");
+        let rule =
+            r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["get", "list", "watch"]"#;
+        assert!(problem.contains(rule), "{problem}");
+    }
+}
