@@ -12,6 +12,12 @@ mod client;
 #[cfg(test)]
 mod comparison;
 #[cfg(test)]
+mod connect;
+#[cfg(test)]
+mod election;
+#[cfg(test)]
+mod events;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod recorded;

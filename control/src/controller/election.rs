@@ -1,0 +1,175 @@
+//! Leader election: of all candidates the one that holds a `coordination.k8s.io/v1` Lease leads. It must not know what the
+//! leader does.
+//!
+//! Two never lead at once as long as clocks tick equally fast: a leader stops [`Timing::deadline`] after it *sent* its last
+//! renewal that succeeded, others take over [`Timing::lease`] after they *saw* it. A machine that is suspended does not
+//! count the time: writes carry their own preconditions beside this.
+
+mod campaign;
+mod decide;
+mod lease;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use campaign::Campaign;
+use lease::Remote;
+
+use crate::connection::Connection;
+use crate::store::ServiceKey;
+
+/// How long what lasts; the defaults are client-go's, which every kube-controller-manager runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Others wait so long, without seeing a renewal, before they take over. Whole seconds.
+    pub lease: Duration,
+    /// A leader whose last successful renewal was sent so long ago leads no more; less than `lease`.
+    pub deadline: Duration,
+    /// The leader renews, and candidates look, so often; candidates up to half as long again.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(15),
+            deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Timing {
+    /// A request that hangs must leave time for another one.
+    fn patience(&self) -> Duration {
+        self.deadline / 2
+    }
+
+    /// As the API has it.
+    fn lease_seconds(&self) -> i32 {
+        i32::try_from(self.lease.as_secs()).unwrap_or(i32::MAX).max(1)
+    }
+}
+
+/// What the campaign tells.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    /// Counts how often this process came to lead.
+    term: u64,
+    /// This process leads until then, unless it renews.
+    until: Option<Instant>,
+    /// Who holds the Lease as last seen.
+    leader: Option<String>,
+}
+
+impl Standing {
+    fn leads(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+/// This process's candidacy. Dropped without [`Election::resign`], it ends as if the process had died: nobody leads until
+/// the Lease runs out.
+#[derive(Debug)]
+pub struct Election {
+    standing: watch::Receiver<Standing>,
+    /// The term that `won` returned last.
+    term: u64,
+    resign: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// The right to write that comes with one term of leadership. Cheap to clone and to ask.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    standing: watch::Receiver<Standing>,
+    term: u64,
+}
+
+/// A name that no other process has: `host` is the Pod's or the machine's name.
+pub fn identity(host: &str) -> String {
+    format!("{host}_{:016x}", fastrand::u64(..))
+}
+
+impl Election {
+    /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]). Must be called inside a
+    /// Tokio runtime.
+    pub fn start(connection: &Connection, lease: &ServiceKey, identity: String) -> Self {
+        Self::start_with(connection, lease, identity, Timing::default())
+    }
+
+    /// As [`Election::start`], with other times.
+    pub fn start_with(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
+        Self::run(Campaign::new(Remote::new(connection, lease), lease.clone(), identity, timing))
+    }
+
+    fn run<S: lease::Shelf>(campaign: Campaign<S>) -> Self {
+        let (tell, standing) = watch::channel(Standing::default());
+        let (resign, resigned) = oneshot::channel();
+        let task = tokio::spawn(campaign.run(tell, resigned));
+        Self { standing, term: 0, resign, task }
+    }
+
+    /// Waits until this process leads. Cancel safe.
+    pub async fn won(&mut self) {
+        let won = self.standing.wait_for(|standing| standing.leads(Instant::now())).await.map(|it| it.term);
+        match won {
+            Ok(term) => self.term = term,
+            // The campaign has panicked: nobody will ever lead here.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits until this process does not lead any more, if only for a moment since [`Election::won`]. Cancel safe.
+    pub async fn lost(&mut self) {
+        loop {
+            let standing = self.standing.borrow_and_update().clone();
+            let Some(until) = standing.until.filter(|_| standing.term == self.term) else { return };
+            tokio::select! {
+                changed = self.standing.changed() => if changed.is_err() { return },
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// Who holds the Lease as last seen.
+    pub fn leader(&self) -> Option<String> {
+        self.standing.borrow().leader.clone()
+    }
+
+    /// What to ask before each write of the term that [`Election::won`] returned last: a process that was stopped and
+    /// wakes up after others took over must not write.
+    pub fn leadership(&self) -> Leadership {
+        Leadership { standing: self.standing.clone(), term: self.term }
+    }
+
+    /// Gives the Lease up, so that another one can lead at once, and ends. Takes some seconds at most if the API server
+    /// does not answer. The caller has stopped writing.
+    pub async fn resign(self) {
+        // Fails if the campaign has ended already: then there is nothing to give up.
+        self.resign.send(()).unwrap_or_default();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the leader election ended by itself");
+        }
+    }
+}
+
+impl Leadership {
+    /// One that lasts until then.
+    #[cfg(test)]
+    pub(crate) fn until(until: Instant) -> Self {
+        let standing = Standing { term: 1, until: Some(until), leader: None };
+        Self { standing: watch::channel(standing).1, term: 1 }
+    }
+
+    /// Whether the term still lasts, by the monotonic clock.
+    pub fn holds(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.term == self.term && standing.leads(Instant::now())
+    }
+}

@@ -1,0 +1,156 @@
+//! Who may lead: what a candidate does about the Lease as it last saw it. Pure; it must not know how Leases are read and
+//! written.
+//!
+//! As client-go's `leaderelection.go`: whether a Lease has run out is judged by how long ago *this* process saw it change,
+//! on the monotonic clock. The times inside are for people; clocks of other machines are never believed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::Timing;
+use crate::store::ServiceKey;
+
+/// The Lease as last seen.
+#[derive(Clone, Debug)]
+pub(super) struct Observed {
+    lease: Lease,
+    /// When its spec was first seen as it is now.
+    since: Instant,
+    /// It has been deleted since then.
+    gone: bool,
+}
+
+/// What a candidate does next.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub(super) enum Action {
+    /// There is no Lease: make one that names us.
+    Create(Box<Lease>),
+    /// The Lease is free, ours or has run out: put this in its place.
+    Replace(Box<Lease>),
+    /// Someone else leads.
+    Wait,
+}
+
+impl Observed {
+    /// The Lease as it was read or written at `now`; `before` is what was known of it.
+    pub(super) fn new(lease: Lease, before: Option<&Self>, now: Instant) -> Self {
+        // The resource version alone does not count: whoever annotates a Lease does not renew it.
+        let since = match before {
+            Some(before) if before.lease.spec == lease.spec => before.since,
+            _ => now,
+        };
+        Self { lease, since, gone: false }
+    }
+
+    /// The Lease is not there any more. Who held it may not have noticed yet.
+    pub(super) fn deleted(self) -> Self {
+        Self { gone: true, ..self }
+    }
+
+    /// Who holds it, by what it says.
+    pub(super) fn holder(&self) -> Option<&str> {
+        self.spec().and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
+    }
+
+    /// `identity` holds it, and it is there.
+    pub(super) fn is_held_by(&self, identity: &str) -> bool {
+        !self.gone && self.holder() == Some(identity)
+    }
+
+    fn spec(&self) -> Option<&LeaseSpec> {
+        self.lease.spec.as_ref()
+    }
+
+    /// Someone else may still lead at `now`.
+    fn is_held_against(&self, identity: &str, now: Instant, timing: &Timing) -> bool {
+        let seconds = self.spec().and_then(|spec| spec.lease_duration_seconds);
+        let lasts = seconds.and_then(|it| u64::try_from(it).ok()).map_or(timing.lease, Duration::from_secs);
+        self.holder().is_some_and(|holder| holder != identity) && now.duration_since(self.since) < lasts
+    }
+}
+
+/// What `identity` does at `now`, which the wall clock calls `wall`.
+pub(super) fn decide(
+    name: &ServiceKey,
+    identity: &str,
+    observed: Option<&Observed>,
+    now: Instant,
+    wall: Timestamp,
+    timing: &Timing,
+) -> Action {
+    match observed {
+        Some(observed) if observed.is_held_against(identity, now, timing) => Action::Wait,
+        Some(observed) if !observed.gone => Action::Replace(Box::new(held(observed, identity, wall, timing))),
+        _ => Action::Create(Box::new(first(name, identity, wall, timing))),
+    }
+}
+
+/// `observed` given up by its holder: nobody holds it, and it runs out at once (client-go's `release`).
+pub(super) fn released(observed: &Observed, wall: Timestamp) -> Lease {
+    let mut lease = writable(observed);
+    let spec = lease.spec.get_or_insert_default();
+    let time = after(spec.renew_time.as_ref(), wall);
+    spec.holder_identity = Some(String::new());
+    spec.lease_duration_seconds = Some(1);
+    spec.acquire_time = Some(time.clone());
+    spec.renew_time = Some(time);
+    lease
+}
+
+fn first(name: &ServiceKey, identity: &str, wall: Timestamp, timing: &Timing) -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            namespace: Some(name.namespace.to_string()),
+            name: Some(name.name.to_string()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(identity.to_owned()),
+            lease_duration_seconds: Some(timing.lease_seconds()),
+            acquire_time: Some(MicroTime(wall)),
+            renew_time: Some(MicroTime(wall)),
+            lease_transitions: Some(0),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+/// `observed` taken over or renewed. Uid and resource version stay: the write fails if anyone wrote in between, and does
+/// not bring a deleted Lease back.
+fn held(observed: &Observed, identity: &str, wall: Timestamp, timing: &Timing) -> Lease {
+    let mut lease = writable(observed);
+    let spec = lease.spec.get_or_insert_default();
+    let time = after(spec.renew_time.as_ref(), wall);
+    if spec.holder_identity.as_deref() != Some(identity) {
+        spec.holder_identity = Some(identity.to_owned());
+        spec.acquire_time = Some(time.clone());
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1).max(0));
+    }
+    spec.lease_duration_seconds = Some(timing.lease_seconds());
+    spec.renew_time = Some(time);
+    lease
+}
+
+/// What may be sent back: the server keeps the field owners itself.
+fn writable(observed: &Observed) -> Lease {
+    let mut lease = observed.lease.clone();
+    lease.metadata.managed_fields = None;
+    lease
+}
+
+/// `wall`, but never what is written already: with a clock that was set back, a renewal could change nothing, and others
+/// would take the holder for dead.
+fn after(last: Option<&MicroTime>, wall: Timestamp) -> MicroTime {
+    let micros = |time: Timestamp| time.as_microsecond();
+    match last {
+        Some(MicroTime(last)) if micros(*last) == micros(wall) => {
+            MicroTime(wall.saturating_add(SignedDuration::from_micros(1)).unwrap_or(Timestamp::UNIX_EPOCH))
+        }
+        _ => MicroTime(wall),
+    }
+}

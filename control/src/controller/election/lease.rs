@@ -1,0 +1,77 @@
+//! Reads and writes the Lease. It must not know what for.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::connection::Connection;
+use crate::controller::names::FIELD_MANAGER;
+use crate::store::ServiceKey;
+
+/// What became of a write.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum Written {
+    /// It is in place, as the server answered.
+    Yes(Box<Lease>),
+    /// It is not, and never will be: someone else was faster (409), or the Lease is gone (404).
+    Refused,
+    /// Nobody knows: it may come into effect later.
+    Unknown(String),
+}
+
+/// Where the Lease is kept. Nothing is retried, and every call may be dropped: what it did is unknown then.
+pub(super) trait Shelf: Send + Sync + 'static {
+    /// The Lease, if there is one.
+    fn get(&self) -> impl Future<Output = Result<Option<Lease>, String>> + Send;
+    /// Makes it; refused if there is one.
+    fn create(&self, lease: &Lease) -> impl Future<Output = Written> + Send;
+    /// Puts it in the place of the version that it names; refused if that is not the present one.
+    fn replace(&self, lease: &Lease) -> impl Future<Output = Written> + Send;
+}
+
+/// The Lease of an API server.
+pub(super) struct Remote {
+    api: Api<Lease>,
+    name: String,
+}
+
+impl Remote {
+    pub(super) fn new(connection: &Connection, lease: &ServiceKey) -> Self {
+        Self { api: Api::namespaced(connection.writer(), &lease.namespace), name: lease.name.to_string() }
+    }
+}
+
+impl Shelf for Remote {
+    async fn get(&self) -> Result<Option<Lease>, String> {
+        self.api.get_opt(&self.name).await.map_err(|error| text(&error))
+    }
+
+    async fn create(&self, lease: &Lease) -> Written {
+        written(self.api.create(&params(), lease).await, &[409])
+    }
+
+    async fn replace(&self, lease: &Lease) -> Written {
+        written(self.api.replace(&self.name, &params(), lease).await, &[404, 409])
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn written(answer: kube::Result<Lease>, refusals: &[u16]) -> Written {
+    match answer {
+        Ok(lease) => Written::Yes(Box::new(lease)),
+        Err(kube::Error::Api(status)) if refusals.contains(&status.code) => Written::Refused,
+        Err(error) => Written::Unknown(text(&error)),
+    }
+}
+
+/// An API server's own words, without how they look in Rust.
+fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,174 @@
+//! Decisions case by case, and whole elections under simulated time against a Lease whose server fails in every way.
+
+mod decisions;
+mod shelf;
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::{advance, sleep, timeout};
+
+use super::campaign::Campaign;
+use super::*;
+use shelf::{Faults, MemoryShelf};
+
+fn name() -> ServiceKey {
+    ServiceKey::new("sheave-system", "sheave-controller")
+}
+
+fn candidate(shelf: &MemoryShelf, identity: &str) -> Election {
+    let campaign = Campaign::new(shelf.clone(), name(), identity.to_owned(), Timing::default());
+    Election::run(campaign)
+}
+
+async fn within<T>(seconds: u64, what: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(seconds), what).await.expect("in simulated time")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_candidate_leads_and_the_second_waits() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let mut second = candidate(&shelf, "b");
+    assert!(timeout(Duration::from_secs(600), second.won()).await.is_err());
+    assert!(first.leadership().holds() && !second.leadership().holds());
+    assert_eq!((first.leader().as_deref(), second.leader().as_deref()), (Some("a"), Some("a")));
+    assert_eq!(shelf.spec().unwrap().lease_transitions, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_writes_once_per_renewal_and_candidates_only_read() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let _second = candidate(&shelf, "b");
+    sleep(Duration::from_secs(1)).await;
+    let before = shelf.writes();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(shelf.writes() - before, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_resigns_makes_room_at_once() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let right = first.leadership();
+    let mut second = candidate(&shelf, "b");
+    sleep(Duration::from_secs(5)).await;
+    first.resign().await;
+    assert!(!right.holds());
+    let spec = shelf.spec().unwrap();
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some(""), Some(1)));
+    within(4, second.won()).await;
+    let spec = shelf.spec().unwrap();
+    assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(15), Some(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resignation_right_after_a_lost_answer_still_makes_room() {
+    let shelf = MemoryShelf::default();
+    shelf.set(Faults::LOST_ANSWERS);
+    let first = candidate(&shelf, "a");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(shelf.spec().unwrap().holder_identity.as_deref(), Some("a"));
+    shelf.set(Faults::NONE);
+    first.resign().await;
+    assert_eq!(shelf.spec().unwrap().holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_vanishes_is_followed_once_the_lease_has_run_out() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let right = first.leadership();
+    let mut second = candidate(&shelf, "b");
+    sleep(Duration::from_secs(5)).await;
+    drop(first);
+    sleep(Duration::from_millis(1)).await;
+    assert!(!right.holds());
+    assert!(timeout(Duration::from_secs(11), second.won()).await.is_err());
+    within(10, second.won()).await;
+    assert_eq!(second.leader().as_deref(), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_requests_hang_stops_before_others_may_start() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let right = first.leadership();
+    shelf.set(Faults::HANGS);
+    within(10, first.lost()).await;
+    assert!(!right.holds());
+    shelf.set(Faults::NONE);
+    within(10, first.won()).await;
+    assert!(!right.holds(), "a right of a former term stays lost");
+    assert!(first.leadership().holds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_process_that_wakes_up_late_may_not_write() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let right = first.leadership();
+    // Nothing of the campaign runs meanwhile, as after SIGSTOP.
+    advance(Duration::from_secs(11)).await;
+    assert!(!right.holds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_makes_a_deleted_lease_again_and_candidates_who_knew_it_wait() {
+    let shelf = MemoryShelf::default();
+    let mut first = candidate(&shelf, "a");
+    within(1, first.won()).await;
+    let right = first.leadership();
+    let mut second = candidate(&shelf, "b");
+    sleep(Duration::from_secs(5)).await;
+    shelf.delete();
+    assert!(timeout(Duration::from_secs(60), second.won()).await.is_err());
+    assert!(right.holds());
+    assert_eq!(shelf.spec().unwrap().holder_identity.as_deref(), Some("a"));
+}
+
+/// Three candidates against a server that delays, fails, loses answers and applies writes late, while the clocks of all of
+/// them jump: nobody leads beside another one, and somebody leads when it is over.
+#[tokio::test(start_paused = true)]
+async fn two_never_lead_at_once() {
+    let mut terms = 0;
+    for seed in 0..12 {
+        fastrand::seed(seed);
+        let shelf = MemoryShelf::default();
+        let mut candidates = Vec::new();
+        for identity in ["a", "b", "c"] {
+            let campaign = Campaign::new(shelf.clone(), name(), identity.to_owned(), Timing::default());
+            candidates.push(Election::run(campaign.with_clock(a_clock_that_jumps)));
+        }
+        for _ in 0..60 {
+            shelf.set(Faults::any());
+            let phase = fastrand::u32(1..600);
+            for _ in 0..phase {
+                sleep(Duration::from_millis(fastrand::u64(1..200))).await;
+                let leading: Vec<_> = candidates.iter().filter(|it| leads(it)).collect();
+                assert!(leading.len() <= 1, "seed {seed}: {leading:?}");
+            }
+        }
+        shelf.set(Faults::NONE);
+        // Time for what hangs, for the Lease to run out, and for one look.
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(candidates.iter().filter(|it| leads(it)).count(), 1, "seed {seed}");
+        terms += candidates.iter().map(|it| it.standing.borrow().term).sum::<u64>();
+    }
+    assert!(terms > 100, "the faults move leadership about: {terms}");
+}
+
+fn leads(election: &Election) -> bool {
+    election.standing.borrow().leads(Instant::now())
+}
+
+fn a_clock_that_jumps() -> Timestamp {
+    Timestamp::from_microsecond(fastrand::i64(0..4_000_000_000_000_000)).unwrap()
+}

@@ -1,0 +1,121 @@
+//! Events: tells about objects what is news, once, and within limits. Best effort; what must not be lost is in conditions.
+//! It must not know where Problems come from.
+
+mod bucket;
+mod novelty;
+mod object;
+mod send;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use bucket::Limits;
+use novelty::Novelty;
+pub use object::{EventType, Happening, Uid};
+
+use crate::connection::Connection;
+use crate::controller::election::Leadership;
+use crate::problem::{ObjectRef, Problem};
+
+/// So many Events may wait for the API server.
+const QUEUE: usize = 256;
+/// The action of Problems: what cannot be done as it should be.
+const SERVE: &str = "Serve";
+
+/// Writes Events in the background for one term of leadership. What waits when it is dropped is
+/// still written while the term lasts.
+#[derive(Debug)]
+pub struct EventWriter {
+    instance: String,
+    leadership: Leadership,
+    novelty: Novelty,
+    limits: Limits,
+    queue: mpsc::Sender<Event>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl EventWriter {
+    /// `instance` says which controller it was: its identity in the election. Must be called inside a Tokio runtime.
+    pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
+        let (writer, events) = Self::idle(instance, leadership.clone());
+        tokio::spawn(send::send(connection.writer(), leadership, events, Arc::clone(&writer.dropped)));
+        writer
+    }
+
+    fn idle(instance: String, leadership: Leadership) -> (Self, mpsc::Receiver<Event>) {
+        let (queue, events) = mpsc::channel(QUEUE);
+        let writer = Self {
+            instance,
+            leadership,
+            novelty: Novelty::default(),
+            limits: Limits::new(Instant::now()),
+            queue,
+            dropped: Arc::default(),
+        };
+        (writer, events)
+    }
+
+    /// These are all Problems there are now. Those that were not among the last ones become Events; those that the limits
+    /// hold back are tried again at the next call. Problems of what is no object of the API, or has no uid, are left out.
+    pub fn problems(&mut self, now: &[Problem], uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
+        if !self.leadership.holds() {
+            self.novelty.clear();
+            return;
+        }
+        let mut novelty = std::mem::take(&mut self.novelty);
+        let known = now.iter().filter_map(|problem| Some((problem, uid_of(&problem.object)?)));
+        novelty.problems(known, |problem, uid| self.enqueue(&warning(problem, uid)));
+        self.novelty = novelty;
+    }
+
+    /// This happened. Nothing is written if the last one of its object, type, reason and action had the same note.
+    pub fn tell(&mut self, happening: &Happening) {
+        if !self.leadership.holds() || !self.novelty.is_new(happening) {
+            return;
+        }
+        if self.enqueue(happening) {
+            self.novelty.told(happening);
+        } else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many Events were left out since the start: refused by the limits or by the API server. Problems that wait for
+    /// the limits do not count.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn enqueue(&mut self, happening: &Happening) -> bool {
+        let Some(version) = object::api_version(happening.object.kind) else { return false };
+        let Ok(place) = self.queue.try_reserve() else { return false };
+        if !self.limits.take(&happening.object, Instant::now()) {
+            return false;
+        }
+        let unique = fastrand::u64(..);
+        place.send(object::event(happening, version, &self.instance, Timestamp::now(), unique));
+        true
+    }
+}
+
+fn warning(problem: &Problem, uid: Uid) -> Happening {
+    let note = match problem.field.as_str() {
+        "" => problem.message.clone(),
+        field => format!("{field}: {}", problem.message),
+    };
+    Happening {
+        object: problem.object.clone(),
+        uid,
+        r#type: EventType::Warning,
+        reason: problem.reason,
+        action: SERVE,
+        note,
+    }
+}

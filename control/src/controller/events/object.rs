@@ -1,0 +1,185 @@
+//! What an Event looks like: required fields, limits and names of `events.k8s.io/v1`. It must not know when one is due.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::address_pool;
+use crate::problem::ObjectRef;
+
+/// Who reports. The server wants a qualified name.
+const REPORTING_CONTROLLER: &str = "sheave.dev/controller";
+/// Where Events about cluster-scoped objects go (`ValidateEventV1`).
+const CLUSTER_SCOPED: &str = "default";
+/// In bytes, whatever the server's message says (`NoteLengthLimit`).
+const NOTE: usize = 1024;
+/// In bytes, of action, reason and reporting instance (`ActionLengthLimit` and the like).
+const TOKEN: usize = 128;
+/// Of an object's name, in bytes.
+const NAME: usize = 253;
+
+/// Which of the objects that had a name over time is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Uid {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.resourceVersion` that was looked at, if known.
+    pub resource_version: Option<Arc<str>>,
+}
+
+/// Whether a human should care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// For information.
+    Normal,
+    /// Something is wrong.
+    Warning,
+}
+
+/// One thing that happened to an object.
+#[derive(Clone, Debug)]
+pub struct Happening {
+    /// To which object.
+    pub object: ObjectRef,
+    /// Which one of that name.
+    pub uid: Uid,
+    /// Whether a human should care.
+    pub r#type: EventType,
+    /// Why, as a CamelCase token.
+    pub reason: &'static str,
+    /// What was done or failed, as a CamelCase token.
+    pub action: &'static str,
+    /// What a human reads.
+    pub note: String,
+}
+
+impl EventType {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// The API version of the kinds that Events are written about; none for what is no API object.
+pub(super) fn api_version(kind: &str) -> Option<&'static str> {
+    match kind {
+        "Service" | "Node" | "Namespace" => Some("v1"),
+        "EndpointSlice" => Some("discovery.k8s.io/v1"),
+        address_pool::KIND => Some(address_pool::API_VERSION),
+        _ => None,
+    }
+}
+
+/// The Event, whose name nobody else has as long as `unique` is random.
+pub(super) fn event(
+    happening: &Happening,
+    api_version: &str,
+    instance: &str,
+    wall: Timestamp,
+    unique: u64,
+) -> Event {
+    let Happening { object, uid, .. } = happening;
+    let namespace = if object.namespace.is_empty() { CLUSTER_SCOPED } else { &object.namespace };
+    Event {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name(&object.name, unique)),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(wall)),
+        action: Some(cut(happening.action, TOKEN)),
+        reason: Some(cut(happening.reason, TOKEN)),
+        type_: Some(happening.r#type.text().to_owned()),
+        note: Some(cut(&happening.note, NOTE)),
+        reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
+        reporting_instance: Some(cut(instance, TOKEN)),
+        regarding: Some(ObjectReference {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(object.kind.to_owned()),
+            namespace: Some(object.namespace.to_string()).filter(|it| !it.is_empty()),
+            name: Some(object.name.to_string()),
+            uid: Some(uid.uid.to_string()),
+            resource_version: uid.resource_version.as_deref().map(ToOwned::to_owned),
+            ..ObjectReference::default()
+        }),
+        ..Event::default()
+    }
+}
+
+/// `NAME.HEX`, as client-go names Events. What is left of a cut name must not end in a dot or dash.
+fn name(object: &str, unique: u64) -> String {
+    let suffix = format!(".{unique:016x}");
+    let object = cut(object, NAME - suffix.len());
+    format!("{}{suffix}", object.trim_end_matches(['.', '-']))
+}
+
+/// At most so many bytes, and whole characters.
+fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn happening(namespace: &str, name: &str, note: &str) -> Happening {
+        Happening {
+            object: ObjectRef { kind: "Service", namespace: namespace.into(), name: name.into() },
+            uid: Uid { uid: "u-1".into(), resource_version: Some("7".into()) },
+            r#type: EventType::Warning,
+            reason: "NoAddress",
+            action: "Serve",
+            note: note.to_owned(),
+        }
+    }
+
+    fn json(happening: &Happening, version: &str) -> serde_json::Value {
+        let wall = Timestamp::new(1_700_000_000, 0).unwrap();
+        serde_json::to_value(event(happening, version, "ctl-0_1", wall, 0xff)).unwrap()
+    }
+
+    #[test]
+    fn an_event_has_every_field_that_the_server_wants() {
+        let expected = serde_json::json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"namespace": "shop", "name": "web.00000000000000ff"},
+            "eventTime": "2023-11-14T22:13:20.000000Z",
+            "action": "Serve", "reason": "NoAddress", "type": "Warning", "note": "no pool has a free address",
+            "reportingController": "sheave.dev/controller", "reportingInstance": "ctl-0_1",
+            "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web",
+                          "uid": "u-1", "resourceVersion": "7"},
+        });
+        assert_eq!(json(&happening("shop", "web", "no pool has a free address"), "v1"), expected);
+    }
+
+    #[test]
+    fn an_event_about_a_cluster_scoped_object_goes_to_default() {
+        let mut about = happening("", "n1", "x");
+        about.object.kind = "Node";
+        let json = json(&about, "v1");
+        assert_eq!(json["metadata"]["namespace"], "default");
+        assert_eq!(json["regarding"].get("namespace"), None);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        let note = format!("{}ü-and-more", "n".repeat(NOTE - 1));
+        let json = json(&happening("shop", "web", &note), "v1");
+        assert_eq!(json["note"].as_str().unwrap(), "n".repeat(NOTE - 1));
+        assert_eq!(cut("añb", 2), "a");
+    }
+
+    #[test]
+    fn names_stay_names_when_cut() {
+        let object = format!("{}.-{}", "a".repeat(234), "b".repeat(17));
+        assert_eq!(object.len(), NAME);
+        let name = name(&object, 1);
+        assert_eq!(name, format!("{}.0000000000000001", "a".repeat(234)));
+        assert!(name.len() <= NAME);
+    }
+}

@@ -1,0 +1,100 @@
+//! The writer as its caller sees it: what reaches the queue.
+
+use std::time::Duration;
+
+use super::*;
+
+fn problem(name: &str, message: &str) -> Problem {
+    Problem {
+        object: ObjectRef { kind: "Service", namespace: "shop".into(), name: name.into() },
+        reason: "NoAddress",
+        field: "spec.ports[0]".to_owned(),
+        message: message.to_owned(),
+        port: None,
+    }
+}
+
+fn uid() -> Uid {
+    Uid { uid: "u".into(), resource_version: None }
+}
+
+fn writer(leads_for: Duration) -> (EventWriter, mpsc::Receiver<Event>) {
+    EventWriter::idle("ctl".to_owned(), Leadership::until(Instant::now() + leads_for))
+}
+
+fn notes(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
+    std::iter::from_fn(|| events.try_recv().ok()).filter_map(|event| event.note).collect()
+}
+
+fn assigned(note: &str) -> Happening {
+    Happening {
+        object: problem("web", "").object,
+        uid: uid(),
+        r#type: EventType::Normal,
+        reason: "AddressesAssigned",
+        action: "Allocate",
+        note: note.to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_are_written_once() {
+    let (mut writer, mut events) = writer(Duration::from_secs(60));
+    let now = [problem("web", "no pool has a free address")];
+    for _ in 0..10 {
+        writer.problems(&now, |_| Some(uid()));
+        writer.tell(&assigned("203.0.113.10"));
+    }
+    assert_eq!(notes(&mut events), ["spec.ports[0]: no pool has a free address", "203.0.113.10"]);
+    writer.problems(&[], |_| Some(uid()));
+    writer.problems(&now, |_| Some(uid()));
+    assert_eq!(notes(&mut events).len(), 1);
+    assert_eq!(writer.dropped(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_object_of_the_api_is_left_out_until_it_is_one() {
+    let (mut writer, mut events) = writer(Duration::from_secs(60));
+    let mut file = problem("web.yaml", "no YAML");
+    file.object.kind = "File";
+    let now = [file, problem("web", "one")];
+    writer.problems(&now, |_| None);
+    assert_eq!(notes(&mut events), [""; 0]);
+    writer.problems(&now, |_| Some(uid()));
+    assert_eq!(notes(&mut events), ["spec.ports[0]: one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_writes_nothing() {
+    let (mut writer, mut events) = writer(Duration::from_secs(10));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    writer.problems(&[problem("web", "one")], |_| Some(uid()));
+    writer.tell(&assigned("203.0.113.10"));
+    assert_eq!(notes(&mut events), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn problems_that_the_limits_hold_back_are_told_later_and_happenings_are_dropped() {
+    let (mut writer, mut events) = writer(Duration::from_secs(6000));
+    let now: Vec<_> = (0..30).map(|n| problem("web", &n.to_string())).collect();
+    writer.problems(&now, |_| Some(uid()));
+    assert_eq!(notes(&mut events).len(), 25);
+    writer.tell(&assigned("203.0.113.10"));
+    assert_eq!(writer.dropped(), 1);
+    tokio::time::advance(Duration::from_secs(600)).await;
+    writer.problems(&now, |_| Some(uid()));
+    assert_eq!(notes(&mut events), ["spec.ports[0]: 25", "spec.ports[0]: 26"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_does_not_hold_up_the_caller() {
+    let (mut writer, mut events) = writer(Duration::from_secs(6000));
+    let of =
+        |round: usize| (0..200).map(|n| problem(&format!("s{n}"), &round.to_string())).collect::<Vec<_>>();
+    writer.problems(&of(0), |_| Some(uid()));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    writer.problems(&of(1), |_| Some(uid()));
+    assert_eq!(notes(&mut events).len(), QUEUE);
+    writer.problems(&of(1), |_| Some(uid()));
+    assert_eq!(notes(&mut events).len(), 400 - QUEUE);
+}

@@ -1,0 +1,131 @@
+//! Events over HTTP: the server takes them, each is written once, and failures hold nobody up.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use sheave_control::controller::election::Election;
+use sheave_control::controller::events::{EventType, EventWriter, Happening, Uid};
+use sheave_control::problem::{ObjectRef, Problem};
+
+use super::connect::{candidate, connect, observe, soon};
+use crate::support::apiserver::ApiServer;
+use crate::support::apiserver::faults::{Fault, Matching};
+
+/// A leader that writes Events as the user `events`.
+struct Leader {
+    server: Arc<ApiServer>,
+    writer: EventWriter,
+    _election: Election,
+}
+
+impl Leader {
+    async fn new() -> Self {
+        let server = Arc::new(ApiServer::start());
+        let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+        server.load([shop]);
+        let mut election = candidate(&server, "leader").await;
+        soon("leadership", election.won()).await;
+        let connection = connect(&server, "events").await;
+        let writer = EventWriter::start(&connection, "ctl-0_1".to_owned(), election.leadership());
+        Self { server, writer, _election: election }
+    }
+
+    fn problems(&mut self, now: &[Problem]) {
+        self.writer.problems(now, |_| Some(uid()));
+    }
+
+    /// What is stored, once there are so many: about what, and the note.
+    async fn stored(&self, count: usize) -> Vec<String> {
+        let server = Arc::clone(&self.server);
+        let mut stored = observe("Events", move || {
+            let stored = server.objects("events");
+            if stored.len() >= count { Ok(stored) } else { Err(format!("{stored:?}")) }
+        })
+        .await;
+        stored.sort_by_key(|it| it["eventTime"].to_string());
+        // As they are kept, in the words of core/v1.
+        let text = |it: &serde_json::Value| {
+            format!(
+                "{} {} {} {}",
+                it["metadata"]["namespace"], it["involvedObject"]["name"], it["type"], it["message"]
+            )
+            .replace('"', "")
+        };
+        stored.iter().map(text).collect()
+    }
+
+    fn posts(&self) -> Vec<Option<u16>> {
+        self.server.requests().into_iter().filter(|it| it.resource == "events").map(|it| it.status).collect()
+    }
+}
+
+fn uid() -> Uid {
+    Uid { uid: "u-1".into(), resource_version: Some("7".into()) }
+}
+
+fn problem(kind: &'static str, namespace: &str, name: &str, message: &str) -> Problem {
+    Problem {
+        object: ObjectRef { kind, namespace: namespace.into(), name: name.into() },
+        reason: "NoAddress",
+        field: String::new(),
+        message: message.to_owned(),
+        port: None,
+    }
+}
+
+fn assigned(note: &str) -> Happening {
+    Happening {
+        object: problem("Service", "shop", "web", "").object,
+        uid: uid(),
+        r#type: EventType::Normal,
+        reason: "AddressesAssigned",
+        action: "Allocate",
+        note: note.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn news_are_written_once() {
+    let mut leader = Leader::new().await;
+    let now = [
+        problem("Service", "shop", "web", "no address"),
+        problem("AddressPool", "", "pool-a", &"long ".repeat(500)),
+    ];
+    leader.problems(&now);
+    leader.stored(2).await;
+    for _ in 0..10 {
+        leader.problems(&now);
+    }
+    // Events are written in order: once this one is there, none of the above will come.
+    leader.writer.tell(&assigned("203.0.113.10"));
+    let stored = leader.stored(3).await;
+    assert_eq!(stored[0], "shop web Warning no address");
+    assert!(stored[1].starts_with("default pool-a Warning long "), "{stored:?}");
+    assert_eq!(stored[2], "shop web Normal 203.0.113.10");
+    assert_eq!(leader.posts(), [Some(201); 3]);
+    assert!(leader.server.requests().iter().filter(|it| it.user == "events").all(|it| it.verb == "create"));
+}
+
+#[tokio::test]
+async fn an_event_is_tried_again_and_a_lost_answer_makes_no_second_one() {
+    let mut leader = Leader::new().await;
+    let faults = leader.server.faults();
+    faults.plan(Matching::new("create", "events"), 1, Fault::internal_error());
+    faults.plan(Matching::new("create", "events"), 1, Fault::LoseAnswer);
+    leader.problems(&[problem("Service", "shop", "web", "one")]);
+    leader.writer.tell(&assigned("two"));
+    assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal two"]);
+    assert_eq!(leader.posts(), [Some(500), None, Some(409), Some(201)]);
+    assert_eq!(leader.writer.dropped(), 0);
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_left_out_and_the_rest_goes_on() {
+    let mut leader = Leader::new().await;
+    // Nothing can be made in a namespace that is not there.
+    leader.problems(&[problem("Service", "shop", "web", "one"), problem("Service", "none", "web", "two")]);
+    leader.writer.tell(&assigned("three"));
+    assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal three"]);
+    assert_eq!(leader.posts(), [Some(201), Some(404), Some(201)]);
+    assert_eq!(leader.writer.dropped(), 1);
+}
