@@ -20,6 +20,8 @@ mod events;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod publishing;
+#[cfg(test)]
 mod recorded;
 #[cfg(test)]
 mod recorded_writes;

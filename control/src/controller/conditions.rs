@@ -1,0 +1,214 @@
+//! What our conditions say of a Service, and how a condition is brought up to date. It must not know how they are written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::names::{ALLOCATED, PROGRAMMED};
+use super::publication::{PortFailure, Statement};
+use crate::problem::{Problem, reason};
+use crate::projection::PortStatus;
+
+/// Reason of `sheave.dev/Allocated` when it is true.
+pub const HAS_ADDRESSES: &str = "Allocated";
+/// Reason of `sheave.dev/Programmed` when it is true.
+pub const SERVED: &str = "Programmed";
+/// Reason of `sheave.dev/Programmed`: no gateway is ready.
+pub const NO_GATEWAY: &str = "NoGateway";
+/// Reason of `sheave.dev/Programmed`: some ports are not served.
+pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
+
+/// A Service may have hundreds of ports; who looks at a condition wants to know where to begin.
+const LISTED: usize = 8;
+
+/// One condition without its history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The condition's type.
+    pub kind: &'static str,
+    /// Its status: `True` or `False`.
+    pub holds: bool,
+    /// A CamelCase token.
+    pub reason: &'static str,
+    /// For users; the same facts give the same text.
+    pub message: String,
+}
+
+impl Said {
+    fn yes(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, holds: true, reason, message }
+    }
+
+    pub(super) fn no(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, holds: false, reason, message }
+    }
+
+    pub(super) fn status(&self) -> &'static str {
+        if self.holds { "True" } else { "False" }
+    }
+
+    /// Whether `conditions` have this one, once, and nothing in it but its time may differ. `generation` is the object's.
+    pub fn stands_in(&self, conditions: &[Condition], generation: Option<i64>) -> bool {
+        let mut same_type = conditions.iter().filter(|condition| condition.type_ == self.kind);
+        let Some(stands) = same_type.next() else { return false };
+        same_type.next().is_none()
+            && stands.status == self.status()
+            && stands.reason == self.reason
+            && stands.message == self.message
+            && (generation.is_none() || stands.observed_generation == generation)
+    }
+
+    /// The condition as it is to be written: its time moves only with its status. API servers keep whole seconds of a
+    /// Service's conditions, so more is never sent: what is written again has to be the same.
+    pub fn stamped(self, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
+        let status = self.status();
+        let since = before
+            .iter()
+            .find(|condition| condition.type_ == self.kind && condition.status == status)
+            .map_or(now, |condition| condition.last_transition_time.0);
+        Condition {
+            type_: self.kind.into(),
+            status: status.into(),
+            reason: self.reason.into(),
+            message: self.message,
+            observed_generation: generation,
+            last_transition_time: Time(whole_seconds(since)),
+        }
+    }
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    let rounding = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor);
+    time.round(rounding).unwrap_or(time)
+}
+
+/// Our conditions of a Service.
+pub fn of(statement: &Statement) -> [Said; 2] {
+    [allocated(statement), programmed(statement)]
+}
+
+fn allocated(statement: &Statement) -> Said {
+    let addresses = addresses(statement);
+    let missing = messages(statement, reason::NO_ADDRESS);
+    if !missing.is_empty() {
+        let held = if addresses.is_empty() { String::new() } else { format!(" It has {addresses}.") };
+        return Said::no(ALLOCATED, reason::NO_ADDRESS, format!("{missing}{held}"));
+    }
+    if addresses.is_empty() {
+        return not_served(statement, ALLOCATED).unwrap_or_else(|| no_address(ALLOCATED));
+    }
+    Said::yes(ALLOCATED, HAS_ADDRESSES, format!("It has {addresses}."))
+}
+
+fn programmed(statement: &Statement) -> Said {
+    if let Some(said) = not_served(statement, PROGRAMMED) {
+        return said;
+    }
+    let addresses = addresses(statement);
+    if addresses.is_empty() {
+        return no_address(PROGRAMMED);
+    }
+    if statement.gateways == 0 {
+        let message = format!("No gateway is ready to serve {addresses}.");
+        return Said::no(PROGRAMMED, NO_GATEWAY, message);
+    }
+    let troubles = troubles(statement);
+    if !troubles.is_empty() {
+        return Said::no(PROGRAMMED, PORTS_IN_TROUBLE, tell(&troubles, statement));
+    }
+    // How many gateways there are would change with each that comes or goes, and with it every Service.
+    Said::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
+}
+
+fn no_address(kind: &'static str) -> Said {
+    Said::no(kind, reason::NO_ADDRESS, "It has no address yet.".into())
+}
+
+fn not_served(statement: &Statement, kind: &'static str) -> Option<Said> {
+    let message = messages(statement, reason::NOT_SERVED);
+    (!message.is_empty()).then(|| Said::no(kind, reason::NOT_SERVED, message))
+}
+
+fn addresses(statement: &Statement) -> String {
+    let addresses: BTreeSet<IpAddr> = statement.ingress.iter().map(|ingress| ingress.ip).collect();
+    let listed: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
+    listed.join(", ")
+}
+
+/// Messages of Problems that are about the Service as a whole, as sentences.
+fn messages(statement: &Statement, reason: &str) -> String {
+    let about = |problem: &&Problem| problem.reason == reason && problem.port.is_none();
+    sentences(statement.problems.iter().filter(about))
+}
+
+/// The Problems' messages, each once and in a stable order.
+pub(super) fn sentences<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
+    let messages: BTreeSet<String> = problems.map(sentence).collect();
+    let messages: Vec<_> = messages.into_iter().collect();
+    messages.join(" ")
+}
+
+fn sentence(problem: &Problem) -> String {
+    let mut text = problem.message.trim_end_matches('.').to_owned();
+    if !problem.field.is_empty() {
+        text = format!("{}: {text}", problem.field);
+    }
+    let mut chars = text.chars();
+    match (problem.field.is_empty(), chars.next()) {
+        (true, Some(first)) => format!("{}{}.", first.to_uppercase(), chars.as_str()),
+        _ => format!("{text}."),
+    }
+}
+
+/// A port that is not served, why, and on which addresses.
+type Troubles = BTreeMap<(u16, &'static str, &'static str), BTreeSet<IpAddr>>;
+
+fn troubles(statement: &Statement) -> Troubles {
+    let mut troubles = Troubles::new();
+    for ingress in &statement.ingress {
+        for status in &ingress.ports {
+            if let Some(reason) = port_trouble(status, ingress.ip, &statement.failed_ports) {
+                troubles.entry((status.port, status.protocol, reason)).or_default().insert(ingress.ip);
+            }
+        }
+    }
+    troubles
+}
+
+/// Why the port is not served on this address: what the projection knows comes before what gateways report.
+pub(super) fn port_trouble(status: &PortStatus, ip: IpAddr, failed: &[PortFailure]) -> Option<&'static str> {
+    let reported = failed
+        .iter()
+        .filter(|failure| {
+            failure.ip == ip && failure.port == status.port && failure.protocol == status.protocol
+        })
+        .map(|failure| failure.reason);
+    // Gateways may fail for different reasons, in any order: the text must not depend on who reported first.
+    status.error.or_else(|| reported.min())
+}
+
+fn tell(troubles: &Troubles, statement: &Statement) -> String {
+    let mut text = String::from("Not served:");
+    for (index, ((port, protocol, reason), ips)) in troubles.iter().take(LISTED).enumerate() {
+        let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
+        let separator = if index == 0 { "" } else { ";" };
+        // Writing to a String cannot fail.
+        let _written = write!(text, "{separator} port {port}/{protocol} on {} ({reason})", ips.join(", "));
+    }
+    if troubles.len() > LISTED {
+        let _written = write!(text, "; and {} more", troubles.len() - LISTED);
+    }
+    text.push('.');
+    let explained = |problem: &&Problem| {
+        let port = problem.port.map(|port| (port.port, port.protocol, problem.reason));
+        port.is_some_and(|port| troubles.keys().take(LISTED).any(|trouble| *trouble == port))
+    };
+    let details = sentences(statement.problems.iter().filter(explained));
+    if details.is_empty() { text } else { format!("{text} {details}") }
+}
+
+#[cfg(test)]
+mod tests;

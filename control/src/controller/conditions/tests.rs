@@ -1,0 +1,188 @@
+//! What each state of a Service is called, and that the words are stable.
+
+use super::*;
+use crate::controller::publication::fixture::{at, ingress, problem, statement};
+
+fn said(statement: &Statement) -> Vec<(&'static str, bool, &'static str, String)> {
+    of(statement).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()
+}
+
+fn failure(ip: &str, reason: &'static str) -> PortFailure {
+    PortFailure { ip: ip.parse().unwrap(), port: 80, protocol: "TCP", reason }
+}
+
+#[test]
+fn a_served_service_is_allocated_and_programmed() {
+    let mut statement = statement();
+    statement.ingress.push(ingress("2001:db8::7", None));
+    assert_eq!(
+        said(&statement),
+        [
+            (ALLOCATED, true, "Allocated", "It has 203.0.113.7, 2001:db8::7.".into()),
+            (PROGRAMMED, true, "Programmed", "Gateways serve it on 203.0.113.7, 2001:db8::7.".into()),
+        ]
+    );
+}
+
+#[test]
+fn how_many_gateways_there_are_changes_nothing() {
+    let mut statement = statement();
+    let two = said(&statement);
+    statement.gateways = 7;
+    assert_eq!(said(&statement), two);
+}
+
+#[test]
+fn without_an_address_the_problem_is_the_message() {
+    let empty =
+        problem(reason::NO_ADDRESS, "AddressPool \"lan\" has no free address; the Service waits", None);
+    let statement = Statement { problems: vec![empty], gateways: 1, ..Statement::default() };
+    let message = "AddressPool \"lan\" has no free address; the Service waits.";
+    assert_eq!(
+        said(&statement),
+        [
+            (ALLOCATED, false, "NoAddress", message.into()),
+            (PROGRAMMED, false, "NoAddress", "It has no address yet.".into()),
+        ]
+    );
+}
+
+#[test]
+fn an_address_that_is_missing_beside_another_is_told() {
+    let mut statement = statement();
+    statement.problems = vec![problem(reason::NO_ADDRESS, "no pool has IPv6 addresses", None)];
+    let said = said(&statement);
+    assert_eq!(
+        said[0],
+        (ALLOCATED, false, "NoAddress", "No pool has IPv6 addresses. It has 203.0.113.7.".into())
+    );
+    assert_eq!((said[1].0, said[1].1), (PROGRAMMED, true));
+}
+
+#[test]
+fn nothing_known_yet_is_no_address() {
+    let said = said(&Statement::default());
+    assert_eq!(said[0], (ALLOCATED, false, "NoAddress", "It has no address yet.".into()));
+    assert_eq!(said[1], (PROGRAMMED, false, "NoAddress", "It has no address yet.".into()));
+}
+
+#[test]
+fn what_cannot_be_served_says_why_in_both() {
+    let mut refused = problem(reason::NOT_SERVED, "the Service has no ports; it is not served", None);
+    refused.field = "spec.ports".into();
+    let statement = Statement { problems: vec![refused], gateways: 1, ..Statement::default() };
+    let message = "spec.ports: the Service has no ports; it is not served.";
+    for (_, holds, reason, text) in said(&statement) {
+        assert_eq!((holds, reason, text.as_str()), (false, "NotServed", message));
+    }
+}
+
+#[test]
+fn no_gateway_comes_before_ports() {
+    let mut statement = statement();
+    statement.gateways = 0;
+    statement.failed_ports = vec![failure("203.0.113.7", reason::BIND_FAILED)];
+    let programmed = said(&statement).remove(1);
+    assert_eq!(
+        programmed,
+        (PROGRAMMED, false, "NoGateway", "No gateway is ready to serve 203.0.113.7.".into())
+    );
+}
+
+#[test]
+fn each_port_in_trouble_is_named_with_where_and_why() {
+    let mut statement = statement();
+    statement.ingress[0] = ingress("203.0.113.7", Some(reason::ADDRESS_IN_USE));
+    statement.ingress.push(ingress("203.0.113.8", None));
+    statement.failed_ports = vec![failure("203.0.113.8", reason::BIND_FAILED)];
+    statement.problems = vec![
+        problem(reason::ADDRESS_IN_USE, "203.0.113.7:80/TCP belongs to Service shop/old", Some(80)),
+        problem(reason::INVALID_VALUE, "not about this", Some(80)),
+    ];
+    let (_, holds, reason, message) = said(&statement).remove(1);
+    assert_eq!((holds, reason), (false, "PortsInTrouble"));
+    assert_eq!(
+        message,
+        "Not served: port 80/TCP on 203.0.113.7 (AddressInUse); port 80/TCP on 203.0.113.8 (BindFailed). \
+         203.0.113.7:80/TCP belongs to Service shop/old."
+    );
+}
+
+#[test]
+fn the_text_does_not_depend_on_the_order_of_facts() {
+    let mut statement = statement();
+    statement.ingress.push(ingress("203.0.113.8", None));
+    statement.failed_ports = vec![
+        failure("203.0.113.7", reason::BIND_FAILED),
+        failure("203.0.113.7", reason::ADDRESS_IN_USE),
+        failure("203.0.113.8", reason::BIND_FAILED),
+    ];
+    statement.problems = vec![
+        problem(reason::BIND_FAILED, "b", Some(80)),
+        problem(reason::BIND_FAILED, "a", Some(80)),
+        problem(reason::NO_ADDRESS, "d", None),
+        problem(reason::NO_ADDRESS, "c", None),
+    ];
+    let one = said(&statement);
+    statement.ingress.reverse();
+    statement.failed_ports.reverse();
+    statement.problems.reverse();
+    assert_eq!(said(&statement), one);
+}
+
+#[test]
+fn many_ports_are_counted() {
+    let mut statement = statement();
+    statement.ingress[0].ports = (1..=20)
+        .map(|port| PortStatus { port, protocol: "SCTP", error: Some(reason::PROTOCOL_NOT_SUPPORTED) })
+        .collect();
+    let message = said(&statement).remove(1).3;
+    assert!(
+        message.starts_with("Not served: port 1/SCTP on 203.0.113.7 (ProtocolNotSupported);"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("port 8/SCTP on 203.0.113.7 (ProtocolNotSupported); and 12 more."),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_time_moves_with_the_status_only() {
+    let [allocated, _] = of(&statement());
+    let first = allocated.clone().stamped(&[], None, at(10));
+    assert_eq!(first.last_transition_time.0, at(10));
+    let mut reworded = allocated.clone();
+    reworded.message = "It has another.".into();
+    assert!(!reworded.stands_in(std::slice::from_ref(&first), None));
+    let second = reworded.stamped(std::slice::from_ref(&first), None, at(20));
+    assert_eq!(second.last_transition_time.0, at(10));
+    let [lost, _] = of(&Statement::default());
+    assert_eq!(lost.stamped(&[second], None, at(30)).last_transition_time.0, at(30));
+}
+
+#[test]
+fn times_are_whole_seconds() {
+    let [allocated, _] = of(&statement());
+    let now = at(5) + jiff::SignedDuration::from_millis(987);
+    assert_eq!(allocated.stamped(&[], None, now).last_transition_time.0, at(5));
+}
+
+#[test]
+fn a_generation_is_followed_where_there_is_one() {
+    let [allocated, _] = of(&statement());
+    let without = [allocated.clone().stamped(&[], None, at(0))];
+    assert_eq!(without[0].observed_generation, None);
+    assert!(allocated.stands_in(&without, None));
+    assert!(!allocated.stands_in(&without, Some(3)));
+    let with = [allocated.clone().stamped(&without, Some(3), at(0))];
+    assert_eq!(with[0].observed_generation, Some(3));
+    assert!(allocated.stands_in(&with, Some(3)));
+}
+
+#[test]
+fn a_condition_that_is_there_twice_does_not_stand() {
+    let [allocated, _] = of(&statement());
+    let condition = allocated.clone().stamped(&[], None, at(0));
+    assert!(!allocated.stands_in(&[condition.clone(), condition], None));
+}

@@ -1,0 +1,265 @@
+//! Which write comes next, for each thing that a Service may carry.
+
+use serde_json::json;
+
+use super::fixture::{at, ingress, service, statement};
+use super::*;
+use crate::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED, SHARED_FINALIZER};
+use crate::problem::reason;
+
+const PLAIN: PublishOptions = PublishOptions { shared_finalizer: false };
+const SHARED: PublishOptions = PublishOptions { shared_finalizer: true };
+
+fn step(service: &Service, desired: &Desired, options: PublishOptions) -> Step {
+    next_step(&Seen { service, status_cleared: false, now: at(0) }, desired, options)
+}
+
+fn publish(service: &Service) -> Step {
+    step(service, &Desired::Published(statement()), PLAIN)
+}
+
+fn release(service: &Service) -> Step {
+    step(service, &Desired::Released, PLAIN)
+}
+
+fn release_cleared(service: &Service) -> Step {
+    next_step(&Seen { service, status_cleared: true, now: at(0) }, &Desired::Released, PLAIN)
+}
+
+fn with_finalizers(finalizers: &[&str]) -> Service {
+    service(&json!({"metadata": {"finalizers": finalizers}}))
+}
+
+/// As it is when everything is written.
+fn published(statement: &Statement) -> Service {
+    let bare = with_finalizers(&[FINALIZER]);
+    let Step::ApplyStatus(body) = step(&bare, &Desired::Published(statement.clone()), PLAIN) else {
+        panic!("no status")
+    };
+    service(&json!({"metadata": {"finalizers": [FINALIZER]}, "status": body["status"]}))
+}
+
+fn finalizers(step: &Step) -> &Value {
+    match step {
+        Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => &body["metadata"]["finalizers"],
+        other => panic!("not about finalizers: {other:?}"),
+    }
+}
+
+#[test]
+fn the_finalizer_comes_first() {
+    let step = publish(&with_finalizers(&["example.com/other"]));
+    let Step::AddFinalizer(body) = &step else { panic!("{step:?}") };
+    assert_eq!(
+        *body,
+        json!({"metadata": {"uid": "u1", "resourceVersion": "100", "finalizers": ["example.com/other", FINALIZER]}})
+    );
+}
+
+#[test]
+fn then_the_status_is_applied() {
+    let mut statement = statement();
+    statement.ingress[0].hostname = Some("web.example.com".into());
+    statement.ingress.push(ingress("203.0.113.8", Some(reason::PROTOCOL_NOT_SUPPORTED)));
+    let step = step(&with_finalizers(&[FINALIZER]), &Desired::Published(statement), PLAIN);
+    let Step::ApplyStatus(body) = &step else { panic!("{step:?}") };
+    assert_eq!(body["metadata"], json!({"name": "web", "namespace": "shop", "uid": "u1"}));
+    assert_eq!(
+        body["status"]["loadBalancer"]["ingress"],
+        json!([
+            {"ip": "203.0.113.7", "ipMode": "Proxy", "hostname": "web.example.com",
+             "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"ip": "203.0.113.8", "ipMode": "Proxy",
+             "ports": [{"port": 80, "protocol": "TCP", "error": "sheave.dev/ProtocolNotSupported"}]},
+        ])
+    );
+    let conditions = body["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 2);
+    assert_eq!(
+        conditions[0],
+        json!({"type": ALLOCATED, "status": "True", "reason": "Allocated",
+               "message": "It has 203.0.113.7, 203.0.113.8.", "lastTransitionTime": "2027-01-15T08:00:00Z"})
+    );
+}
+
+#[test]
+fn then_nothing() {
+    assert_eq!(publish(&published(&statement())), Step::Nothing);
+}
+
+#[test]
+fn no_address_is_said_as_an_empty_list() {
+    let step = step(&with_finalizers(&[FINALIZER]), &Desired::Published(Statement::default()), PLAIN);
+    let Step::ApplyStatus(body) = &step else { panic!("{step:?}") };
+    assert_eq!(body["status"]["loadBalancer"], json!({"ingress": []}));
+    // The API server keeps no empty list.
+    let stored = json!({"metadata": {"finalizers": [FINALIZER]},
+                        "status": {"loadBalancer": {"ingress": null}, "conditions": body["status"]["conditions"]}});
+    let again = next_step(
+        &Seen { service: &service(&stored), status_cleared: false, now: at(9) },
+        &Desired::Published(Statement::default()),
+        PLAIN,
+    );
+    assert_eq!(again, Step::Nothing);
+}
+
+#[test]
+fn whatever_differs_is_written() {
+    let seen = published(&statement());
+    let differences: [fn(&mut Statement); 6] = [
+        |statement| statement.ingress[0] = ingress("203.0.113.9", None),
+        |statement| statement.ingress[0].hostname = Some("web.example.com".into()),
+        |statement| statement.ingress[0].ports[0].port = 81,
+        |statement| statement.ingress[0].ports[0].error = Some(reason::ADDRESS_IN_USE),
+        |statement| statement.gateways = 0,
+        |statement| {
+            let ip = "203.0.113.7".parse().unwrap();
+            let failure = PortFailure { ip, port: 80, protocol: "TCP", reason: reason::BIND_FAILED };
+            statement.failed_ports.push(failure);
+        },
+    ];
+    for (index, differ) in differences.iter().enumerate() {
+        let mut statement = statement();
+        differ(&mut statement);
+        let step = step(&seen, &Desired::Published(statement), PLAIN);
+        assert!(matches!(step, Step::ApplyStatus(_)), "difference {index}: {step:?}");
+    }
+}
+
+#[test]
+fn a_mode_that_others_set_is_put_right() {
+    let mut seen = published(&statement());
+    let status = seen.status.as_mut().unwrap().load_balancer.as_mut().unwrap();
+    status.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".into());
+    assert!(matches!(publish(&seen), Step::ApplyStatus(_)));
+}
+
+#[test]
+fn conditions_of_others_do_not_matter() {
+    let mut seen = published(&statement());
+    let conditions = seen.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    let mut other = conditions[0].clone();
+    other.type_ = "example.com/Ready".into();
+    conditions.insert(0, other);
+    assert_eq!(publish(&seen), Step::Nothing);
+}
+
+#[test]
+fn a_service_of_another_type_is_not_published() {
+    let seen = service(&json!({"spec": {"type": "ClusterIP"}}));
+    assert_eq!(publish(&seen), Step::Nothing);
+}
+
+#[test]
+fn an_object_that_no_api_server_has_is_left_alone() {
+    for missing in ["uid", "resourceVersion"] {
+        let mut differences = json!({"metadata": {"finalizers": [FINALIZER]}});
+        differences["metadata"][missing] = Value::Null;
+        assert_eq!(publish(&service(&differences)), Step::Nothing, "without {missing}");
+        assert_eq!(release(&service(&differences)), Step::Nothing, "without {missing}");
+    }
+}
+
+#[test]
+fn release_clears_the_status_and_then_takes_the_finalizer() {
+    let seen = published(&statement());
+    let step = release(&seen);
+    let Step::ClearStatus(body) = &step else { panic!("{step:?}") };
+    assert_eq!(
+        *body,
+        json!({"apiVersion": "v1", "kind": "Service", "status": {},
+               "metadata": {"name": "web", "namespace": "shop", "uid": "u1"}})
+    );
+    let bare = with_finalizers(&["a.example.com/x", FINALIZER, "b.example.com/y"]);
+    let step = release(&bare);
+    assert!(matches!(step, Step::RemoveFinalizer(_)));
+    assert_eq!(*finalizers(&step), json!(["a.example.com/x", "b.example.com/y"]));
+    assert_eq!(release(&with_finalizers(&["a.example.com/x"])), Step::Nothing);
+}
+
+#[test]
+fn an_ingress_that_is_left_after_clearing_belongs_to_others() {
+    let mut seen = published(&statement());
+    seen.status.as_mut().unwrap().conditions = None;
+    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+    assert!(matches!(release_cleared(&seen), Step::RemoveFinalizer(_)));
+}
+
+#[test]
+fn conditions_of_ours_that_are_left_after_clearing_are_taken_out_by_name() {
+    let mut seen = published(&statement());
+    let conditions = seen.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    let mut other = conditions[0].clone();
+    other.type_ = "example.com/Ready".into();
+    conditions.insert(1, other.clone());
+    let step = release_cleared(&seen);
+    let Step::RemoveConditions(body) = &step else { panic!("{step:?}") };
+    assert_eq!(body["metadata"], json!({"uid": "u1", "resourceVersion": "100"}));
+    assert_eq!(body["status"], json!({"conditions": [other]}));
+}
+
+#[test]
+fn a_service_that_changed_its_type_is_cleaned() {
+    // The API server has wiped the ingress and kept conditions and finalizers.
+    let mut seen = published(&statement());
+    seen.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    seen.status.as_mut().unwrap().load_balancer = None;
+    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+    seen.status = None;
+    assert!(matches!(release(&seen), Step::RemoveFinalizer(_)));
+}
+
+#[test]
+fn a_service_that_is_deleted_is_released_whatever_is_desired() {
+    let leaving = json!({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}});
+    let mut seen = published(&statement());
+    seen.metadata.deletion_timestamp = service(&leaving).metadata.deletion_timestamp;
+    assert!(matches!(publish(&seen), Step::ClearStatus(_)));
+    seen.status = None;
+    assert!(matches!(publish(&seen), Step::RemoveFinalizer(_)));
+    // New finalizers are refused by then.
+    assert_eq!(publish(&service(&leaving)), Step::Nothing);
+}
+
+#[test]
+fn all_copies_of_the_finalizer_go() {
+    let step = release(&with_finalizers(&[FINALIZER, "a.example.com/x", FINALIZER]));
+    assert_eq!(*finalizers(&step), json!(["a.example.com/x"]));
+}
+
+#[test]
+fn what_carries_nothing_of_ours_is_never_written() {
+    let ingress = json!({"ingress": [{"ip": "198.51.100.1", "ipMode": "VIP"}]});
+    let condition = json!({"type": "example.com/Ready", "status": "True", "reason": "Ready", "message": "",
+                           "lastTransitionTime": "2027-01-15T08:00:00Z"});
+    let foreign = service(&json!({
+        "metadata": {"finalizers": [SHARED_FINALIZER]},
+        "status": {"loadBalancer": ingress, "conditions": [condition]},
+    }));
+    for options in [PLAIN, SHARED] {
+        assert_eq!(step(&foreign, &Desired::Released, options), Step::Nothing);
+    }
+}
+
+#[test]
+fn conditions_of_ours_go_even_if_somebody_took_the_finalizer() {
+    let mut seen = published(&statement());
+    seen.metadata.finalizers = None;
+    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+    seen.status.as_mut().unwrap().conditions.as_mut().unwrap().retain(|said| said.type_ != ALLOCATED);
+    assert_eq!(seen.status.as_ref().unwrap().conditions.as_ref().unwrap()[0].type_, PROGRAMMED);
+    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+}
+
+#[test]
+fn the_shared_finalizer_is_touched_only_if_asked_for() {
+    let both = with_finalizers(&[SHARED_FINALIZER, FINALIZER]);
+    assert_eq!(*finalizers(&step(&both, &Desired::Released, PLAIN)), json!([SHARED_FINALIZER]));
+    assert_eq!(*finalizers(&step(&both, &Desired::Released, SHARED)), json!([]));
+    let published = Desired::Published(statement());
+    let none = with_finalizers(&[]);
+    assert_eq!(*finalizers(&step(&none, &published, PLAIN)), json!([FINALIZER]));
+    assert_eq!(*finalizers(&step(&none, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
+    let own = with_finalizers(&[FINALIZER]);
+    assert_eq!(*finalizers(&step(&own, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
+}

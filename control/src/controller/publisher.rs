@@ -1,0 +1,150 @@
+//! Carries out what the controller wants to be true of Services and AddressPools: one write at a time per object, several
+//! objects side by side. It must not know why something is wanted.
+
+mod answer;
+mod backoff;
+mod desk;
+mod happening;
+mod request;
+mod subject;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use self::answer::Answer;
+use self::desk::{Desk, Job, Moment};
+pub use self::happening::Happening;
+use self::subject::{Subject, Target};
+use super::publication::{Desired, PublishOptions};
+use crate::address_pool::{AddressPool, AddressPoolStatus};
+use crate::connection::Connection;
+use crate::store::ServiceKey;
+
+enum Command {
+    Desire(Target, Subject),
+    Forget(Target),
+}
+
+/// Writes until it is dropped; a write that is under way then may still be done.
+pub struct Publisher {
+    commands: mpsc::UnboundedSender<Command>,
+    happenings: mpsc::UnboundedReceiver<Happening>,
+    task: AbortHandle,
+}
+
+impl Publisher {
+    /// Must be called inside a Tokio runtime. `leadership` is asked before each write: as soon as it says no, everything that
+    /// was desired so far is dropped.
+    pub fn start(
+        connection: &Connection,
+        options: PublishOptions,
+        leadership: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let (commands, received) = mpsc::unbounded_channel();
+        let (told, happenings) = mpsc::unbounded_channel();
+        let work = work(connection.writer(), Desk::new(options), leadership, received, told);
+        let task = tokio::spawn(work).abort_handle();
+        Self { commands, happenings, task }
+    }
+
+    /// What is to be true of this Service, decided by `service`, which is the newest object there is. To be called whenever
+    /// either changes, and as often as one likes: nothing is written that the object says already.
+    pub fn desire(&mut self, key: &ServiceKey, service: &Arc<Service>, desired: Desired) {
+        let subject = Subject::Service(Arc::clone(service), Arc::new(desired));
+        self.command(Command::Desire(Target::Service(key.clone()), subject));
+    }
+
+    /// The Service has gone.
+    pub fn forget(&mut self, key: &ServiceKey) {
+        self.command(Command::Forget(Target::Service(key.clone())));
+    }
+
+    /// What the status of this pool is to be; as [`desire`](Self::desire). At most one write in 5 s.
+    pub fn desire_pool(&mut self, pool: &Arc<AddressPool>, status: AddressPoolStatus) {
+        let target = Target::Pool(pool.metadata.name.as_deref().unwrap_or_default().into());
+        self.command(Command::Desire(target, Subject::Pool(Arc::clone(pool), Arc::new(status))));
+    }
+
+    /// The pool has gone.
+    pub fn forget_pool(&mut self, name: &str) {
+        self.command(Command::Forget(Target::Pool(name.into())));
+    }
+
+    /// The next thing that users should be told. Cancel safe.
+    pub async fn happened(&mut self) -> Happening {
+        match self.happenings.recv().await {
+            Some(happening) => happening,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn command(&self, command: Command) {
+        if self.commands.send(command).is_err() {
+            tracing::error!(bug = true, "nothing is published any more: the task that writes has ended");
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn work(
+    client: Client,
+    mut desk: Desk,
+    leadership: impl Fn() -> bool,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    happenings: mpsc::UnboundedSender<Happening>,
+) {
+    let mut writes: JoinSet<(Job, Answer)> = JoinSet::new();
+    loop {
+        while desk.may_write(now()) {
+            if !leadership() {
+                desk.drop_everything();
+                break;
+            }
+            let Some(job) = desk.next(now()) else { break };
+            let client = client.clone();
+            writes.spawn(async move {
+                let answer = request::send(&client, &job).await;
+                (job, answer)
+            });
+        }
+        for happening in desk.happened() {
+            if happenings.send(happening).is_err() {
+                return;
+            }
+        }
+        let wake = desk.wakes_at().map(tokio::time::Instant::from_std);
+        let timer = async move {
+            match wake {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(Command::Desire(target, subject)) => desk.desire(target, subject, now()),
+                Some(Command::Forget(target)) => desk.forget(&target),
+                None => return,
+            },
+            Some(done) = writes.join_next() => match done {
+                Ok((job, answer)) => desk.finished(&job, answer, now()),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
+            () = timer => {}
+        }
+    }
+}
+
+fn now() -> Moment {
+    Moment { instant: Instant::now(), time: Timestamp::now() }
+}

@@ -1,0 +1,96 @@
+//! Answers as a real API server gives them.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn answer(code: u16, body: &Value) -> Answer {
+    read(code, None, body.to_string().into_bytes())
+}
+
+fn failure(message: &str, reason: &str, details: &Value) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+           "reason": reason, "details": details})
+}
+
+fn conflicts(causes: &[(&str, &str)]) -> Value {
+    let causes: Vec<_> = causes
+        .iter()
+        .map(|(message, field)| json!({"reason": "FieldManagerConflict", "message": message, "field": field}))
+        .collect();
+    failure("Apply failed with 1 conflict", "Conflict", &json!({"causes": causes}))
+}
+
+#[test]
+fn a_write_gives_the_object() {
+    assert_eq!(answer(200, &json!({"kind": "Service"})), Answer::Written(br#"{"kind":"Service"}"#.to_vec()));
+}
+
+#[test]
+fn an_old_version_is_told_from_another_manager() {
+    let details = json!({"name": "s-a", "kind": "services"});
+    let message = "Operation cannot be fulfilled on services \"s-a\": the object has been modified";
+    assert_eq!(answer(409, &failure(message, "Conflict", &details)), Answer::Stale);
+    let causes =
+        [("conflict with \"lbctl\" with subresource \"status\" using v1", ".status.loadBalancer.ingress")];
+    assert_eq!(
+        answer(409, &conflicts(&causes)),
+        Answer::Held(Held {
+            rivals: vec!["lbctl".into()],
+            fields: vec!["status.loadBalancer.ingress".into()]
+        })
+    );
+}
+
+#[test]
+fn rivals_are_named_once() {
+    let field = ".status.conditions[type=\"sheave.dev/Programmed\"].status";
+    let causes = [
+        ("conflict with \"b\" with subresource \"status\"", field),
+        (
+            "conflict with \"a\\\"x\" with subresource \"status\" using v1 at 2026-01-01T00:00:00Z",
+            ".status.x",
+        ),
+        ("conflict with \"b\" with subresource \"status\"", ".status.x"),
+    ];
+    let Answer::Held(held) = answer(409, &conflicts(&causes)) else { panic!("no conflict") };
+    assert_eq!(held.rivals, ["a\"x", "b"]);
+    assert_eq!(held.fields, [&field[1..], "status.x"]);
+}
+
+#[test]
+fn our_own_plain_writes_are_no_rivals() {
+    let causes =
+        [("conflict with \"sheave\" with subresource \"status\" using v1", ".status.loadBalancer.ingress")];
+    assert_eq!(answer(409, &conflicts(&causes)), Answer::Held(Held::default()));
+}
+
+#[test]
+fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
+    let busy = read(429, Some("7"), b"Too many requests, please try again later.\n".to_vec());
+    let reason = "Too many requests, please try again later.".to_owned();
+    assert_eq!(busy, Answer::Unreachable { reason, retry_after: Some(Duration::from_secs(7)) });
+    let starting =
+        failure("storage is (re)initializing", "TooManyRequests", &json!({"retryAfterSeconds": 1}));
+    assert_eq!(
+        answer(429, &starting),
+        Answer::Unreachable {
+            reason: "storage is (re)initializing".into(),
+            retry_after: Some(Duration::from_secs(1))
+        }
+    );
+    let Answer::Unreachable { retry_after: None, .. } = read(503, Some("soon"), Vec::new()) else {
+        panic!("a bad header counts")
+    };
+}
+
+#[test]
+fn refusals_are_told_apart() {
+    let text = failure("no", "", &json!({}));
+    assert_eq!(answer(403, &text), Answer::Forbidden("no".into()));
+    assert_eq!(answer(404, &text), Answer::Gone);
+    assert_eq!(read(404, None, b"404 page not found\n".to_vec()), Answer::Gone);
+    for code in [400, 415, 422, 500] {
+        assert_eq!(answer(code, &text), Answer::Refused("no".into()), "{code}");
+    }
+}

@@ -1,0 +1,261 @@
+//! What is remembered of one object between writes. It must not know about other objects.
+
+use std::time::{Duration, Instant};
+
+use super::{Job, Moment};
+use crate::controller::publication::{PublishOptions, Step};
+use crate::controller::publisher::answer::{Answer, Held};
+use crate::controller::publisher::backoff::{Backoff, Contest, LONGEST};
+use crate::controller::publisher::happening::Happening;
+use crate::controller::publisher::subject::{Subject, meaning};
+
+/// So long the answer to a write counts as newer than a cache that does not show it yet.
+const CACHE_LAG: Duration = Duration::from_secs(30);
+/// A single object that the server does not answer for; the server as a whole is paused for elsewhere.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// Races are over by then: what is still refused is worth telling.
+const TOLD_AFTER: u32 = 3;
+
+/// What is to be done next.
+#[must_use]
+pub(super) enum Plan {
+    Rest,
+    Wait(Instant),
+    Write { step: Step, meaning: u64, force: bool, uid: String, version: String },
+}
+
+/// The object as the API server last sent it to us, which is newer than what the cache has.
+struct Known {
+    /// `None`: it has gone.
+    object: Option<Subject>,
+    version: String,
+    until: Instant,
+}
+
+/// One object. The default knows nothing.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) uid: String,
+    pub(super) writing: bool,
+    pub(super) queued: bool,
+    pub(super) not_before: Option<Instant>,
+    /// What is wanted; nothing while the object is as it should be.
+    subject: Option<Subject>,
+    released: bool,
+    known: Option<Known>,
+    /// The version for which a write came too late: any other ends the wait.
+    stale: Option<String>,
+    failures: Backoff,
+    contest: Contest,
+    force: bool,
+    /// `ClearStatus` was carried out.
+    cleared: bool,
+    /// What was written last, by kind of step: if it has to be written again, somebody has undone it.
+    written: [Option<u64>; 4],
+}
+
+impl Entry {
+    /// A wish, with the object as the cache has it.
+    pub(super) fn desire(&mut self, cached: Subject, now: Moment) {
+        if self.uid != cached.uid() {
+            let uid = cached.uid().to_owned();
+            *self = Self { uid, writing: self.writing, queued: self.queued, ..Self::default() };
+        }
+        if self.known.as_ref().is_some_and(|known| known.until <= now.instant || !is_older(&cached, known)) {
+            self.known = None;
+        }
+        let subject = match &self.known {
+            None => Some(cached),
+            Some(known) => known.object.as_ref().map(|object| cached.of(object)),
+        };
+        if let Some(subject) = &subject {
+            self.meet(subject);
+        }
+        self.subject = subject;
+    }
+
+    /// What the new subject ends: waits and memories that belong to the one before.
+    fn meet(&mut self, subject: &Subject) {
+        if self.released != subject.is_released() {
+            let (uid, known) = (std::mem::take(&mut self.uid), self.known.take());
+            let (writing, queued, released) = (self.writing, self.queued, subject.is_released());
+            *self = Self { uid, known, writing, queued, released, ..Self::default() };
+        }
+        if self.stale.as_ref().is_some_and(|version| version != subject.version()) {
+            self.stale = None;
+            self.not_before = None;
+        }
+    }
+
+    /// Nothing is wanted any more, and answers that are still to come mean nothing.
+    pub(super) fn forget(&mut self) {
+        *self = Self { writing: self.writing, queued: self.queued, ..Self::default() };
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.uid.is_empty()
+    }
+
+    /// Whether something would be lost with it: who undid what, and what the cache does not have yet.
+    pub(super) fn is_worth_keeping(&self, now: Instant) -> bool {
+        let gone = self.known.as_ref().is_some_and(|known| known.until > now);
+        gone || self.written.iter().any(Option::is_some) || self.cleared || !self.contest.is_over(now)
+    }
+
+    pub(super) fn plan(&mut self, options: PublishOptions, now: Moment) -> Plan {
+        let Some(subject) = &self.subject else { return Plan::Rest };
+        let step = subject.next_step(self.cleared, options, now.time);
+        if step == Step::Nothing {
+            self.subject = None;
+            return Plan::Rest;
+        }
+        let meaning = meaning(&step);
+        if self.not_before.is_none_or(|at| at <= now.instant) && self.has_written(&step, meaning) {
+            let wait = self.contest.undone(now.instant);
+            self.not_before = Some(now.instant + wait);
+        }
+        if let Some(at) = self.not_before.filter(|at| *at > now.instant) {
+            return Plan::Wait(at);
+        }
+        let (uid, version) = (self.uid.clone(), subject.version().to_owned());
+        Plan::Write { force: self.force && matches!(step, Step::ApplyStatus(_)), step, meaning, uid, version }
+    }
+
+    fn has_written(&self, step: &Step, meaning: u64) -> bool {
+        kind(step).is_some_and(|kind| self.written[kind] == Some(meaning))
+    }
+
+    /// Takes the answer to a write for this object.
+    pub(super) fn learn(&mut self, job: &Job, answer: Answer, now: Moment) -> Option<Happening> {
+        match answer {
+            Answer::Written(body) => self.written(job, &body, now),
+            Answer::Gone => {
+                self.gone(job.version.clone(), now);
+                None
+            }
+            Answer::Stale => {
+                self.wait_for_newer(job, now);
+                None
+            }
+            Answer::Held(held) => self.held(job, held, now),
+            Answer::Forbidden(_) => {
+                self.wait(LONGEST, now);
+                None
+            }
+            Answer::Refused(message) => self.refused(job, message, now),
+            Answer::Unreachable { .. } => {
+                self.wait(LONGEST_SILENCE, now);
+                None
+            }
+        }
+    }
+
+    fn wait(&mut self, longest: Duration, now: Moment) {
+        self.not_before = Some(now.instant + self.failures.next(longest));
+    }
+
+    /// As [`wait`](Self::wait), unless there is an object of another version, or until there is.
+    fn wait_for_newer(&mut self, job: &Job, now: Moment) {
+        self.wait(LONGEST, now);
+        self.stale = Some(job.version.clone());
+        if let Some(subject) = self.subject.take() {
+            self.meet(&subject);
+            self.subject = Some(subject);
+        }
+    }
+
+    fn gone(&mut self, version: String, now: Moment) {
+        self.subject = None;
+        self.known = Some(Known { object: None, version, until: now.instant + CACHE_LAG });
+    }
+
+    fn written(&mut self, job: &Job, body: &[u8], now: Moment) -> Option<Happening> {
+        self.failures.reset();
+        self.force = false;
+        self.cleared |= matches!(job.step, Step::ClearStatus(_));
+        if let Some(kind) = kind(&job.step) {
+            self.written[kind] = Some(job.meaning);
+        }
+        let pause = job.target.pause();
+        self.not_before = (!pause.is_zero()).then(|| now.instant + pause);
+        self.renew(body, now);
+        let ended = self.contest.written();
+        (ended && !job.force && self.contest.goes_on()).then(|| Happening::Contested {
+            object: job.target.object(),
+            fields: vec![part(&job.step).into()],
+            rivals: Vec::new(),
+        })
+    }
+
+    /// The answer has the object as it is now. If the cache was faster, or it cannot be read, the cache decides.
+    fn renew(&mut self, body: &[u8], now: Moment) {
+        let Some(subject) = &self.subject else { return };
+        let Some(renewed) = subject.renewed(body).filter(|renewed| renewed.uid() == self.uid) else { return };
+        let version = renewed.version().to_owned();
+        if renewed.is_gone() {
+            // It has the version of before (the store deletes, and does not update), so the cache cannot tell.
+            self.gone(version, now);
+            return;
+        }
+        let known = Known { object: Some(renewed.clone()), version, until: now.instant + CACHE_LAG };
+        if is_older(subject, &known) || subject.version() == known.version {
+            self.meet(&renewed);
+            self.subject = Some(renewed);
+            self.known = Some(known);
+        }
+    }
+
+    fn held(&mut self, job: &Job, held: Held, now: Moment) -> Option<Happening> {
+        if job.force {
+            self.wait(LONGEST, now);
+            return None;
+        }
+        self.force = true;
+        if held.rivals.is_empty() {
+            return None;
+        }
+        self.not_before = Some(now.instant + self.contest.undone(now.instant));
+        Some(Happening::Contested { object: job.target.object(), fields: held.fields, rivals: held.rivals })
+    }
+
+    /// Often the object has just become something for which this write makes no sense; a newer one will tell.
+    fn refused(&mut self, job: &Job, message: String, now: Moment) -> Option<Happening> {
+        if self.failures.failures() + 1 < TOLD_AFTER {
+            self.wait_for_newer(job, now);
+        } else {
+            self.wait(LONGEST, now);
+        }
+        let failures = self.failures.failures();
+        let what = part(&job.step);
+        (failures == TOLD_AFTER).then(|| Happening::Refused { object: job.target.object(), what, message })
+    }
+}
+
+/// Whether the cache does not have what we know. Versions are numbers that grow (Kubernetes 1.35 promises it, KEP-5504); if
+/// a server's are not, any other version counts as newer.
+fn is_older(cached: &Subject, known: &Known) -> bool {
+    match (cached.version().parse::<u64>(), known.version.parse::<u64>()) {
+        (Ok(cached), Ok(version)) if known.object.is_none() => cached <= version,
+        (Ok(cached), Ok(version)) => cached < version,
+        _ => false,
+    }
+}
+
+fn kind(step: &Step) -> Option<usize> {
+    match step {
+        Step::AddFinalizer(_) => Some(0),
+        Step::ApplyStatus(_) => Some(1),
+        Step::RemoveFinalizer(_) => Some(2),
+        Step::RemoveConditions(_) => Some(3),
+        // What it leaves belongs to others, so it is never undone.
+        Step::ClearStatus(_) | Step::Nothing => None,
+    }
+}
+
+/// The part of the object that a step writes.
+fn part(step: &Step) -> &'static str {
+    match step {
+        Step::AddFinalizer(_) | Step::RemoveFinalizer(_) => "metadata.finalizers",
+        _ => "status",
+    }
+}

@@ -1,0 +1,350 @@
+//! What the controller writes about Services, over HTTP: the writes themselves, and what becomes of them when answers are
+//! lost, processes die and others write too.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sheave_control::address_pool::{AddressPool, AddressPoolStatus};
+use sheave_control::connection::Connection;
+use sheave_control::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED};
+use sheave_control::controller::publication::{Desired, PublishOptions, Statement};
+use sheave_control::controller::publisher::{Happening, Publisher};
+use sheave_control::projection::{Ingress, PortStatus};
+use sheave_control::store::ServiceKey;
+use tokio::runtime::{Builder, Handle};
+
+use crate::support::apiserver::ApiServer;
+use crate::support::apiserver::faults::{Fault, Matching};
+use crate::support::patience::{eventually, io_deadline};
+
+const NAMESPACE: &str = "default";
+const ADDRESS: &str = "203.0.113.7";
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+
+/// A server, and a publisher with a control loop that looks at the server's objects whenever it is asked to.
+struct Cluster {
+    server: ApiServer,
+    handle: Handle,
+    publisher: Publisher,
+    seen: BTreeSet<String>,
+    _stop: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let server = ApiServer::start();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        std::thread::spawn(move || runtime.block_on(stopped));
+        let publisher = publisher(&server, &handle);
+        Self { server, handle, publisher, seen: BTreeSet::new(), _stop: stop }
+    }
+
+    /// The process dies, and another one starts.
+    fn restart(&mut self) {
+        self.publisher = publisher(&self.server, &self.handle);
+        self.seen.clear();
+    }
+
+    fn request(&self, method: &str, path: &str, kind: &str, body: &Value) -> Value {
+        let (status, answer) = request(&self.server, method, path, kind, body);
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    fn create(&self, name: &str) -> Value {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4", "selector": {"app": name},
+                     "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]},
+        });
+        self.request("POST", &path(""), JSON, &service)
+    }
+
+    fn patch(&self, name: &str, body: &Value) {
+        self.request("PATCH", &path(name), MERGE, body);
+    }
+
+    /// As another field manager.
+    fn patch_status(&self, name: &str, manager: &str, status: &Value) {
+        let path = format!("{}/status?fieldManager={manager}", path(name));
+        self.request("PATCH", &path, MERGE, &json!({"status": status}));
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        self.server.object("services", Some(NAMESPACE), name)
+    }
+
+    /// What the control loop does with each change: ours are published, all others released.
+    fn sync(&mut self) {
+        let mut present = BTreeSet::new();
+        for object in self.server.objects("services") {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            let ours =
+                object["spec"]["type"] == "LoadBalancer" && object["metadata"]["deletionTimestamp"].is_null();
+            let desired = if ours { Desired::Published(statement()) } else { Desired::Released };
+            let service = Arc::new(serde_json::from_value(object).unwrap());
+            self.publisher.desire(&ServiceKey::new(NAMESPACE, &name), &service, desired);
+            present.insert(name);
+        }
+        for gone in self.seen.difference(&present) {
+            self.publisher.forget(&ServiceKey::new(NAMESPACE, gone));
+        }
+        self.seen = present;
+    }
+
+    /// Syncs until this is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        eventually(what, || {
+            self.sync();
+            if is_so(self) { Ok(()) } else { Err(format!("{:?}", self.server.objects("services"))) }
+        });
+    }
+
+    fn is_published(&self, name: &str) -> bool {
+        let Some(service) = self.get(name) else { return false };
+        let ingress = json!([{"ip": ADDRESS, "ipMode": "Proxy", "ports": [{"port": 80, "protocol": "TCP"}]}]);
+        has_finalizer(&service)
+            && service["status"]["loadBalancer"]["ingress"] == ingress
+            && [ALLOCATED, PROGRAMMED].iter().all(|kind| condition(&service, kind)["status"] == "True")
+    }
+
+    /// All that was desired before this is decided, and written if it had to be: a Service that was desired afterwards is
+    /// published.
+    fn barrier(&mut self, name: &str) {
+        self.create(name);
+        self.until("the last Service is published", |cluster| cluster.is_published(name));
+    }
+
+    /// Writes of the controller about others than `name`.
+    fn writes_but(&self, name: &str) -> Vec<String> {
+        let writes = self.server.writes().into_iter();
+        let ours = writes.filter(|write| write.user == "controller" && write.name.as_deref() != Some(name));
+        ours.map(|write| write.line).collect()
+    }
+
+    fn happened(&mut self) -> Happening {
+        let (handle, publisher) = (self.handle.clone(), &mut self.publisher);
+        handle.block_on(async { tokio::time::timeout(io_deadline(), publisher.happened()).await }).unwrap()
+    }
+}
+
+fn publisher(server: &ApiServer, handle: &Handle) -> Publisher {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, server.kubeconfig("controller")).unwrap();
+    let connection = handle.block_on(Connection::open(Some(&file))).unwrap();
+    let _inside = handle.enter();
+    Publisher::start(&connection, PublishOptions::default(), || true)
+}
+
+fn statement() -> Statement {
+    let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
+    let ingress = vec![Ingress { ip: ADDRESS.parse().unwrap(), hostname: None, ports }];
+    Statement { ingress, gateways: 1, ..Statement::default() }
+}
+
+fn path(name: &str) -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/services/{name}").trim_end_matches('/').to_owned()
+}
+
+fn request(server: &ApiServer, method: &str, path: &str, kind: &str, body: &Value) -> (u16, String) {
+    let mut stream = TcpStream::connect_timeout(&server.address(), io_deadline()).unwrap();
+    stream.set_read_timeout(Some(io_deadline())).unwrap();
+    let (body, token) = (body.to_string(), server.token("user"));
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+         Accept: application/json\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+fn has_finalizer(service: &Value) -> bool {
+    service["metadata"]["finalizers"].as_array().is_some_and(|held| held.contains(&json!(FINALIZER)))
+}
+
+fn condition(service: &Value, kind: &str) -> Value {
+    let conditions = service["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|said| said["type"] == *kind).unwrap_or_default()
+}
+
+fn foreign_condition() -> Value {
+    json!({"type": "example.com/Ready", "status": "True", "reason": "Ready", "message": "",
+           "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+#[test]
+fn two_writes_publish_and_then_there_is_silence() {
+    let mut cluster = Cluster::start();
+    cluster.create("web");
+    cluster.until("it is published", |cluster| cluster.is_published("web"));
+    let writes: Vec<_> =
+        cluster.server.writes().into_iter().filter(|write| write.user == "controller").collect();
+    let sent: Vec<_> =
+        writes.iter().map(|write| (write.verb.as_str(), write.subresource.as_deref())).collect();
+    assert_eq!(sent, [("patch", None), ("patch", Some("status"))]);
+    cluster.server.forget_requests();
+    for _ in 0..10 {
+        cluster.sync();
+    }
+    cluster.restart();
+    cluster.barrier("last");
+    assert_eq!(cluster.writes_but("last"), Vec::<String>::new());
+}
+
+#[test]
+fn deletion_leaves_nothing_behind() {
+    let mut cluster = Cluster::start();
+    cluster.create("web");
+    cluster.until("it is published", |cluster| cluster.is_published("web"));
+    cluster.request("DELETE", &path("web"), JSON, &json!({}));
+    cluster.until("it is gone", |cluster| cluster.get("web").is_none());
+}
+
+#[test]
+fn a_change_of_type_takes_what_is_ours_and_nothing_else() {
+    let mut cluster = Cluster::start();
+    cluster.create("web");
+    cluster.patch("web", &json!({"metadata": {"finalizers": ["example.com/other"]}}));
+    cluster.patch_status("web", "other", &json!({"conditions": [foreign_condition()]}));
+    cluster.until("it is published", |cluster| cluster.is_published("web"));
+    assert_eq!(condition(&cluster.get("web").unwrap(), "example.com/Ready"), foreign_condition());
+    cluster.patch("web", &json!({"spec": {"type": "ClusterIP"}}));
+    cluster.until("it is released", |cluster| !has_finalizer(&cluster.get("web").unwrap()));
+    let left = cluster.get("web").unwrap();
+    assert_eq!(left["metadata"]["finalizers"], json!(["example.com/other"]));
+    assert_eq!(left["status"], json!({"loadBalancer": {}, "conditions": [foreign_condition()]}));
+}
+
+#[test]
+fn a_rival_is_named_and_overruled() {
+    let mut cluster = Cluster::start();
+    cluster.create("web");
+    cluster.until("it is published", |cluster| cluster.is_published("web"));
+    let foreign = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}});
+    cluster.patch_status("web", "cloud", &foreign);
+    cluster.until("ours is back", |cluster| cluster.is_published("web"));
+    let Happening::Contested { fields, rivals, .. } = cluster.happened() else { panic!("no contest") };
+    assert_eq!((fields, rivals), (vec!["status.loadBalancer.ingress".into()], vec!["cloud".into()]));
+    // The second time it is in no hurry, and other Services do not wait for it.
+    cluster.patch_status("web", "cloud", &foreign);
+    cluster.server.forget_requests();
+    cluster.barrier("last");
+    assert!(cluster.writes_but("last").len() <= 2, "{:?}", cluster.writes_but("last"));
+    cluster.until("ours is back again", |cluster| cluster.is_published("web"));
+}
+
+#[test]
+fn conditions_that_somebody_wrote_over_go_too() {
+    let mut cluster = Cluster::start();
+    cluster.create("web");
+    cluster.until("it is published", |cluster| cluster.is_published("web"));
+    let mut ours = condition(&cluster.get("web").unwrap(), PROGRAMMED);
+    ours["status"] = json!("Unknown");
+    cluster.patch("web", &json!({"spec": {"type": "ClusterIP"}}));
+    cluster.patch_status("web", "editor", &json!({"conditions": [ours, foreign_condition()]}));
+    cluster.until("it is released", |cluster| !has_finalizer(&cluster.get("web").unwrap()));
+    assert_eq!(cluster.get("web").unwrap()["status"]["conditions"], json!([foreign_condition()]));
+}
+
+/// A Service comes and goes; the fault strikes one write of each, and perhaps the process dies before it knows.
+fn live_through(resource: &str, fault: &Fault, dies: bool) {
+    let mut cluster = Cluster::start();
+    let strike = |cluster: &mut Cluster| {
+        cluster.server.faults().plan(Matching::new("patch", resource).by("controller"), 1, fault.clone());
+        cluster.until("the fault happens", |cluster| cluster.server.faults().outstanding() == 0);
+        if dies {
+            cluster.restart();
+        }
+    };
+    cluster.create("web");
+    strike(&mut cluster);
+    cluster.until("it is published", |cluster| cluster.is_published("web"));
+    cluster.request("DELETE", &path("web"), JSON, &json!({}));
+    strike(&mut cluster);
+    cluster.until("it is gone", |cluster| cluster.get("web").is_none());
+}
+
+#[test]
+fn lost_answers_and_restarts_between_any_two_writes_end_the_same() {
+    let faults = [Fault::LoseAnswer, Fault::unavailable(), Fault::conflict(), Fault::internal_error()];
+    // Each waits for a back-off or two, so all wait together; a panic in one is passed on when the scope ends.
+    std::thread::scope(|scope| {
+        for resource in ["services", "services/status"] {
+            for fault in &faults {
+                for dies in [false, true] {
+                    scope.spawn(move || live_through(resource, fault, dies));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_meant_for_one_service_never_reaches_the_next_of_that_name() {
+    let mut cluster = Cluster::start();
+    let old = Arc::new(serde_json::from_value(cluster.create("web")).unwrap());
+    cluster.request("DELETE", &path("web"), JSON, &json!({}));
+    cluster.create("web");
+    cluster.publisher.desire(&ServiceKey::new(NAMESPACE, "web"), &old, Desired::Published(statement()));
+    eventually("it is tried", || {
+        let writes = cluster.server.writes().into_iter();
+        let status = writes.filter(|write| write.user == "controller").find_map(|write| write.status);
+        status.ok_or("no write")
+    });
+    assert!(!has_finalizer(&cluster.get("web").unwrap()));
+    cluster.until("the new one is published", |cluster| cluster.is_published("web"));
+}
+
+#[test]
+fn a_missing_right_is_named() {
+    let mut cluster = Cluster::start();
+    cluster.server.authorize("controller", &[json!({"kind": "ClusterRole", "rules": []})]);
+    cluster.create("web");
+    cluster.sync();
+    let Happening::Forbidden { verb, resource, .. } = cluster.happened() else { panic!("not told") };
+    assert_eq!((verb, resource), ("patch", "services"));
+}
+
+#[test]
+fn the_status_of_a_pool_is_written_once() {
+    let mut cluster = Cluster::start();
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}});
+    cluster.server.load([json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "addresspools.sheave.dev"},
+        "spec": {"group": "sheave.dev", "scope": "Cluster",
+                 "names": {"plural": "addresspools", "singular": "addresspool", "kind": "AddressPool", "listKind": "AddressPoolList"},
+                 "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": schema}]},
+    })]);
+    let pool = json!({"apiVersion": "sheave.dev/v1alpha1", "kind": "AddressPool", "metadata": {"name": "lan"},
+                      "spec": {"addresses": ["203.0.113.0/28"]}});
+    let pool = cluster.request("POST", "/apis/sheave.dev/v1alpha1/addresspools", JSON, &pool);
+    let desire = |cluster: &mut Cluster, pool: Value| {
+        let pool: AddressPool = serde_json::from_value(pool).unwrap();
+        let status = AddressPoolStatus { used: 3, free: 13, ..AddressPoolStatus::default() };
+        cluster.publisher.desire_pool(&Arc::new(pool), status);
+    };
+    desire(&mut cluster, pool);
+    let written = eventually("the status is written", || {
+        let pool = cluster.server.object("addresspools", None, "lan").ok_or("no pool")?;
+        if pool["status"] == json!({"used": 3, "free": 13}) { Ok(pool) } else { Err("another status") }
+    });
+    cluster.server.forget_requests();
+    desire(&mut cluster, written);
+    cluster.barrier("last");
+    assert_eq!(cluster.writes_but("last"), Vec::<String>::new());
+}
