@@ -1,0 +1,68 @@
+//! Replacing one file of a directory as a whole. It must not know what is in it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The file's name.
+pub(super) const FILE: &str = "snapshot.jsonl";
+/// What files begin with that are being written.
+const TEMPORARY: &str = ".snapshot-";
+/// Who serves what is nobody else's business.
+const FILE_MODE: u32 = 0o600;
+/// As the file's, for a directory.
+const DIR_MODE: u32 = 0o700;
+
+/// A file under a name of its own until it is complete; removed if it does not get that far.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Temporary {
+    /// The name is random: in containers every gateway has process number 1, and during a roll-out two of them may share
+    /// the directory.
+    fn create(dir: &Path) -> io::Result<Self> {
+        let path = dir.join(format!("{TEMPORARY}{:016x}", fastrand::u64(..)));
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
+        Ok(Self { path, file })
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After the rename there is nothing under this name any more.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+/// Puts what `fill` writes in place of the file, and returns once that would survive a power failure: the file's
+/// contents are on the disk before its name is, and its name before this returns (rename(2), fsync(2)).
+pub(super) fn replace(dir: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    ensure(dir)?;
+    let temporary = Temporary::create(dir)?;
+    fill(&temporary.file)?;
+    temporary.file.sync_all()?;
+    fs::rename(&temporary.path, dir.join(FILE))?;
+    File::open(dir)?.sync_all()
+}
+
+/// Only the last part of the path is made: where more is missing, a mount or a correct path is missing.
+fn ensure(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Err(error) if !dir.is_dir() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what a process left that was killed while it wrote. Another one that writes at this moment fails for once and
+/// tries again.
+pub(super) fn remove_leftovers(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+            // What cannot be removed is in nobody's way.
+            fs::remove_file(entry.path()).ok();
+        }
+    }
+}

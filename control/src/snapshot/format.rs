@@ -1,0 +1,254 @@
+//! The lines of a snapshot, both ways. It must not know where they are kept.
+
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::{Identity, Snapshot, SnapshotError};
+use crate::address_pool::AddressPool;
+use crate::store::{Objects, service_key, slice_owner};
+
+/// Changes with whatever an older version would misread.
+pub(super) const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Header {
+    sheave_snapshot: u32,
+    sheave: String,
+    server: String,
+    cluster: String,
+    /// As RFC 3339 has it.
+    written_at: String,
+}
+
+/// What every version's first line has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnyHeader {
+    sheave_snapshot: u32,
+}
+
+/// A line behind the first, for writing.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum LineRef<'a> {
+    Service(&'a Service),
+    Slice(&'a EndpointSlice),
+    Node(&'a Node),
+    Namespace(&'a Namespace),
+    Pool(&'a AddressPool),
+    End(Footer),
+}
+
+/// A line behind the first, as read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Line {
+    Service(Box<Service>),
+    Slice(Box<EndpointSlice>),
+    Node(Box<Node>),
+    Namespace(Box<Namespace>),
+    Pool(Box<AddressPool>),
+    End(Footer),
+}
+
+/// The last line.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Footer {
+    /// Lines between the first and this one.
+    objects: u64,
+    /// Of every byte before this line.
+    crc32: u32,
+}
+
+/// Why lines are no snapshot of ours.
+#[derive(Debug)]
+pub(super) enum DecodeError {
+    Io(io::Error),
+    Damaged(String),
+    OtherFormat(u32),
+    OtherCluster { found: Identity, expected: Identity },
+}
+
+impl DecodeError {
+    /// With the file that it is about.
+    pub(super) fn at(self, path: PathBuf) -> SnapshotError {
+        match self {
+            Self::Io(error) => SnapshotError::Unreadable { path, error },
+            Self::Damaged(why) => SnapshotError::Damaged { path, why },
+            Self::OtherFormat(found) => SnapshotError::OtherFormat { path, found },
+            Self::OtherCluster { found, expected } => {
+                SnapshotError::OtherCluster { path, found: Box::new(found), expected: Box::new(expected) }
+            }
+        }
+    }
+}
+
+impl Header {
+    pub(super) fn new(identity: &Identity, written_at: Timestamp) -> Self {
+        Self {
+            sheave_snapshot: VERSION,
+            sheave: env!("CARGO_PKG_VERSION").to_owned(),
+            server: identity.server.clone(),
+            cluster: identity.cluster.clone(),
+            written_at: written_at.to_string(),
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+/// Writes lines and sums them up. Line by line: the CRC is slow on the few bytes at a time that serde writes.
+struct Encoder<W> {
+    out: W,
+    line: Vec<u8>,
+    crc: crc32fast::Hasher,
+    objects: u64,
+}
+
+impl<W: Write> Encoder<W> {
+    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, line)?;
+        self.line.push(b'\n');
+        self.crc.update(&self.line);
+        self.out.write_all(&self.line)
+    }
+
+    fn object(&mut self, line: &LineRef<'_>) -> io::Result<()> {
+        self.objects += 1;
+        self.line(line)
+    }
+}
+
+/// Writes the whole snapshot.
+pub(super) fn encode(header: &Header, objects: &Objects, out: impl Write) -> io::Result<()> {
+    let mut lines = Encoder { out, line: Vec::new(), crc: crc32fast::Hasher::new(), objects: 0 };
+    lines.line(header)?;
+    for service in objects.services.values() {
+        lines.object(&LineRef::Service(service))?;
+    }
+    for slice in objects.slices.values().flat_map(|slices| slices.values()) {
+        lines.object(&LineRef::Slice(slice))?;
+    }
+    for node in objects.nodes.values() {
+        lines.object(&LineRef::Node(node))?;
+    }
+    for namespace in objects.namespaces.values() {
+        lines.object(&LineRef::Namespace(namespace))?;
+    }
+    for pool in objects.pools.values() {
+        lines.object(&LineRef::Pool(pool))?;
+    }
+    let footer = Footer { objects: lines.objects, crc32: lines.crc.clone().finalize() };
+    lines.line(&LineRef::End(footer))
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+/// Gives lines and sums up those that were used.
+struct Decoder<R> {
+    input: R,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl<R: BufRead> Decoder<R> {
+    /// The next line, with its end. A line that the file ends in is cut off.
+    fn next(&mut self) -> Result<&[u8], DecodeError> {
+        self.line.clear();
+        self.number += 1;
+        self.input.read_until(b'\n', &mut self.line).map_err(DecodeError::Io)?;
+        if self.line.ends_with(b"\n") {
+            Ok(&self.line)
+        } else {
+            Err(DecodeError::Damaged(format!("it is cut off in line {}", self.number)))
+        }
+    }
+
+    /// Why the line that was given last is none.
+    fn malformed(&self, error: &serde_json::Error) -> DecodeError {
+        DecodeError::Damaged(format!("line {}: {error}", self.number))
+    }
+}
+
+/// Reads a whole snapshot about `expected`.
+pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapshot, DecodeError> {
+    let mut lines = Decoder { input, line: Vec::new(), number: 0 };
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(lines.next()?);
+    let header = read_header(&lines)?;
+    let written_at = header
+        .written_at
+        .parse()
+        .map_err(|error| DecodeError::Damaged(format!("line 1: writtenAt: {error}")))?;
+    let identity = Identity { server: header.server, cluster: header.cluster };
+    if identity != *expected {
+        return Err(DecodeError::OtherCluster { found: identity, expected: expected.clone() });
+    }
+    let mut objects = Objects::default();
+    let mut count = 0;
+    let told = loop {
+        let line = serde_json::from_slice(lines.next()?).map_err(|error| lines.malformed(&error))?;
+        if let Line::End(footer) = line {
+            break footer;
+        }
+        crc.update(&lines.line);
+        count += 1;
+        take(&mut objects, line);
+    };
+    let found = Footer { objects: count, crc32: crc.finalize() };
+    if found != told {
+        return Err(DecodeError::Damaged(format!("its last line tells of {told:?}, but it has {found:?}")));
+    }
+    if !lines.input.fill_buf().map_err(DecodeError::Io)?.is_empty() {
+        return Err(DecodeError::Damaged("it goes on behind its last line".to_owned()));
+    }
+    Ok(Snapshot { identity, written_at, sheave: header.sheave, objects })
+}
+
+/// The format is looked at first: of another one nothing else is known.
+fn read_header<R: BufRead>(lines: &Decoder<R>) -> Result<Header, DecodeError> {
+    let malformed = |error| lines.malformed(&error);
+    let AnyHeader { sheave_snapshot } = serde_json::from_slice(&lines.line).map_err(malformed)?;
+    if sheave_snapshot != VERSION {
+        return Err(DecodeError::OtherFormat(sheave_snapshot));
+    }
+    serde_json::from_slice(&lines.line).map_err(malformed)
+}
+
+fn take(objects: &mut Objects, line: Line) {
+    match line {
+        Line::Service(service) => {
+            objects.services.insert(service_key(&service.metadata), service.into());
+        }
+        Line::Slice(slice) => {
+            if let Some(owner) = slice_owner(&slice) {
+                objects.slices.entry(owner).or_default().insert(name(&slice.metadata), slice.into());
+            }
+        }
+        Line::Node(node) => {
+            objects.nodes.insert(name(&node.metadata), node.into());
+        }
+        Line::Namespace(namespace) => {
+            objects.namespaces.insert(name(&namespace.metadata), namespace.into());
+        }
+        Line::Pool(pool) => {
+            objects.pools.insert(name(&pool.metadata), pool.into());
+        }
+        // Handled by whoever reads the lines.
+        Line::End(_) => {}
+    }
+}
+
+fn name(metadata: &ObjectMeta) -> Arc<str> {
+    metadata.name.as_deref().unwrap_or_default().into()
+}
