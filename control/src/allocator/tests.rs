@@ -16,7 +16,7 @@ fn allocator(pools: &[(&str, &str)]) -> (Allocator, usize) {
 /// The gateway's node is 192.0.2.1.
 fn set_pools(allocator: &mut Allocator, pools: &[(&str, &str)]) -> usize {
     let read = |(name, spec): &(&str, &str)| {
-        let pool: AddressPool = serde_saphyr::from_str(&format!("spec: {{{spec}}}")).unwrap();
+        let pool: AddressPool = serde_saphyr::from_str(&format!("metadata: {{}}\nspec: {{{spec}}}")).unwrap();
         (Arc::from(*name), Arc::new(pool))
     };
     let node = NodeAddress { node: "gw-1".into(), ip: [192, 0, 2, 1].into() };

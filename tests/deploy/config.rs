@@ -1,0 +1,89 @@
+//! The configuration files that become ConfigMaps: what they say to other manifests, and that the program takes them.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use crate::files;
+
+/// Configuration files, by who uses them.
+pub(crate) const GATEWAY: &str = "base/config/gateway.yaml";
+pub(crate) const CONTROLLER: &str = "base/config/controller.yaml";
+pub(crate) const OVERLAY_GATEWAY: &str = "examples/overlay/gateway.yaml";
+
+/// A configuration file of ours.
+pub(crate) struct Config {
+    file: &'static str,
+    value: Value,
+}
+
+impl Config {
+    pub(crate) fn read(file: &'static str) -> Self {
+        let mut documents = files::documents(file);
+        assert_eq!(documents.len(), 1, "{file}");
+        Self { file, value: documents.remove(0).value }
+    }
+
+    /// The text at `section.key`.
+    pub(crate) fn text(&self, section: &str, key: &str) -> &str {
+        self.value[section][key]
+            .as_str()
+            .unwrap_or_else(|| panic!("{}: {section}.{key} is not given", self.file))
+    }
+
+    /// The address at `section.listen`.
+    pub(crate) fn listen(&self, section: &str) -> SocketAddr {
+        self.text(section, "listen").parse().expect("an address and port")
+    }
+
+    /// `timeouts.drain`.
+    pub(crate) fn drain(&self) -> SignedDuration {
+        self.text("timeouts", "drain").parse().expect("a duration")
+    }
+
+    /// `stateDir`.
+    pub(crate) fn state_dir(&self) -> &str {
+        self.value["stateDir"].as_str().expect("stateDir is given")
+    }
+}
+
+/// What `sheave validate` says of a file: its exit code and both outputs.
+fn validate(file: &std::path::Path) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_sheave"))
+        .args(["validate", "--node", "gw-1", "--config"])
+        .arg(file)
+        .output()
+        .expect("the program starts");
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.code(), said.concat())
+}
+
+#[test]
+fn the_program_takes_every_configuration() {
+    for file in [GATEWAY, CONTROLLER, OVERLAY_GATEWAY] {
+        let (code, said) = validate(&files::place(file));
+        assert_eq!(code, Some(0), "{file}: {said}");
+    }
+}
+
+#[test]
+fn a_key_that_the_program_does_not_have_would_be_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, files::text(GATEWAY) + "reprot: {listen: \"\"}\n").unwrap();
+    let (code, said) = validate(&file);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("reprot"), "{said}");
+}
+
+#[test]
+fn the_example_pools_are_free_of_problems() {
+    let output = Command::new(env!("CARGO_BIN_EXE_sheave"))
+        .args(["validate", "--node", "gw-1", "--manifests"])
+        .arg(files::place("examples/address-pool.yaml"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}

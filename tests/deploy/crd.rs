@@ -1,0 +1,33 @@
+//! The definition of AddressPool is generated from the Rust types; the file must be what they give.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use sheave_control::address_pool;
+
+use crate::files;
+
+const FILE: &str = "base/crd.yaml";
+/// Set to write the file instead of comparing it.
+const WRITE: &str = "SHEAVE_WRITE";
+
+fn generated() -> String {
+    let heading = "# Generated from control/src/address_pool.rs by `SHEAVE_WRITE=1 cargo test --test deploy`; edit that.\n";
+    heading.to_owned() + &serde_saphyr::to_string(&address_pool::definition()).expect("YAML can say it")
+}
+
+#[test]
+fn the_definition_is_what_the_types_give() {
+    let generated = generated();
+    if std::env::var_os(WRITE).is_some_and(|value| !value.is_empty()) {
+        std::fs::write(files::place(FILE), &generated).unwrap();
+    }
+    assert!(
+        files::text(FILE) == generated,
+        "deploy/{FILE} is not what control/src/address_pool.rs gives: run `{WRITE}=1 cargo test --test deploy`"
+    );
+}
+
+#[test]
+fn the_text_says_what_the_types_say() {
+    let read: CustomResourceDefinition = serde_saphyr::from_str(&files::text(FILE)).unwrap();
+    assert_eq!(read, address_pool::definition());
+}

@@ -1,0 +1,61 @@
+//! The image: how it is made, and that what is applied is this version.
+
+use crate::workloads::{container, pods};
+use crate::{files, kustomization};
+
+/// The arguments of the instruction's last occurrence.
+fn last<'a>(dockerfile: &'a str, instruction: &str) -> &'a str {
+    let mut lines = dockerfile.lines().filter_map(|line| line.strip_prefix(instruction)?.strip_prefix(' '));
+    lines.next_back().unwrap_or_else(|| panic!("the Dockerfile has no {instruction}"))
+}
+
+#[test]
+fn the_image_is_of_this_version_everywhere() {
+    for folder in ["base", "examples/overlay"] {
+        let images = kustomization::of(folder).images;
+        let [image] = &images[..] else { panic!("one image is expected: {images:?}") };
+        assert_eq!(
+            (image.name.as_str(), image.new_tag.as_str()),
+            ("sheave", env!("CARGO_PKG_VERSION")),
+            "{folder}"
+        );
+    }
+    // The name alone: the tag is given in one place.
+    for (role, pod) in pods() {
+        assert_eq!(container(&pod).image.as_deref(), Some("sheave"), "{role}");
+    }
+}
+
+#[test]
+fn the_image_runs_sheave_as_nobody_in_particular() {
+    let dockerfile = files::text("Dockerfile");
+    let [_, (_, controller)] = pods();
+    let security = controller.security_context.unwrap();
+    let user = format!("{}:{}", security.run_as_user.unwrap(), security.run_as_group.unwrap());
+    // By number: the kubelet cannot tell whether a name is root's (runAsNonRoot).
+    assert_eq!(last(&dockerfile, "USER"), user);
+    assert_eq!(last(&dockerfile, "ENTRYPOINT"), r#"["/sheave"]"#);
+}
+
+#[test]
+fn the_image_is_built_by_the_compiler_that_the_project_asks_for() {
+    let dockerfile = files::text("Dockerfile");
+    let builder = dockerfile.lines().find_map(|line| line.strip_prefix("FROM rust:")).unwrap();
+    let version = concat!(env!("CARGO_PKG_RUST_VERSION"), "-");
+    assert!(builder.starts_with(version), "rust:{builder} is not rust:{version}");
+}
+
+#[test]
+fn every_base_image_has_a_tag() {
+    let dockerfile = files::text("Dockerfile");
+    let images: Vec<&str> = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("FROM "))
+        .map(|image| image.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(images.len(), 2, "{images:?}");
+    for image in images {
+        let tag = image.rsplit_once(':').map(|(_, tag)| tag);
+        assert!(tag.is_some_and(|tag| tag != "latest"), "{image}");
+    }
+}

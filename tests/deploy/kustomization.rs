@@ -1,0 +1,130 @@
+//! The kustomizations name files that are there, and the base leaves none out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::files;
+use crate::typed::strictly;
+
+/// As much of a Kustomization as is used here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "fields are named for the check that there are no others")]
+pub(crate) struct Kustomization {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    labels: Vec<Labels>,
+    #[serde(default)]
+    resources: Vec<String>,
+    #[serde(default)]
+    pub(crate) config_map_generator: Vec<ConfigMapArgs>,
+    #[serde(default)]
+    pub(crate) images: Vec<Image>,
+    #[serde(default)]
+    pub(crate) patches: Vec<Patch>,
+}
+
+#[derive(Debug, Deserialize)]
+#[expect(dead_code, reason = "fields are named for the check that there are no others")]
+struct Labels {
+    pairs: BTreeMap<String, String>,
+}
+
+/// A ConfigMap made of files, as `key=file`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ConfigMapArgs {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) behavior: Option<String>,
+    pub(crate) files: Vec<String>,
+}
+
+/// Which image the name stands for.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Image {
+    pub(crate) name: String,
+    pub(crate) new_tag: String,
+    #[serde(rename = "newName")]
+    _new_name: Option<String>,
+}
+
+/// A JSON patch, as text.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Patch {
+    pub(crate) target: BTreeMap<String, String>,
+    pub(crate) patch: String,
+}
+
+/// The kustomization in a folder below `deploy`.
+pub(crate) fn of(folder: &str) -> Kustomization {
+    let file = format!("{folder}/kustomization.yaml");
+    let documents = files::documents(&file);
+    assert_eq!(documents.len(), 1, "{file}");
+    let kustomization: Kustomization = strictly(&file, &documents[0].value);
+    assert_eq!(kustomization.api_version, "kustomize.config.k8s.io/v1beta1", "{file}");
+    assert_eq!(kustomization.kind, "Kustomization", "{file}");
+    kustomization
+}
+
+impl Kustomization {
+    /// The files that ConfigMaps are made of.
+    fn config_files(&self) -> impl Iterator<Item = &str> {
+        let files = self.config_map_generator.iter().flat_map(|map| &map.files);
+        files.map(|entry| entry.split_once('=').unwrap_or_else(|| panic!("{entry} has no key")).1)
+    }
+}
+
+/// Without `..`, as far as the text goes.
+fn resolve(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut resolved, component| {
+        match component {
+            Component::ParentDir => drop(resolved.pop()),
+            other => resolved.push(other),
+        }
+        resolved
+    })
+}
+
+#[test]
+fn the_base_names_every_file_of_its_folder_once_and_no_other() {
+    let base = of(files::BASE);
+    let named: Vec<&str> = base
+        .resources
+        .iter()
+        .map(String::as_str)
+        .chain(base.config_files())
+        .chain(["kustomization.yaml"])
+        .collect();
+    let set: BTreeSet<String> = named.iter().map(|&file| file.to_owned()).collect();
+    assert_eq!(set.len(), named.len(), "named twice: {named:?}");
+    assert_eq!(set, files::all(files::BASE).into_iter().collect());
+}
+
+#[test]
+fn the_example_overlay_names_what_is_there() {
+    const FOLDER: &str = "examples/overlay";
+    let overlay = of(FOLDER);
+    let bases: Vec<PathBuf> =
+        overlay.resources.iter().map(|path| resolve(&Path::new(FOLDER).join(path))).collect();
+    assert_eq!(bases, [Path::new(files::BASE)]);
+    let mut named: Vec<&str> = overlay.config_files().chain(["kustomization.yaml"]).collect();
+    named.sort_unstable();
+    assert_eq!(named, files::all(FOLDER));
+    let base = of(files::BASE);
+    for map in &overlay.config_map_generator {
+        assert_eq!(map.behavior.as_deref(), Some("replace"), "{}", map.name);
+        let same = base
+            .config_map_generator
+            .iter()
+            .any(|it| (&it.name, &it.namespace) == (&map.name, &map.namespace));
+        assert!(same, "the base has no ConfigMap {}", map.name);
+    }
+    for patch in &overlay.patches {
+        serde_saphyr::from_str::<Vec<Value>>(&patch.patch).unwrap();
+    }
+}

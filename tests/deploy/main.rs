@@ -1,0 +1,12 @@
+//! The manifests under `deploy/`: each is what its kind allows, they agree with one another, with the program and with its
+//! version, and the rights they give are the ones that are named here.
+
+mod config;
+mod crd;
+mod files;
+mod image;
+mod kustomization;
+mod rbac;
+mod typed;
+mod wiring;
+mod workloads;

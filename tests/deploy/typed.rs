@@ -1,0 +1,111 @@
+//! Documents as the typed objects they claim to be: nothing unknown, nothing of the wrong type.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sheave_control::address_pool::{self, AddressPool};
+
+use crate::files::{self, Document};
+
+/// Reads `value` as a `T` and fails on any field that `T` does not have.
+pub(crate) fn strictly<T: DeserializeOwned>(file: &str, value: &Value) -> T {
+    let mut unknown = Vec::new();
+    let object = serde_ignored::deserialize(value, |path| unknown.push(path.to_string()))
+        .unwrap_or_else(|error| panic!("{file}, {}: {error}", value["kind"]));
+    assert!(unknown.is_empty(), "{file}, {}: unknown fields {unknown:?}", value["kind"]);
+    object
+}
+
+/// The one object of the base of this kind and name.
+pub(crate) fn object<T: DeserializeOwned + k8s_openapi::Resource>(name: &str) -> T {
+    let base = files::base();
+    let mut found =
+        base.iter().filter(|it| it.value["kind"] == T::KIND && it.value["metadata"]["name"] == name);
+    let (first, second) = (found.next(), found.next());
+    let Document { file, value } = first.unwrap_or_else(|| panic!("the base has no {} {name}", T::KIND));
+    assert!(second.is_none(), "the base has {} {name} twice", T::KIND);
+    assert_eq!(value["apiVersion"], T::API_VERSION, "{file}, {} {name}", T::KIND);
+    strictly(file, value)
+}
+
+/// As the others; only that our own type has no fields for its kind and API version.
+fn check_pool(file: &str, value: &Value) {
+    assert_eq!(value["apiVersion"], address_pool::API_VERSION, "{file}");
+    let mut fields = value.as_object().expect("an object").clone();
+    fields.retain(|name, _| name != "apiVersion" && name != "kind");
+    strictly::<AddressPool>(file, &Value::Object(fields));
+}
+
+fn check(document: &Document) {
+    fn of<T: DeserializeOwned + k8s_openapi::Resource>(document: &Document) {
+        let Document { file, value } = document;
+        assert_eq!(value["apiVersion"], T::API_VERSION, "{file}, {}", T::KIND);
+        strictly::<T>(file, value);
+    }
+    match document.value["kind"].as_str().unwrap_or_default() {
+        "AddressPool" => check_pool(&document.file, &document.value),
+        "ClusterRole" => of::<ClusterRole>(document),
+        "ClusterRoleBinding" => of::<ClusterRoleBinding>(document),
+        "CustomResourceDefinition" => of::<CustomResourceDefinition>(document),
+        "DaemonSet" => of::<DaemonSet>(document),
+        "Deployment" => of::<Deployment>(document),
+        "Namespace" => of::<Namespace>(document),
+        "NetworkPolicy" => of::<NetworkPolicy>(document),
+        "PodDisruptionBudget" => of::<PodDisruptionBudget>(document),
+        "Role" => of::<Role>(document),
+        "RoleBinding" => of::<RoleBinding>(document),
+        "Service" => of::<Service>(document),
+        "ServiceAccount" => of::<ServiceAccount>(document),
+        other => panic!("{}: this test does not know the kind {other:?}", document.file),
+    }
+}
+
+#[test]
+fn every_manifest_is_what_its_kind_allows() {
+    for document in files::base().iter().chain(&files::examples()) {
+        check(document);
+    }
+}
+
+#[test]
+fn the_base_holds_what_an_installation_needs() {
+    let mut found: Vec<_> = files::base()
+        .iter()
+        .map(|it| format!("{} {}", it.value["kind"], it.value["metadata"]["name"]).replace('"', ""))
+        .collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "ClusterRole sheave-controller",
+            "ClusterRole sheave-gateway",
+            "ClusterRoleBinding sheave-controller",
+            "ClusterRoleBinding sheave-gateway",
+            "CustomResourceDefinition addresspools.sheave.dev",
+            "DaemonSet sheave-gateway",
+            "Deployment sheave-controller",
+            "Namespace sheave-system",
+            "NetworkPolicy sheave-controller",
+            "PodDisruptionBudget sheave-controller",
+            "Role sheave-controller",
+            "RoleBinding sheave-controller",
+            "Service sheave-gateways",
+            "ServiceAccount sheave-controller",
+            "ServiceAccount sheave-gateway",
+        ]
+    );
+}
+
+#[test]
+#[should_panic(expected = "unknown fields [\"spec.?.hostNetwrok\"]")]
+fn a_misspelt_field_is_found() {
+    let value = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": {"containers": [], "hostNetwrok": true}
+    });
+    strictly::<k8s_openapi::api::core::v1::Pod>("pod.yaml", &value);
+}

@@ -1,0 +1,170 @@
+//! The Pods of both roles: what they run, as whom, with which privileges, and how the kubelet asks after them.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+
+use crate::config::{CONTROLLER, Config, GATEWAY, OVERLAY_GATEWAY};
+use crate::typed::object;
+use crate::{files, kustomization};
+
+pub(crate) fn gateway() -> DaemonSet {
+    object("sheave-gateway")
+}
+
+pub(crate) fn controller() -> Deployment {
+    object("sheave-controller")
+}
+
+/// The Pods of each role, by role.
+pub(crate) fn pods() -> [(&'static str, PodSpec); 2] {
+    let gateway = gateway().spec.template.spec.expect("gateways have Pods");
+    let controller = controller().spec.template.spec.expect("controllers have Pods");
+    [("gateway", gateway), ("controller", controller)]
+}
+
+/// The only container.
+pub(crate) fn container(pod: &PodSpec) -> &Container {
+    assert!(pod.init_containers.is_none(), "{pod:?}");
+    let [container] = &pod.containers[..] else { panic!("one container is expected: {pod:?}") };
+    container
+}
+
+/// Where the volume is mounted.
+fn mount<'a>(pod: &'a PodSpec, volume: &str) -> &'a str {
+    let mounts = container(pod).volume_mounts.as_deref().unwrap_or_default();
+    &mounts.iter().find(|mount| mount.name == volume).expect("the volume is mounted").mount_path
+}
+
+#[test]
+fn each_runs_its_role_with_the_configuration_made_for_it() {
+    let base = kustomization::of(files::BASE);
+    for (role, pod) in pods() {
+        let config = format!("{}/config.yaml", mount(&pod, "config"));
+        assert_eq!(
+            container(&pod).args.as_deref(),
+            Some(&[role, "--config", &config].map(str::to_owned)[..])
+        );
+        let volumes = pod.volumes.unwrap();
+        let volume = volumes.iter().find(|volume| volume.name == "config").unwrap();
+        let name = &volume.config_map.as_ref().unwrap().name;
+        let made = base.config_map_generator.iter().find(|map| map.name == *name).unwrap();
+        assert_eq!(made.files, [format!("config.yaml=config/{role}.yaml")]);
+    }
+}
+
+#[test]
+fn each_knows_its_node_and_its_own_name() {
+    for (role, pod) in pods() {
+        let env = container(&pod).env.clone().unwrap_or_default();
+        let sources: Vec<_> = env
+            .iter()
+            .map(|it| {
+                let source = it.value_from.as_ref().unwrap().field_ref.as_ref().unwrap();
+                (it.name.as_str(), source.field_path.as_str())
+            })
+            .collect();
+        let expected = [
+            ("NODE_NAME", "spec.nodeName"),
+            ("POD_NAME", "metadata.name"),
+            ("POD_NAMESPACE", "metadata.namespace"),
+        ];
+        assert_eq!(sources, expected, "{role}");
+    }
+}
+
+#[test]
+fn connections_may_end_by_themselves_before_the_pod_is_killed() {
+    let grace = |pod: &PodSpec| pod.termination_grace_period_seconds.unwrap();
+    let [(_, gateway), _] = pods();
+    assert!(grace(&gateway) > Config::read(GATEWAY).drain().as_secs());
+
+    let overlay = kustomization::of("examples/overlay");
+    let [patch] = &overlay.patches[..] else { panic!("one patch is expected: {overlay:?}") };
+    assert_eq!(patch.target["name"], "sheave-gateway");
+    let operations: Vec<Value> = serde_saphyr::from_str(&patch.patch).unwrap();
+    let [operation] = &operations[..] else { panic!("one operation is expected: {operations:?}") };
+    assert_eq!(operation["path"], "/spec/template/spec/terminationGracePeriodSeconds");
+    assert!(operation["value"].as_i64().unwrap() > Config::read(OVERLAY_GATEWAY).drain().as_secs());
+}
+
+#[test]
+fn each_has_the_least_privileges_that_its_role_can_do_with() {
+    let added = [("gateway", vec!["NET_BIND_SERVICE", "NET_ADMIN", "BPF"]), ("controller", vec![])];
+    for ((role, pod), (same_role, added)) in pods().iter().zip(added) {
+        assert_eq!(*role, same_role);
+        let security = container(pod).security_context.clone().unwrap();
+        assert_eq!(security.allow_privilege_escalation, Some(false), "{role}");
+        assert_eq!(security.read_only_root_filesystem, Some(true), "{role}");
+        assert_eq!(security.privileged, None, "{role}");
+        let capabilities = security.capabilities.unwrap();
+        assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]), "{role}");
+        assert_eq!(capabilities.add.unwrap_or_default(), added, "{role}");
+        let profile = pod.security_context.as_ref().unwrap().seccomp_profile.as_ref().unwrap();
+        assert_eq!(profile.type_, "RuntimeDefault", "{role}");
+        assert!(pod.host_pid.is_none() && pod.host_ipc.is_none(), "{role}");
+    }
+    let [(_, gateway), (_, controller)] = pods();
+    assert_eq!(container(&gateway).security_context.as_ref().unwrap().run_as_user, Some(0));
+    let controller_user = controller.security_context.unwrap();
+    assert_eq!((controller_user.run_as_user, controller_user.run_as_non_root), (Some(65532), Some(true)));
+    assert_eq!((gateway.host_network, controller.host_network), (Some(true), None));
+}
+
+#[test]
+fn the_kubelet_asks_where_the_program_listens() {
+    let [(_, gateway), (_, controller)] = pods();
+    let admin = Config::read(GATEWAY).listen("admin");
+    assert!(admin.ip().is_loopback(), "the host's network is no place for {admin}");
+    let gateway = container(&gateway);
+    assert_probes(gateway, Some(&admin.ip().to_string()), &IntOrString::Int(admin.port().into()));
+
+    let admin = Config::read(CONTROLLER).listen("admin");
+    assert!(admin.ip().is_unspecified(), "the kubelet asks by the Pod's address, not {admin}");
+    let controller = container(&controller);
+    assert_probes(controller, None, &IntOrString::String("admin".to_owned()));
+    let port = controller.ports.iter().flatten().find(|port| port.name.as_deref() == Some("admin")).unwrap();
+    assert_eq!(port.container_port, i32::from(admin.port()));
+}
+
+fn assert_probes(container: &Container, host: Option<&str>, port: &IntOrString) {
+    let assert_probe = |probe: &Option<Probe>, path: &str| {
+        let get = probe.as_ref().and_then(|probe| probe.http_get.as_ref()).expect("the probe asks over HTTP");
+        assert_eq!((get.host.as_deref(), &get.port, get.path.as_deref()), (host, port, Some(path)));
+    };
+    assert_probe(&container.liveness_probe, "/livez");
+    assert_probe(&container.readiness_probe, "/readyz");
+}
+
+#[test]
+fn what_a_gateway_remembers_outlives_its_pod() {
+    let [(_, gateway), _] = pods();
+    let state_dir = Config::read(GATEWAY).state_dir().to_owned();
+    assert_eq!(mount(&gateway, "state"), state_dir);
+    let volumes = gateway.volumes.unwrap();
+    let state = volumes.iter().find(|volume| volume.name == "state").unwrap();
+    assert_eq!(state.host_path.as_ref().unwrap().path, state_dir);
+}
+
+#[test]
+fn gateways_run_on_gateway_nodes_whatever_else_they_are_kept_free_of() {
+    const LABEL: &str = "node-role.kubernetes.io/gateway";
+    let [(_, gateway), _] = pods();
+    let affinity = gateway.affinity.unwrap().node_affinity.unwrap();
+    let terms = affinity.required_during_scheduling_ignored_during_execution.unwrap().node_selector_terms;
+    let expressions: Vec<_> = terms.iter().flat_map(|term| term.match_expressions.iter().flatten()).collect();
+    let [expression] = expressions[..] else { panic!("one expression is expected: {expressions:?}") };
+    assert_eq!((expression.key.as_str(), expression.operator.as_str()), (LABEL, "Exists"));
+    let tolerations = gateway.tolerations.unwrap();
+    let [toleration] = &tolerations[..] else { panic!("one toleration is expected: {tolerations:?}") };
+    assert_eq!((toleration.key.as_deref(), toleration.operator.as_deref()), (Some(LABEL), Some("Exists")));
+    assert_eq!(toleration.effect, None);
+}
+
+#[test]
+fn one_gateway_at_a_time_is_replaced() {
+    let update = gateway().spec.update_strategy.unwrap().rolling_update.unwrap();
+    assert_eq!(update.max_unavailable, Some(IntOrString::Int(1)));
+    assert_eq!(update.max_surge, Some(IntOrString::Int(0)));
+}
