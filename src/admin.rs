@@ -1,4 +1,4 @@
-//! The admin server: health, metrics, the routing table and explanations over HTTP, on loopback by default.
+//! The admin server: health, metrics, the routing table, explanations and status over HTTP, on loopback by default.
 //!
 //! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs.
 
@@ -34,6 +34,8 @@ pub(crate) enum Query {
     Metrics(oneshot::Sender<String>),
     /// The routing table as JSON.
     Routes(oneshot::Sender<String>),
+    /// How the process is, as JSON.
+    Status(oneshot::Sender<String>),
     /// Why a client goes where it goes.
     Explain(Question, oneshot::Sender<Answer>),
 }
@@ -54,6 +56,7 @@ pub(crate) async fn serve(listener: TcpListener, questions: Questions) -> io::Re
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/api/routes", get(routes))
+        .route("/api/status", get(status))
         .route("/api/explain", get(explain))
         .with_state(questions);
     axum::serve(listener, router).await
@@ -96,6 +99,10 @@ async fn metrics(State(questions): State<Questions>) -> Response {
 
 async fn routes(State(questions): State<Questions>) -> Response {
     reply(&questions, Query::Routes, JSON).await
+}
+
+async fn status(State(questions): State<Questions>) -> Response {
+    reply(&questions, Query::Status, JSON).await
 }
 
 /// The answer has the same form whether the Service and port exist or not; the status tells.

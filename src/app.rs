@@ -1,7 +1,9 @@
 //! The gateway as assembled: a source fills the store, the projection makes tables of it, the data plane forwards by
 //! them, and the admin server is answered. One loop; nothing here blocks it.
 
+mod intake;
 mod problems;
+pub(crate) mod status;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,20 +12,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use sheave_control::controller::ControllerStatus;
+use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement, Projection, Projector};
-use sheave_control::source::files::{FileWatch, Loaded};
 use sheave_control::store::Store;
 use sheave_dataplane::model::FrontendAddr;
 use sheave_dataplane::{Dataplane, Drained, Options, Timeouts, raise_open_files};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::MissedTickBehavior;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, sleep_until};
 
+use self::intake::News;
+pub(crate) use self::intake::{ApiIntake, Intake, PROGRAMMING_SECONDS};
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
 use crate::explain::{self, Answer, Basis, Question};
 use crate::health::Health;
+use crate::report::Setback;
 use crate::routes::{ProblemView, RoutesView};
-use crate::{offline, retry, scrape};
+use crate::status::StatusView;
+use crate::{report, retry, scrape};
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -40,6 +47,9 @@ const UPDATE_SECONDS: &str = "sheave_control_update_seconds";
 /// Upper bounds of its buckets, in seconds: one Service takes well under a millisecond, ten thousand under a second.
 const UPDATE_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
+/// Upper bounds of the buckets of [`PROGRAMMING_SECONDS`]. The trigger has whole seconds only.
+const PROGRAMMING_BUCKETS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 60.0, 300.0];
+
 /// Makes what the control loop measures itself available to scrapes. Once per process.
 ///
 /// # Errors
@@ -47,13 +57,25 @@ const UPDATE_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.
 pub(crate) fn install_metrics() -> Result<PrometheusHandle, BuildError> {
     let builder = PrometheusBuilder::new();
     let name = Matcher::Full(UPDATE_SECONDS.to_owned());
-    let handle = builder.set_buckets_for_metric(name, &UPDATE_BUCKETS)?.install_recorder()?;
+    let programming = Matcher::Full(PROGRAMMING_SECONDS.to_owned());
+    let handle = builder
+        .set_buckets_for_metric(name, &UPDATE_BUCKETS)?
+        .set_buckets_for_metric(programming, &PROGRAMMING_BUCKETS)?
+        .install_recorder()?;
+    metrics::describe_histogram!(
+        PROGRAMMING_SECONDS,
+        "Time from the change that an EndpointSlice is written for to the routing table in force."
+    );
     metrics::describe_histogram!(UPDATE_SECONDS, "Time from new objects to the routing table in force.");
     Ok(handle)
 }
 
+/// After an update nothing is taken in for as long as it took, up to this: a burst becomes one update, and the data plane
+/// gets at least half of a core however fast the objects change.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// What the configuration says to the projection.
-pub(crate) fn projection_options(config: &Config) -> projection::Options {
+pub(crate) fn projection_options(config: &Config, placement: Placement) -> projection::Options {
     projection::Options {
         node: config.node.clone(),
         cluster: config.cluster.clone(),
@@ -64,22 +86,30 @@ pub(crate) fn projection_options(config: &Config) -> projection::Options {
         external_ips_allow: config.external_ips_allow.clone(),
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
-        placement: Placement::Alone,
+        placement,
     }
 }
 
 /// A running gateway.
 pub(crate) struct App {
+    started: Instant,
+    role: &'static str,
     node: String,
     drain: Duration,
     own_metrics: PrometheusHandle,
     health: Health,
     dataplane: Dataplane,
+    intake: Intake,
     store: Store,
     projector: Projector,
-    /// What is in force: what the source said, and what was made of it. None before the first objects have come.
-    present: Option<(Arc<Loaded>, Projection)>,
+    /// What is in force. None before the first objects have come.
+    projection: Option<Projection>,
+    /// Nothing is taken in before.
+    pause: Instant,
     told: BTreeSet<ProblemView>,
+    report: watch::Sender<GatewayReport>,
+    /// Of the controller in this process, if there is one.
+    controller: Option<watch::Receiver<ControllerStatus>>,
     draining: bool,
 }
 
@@ -88,7 +118,7 @@ impl App {
     ///
     /// # Errors
     /// If a worker cannot be started.
-    pub(crate) fn start(config: &Config, own_metrics: PrometheusHandle) -> io::Result<Self> {
+    pub(crate) fn start(config: &Config, own_metrics: PrometheusHandle, intake: Intake) -> io::Result<Self> {
         let workers = worker_count(config.workers);
         let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
         tracing::debug!(workers, open_files, "starting");
@@ -102,15 +132,21 @@ impl App {
             udp_flows: udp_flows(open_files, workers),
         })?;
         Ok(Self {
+            started: Instant::now(),
+            role: "gateway",
             node: config.node.clone(),
             drain: config.timeouts.drain,
             own_metrics,
             health: Health::new(),
             dataplane,
+            projector: Projector::new(projection_options(config, intake.placement())),
+            intake,
             store: Store::default(),
-            projector: Projector::new(projection_options(config)),
-            present: None,
+            projection: None,
+            pause: Instant::now(),
             told: BTreeSet::new(),
+            report: watch::Sender::new(report::report(&config.node, 0, &[])),
+            controller: None,
             draining: false,
         })
     }
@@ -120,11 +156,21 @@ impl App {
         &self.health
     }
 
-    /// Follows `source` and answers `questions` until told to stop; then drains. `ready` is called when the first
+    /// What the controller is told, now and later.
+    pub(crate) fn report(&self) -> watch::Receiver<GatewayReport> {
+        self.report.subscribe()
+    }
+
+    /// Shows a controller that runs beside it.
+    pub(crate) fn run_beside(&mut self, controller: watch::Receiver<ControllerStatus>) {
+        self.controller = Some(controller);
+        self.role = "run";
+    }
+
+    /// Follows the source and answers `questions` until told to stop; then drains. `ready` is called when the first
     /// objects are in force.
     pub(crate) async fn run(
         mut self,
-        mut source: FileWatch,
         mut questions: mpsc::Receiver<Query>,
         mut stop: oneshot::Receiver<()>,
         ready: impl FnOnce(),
@@ -136,8 +182,8 @@ impl App {
             tokio::select! {
                 biased;
                 _ = &mut stop => break,
-                Some(loaded) = source.next() => {
-                    self.load(loaded);
+                Some(news) = next(&mut self.intake, &self.store, self.pause) => {
+                    self.take(news);
                     if let Some(ready) = ready.take() {
                         ready();
                     }
@@ -159,18 +205,19 @@ impl App {
             }
         };
         self.dataplane.close(WORKER_PATIENCE).await;
+        self.intake.finish(&self.store).await;
         drained
     }
 
     /// Takes in what the source says now, and makes it the table.
-    fn load(&mut self, loaded: Arc<Loaded>) {
-        let started = Instant::now();
-        self.store.replace(loaded.objects.clone());
+    fn take(&mut self, news: News) {
+        let (started, received) = (Instant::now(), news.received());
+        self.intake.take(news, &mut self.store);
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
         if projection.changed {
             let changed = self.dataplane.apply(Arc::clone(&projection.table));
-            let took = started.elapsed();
+            let took = received.elapsed();
             metrics::histogram!(UPDATE_SECONDS).record(took);
             tracing::info!(
                 generation = projection.table.generation(),
@@ -180,10 +227,12 @@ impl App {
                 "routing table in force"
             );
         }
+        self.intake.in_force();
         self.health.follow(&projection);
-        self.present = Some((loaded, projection));
+        self.projection = Some(projection);
         self.prove_healthy();
         self.tell_problems();
+        self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
     }
 
     /// Gets what could not be had before.
@@ -208,8 +257,15 @@ impl App {
         (sockets, self.dataplane.client_addresses().err().map(ToString::to_string))
     }
 
-    /// Logs each Problem when it appears and when it is gone, not while it lasts.
+    /// Logs each Problem when it appears and when it is gone, not while it lasts, and reports those of the data plane.
     fn tell_problems(&mut self) {
+        let report =
+            report::report(&self.node, self.dataplane.table().table().generation(), &self.setbacks());
+        self.report.send_if_modified(|told| {
+            let differs = *told != report;
+            *told = report;
+            differs
+        });
         let now: BTreeSet<ProblemView> = self.problems().into_iter().collect();
         for problem in now.difference(&self.told) {
             tracing::warn!(object = problem.object, reason = problem.reason, "{problem}");
@@ -221,11 +277,18 @@ impl App {
     }
 
     fn problems(&self) -> Vec<ProblemView> {
-        let Some((loaded, projection)) = &self.present else { return Vec::new() };
-        let mut problems = offline::problems(loaded, projection);
-        let own = problems::of(&self.dataplane).into_iter().chain(self.health.problems());
-        problems.extend(own.map(|problem| ProblemView::new(&problem, loaded.origins.of(&problem.object))));
+        let Some(projection) = &self.projection else { return self.intake.problems() };
+        let mut problems = self.intake.problems();
+        problems.extend(projection.problems.iter().map(|problem| self.intake.place(problem)));
+        problems.extend(self.setbacks().iter().map(|setback| self.intake.place(&setback.problem)));
         problems
+    }
+
+    /// What cannot be done of what is to be in force.
+    fn setbacks(&self) -> Vec<Setback> {
+        let mut setbacks = problems::of(&self.dataplane);
+        setbacks.extend(self.health.problems().map(Setback::from));
+        setbacks
     }
 
     fn answer(&self, query: Query) {
@@ -246,14 +309,11 @@ impl App {
                 }
             },
             Query::Metrics(reply) => {
-                reply
-                    .send(scrape::text(
-                        &self.dataplane,
-                        self.told.len(),
-                        self.health.pages(),
-                        &self.own_metrics,
-                    ))
-                    .ok();
+                let (status, pages) = (self.status(), self.health.pages());
+                reply.send(scrape::text(&self.dataplane, &status, pages, &self.own_metrics)).ok();
+            }
+            Query::Status(reply) => {
+                reply.send(self.status().to_json()).ok();
             }
             Query::Routes(reply) => {
                 reply.send(self.routes()).ok();
@@ -271,13 +331,23 @@ impl App {
 
     /// What is not there yet, or no more, beside the workers' answers.
     fn missing(&self) -> Option<&'static str> {
-        match &self.present {
-            _ if self.draining => Some("draining"),
-            None => Some("no objects have been read yet"),
-            Some((loaded, _)) if !loaded.listed => {
-                Some("the manifest folder could not be listed yet; see the problems in /api/routes")
-            }
-            Some(_) => None,
+        if self.draining { Some("draining") } else { self.intake.missing() }
+    }
+
+    fn status(&self) -> StatusView {
+        let active = self.dataplane.table();
+        StatusView {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: self.role.to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            generation: active.table().generation(),
+            frontends: active.table().frontends().len(),
+            source: self.intake.view(&self.store),
+            guard: self.intake.doubts(),
+            problems: self.told.len(),
+            controller: self.controller.as_ref().map(|status| status::of_controller(&status.borrow())),
+            draining: self.draining,
         }
     }
 
@@ -299,12 +369,18 @@ impl App {
 
     fn routes(&self) -> String {
         let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems());
-        let Some((_, projection)) = &self.present else { return view.to_json() };
+        let Some(projection) = &self.projection else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =
             self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
         view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
             .to_json()
     }
+}
+
+/// What the source says next, but not before `pause` ends. Cancel safe.
+async fn next(intake: &mut Intake, store: &Store, pause: Instant) -> Option<News> {
+    sleep_until(pause.into()).await;
+    intake.next(store).await
 }
 
 /// One worker per core that the scheduler and the cgroup give us, unless the configuration says otherwise.

@@ -31,15 +31,25 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Try it: demo backends and a gateway on loopback addresses; needs no privileges and no cluster
     Demo(Demo),
-    /// Forward traffic as the manifests say, and follow their changes
+    /// Forward traffic and publish where: a gateway and a controller in one process. With --manifests: a gateway that follows a
+    /// folder, without any cluster
     Run(Run),
+    /// Forward traffic as the API server says, and go on without it; writes nothing to the API
+    Gateway(Run),
+    /// Give addresses to Services of type LoadBalancer and publish their status; forwards nothing. Of several, one works
+    Controller(Controller),
     /// Show the routing table that manifests give, or that a running gateway has
     Routes(Routes),
     /// Tell why a client of a Service goes where it goes, and what becomes of each endpoint; exits 0 also when the Service is
     /// not served, and 65 if there is no such Service or port
     Explain(Explain),
+    /// Tell how a running gateway or controller is: what it forwards by, how fresh that is, and what is wrong
+    Status(Status),
     /// Tell every mistake in the configuration and the manifests; exits 0, 65 (manifests) or 78 (configuration)
     Validate(Validate),
+    /// Take back what Sheave left in a cluster's Services: its finalizers, addresses and conditions; run it when the controller
+    /// is gone. Exits 0, or 69 if something is left or the API server does not answer
+    Uninstall(Uninstall),
     /// Show the version
     Version,
 }
@@ -52,12 +62,19 @@ pub(crate) struct Demo {
     pub(crate) duration: Option<Duration>,
 }
 
-/// `sheave run`.
+/// `sheave run` and `sheave gateway`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Run {
-    /// Folder of Kubernetes manifests, or a single file
+    /// Folder of Kubernetes manifests, or a single file, in place of the API server
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: Node,
+}
+
+/// `sheave controller`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Controller {
     #[command(flatten)]
     pub(crate) node: Node,
 }
@@ -93,8 +110,8 @@ pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) sources: Sources,
     /// How to show it
-    #[arg(short, long, value_enum, default_value_t = ExplainOutput::Text)]
-    pub(crate) output: ExplainOutput,
+    #[arg(short, long, value_enum, default_value_t = TextOutput::Text)]
+    pub(crate) output: TextOutput,
 }
 
 /// Where a command finds out: manifests, or a running gateway.
@@ -110,6 +127,17 @@ pub(crate) struct Sources {
     pub(crate) admin: Option<AdminUrl>,
 }
 
+/// `sheave status`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Status {
+    /// Ask the process whose admin server is here [default: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url)]
+    pub(crate) admin: Option<AdminUrl>,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = TextOutput::Text)]
+    pub(crate) output: TextOutput,
+}
+
 /// `sheave validate`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Validate {
@@ -118,6 +146,17 @@ pub(crate) struct Validate {
     pub(crate) manifests: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) node: Node,
+}
+
+/// `sheave uninstall`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Uninstall {
+    /// Show what would be removed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Go on although a controller runs, which puts back what is removed
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `--node`.
@@ -137,9 +176,9 @@ pub(crate) enum Output {
     Json,
 }
 
-/// How `sheave explain` shows its answer.
+/// How `sheave explain` and `sheave status` show their answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExplainOutput {
+pub(crate) enum TextOutput {
     /// For people
     Text,
     /// For programs
@@ -170,13 +209,15 @@ impl Cli {
     /// What the flags say about the configuration.
     pub(crate) fn overrides(&self) -> Overrides {
         let node = match &self.command {
-            Command::Run(run) => run.node.name.clone(),
+            Command::Run(run) | Command::Gateway(run) => run.node.name.clone(),
+            Command::Controller(controller) => controller.node.name.clone(),
             Command::Routes(routes) => routes.sources.node.name.clone(),
             Command::Explain(explain) => explain.sources.node.name.clone(),
-            // The demo depends on no Node, so it must not depend on a name for one either.
-            Command::Demo(_) => Some("demo".to_owned()),
+            // These depend on no Node, so they must not depend on a name for one either.
+            Command::Demo(_) | Command::Uninstall(_) => Some("demo".to_owned()),
             Command::Validate(validate) => validate.node.name.clone(),
-            Command::Version => None,
+            // The process that is asked has its own name.
+            Command::Status(_) | Command::Version => None,
         };
         Overrides { node }
     }
@@ -254,13 +295,23 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_asked_of_a_process() {
+        let Command::Status(status) = parse("sheave status").unwrap().command else { panic!("status") };
+        assert_eq!(status, Status { admin: None, output: TextOutput::Text });
+        let cli = parse("sheave status --admin http://h:1 -o json").unwrap();
+        let Command::Status(status) = cli.command else { panic!("status") };
+        let admin = AdminUrl { authority: "h:1".to_owned() };
+        assert_eq!(status, Status { admin: Some(admin), output: TextOutput::Json });
+    }
+
+    #[test]
     fn a_question_is_read() {
         let line = "sheave explain shop/web --port http --protocol udp --address ::ffff:203.0.113.10 \
                     --client [2001:db8::7]:5000 --manifests d --node n1 -o json";
         let cli = parse(line).unwrap();
         assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
         let Command::Explain(explain) = cli.command else { panic!("explain") };
-        assert_eq!(explain.output, ExplainOutput::Json);
+        assert_eq!(explain.output, TextOutput::Json);
         let question = Question {
             service: ServiceKey::new("shop", "web"),
             port: Some(Port::Name("http".to_owned())),
@@ -283,6 +334,8 @@ mod tests {
             "sheave routes --admin http://h:1 --node n1",
             "sheave routes --admin h",
             "sheave routes --admin https://h:1",
+            "sheave status --manifests d",
+            "sheave status -o table",
             "sheave explain",
             "sheave explain web",
             "sheave explain shop/web/x",
@@ -296,6 +349,7 @@ mod tests {
             "sheave explain shop/web --address 198.51.100.0/24",
             "sheave explain shop/web -o table",
             "sheave explain shop/web --admin http://h:1 --manifests d",
+            "sheave uninstall shop/web",
         ] {
             let args = line.split(' ').map(OsString::from);
             assert_eq!(Cli::from_args(args), Err(Exit::Usage), "{line}");

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::{gateway, output};
+use crate::gateway::{self, Source};
+use crate::output;
 use backends::Backends;
 
 /// Runs the demo until a signal, or for as long as `duration` says.
@@ -32,7 +33,7 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
         Exit::Ok => {}
         _ => tracing::warn!("the demo runs on, but what to try could not be shown"),
     };
-    gateway::run(&config, folder.path(), duration, welcome).await
+    gateway::run(&config, Source::Manifests(folder.path()), duration, welcome).await
 }
 
 /// The user's configuration, as far as it fits the demo.
@@ -81,7 +82,7 @@ Ctrl-C ends the demo.
 
 #[cfg(test)]
 mod tests {
-    use sheave_control::projection::Projector;
+    use sheave_control::projection::{Placement, Projector};
     use sheave_control::source::files;
     use sheave_control::store::Store;
 
@@ -104,7 +105,8 @@ mod tests {
         let mut store = Store::default();
         store.replace(files::load(&manifest).objects);
         let dirty = store.take_dirty();
-        let projection = Projector::new(projection_options(&config)).project(store.objects(), &dirty);
+        let projection =
+            Projector::new(projection_options(&config, Placement::Alone)).project(store.objects(), &dirty);
         assert_eq!(projection.table.frontends().len(), 1);
     }
 }

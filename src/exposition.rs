@@ -45,6 +45,24 @@ pub(crate) const HEALTHZ_REQUESTS: Family =
 pub(crate) const LIVEZ_REQUESTS: Family =
     counter("sheave_livez_requests_total", "Answers to /livez on healthz.listen, by status code.");
 pub(crate) const PROBLEMS: Family = gauge("sheave_problems", "Problems with objects, manifests and sockets.");
+pub(crate) const SOURCE_FROM_SNAPSHOT: Family = gauge(
+    "sheave_source_from_snapshot",
+    "1 while the snapshot on disk stands in for objects that have not been listed since the start, else 0.",
+);
+pub(crate) const SOURCE_LAST_HEARD: Family = gauge(
+    "sheave_source_last_heard_seconds",
+    "Seconds since the API server last said anything of a kind of object, by kind.",
+);
+pub(crate) const GUARD_HELD_OBJECTS: Family = gauge(
+    "sheave_guard_held_objects",
+    "Objects that stay in force although the newest list lacks them, by kind.",
+);
+pub(crate) const CONTROLLER_LEADING: Family =
+    gauge("sheave_controller_leading", "1 while this controller is the elected one, else 0.");
+pub(crate) const CONTROLLER_SERVICES: Family =
+    gauge("sheave_controller_services", "Services that this controller publishes addresses for, as leader.");
+pub(crate) const CONTROLLER_GATEWAYS: Family =
+    gauge("sheave_controller_gateways", "Gateways that are ready, as this controller sees it as leader.");
 pub(crate) const LOG_LINES_DROPPED: Family = counter(
     "sheave_log_lines_dropped_total",
     "Log lines that were lost because whoever reads them was too slow.",
@@ -145,6 +163,12 @@ mod tests {
         HEALTHZ_REQUESTS,
         LIVEZ_REQUESTS,
         PROBLEMS,
+        SOURCE_FROM_SNAPSHOT,
+        SOURCE_LAST_HEARD,
+        GUARD_HELD_OBJECTS,
+        CONTROLLER_LEADING,
+        CONTROLLER_SERVICES,
+        CONTROLLER_GATEWAYS,
         LOG_LINES_DROPPED,
         AFFINITY_RECORDS,
         CONNECTIONS_OPENED,

@@ -5,29 +5,43 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use sheave_control::source::files::{self, FileWatch};
+use sheave_control::connection::Connection;
+use sheave_control::controller::Controller;
+use sheave_control::source::files;
 use sheave_dataplane::Drained;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
-use crate::app::{self, App};
+use crate::app::{self, ApiIntake, App, Intake};
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::health::Server;
 use crate::signal::Termination;
+use crate::{controller, report};
 
 /// Questions from the admin server that may wait for the loop.
 const QUESTIONS: usize = 16;
 
-/// Runs a gateway on a folder of manifests until a signal, or for `duration`. `started` is told the admin address once
+/// Where a gateway's objects come from.
+pub(crate) enum Source<'a> {
+    /// A folder of manifests, or a single file; there is no controller.
+    Manifests(&'a Path),
+    /// The API server; the controller is another process.
+    Api,
+    /// The API server, with a controller in this process.
+    ApiWithController,
+}
+
+/// Runs a gateway until a signal, or for `duration`. `started` is told the admin address once
 /// the first objects have been read.
 pub(crate) async fn run(
     config: &Config,
-    manifests: &Path,
+    source: Source<'_>,
     duration: Option<Duration>,
     started: impl FnOnce(SocketAddr),
 ) -> Exit {
-    match start(config, manifests).await {
+    match start(config, source).await {
         Ok(parts) => parts.serve(duration, started).await,
         Err(why) => {
             eprintln!("sheave: {why}");
@@ -39,38 +53,69 @@ pub(crate) async fn run(
 /// Everything a gateway needs, ready to run.
 struct Parts {
     app: App,
-    source: FileWatch,
+    controller: Option<Controller>,
     admin: TcpListener,
     address: SocketAddr,
     healthz: Option<TcpListener>,
+    /// Answers the controller until dropped.
+    report: Option<Server>,
     termination: Termination,
 }
 
-async fn start(config: &Config, manifests: &Path) -> Result<Parts, String> {
+async fn start(config: &Config, source: Source<'_>) -> Result<Parts, String> {
     for setting in config.without_effect() {
         tracing::warn!(setting, "this setting has no effect in this version");
     }
     let admin = admin::bind("admin", config.admin_listen).await?;
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
-    let healthz = match config.healthz_listen {
-        Some(listen) => Some(admin::bind("healthz", listen).await?),
-        None => None,
-    };
+    let healthz = bind_optional("healthz", config.healthz_listen).await?;
+    let report = bind_optional("report", config.report_listen).await?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
-    let app =
-        App::start(config, own_metrics).map_err(|error| format!("the workers cannot start: {error}"))?;
-    Ok(Parts { app, source: files::watch(manifests), admin, address, healthz, termination })
+    let connection = match source {
+        Source::Manifests(_) => None,
+        Source::Api | Source::ApiWithController => Some(connect(config).await?),
+    };
+    let intake = match (&source, &connection) {
+        (Source::Manifests(manifests), _) => Intake::files(files::watch(manifests)),
+        (_, Some(connection)) => Intake::Api(Box::new(ApiIntake::start(connection, config))),
+        (_, None) => return Err("no API server".to_owned()),
+    };
+    let mut app = App::start(config, own_metrics, intake)
+        .map_err(|error| format!("the workers cannot start: {error}"))?;
+    let controller = connection
+        .filter(|_| matches!(source, Source::ApiWithController))
+        .map(|connection| Controller::start(connection, controller::options(config, Some(app.report()))));
+    if let Some(controller) = &controller {
+        app.run_beside(controller.status());
+    }
+    let report = report.map(|listener| report::serve(listener, app.report()));
+    Ok(Parts { app, controller, admin, address, healthz, report, termination })
+}
+
+async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
+    match listen {
+        Some(listen) => admin::bind(section, listen).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// How to reach the API server that the configuration names.
+///
+/// # Errors
+/// What is wrong with the configuration of the connection; a server that is away is none.
+pub(crate) async fn connect(config: &Config) -> Result<Connection, String> {
+    Connection::open(config.kubeconfig.as_deref()).await.map_err(|error| error.to_string())
 }
 
 impl Parts {
     async fn serve(self, duration: Option<Duration>, started: impl FnOnce(SocketAddr)) -> Exit {
-        let Self { app, source, admin, address, healthz, mut termination } = self;
+        let Self { app, controller, admin, address, healthz, report: _report, mut termination } = self;
         let (questions, inbox) = mpsc::channel(QUESTIONS);
         let server = tokio::spawn(admin::serve(admin, questions));
         let _healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let (stop, stopped) = oneshot::channel();
-        let running = app.run(source, inbox, stopped, || started(address));
+        let running = app.run(inbox, stopped, || started(address));
         let mut running = pin!(running);
         tokio::select! {
             _ = &mut running => return Exit::Software,
@@ -79,8 +124,14 @@ impl Parts {
         }
         // The loop drains from here on; it holds the other end until it has ended.
         stop.send(()).ok();
+        let ending = async {
+            match controller {
+                Some(controller) => tokio::join!(running, controller.stop()).0,
+                None => running.await,
+            }
+        };
         let drained = tokio::select! {
-            drained = running => drained,
+            drained = ending => drained,
             () = termination.requested() => Drained::AtDeadline,
         };
         server.abort();

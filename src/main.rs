@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod columns;
 mod config;
+mod controller;
 mod demo;
 mod exit;
 mod explain;
@@ -15,10 +16,13 @@ mod health;
 mod logging;
 mod offline;
 mod output;
+mod report;
 mod retry;
 mod routes;
 mod scrape;
 mod signal;
+mod status;
+mod uninstall;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,6 +30,7 @@ use std::time::Duration;
 use cli::{Cli, Command};
 use config::Config;
 use exit::Exit;
+use gateway::Source;
 
 /// How long the end of the process may wait for work that cannot be called off, as a scan of a hung file system.
 const LAST_WORK: Duration = Duration::from_secs(1);
@@ -46,13 +51,17 @@ fn execute(cli: Cli) -> Exit {
         (_, Err(mistakes)) => offline::tell_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => offline::routes(&routes, &config),
         (Command::Explain(explain), Ok(config)) => offline::explain(&explain, &config),
-        (Command::Run(run), Ok(config)) => match run.manifests {
-            Some(manifests) => serve(&config, gateway::run(&config, &manifests, None, |_| ())),
-            None => {
-                eprintln!("sheave: nothing says what to forward: give a folder with --manifests DIR");
-                Exit::Usage
-            }
-        },
+        (Command::Run(run), Ok(config)) => {
+            let source = run.manifests.as_deref().map_or(Source::ApiWithController, Source::Manifests);
+            serve(&config, gateway::run(&config, source, None, |_| ()))
+        }
+        (Command::Gateway(run), Ok(config)) => {
+            let source = run.manifests.as_deref().map_or(Source::Api, Source::Manifests);
+            serve(&config, gateway::run(&config, source, None, |_| ()))
+        }
+        (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config)),
+        (Command::Status(status), Ok(config)) => offline::status(&status, &config),
+        (Command::Uninstall(options), Ok(config)) => serve(&config, uninstall::run(&options, &config)),
         (Command::Demo(demo), Ok(config)) => {
             let logging = config.clone();
             serve(&logging, demo::run(config, demo.duration))

@@ -1,4 +1,4 @@
-//! Commands that answer and end: `routes`, `explain` and `validate`. They read what a gateway would read and project it as it
+//! Commands that answer and end: `routes`, `explain`, `status` and `validate`. They read what a gateway would read and project it as it
 //! would, or ask one that runs. Nothing is forwarded here.
 
 use std::path::Path;
@@ -7,25 +7,26 @@ use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 
-use sheave_control::projection::{Projection, Projector};
+use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::source::files::{self, Loaded};
 use sheave_control::store::Store;
 use sheave_dataplane::pick::ActiveTable;
 
 use crate::app::projection_options;
-use crate::cli::{Explain, ExplainOutput, Output, Routes, Sources};
+use crate::cli::{AdminUrl, Explain, Output, Routes, Status, TextOutput};
 use crate::client;
 use crate::config::{Config, ConfigMistake};
 use crate::exit::Exit;
 use crate::explain::{self, Answer, Basis, Question};
 use crate::output::print;
 use crate::routes::{ProblemView, RoutesView};
+use crate::status::StatusView;
 
 /// Prints the routing table that manifests give, or that a running gateway has.
 pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     let view = match &command.sources.manifests {
         Some(manifests) => read(manifests).map(|loaded| Offline::new(loaded, config).routes(config)),
-        None => ask(&command.sources, config, "/api/routes").map(|(_, view)| view),
+        None => ask(command.sources.admin.as_ref(), config, "/api/routes").map(|(_, view)| view),
     };
     match (view, command.output) {
         (Err(exit), _) => exit,
@@ -39,22 +40,33 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     let question = command.question();
     let answer = match &command.sources.manifests {
         Some(manifests) => read(manifests).map(|loaded| Offline::new(loaded, config).explain(&question)),
-        None => ask(&command.sources, config, &question.path()).map(|(status, view)| match status {
-            NOT_FOUND => Answer::NotFound(view),
-            _ => Answer::Explained(view),
-        }),
+        None => {
+            ask(command.sources.admin.as_ref(), config, &question.path()).map(|(status, view)| match status {
+                NOT_FOUND => Answer::NotFound(view),
+                _ => Answer::Explained(view),
+            })
+        }
     };
     let answer = match answer {
         Ok(answer) => answer,
         Err(exit) => return exit,
     };
     let text = match command.output {
-        ExplainOutput::Json => answer.view().to_json(),
-        ExplainOutput::Text => answer.view().to_text(),
+        TextOutput::Json => answer.view().to_json(),
+        TextOutput::Text => answer.view().to_text(),
     };
     match (print(&text), answer) {
         (Exit::Ok, Answer::NotFound(_)) => Exit::Data,
         (exit, _) => exit,
+    }
+}
+
+/// Prints how a running process is.
+pub(crate) fn status(command: &Status, config: &Config) -> Exit {
+    match (ask::<StatusView>(command.admin.as_ref(), config, "/api/status"), command.output) {
+        (Err(exit), _) => exit,
+        (Ok((_, view)), TextOutput::Json) => print(&view.to_json()),
+        (Ok((_, view)), TextOutput::Text) => print(&view.to_text()),
     }
 }
 
@@ -113,7 +125,7 @@ impl Offline {
         let mut store = Store::default();
         store.replace(loaded.objects.clone());
         let dirty = store.take_dirty();
-        let mut projector = Projector::new(projection_options(config));
+        let mut projector = Projector::new(projection_options(config, Placement::Alone));
         let projection = projector.project(store.objects(), &dirty);
         Self { loaded, store, projector, projection }
     }
@@ -156,9 +168,9 @@ pub(crate) fn problems(loaded: &Loaded, projection: &Projection) -> Vec<ProblemV
 const OK: u16 = 200;
 const NOT_FOUND: u16 = 404;
 
-/// Asks a running gateway; tells what is wrong if it does not answer as it should.
-fn ask<T: DeserializeOwned>(sources: &Sources, config: &Config, path: &str) -> Result<(u16, T), Exit> {
-    let authority = sources.admin.as_ref().map(|admin| admin.authority.clone());
+/// Asks a running gateway, by default the one of the configuration; tells what is wrong if it does not answer as it should.
+fn ask<T: DeserializeOwned>(admin: Option<&AdminUrl>, config: &Config, path: &str) -> Result<(u16, T), Exit> {
+    let authority = admin.map(|admin| admin.authority.clone());
     let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
     answered(&authority, path).map_err(|error| {
         eprintln!("sheave: the gateway at http://{authority} does not answer: {error}");

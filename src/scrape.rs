@@ -1,10 +1,12 @@
-//! What one scrape of `/metrics` shows: the data plane's counters, frontend by frontend, and the control loop's own.
+//! What one scrape of `/metrics` shows: the data plane's counters, frontend by frontend, and the control loop's
+//! own.
 //!
 //! It must not know HTTP.
 
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_control::controller::ControllerStatus;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::counters::FrontendCounters;
 use sheave_dataplane::model::{Frontend, FrontendKind, Route};
@@ -16,6 +18,7 @@ use crate::exposition::{self as names, Exposition, Family};
 use crate::health::{Page, Pages};
 use crate::logging;
 use crate::routes::algorithm_name;
+use crate::status::StatusView;
 
 /// One frontend's labels, with the counters of each worker.
 struct Counted<C> {
@@ -24,8 +27,32 @@ struct Counted<C> {
     workers: Vec<Arc<C>>,
 }
 
+/// Everything that a controller knows about itself, as Prometheus text.
+pub(crate) fn of_controller(
+    status: &StatusView,
+    controller: &ControllerStatus,
+    own: &PrometheusHandle,
+) -> String {
+    let mut text = Exposition::default();
+    text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(&names::CONTROLLER_LEADING).add(&[], u64::from(controller.leading));
+    text.family(&names::CONTROLLER_SERVICES).add(&[], controller.services as u64);
+    text.family(&names::CONTROLLER_GATEWAYS).add(&[], controller.gateways as u64);
+    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
+    write_source(&mut text, status);
+    write_guard(&mut text, status);
+    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    own.run_upkeep();
+    text.finish() + &own.render()
+}
+
 /// Everything that the gateway knows about itself, as Prometheus text.
-pub(crate) fn text(dataplane: &Dataplane, problems: usize, pages: &Pages, own: &PrometheusHandle) -> String {
+pub(crate) fn text(
+    dataplane: &Dataplane,
+    status: &StatusView,
+    pages: &Pages,
+    own: &PrometheusHandle,
+) -> String {
     let active = dataplane.table();
     let table = active.table();
     let mut text = Exposition::default();
@@ -36,7 +63,9 @@ pub(crate) fn text(dataplane: &Dataplane, problems: usize, pages: &Pages, own: &
     write_without_local(&mut text, table);
     write_page(&mut text, &names::HEALTHZ_REQUESTS, &pages.healthz);
     write_page(&mut text, &names::LIVEZ_REQUESTS, &pages.livez);
-    text.family(&names::PROBLEMS).add(&[], problems as u64);
+    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
+    write_source(&mut text, status);
+    write_guard(&mut text, status);
     text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
     text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
 
@@ -80,6 +109,26 @@ fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
     text.family(&names::FRONTENDS_WITHOUT_LOCAL)
         .add(&[("traffic_policy", "external")], external.len() as u64)
         .add(&[("traffic_policy", "internal")], internal.len() as u64);
+}
+
+/// How fresh the objects are. A kind that nothing was ever heard of, and manifests, have no age.
+fn write_source(text: &mut Exposition, status: &StatusView) {
+    text.family(&names::SOURCE_FROM_SNAPSHOT).add(&[], u64::from(status.source.from_snapshot));
+    let mut samples = text.family(&names::SOURCE_LAST_HEARD);
+    for kind in &status.source.kinds {
+        if let Some(seconds) = kind.last_heard_seconds {
+            samples.add(&[("kind", &kind.kind)], seconds);
+        }
+    }
+}
+
+/// What is held back, by each kind of the source: 0 for those whose lists are believed, so that alerts have a series.
+fn write_guard(text: &mut Exposition, status: &StatusView) {
+    let mut samples = text.family(&names::GUARD_HELD_OBJECTS);
+    for kind in &status.source.kinds {
+        let held = status.guard.iter().filter(|held| held.kind == kind.kind);
+        samples.add(&[("kind", &kind.kind)], held.map(|held| held.kept as u64).sum());
+    }
 }
 
 fn write_page(text: &mut Exposition, family: &Family, page: &Page) {
@@ -197,6 +246,7 @@ mod tests {
     use sheave_control::store::Store;
 
     use super::*;
+    use crate::status::{GuardView, KindView, SourceView};
 
     /// A Service under both Local policies, with its one endpoint on `node`.
     fn manifest(node: &str) -> String {
@@ -238,5 +288,32 @@ mod tests {
         assert_eq!(without_local("elsewhere", &[ClusterIp]), counts(0, 2));
         assert_eq!(without_local("elsewhere", &[LoadBalancer, ClusterIp]), counts(2, 2));
         assert_eq!(without_local("here", &[LoadBalancer, ClusterIp]), counts(0, 0));
+    }
+    #[test]
+    fn the_age_of_the_objects_and_what_is_held_back_are_told_by_kind() {
+        let kind = |kind: &str, last_heard_seconds| KindView {
+            kind: kind.to_owned(),
+            last_heard_seconds,
+            ..KindView::default()
+        };
+        let kinds = vec![kind("Service", Some(7)), kind("Node", None)];
+        let held = GuardView { kind: "Node".to_owned(), kept: 49, ..GuardView::default() };
+        let status = StatusView {
+            source: SourceView { from_snapshot: true, kinds, ..SourceView::default() },
+            guard: vec![held],
+            ..StatusView::default()
+        };
+        let mut text = Exposition::default();
+        write_source(&mut text, &status);
+        write_guard(&mut text, &status);
+        let text = text.finish();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            "sheave_source_from_snapshot 1",
+            "sheave_source_last_heard_seconds{kind=\"Service\"} 7",
+            "sheave_guard_held_objects{kind=\"Service\"} 0",
+            "sheave_guard_held_objects{kind=\"Node\"} 49",
+        ];
+        assert_eq!(samples, expected);
     }
 }

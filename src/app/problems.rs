@@ -9,26 +9,27 @@ use sheave_dataplane::model::{ClientSource, Frontend, FrontendSource, Protocol};
 use sheave_dataplane::return_path::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
 
+use crate::report::Setback;
 use crate::retry;
 
 /// One for each frontend that cannot be opened, and for each Service whose endpoints are to see clients' addresses and do
 /// not.
-pub(super) fn of(dataplane: &Dataplane) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = dataplane.failures().map(unopened).collect();
+pub(super) fn of(dataplane: &Dataplane) -> Vec<Setback> {
+    let mut setbacks: Vec<Setback> = dataplane.failures().map(unopened).collect();
     if let Err(error) = dataplane.client_addresses() {
         let table = dataplane.table();
         let frontends = table.table().frontends().iter();
         let lost = frontends.filter(|frontend| frontend.client_sources.any(ClientSource::Transparent));
         let services: BTreeSet<ObjectRef> = lost.map(|frontend| object_ref(frontend)).collect();
-        problems.extend(services.into_iter().map(|service| source_lost(service, error)));
+        setbacks.extend(services.into_iter().map(|service| source_lost(service, error).into()));
     }
-    problems
+    setbacks
 }
 
-fn unopened(failure: &BindFailure) -> Problem {
+fn unopened(failure: &BindFailure) -> Setback {
     let BindFailure { frontend, error, listening } = failure;
     let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
-    Problem {
+    let problem = Problem {
         object: object_ref(frontend),
         reason: reason::BIND_FAILED,
         field: String::new(),
@@ -40,7 +41,8 @@ fn unopened(failure: &BindFailure) -> Problem {
                 Protocol::Udp => "UDP",
             },
         }),
-    }
+    };
+    Setback { problem, frontend: Some(frontend.addr) }
 }
 
 fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {

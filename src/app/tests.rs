@@ -22,12 +22,13 @@ struct Running {
     app: JoinHandle<Drained>,
 }
 
-fn app() -> App {
+fn app(manifests: &Path) -> App {
     let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
     // Not the process's recorder, of which there can be one only.
-    App::start(&config, PrometheusBuilder::new().build_recorder().handle()).unwrap()
+    let intake = Intake::files(files::watch(manifests));
+    App::start(&config, PrometheusBuilder::new().build_recorder().handle(), intake).unwrap()
 }
 
 /// Starts a gateway on a folder, and waits until its first objects are in force.
@@ -35,7 +36,7 @@ async fn start(manifests: &Path) -> Running {
     let (questions, inbox) = mpsc::channel(1);
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
-    let running = app().run(files::watch(manifests), inbox, stopped, || ready.send(()).unwrap());
+    let running = app(manifests).run(inbox, stopped, || ready.send(()).unwrap());
     let app = tokio::spawn(running);
     is_ready.await.unwrap();
     Running { questions, stop, app }
@@ -85,6 +86,8 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     assert_eq!(ask(&questions, Query::Live).await, Ok(()));
     assert!(ask(&questions, Query::Metrics).await.contains("sheave_table_frontends 1"));
     assert!(ask(&questions, Query::Routes).await.contains("d/web"));
+    let status: StatusView = serde_json::from_str(&ask(&questions, Query::Status).await).unwrap();
+    assert!(status.draining && status.source.synced && status.frontends == 1, "{status:?}");
     client.write_all(b"x").await.unwrap();
     assert_eq!(served.read_u8().await.unwrap(), b'x');
     drop((client, served));
@@ -98,8 +101,8 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     let occupant = TcpListener::bind((Ipv4Addr::new(127, 83, 72, 2), 0)).await.unwrap();
     let text = manifest("TCP", occupant.local_addr().unwrap(), endpoint);
     fs::write(folder.path().join("web.yaml"), text).unwrap();
-    let mut app = app();
-    app.load(Arc::new(files::load(folder.path())));
+    let mut app = app(folder.path());
+    app.take(News::Files(Arc::new(files::load(folder.path()))));
     assert_eq!(app.told.len(), 1);
     app.retry();
     assert_eq!(app.told.len(), 1);
@@ -137,9 +140,11 @@ async fn endpoints_that_are_reported_unreachable_are_counted() {
 
 #[tokio::test]
 async fn before_the_first_objects_it_is_live_but_not_ready() {
-    let app = app();
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path());
     assert_eq!(app.live(), Ok(()));
     assert_eq!(app.missing(), Some("no objects have been read yet"));
+    assert!(!app.status().source.synced);
 }
 
 #[test]

@@ -30,6 +30,8 @@ mod scale;
 #[cfg(test)]
 mod transcript;
 #[cfg(test)]
+mod uninstall;
+#[cfg(test)]
 mod watching;
 #[cfg(test)]
 mod writes;

@@ -60,4 +60,6 @@ mod retirement;
 #[cfg(test)]
 mod source_ranges;
 #[cfg(test)]
+mod status;
+#[cfg(test)]
 mod streams;

@@ -1,0 +1,211 @@
+//! What of ours is on a Service. Pure; it must not know how it is taken away.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::{Value, json};
+
+use crate::controller::names::{FIELD_MANAGER, FINALIZER, SHARED_FINALIZER};
+use crate::store::{ServiceKey, service_key};
+
+/// What Sheave left on a Service. Prints as a user reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leftover {
+    /// The Service.
+    pub service: ServiceKey,
+    /// Its addresses that we published.
+    addresses: Vec<String>,
+    /// Types of the conditions that we published.
+    conditions: Vec<String>,
+    /// There is something of ours in the status, be it only an empty list.
+    pub(super) status: bool,
+    /// The finalizers that go, with their places in the list.
+    finalizers: Vec<(usize, String)>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl Leftover {
+    /// What of ours is on the Service, if anything. Fields are ours by what the server says about their owners, never by
+    /// how they look. With `shared`, the shared finalizer goes where our own one is beside it.
+    pub(super) fn of(service: &Service, shared: bool) -> Option<Self> {
+        let owned: Vec<&Value> =
+            service.metadata.managed_fields.iter().flatten().filter_map(status_fields).collect();
+        let finalizers = finalizers(service, shared);
+        if owned.is_empty() && finalizers.is_empty() {
+            return None;
+        }
+        let owns_ingress = owned.iter().any(|it| it.pointer("/f:loadBalancer/f:ingress").is_some());
+        Some(Self {
+            service: service_key(&service.metadata),
+            addresses: if owns_ingress { addresses(service) } else { Vec::new() },
+            conditions: owned.iter().flat_map(|it| conditions(it)).collect(),
+            status: !owned.is_empty(),
+            finalizers,
+            uid: service.metadata.uid.clone(),
+            resource_version: service.metadata.resource_version.clone(),
+        })
+    }
+
+    /// Applied under our name it takes away what is ours alone and nothing else. The uid keeps it from a new Service of
+    /// the name.
+    pub(super) fn empty_status(&self) -> Value {
+        let ServiceKey { namespace, name } = &self.service;
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": &**namespace, "name": &**name, "uid": self.uid},
+            "status": {},
+        })
+    }
+
+    /// Takes the finalizers out as a JSON patch, if there are any. A `test` that fails is a 422; the resource version makes
+    /// it a 409 if only something else changed.
+    pub(super) fn without_finalizers(&self) -> Option<Value> {
+        if self.finalizers.is_empty() {
+            return None;
+        }
+        let mut steps = vec![
+            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": self.resource_version}),
+        ];
+        // From the end, so that the places of the others stay.
+        for (place, finalizer) in self.finalizers.iter().rev() {
+            let path = format!("/metadata/finalizers/{place}");
+            steps.push(json!({"op": "test", "path": path, "value": finalizer}));
+            steps.push(json!({"op": "remove", "path": path}));
+        }
+        Some(Value::Array(steps))
+    }
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        let finalizers: Vec<_> = self.finalizers.iter().map(|(_, it)| it.clone()).collect();
+        for (what, which) in
+            [("address", &self.addresses), ("condition", &self.conditions), ("finalizer", &finalizers)]
+        {
+            parts.extend(which.iter().map(|it| format!("{what} {it}")));
+        }
+        if parts.is_empty() {
+            parts.push("empty status".to_owned());
+        }
+        write!(f, "{}: {}", self.service, parts.join(", "))
+    }
+}
+
+/// The fields of the status that we applied, if there are any left. After an empty apply the server keeps an entry
+/// without fields.
+fn status_fields(entry: &ManagedFieldsEntry) -> Option<&Value> {
+    let ours = entry.manager.as_deref() == Some(FIELD_MANAGER)
+        && entry.operation.as_deref() == Some("Apply")
+        && entry.subresource.as_deref() == Some("status");
+    let fields = entry.fields_v1.as_ref().filter(|_| ours)?.0.get("f:status")?;
+    fields.as_object().is_some_and(|it| !it.is_empty()).then_some(fields)
+}
+
+/// The types in keys like `k:{"type":"sheave.dev/Programmed"}`.
+fn conditions(status: &Value) -> Vec<String> {
+    let keys = status.get("f:conditions").and_then(Value::as_object).into_iter().flatten();
+    keys.filter_map(|(key, _)| {
+        let key: Value = serde_json::from_str(key.strip_prefix("k:")?).ok()?;
+        Some(key.get("type")?.as_str()?.to_owned())
+    })
+    .collect()
+}
+
+fn addresses(service: &Service) -> Vec<String> {
+    let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
+    let ingress = status.and_then(|it| it.ingress.as_ref()).into_iter().flatten();
+    ingress.filter_map(|it| it.ip.clone().or_else(|| it.hostname.clone())).collect()
+}
+
+fn finalizers(service: &Service, shared: bool) -> Vec<(usize, String)> {
+    let all = service.metadata.finalizers.as_deref().unwrap_or_default();
+    if !all.iter().any(|it| it == FINALIZER) {
+        return Vec::new();
+    }
+    let goes = |it: &str| it == FINALIZER || (shared && it == SHARED_FINALIZER);
+    all.iter().enumerate().filter(|(_, it)| goes(it)).map(|(place, it)| (place, it.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Service {
+        serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "7", "finalizers": finalizers,
+                "managedFields": [
+                    {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}},
+                    {"manager": manager, "operation": operation, "subresource": "status",
+                     "fieldsV1": {"f:status": status}},
+                ],
+            },
+            "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.10", "ipMode": "Proxy"}]}},
+        }))
+        .unwrap()
+    }
+
+    fn all() -> Value {
+        json!({
+            "f:conditions": {"k:{\"type\":\"sheave.dev/Programmed\"}": {".": {}, "f:status": {}}},
+            "f:loadBalancer": {"f:ingress": {}},
+        })
+    }
+
+    fn text(service: &Service, shared: bool) -> Option<String> {
+        Leftover::of(service, shared).map(|it| it.to_string())
+    }
+
+    #[test]
+    fn what_we_applied_and_our_finalizer_is_found() {
+        let left = Leftover::of(&service(&["a", FINALIZER], FIELD_MANAGER, "Apply", &all()), false).unwrap();
+        assert_eq!(
+            left.to_string(),
+            "shop/web: address 203.0.113.10, condition sheave.dev/Programmed, \
+             finalizer sheave.dev/load-balancer-cleanup"
+        );
+        assert_eq!(
+            left.without_finalizers().unwrap(),
+            json!([
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+                {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
+                {"op": "remove", "path": "/metadata/finalizers/1"},
+            ])
+        );
+        assert_eq!(left.empty_status()["metadata"]["uid"], "u");
+    }
+
+    #[test]
+    fn what_others_wrote_is_none_of_ours() {
+        for (manager, operation) in [("metallb", "Apply"), (FIELD_MANAGER, "Update")] {
+            assert_eq!(text(&service(&[], manager, operation, &all()), true), None);
+            let left = text(&service(&[FINALIZER], manager, operation, &all()), true).unwrap();
+            assert_eq!(left, "shop/web: finalizer sheave.dev/load-balancer-cleanup");
+        }
+    }
+
+    #[test]
+    fn an_empty_apply_leaves_nothing_to_do() {
+        assert_eq!(text(&service(&[], FIELD_MANAGER, "Apply", &json!({})), true), None);
+    }
+
+    #[test]
+    fn the_shared_finalizer_goes_only_beside_ours_and_only_if_we_set_it() {
+        let both = service(&[SHARED_FINALIZER, "b", FINALIZER], "x", "Apply", &json!({}));
+        let places = |it: &Service, shared| {
+            Leftover::of(it, shared)
+                .map(|it| it.finalizers.into_iter().map(|(place, _)| place).collect::<Vec<_>>())
+        };
+        assert_eq!(places(&both, true), Some(vec![0, 2]));
+        assert_eq!(places(&both, false), Some(vec![2]));
+        assert_eq!(places(&service(&[SHARED_FINALIZER], "x", "Apply", &json!({})), true), None);
+        let steps = Leftover::of(&both, true).unwrap().without_finalizers().unwrap();
+        assert_eq!(
+            (&steps[1]["path"], &steps[3]["path"]),
+            (&json!("/metadata/finalizers/2"), &json!("/metadata/finalizers/0"))
+        );
+    }
+}

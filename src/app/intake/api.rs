@@ -1,0 +1,191 @@
+//! An API server as a source, and what stands in for it: the snapshot of the last process while the server is away, and the
+//! guard against lists that lack nearly everything.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use sheave_control::connection::Connection;
+use sheave_control::guard::Guard;
+use sheave_control::problem::Problem;
+use sheave_control::snapshot::{self, Identity, Snapshot, SnapshotWriter};
+use sheave_control::source::api::{self, ApiWatch, Batch, Wanted};
+use sheave_control::store::{Change, Objects, Store};
+use tokio::time::sleep_until;
+
+use crate::app::status;
+use crate::config::Config;
+use crate::status::{GuardView, SourceView};
+
+/// A server that has not answered by then is taken to be away. One that refuses is at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the end of the process waits for the disk.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// From a trigger of an endpoint change to the table that has it, as kube-proxy measures it
+/// (`kubeproxy_network_programming_duration_seconds`).
+pub(crate) const PROGRAMMING_SECONDS: &str = "sheave_network_programming_seconds";
+
+/// The objects of one API server.
+pub(crate) struct ApiIntake {
+    server: String,
+    watch: ApiWatch,
+    guard: Guard,
+    snapshots: SnapshotWriter,
+    stand_in: StandIn,
+    /// Causes of what was taken in last.
+    triggered: Vec<Timestamp>,
+}
+
+/// What is served while the server has not said everything yet.
+enum StandIn {
+    /// Nothing: the server is given until then.
+    Awaited { since: Instant, stored: Option<Box<Snapshot>> },
+    /// The snapshot.
+    Snapshot,
+    /// None is needed any more.
+    Over,
+}
+
+/// What there is to take in.
+pub(crate) enum ApiNews {
+    /// The server says something.
+    Batch(Batch),
+    /// Lists that were doubted are believed.
+    Believed(Vec<Change>),
+    /// The server is away; this is what it said last.
+    Away(Box<Snapshot>),
+}
+
+impl ApiIntake {
+    /// Watches what a gateway needs. Reads the snapshot, which blocks on the disk. Must be called inside a Tokio runtime.
+    pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
+        let identity =
+            Identity { server: connection.server().as_ref().to_owned(), cluster: config.cluster.clone() };
+        let stored = match snapshot::read(&config.state_dir, &identity) {
+            Ok(stored) => stored,
+            Err(error) => {
+                tracing::warn!("{error}");
+                None
+            }
+        };
+        let written = stored.as_ref().map(|stored| stored.written_at);
+        Self {
+            server: connection.server().as_ref().to_owned(),
+            watch: api::watch(connection, Wanted { namespaces: false, pools: false }),
+            guard: Guard::new(config.mass_deletion_hold),
+            snapshots: SnapshotWriter::new(&config.state_dir, identity, written),
+            stand_in: StandIn::Awaited { since: Instant::now(), stored: stored.map(Box::new) },
+            triggered: Vec::new(),
+        }
+    }
+
+    /// Waits for something new, and writes the snapshot of `objects` when it is time to. Cancel safe.
+    pub(super) async fn next(&mut self, objects: &Objects) -> Option<ApiNews> {
+        loop {
+            let due = self.guard.due();
+            let failure = self.watch.first_failure();
+            tokio::select! {
+                batch = self.watch.next() => return batch.map(ApiNews::Batch),
+                () = until(due) => return Some(ApiNews::Believed(self.guard.release(Instant::now()))),
+                () = self.snapshots.due() => self.snapshots.start(objects),
+                stored = away(&mut self.stand_in, failure) => return Some(ApiNews::Away(stored)),
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, news: ApiNews, store: &mut Store) {
+        self.triggered.clear();
+        match news {
+            ApiNews::Batch(batch) => {
+                if matches!(self.stand_in, StandIn::Snapshot) {
+                    tracing::info!(
+                        server = self.server,
+                        "the API server is back; the snapshot is not needed any more"
+                    );
+                }
+                self.stand_in = StandIn::Over;
+                self.triggered = batch.triggered;
+                for change in batch.changes {
+                    let admitted = self.guard.admit(change, store.objects(), Instant::now());
+                    store.apply(admitted.into_change());
+                }
+                if !store.is_clean() {
+                    self.snapshots.changed();
+                }
+            }
+            ApiNews::Believed(changes) => {
+                changes.into_iter().for_each(|change| store.apply(change));
+                self.snapshots.changed();
+            }
+            ApiNews::Away(stored) => {
+                tracing::warn!(
+                    server = self.server, written = %stored.written_at,
+                    "the API server does not answer: serving what it said last, from the snapshot"
+                );
+                store.replace(stored.objects);
+            }
+        }
+    }
+
+    /// What was taken in last is in force now.
+    pub(super) fn in_force(&mut self) {
+        let now = Timestamp::now();
+        for triggered in self.triggered.drain(..) {
+            let took = now.duration_since(triggered).as_secs_f64();
+            metrics::histogram!(PROGRAMMING_SECONDS).record(took.max(0.0));
+        }
+    }
+
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        match self.stand_in {
+            StandIn::Awaited { .. } => Some("the API server has not said yet what there is; see /api/status"),
+            StandIn::Snapshot | StandIn::Over => None,
+        }
+    }
+
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        self.watch.problems()
+    }
+
+    pub(super) fn view(&self) -> SourceView {
+        SourceView {
+            from_snapshot: matches!(self.stand_in, StandIn::Snapshot),
+            snapshot: Some(status::of_snapshots(&self.snapshots)),
+            ..status::of_api(&self.server, &self.watch.kinds())
+        }
+    }
+
+    pub(super) fn doubts(&self) -> Vec<GuardView> {
+        status::of_guard(&self.guard.holding())
+    }
+
+    pub(super) async fn finish(&mut self, objects: &Objects) {
+        if matches!(self.stand_in, StandIn::Over)
+            && tokio::time::timeout(LAST_WRITE, self.snapshots.flush(objects)).await.is_err()
+        {
+            tracing::warn!("the snapshot was not written in time; the one before stays");
+        }
+    }
+}
+
+/// Waits until the server counts as away while there is a snapshot to stand in for it; then gives that. Cancel safe.
+async fn away(stand_in: &mut StandIn, failure: impl Future<Output = ()>) -> Box<Snapshot> {
+    let StandIn::Awaited { since, stored: Some(_) } = stand_in else { return std::future::pending().await };
+    tokio::select! {
+        () = failure => {}
+        () = sleep_until((*since + PATIENCE).into()) => {}
+    }
+    match std::mem::replace(stand_in, StandIn::Snapshot) {
+        StandIn::Awaited { stored: Some(stored), .. } => stored,
+        StandIn::Awaited { stored: None, .. } | StandIn::Snapshot | StandIn::Over => {
+            std::future::pending().await
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}

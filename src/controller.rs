@@ -1,0 +1,104 @@
+//! Running a controller as a process: admin server, signals, start and end. What it does in between is the control crate's.
+
+mod admin;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheave_control::controller::publication::PublishOptions;
+use sheave_control::controller::{Controller, ControllerOptions, election};
+use sheave_control::gateway_report::GatewayReport;
+use sheave_control::projection::{self, Placement};
+use sheave_dataplane::model::FrontendKind;
+use tokio::sync::watch;
+
+use self::admin::Page;
+use crate::admin as admin_server;
+use crate::app::{self, projection_options};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::gateway::connect;
+use crate::health::Server;
+use crate::signal::Termination;
+
+/// Set in the Pods of `deploy`: the name by which people know a candidate.
+const POD_NAME: &str = "POD_NAME";
+
+/// What the configuration says to a controller. `own_gateway` is what a gateway in this process says.
+pub(crate) fn options(
+    config: &Config,
+    own_gateway: Option<watch::Receiver<GatewayReport>>,
+) -> ControllerOptions {
+    let host = std::env::var(POD_NAME).unwrap_or_else(|_| config.node.clone());
+    let own_node = own_gateway.as_ref().map(|_| Arc::from(config.node.as_str()));
+    let placement = Placement::Managed { gateways: config.gateways.clone(), own_gateway: own_node };
+    ControllerOptions {
+        projection: projection::Options {
+            // The others have no address that a controller could give.
+            frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
+            ..projection_options(config, placement)
+        },
+        gateways: config.gateways.clone(),
+        own_gateway,
+        lease: config.lease.clone(),
+        identity: election::identity(&host),
+        publish: PublishOptions { shared_finalizer: config.shared_finalizer },
+        mass_deletion_hold: config.mass_deletion_hold,
+    }
+}
+
+/// Runs a controller until a signal.
+pub(crate) async fn run(config: &Config) -> Exit {
+    match start(config).await {
+        Ok(parts) => parts.serve().await,
+        Err(why) => {
+            eprintln!("sheave: {why}");
+            Exit::Unavailable
+        }
+    }
+}
+
+/// Everything a controller needs, running.
+struct Parts {
+    controller: Controller,
+    /// Answers until dropped.
+    admin: Server,
+    termination: Termination,
+}
+
+async fn start(config: &Config) -> Result<Parts, String> {
+    let listener = admin_server::bind("admin", config.admin_listen).await?;
+    let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
+    let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
+    let connection = connect(config).await?;
+    let server = connection.server().as_ref().to_owned();
+    let controller = Controller::start(connection, options(config, None));
+    let page = Page {
+        started: Instant::now(),
+        node: config.node.clone(),
+        server,
+        status: controller.status(),
+        own_metrics,
+    };
+    Ok(Parts { controller, admin: Server::start(listener, page.router()), termination })
+}
+
+impl Parts {
+    async fn serve(self) -> Exit {
+        let Self { controller, admin, mut termination } = self;
+        let mut status = controller.status();
+        tokio::select! {
+            // The other end is dropped when the controller ends, which it never does by itself.
+            _ = status.wait_for(|_| false) => return Exit::Software,
+            () = termination.requested() => {}
+        }
+        tracing::info!("stopping: the lease is given up, so that another controller can lead at once");
+        tokio::select! {
+            () = controller.stop() => {}
+            () = termination.requested() => {}
+        }
+        drop(admin);
+        Exit::Ok
+    }
+}

@@ -1,0 +1,73 @@
+//! The admin pages of a controller process: health, metrics and status. It must not know what the controller does.
+
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_control::controller::ControllerStatus;
+use tokio::sync::watch;
+
+use crate::app::status;
+use crate::scrape;
+use crate::status::StatusView;
+
+/// What the pages are made of.
+#[derive(Clone)]
+pub(super) struct Page {
+    pub(super) started: Instant,
+    pub(super) node: String,
+    pub(super) server: String,
+    pub(super) status: watch::Receiver<ControllerStatus>,
+    pub(super) own_metrics: PrometheusHandle,
+}
+
+impl Page {
+    pub(super) fn router(self) -> Router {
+        Router::new()
+            .route("/livez", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .route("/metrics", get(metrics))
+            .route("/api/status", get(status_page))
+            .with_state(self)
+    }
+
+    fn view(&self) -> StatusView {
+        let now = self.status.borrow();
+        StatusView {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: "controller".to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            generation: 0,
+            frontends: 0,
+            source: status::of_api(&self.server, &now.kinds),
+            guard: status::of_guard(&now.held),
+            problems: now.problems.len(),
+            controller: Some(status::of_controller(&now)),
+            draining: false,
+        }
+    }
+}
+
+/// A candidate is ready to take over; a leader once it knows everything that it decides by.
+async fn ready(State(page): State<Page>) -> Response {
+    let now = page.status.borrow();
+    if now.leading && !now.synced {
+        let why = "not ready: leading, but the API server has not said yet what there is; see /api/status\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
+    "ok\n".into_response()
+}
+
+async fn metrics(State(page): State<Page>) -> Response {
+    let text = scrape::of_controller(&page.view(), &page.status.borrow(), &page.own_metrics);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+async fn status_page(State(page): State<Page>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], page.view().to_json()).into_response()
+}

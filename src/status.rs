@@ -1,0 +1,127 @@
+//! How the process is: the JSON of `/api/status` and `sheave status -o json`, and the text of `sheave status`. The JSON is a
+//! contract: keys are added, never renamed. It must not know where the facts are from.
+
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+/// What the process does, what it knows, and how fresh that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StatusView {
+    /// The node that it runs on.
+    pub(crate) node: String,
+    /// Of Sheave.
+    pub(crate) version: String,
+    /// The command that it was started by: `run`, `gateway` or `controller`.
+    pub(crate) role: String,
+    /// Since it was started.
+    pub(crate) uptime_seconds: u64,
+    /// Of the routing table in force; grows with each change.
+    pub(crate) generation: u64,
+    /// In the routing table in force.
+    pub(crate) frontends: usize,
+    /// Where the objects come from.
+    pub(crate) source: SourceView,
+    /// Lists that are not believed yet, by kind; usually none.
+    pub(crate) guard: Vec<GuardView>,
+    /// As many as `/api/routes` lists.
+    pub(crate) problems: usize,
+    /// Null where no controller runs.
+    pub(crate) controller: Option<ControllerView>,
+    /// Takes nothing new and is about to end.
+    pub(crate) draining: bool,
+}
+
+/// Where the objects come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SourceView {
+    /// `manifests` or `api`.
+    pub(crate) kind: String,
+    /// The API server's URL; null for manifests.
+    pub(crate) server: Option<String>,
+    /// Whether everything that is needed has been listed since the start.
+    pub(crate) synced: bool,
+    /// One by one.
+    pub(crate) kinds: Vec<KindView>,
+    /// Whether the snapshot stands in for what has not been listed since the start.
+    pub(crate) from_snapshot: bool,
+    /// The last good input on disk; null where none is kept.
+    pub(crate) snapshot: Option<SnapshotView>,
+}
+
+/// One kind of object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct KindView {
+    /// `Service`, `EndpointSlice`, `Node`, `Namespace` or `AddressPool`.
+    pub(crate) kind: String,
+    /// Whether it has been listed since the start.
+    pub(crate) synced: bool,
+    /// How many there are, as far as is known.
+    pub(crate) objects: usize,
+    /// Since the API server last said anything of the kind; null if it never did, and for manifests.
+    pub(crate) last_heard_seconds: Option<u64>,
+    /// How often the watch had to begin anew with a list.
+    pub(crate) restarts: u64,
+    /// Why nothing is heard at the moment; null if all is well.
+    pub(crate) error: Option<String>,
+}
+
+/// The last good input on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SnapshotView {
+    /// The file.
+    pub(crate) path: String,
+    /// As RFC 3339 has it; null if there is none yet.
+    pub(crate) written_at: Option<String>,
+    /// Since it was written. Old is not stale: it is written when something changes.
+    pub(crate) age_seconds: Option<u64>,
+    /// Why it cannot be read or written; null if all is well.
+    pub(crate) error: Option<String>,
+}
+
+/// One kind whose newest list lacks nearly everything that was there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GuardView {
+    /// `Service`, `EndpointSlice` or `Node`.
+    pub(crate) kind: String,
+    /// Objects that there were.
+    pub(crate) there: usize,
+    /// Objects that the list has.
+    pub(crate) listed: usize,
+    /// Objects that stay in force although the list lacks them.
+    #[serde(default)]
+    pub(crate) kept: usize,
+    /// Until the list is believed.
+    pub(crate) remaining_seconds: u64,
+}
+
+/// The part that writes to the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ControllerView {
+    /// Whether this one is the elected one.
+    pub(crate) leading: bool,
+    /// The elected one, as the Lease names it; null if there is none.
+    pub(crate) leader: Option<String>,
+}
+
+impl StatusView {
+    /// As the contract has it, indented, with a newline at the end.
+    pub(crate) fn to_json(&self) -> String {
+        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
+        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// For people: how it is, what is wrong, and what to do about it.
+    pub(crate) fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

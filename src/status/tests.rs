@@ -1,0 +1,184 @@
+//! The contract's keys, and what people are told.
+
+use serde_json::json;
+
+use super::*;
+
+/// A gateway in a cluster, with nothing wrong.
+fn well() -> StatusView {
+    let kind = |kind: &str, objects| KindView {
+        kind: kind.to_owned(),
+        synced: true,
+        objects,
+        last_heard_seconds: Some(3),
+        ..KindView::default()
+    };
+    let snapshot = SnapshotView {
+        path: "/var/lib/sheave/snapshot.jsonl".to_owned(),
+        written_at: Some("2026-01-02T03:04:05Z".to_owned()),
+        age_seconds: Some(7_380),
+        error: None,
+    };
+    StatusView {
+        node: "gw-1".to_owned(),
+        version: "0.1.0".to_owned(),
+        role: "gateway".to_owned(),
+        uptime_seconds: 90,
+        generation: 7,
+        frontends: 12,
+        source: SourceView {
+            kind: "api".to_owned(),
+            server: Some("https://10.0.0.1:6443/".to_owned()),
+            synced: true,
+            kinds: vec![kind("Service", 120), kind("Node", 5)],
+            from_snapshot: false,
+            snapshot: Some(snapshot),
+        },
+        guard: Vec::new(),
+        problems: 0,
+        controller: None,
+        draining: false,
+    }
+}
+
+/// What stands under the heading, one by one.
+fn wrong(view: &StatusView) -> Vec<String> {
+    let text = view.to_text();
+    let (_, list) = text.split_once("\nWhat is wrong, and what to do\n").unwrap_or_else(|| panic!("{text}"));
+    list.lines().map(|line| line.strip_prefix("  - ").unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_keys_are_those_of_the_contract() {
+    let mut view = well();
+    view.guard =
+        vec![GuardView { kind: "Node".to_owned(), there: 50, listed: 1, kept: 49, remaining_seconds: 42 }];
+    view.controller = Some(ControllerView { leading: false, leader: Some("gw-2".to_owned()) });
+    let json: serde_json::Value = serde_json::from_str(&view.to_json()).unwrap();
+    let expected = json!({
+        "node": "gw-1", "version": "0.1.0", "role": "gateway", "uptimeSeconds": 90, "generation": 7, "frontends": 12,
+        "source": {
+            "kind": "api", "server": "https://10.0.0.1:6443/", "synced": true,
+            "kinds": [
+                {"kind": "Service", "synced": true, "objects": 120, "lastHeardSeconds": 3, "restarts": 0, "error": null},
+                {"kind": "Node", "synced": true, "objects": 5, "lastHeardSeconds": 3, "restarts": 0, "error": null},
+            ],
+            "fromSnapshot": false,
+            "snapshot": {
+                "path": "/var/lib/sheave/snapshot.jsonl", "writtenAt": "2026-01-02T03:04:05Z", "ageSeconds": 7380,
+                "error": null,
+            },
+        },
+        "guard": [{"kind": "Node", "there": 50, "listed": 1, "kept": 49, "remainingSeconds": 42}],
+        "problems": 0, "controller": {"leading": false, "leader": "gw-2"}, "draining": false,
+    });
+    assert_eq!(json, expected);
+    assert_eq!(serde_json::from_str::<StatusView>(&view.to_json()).unwrap(), view);
+}
+
+#[test]
+fn a_status_with_keys_of_a_newer_version_is_read() {
+    let mut json: serde_json::Value = serde_json::from_str(&well().to_json()).unwrap();
+    json["new"] = json!(1);
+    json["source"]["new"] = json!(1);
+    assert_eq!(serde_json::from_value::<StatusView>(json).unwrap(), well());
+}
+
+#[test]
+fn people_see_what_it_does_and_that_nothing_is_wrong() {
+    let expected = "\
+Sheave 0.1.0 (gateway) on node gw-1, up for 90 s.
+Routing table: generation 7, 12 frontends.
+Source: API server https://10.0.0.1:6443/.
+Snapshot: /var/lib/sheave/snapshot.jsonl, written 2 h 3 min ago.
+
+  KIND     OBJECTS  LISTED  LAST HEARD OF  WATCH RESTARTS
+  Service  120      yes     3 s ago        0
+  Node     5        yes     3 s ago        0
+
+Nothing is wrong.
+";
+    assert_eq!(well().to_text(), expected);
+}
+
+#[test]
+fn a_controller_by_itself_has_no_table_and_says_who_leads() {
+    let mut view = well();
+    view.role = "controller".to_owned();
+    view.controller = Some(ControllerView { leading: true, leader: Some("gw-1".to_owned()) });
+    let text = view.to_text();
+    assert!(text.contains("\nController: this one leads.\n") && !text.contains("Routing table"), "{text}");
+    view.controller = Some(ControllerView { leading: false, leader: Some("gw-2".to_owned()) });
+    assert!(view.to_text().contains("\nController: gw-2 leads.\n"));
+    view.controller = Some(ControllerView::default());
+    assert!(wrong(&view)[0].starts_with("no controller leads"));
+}
+
+#[test]
+fn without_an_api_server_the_snapshot_is_named_or_that_nothing_is_served() {
+    let mut view = well();
+    view.source.synced = false;
+    view.source.from_snapshot = true;
+    for kind in &mut view.source.kinds {
+        (kind.synced, kind.error) = (false, Some("connection refused".to_owned()));
+    }
+    assert_eq!(
+        wrong(&view),
+        [
+            "it serves by the snapshot, 2 h 3 min old, and sees no changes until the API server at https://10.0.0.1:6443/ has \
+             answered: see that the server runs and can be reached from this node",
+            "changes of Services, Nodes are not heard of: connection refused; what is known of them stays in force",
+        ]
+    );
+    view.source.from_snapshot = false;
+    assert!(wrong(&view)[0].starts_with("it serves nothing before the API server at https://10.0.0.1:6443/"));
+    view.source.server = None;
+    assert!(wrong(&view)[0].starts_with("it serves nothing before the folder can be listed"));
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_with_what_to_do() {
+    let mut view = well();
+    view.draining = true;
+    view.problems = 2;
+    view.source.kinds[1].error = Some("timed out".to_owned());
+    view.source.snapshot.as_mut().unwrap().error = Some("it is damaged".to_owned());
+    view.guard = vec![GuardView {
+        kind: "Service".to_owned(),
+        there: 120,
+        listed: 3,
+        kept: 117,
+        remaining_seconds: 42,
+    }];
+    assert_eq!(
+        wrong(&view),
+        [
+            "it was told to end: nothing new is accepted, and open connections finish",
+            "changes of Nodes are not heard of: timed out; what is known of them stays in force",
+            "the API server lists 3 Services where there were 120: the 117 that it lacks stay in force for another 42 s, in \
+             case the list is wrong; if they were deleted on purpose, wait",
+            "the snapshot: it is damaged",
+            "there are 2 Problems; `sheave routes` tells them",
+        ]
+    );
+}
+
+#[test]
+fn spans_are_as_long_as_people_read() {
+    let told = |uptime_seconds| {
+        let text = StatusView { uptime_seconds, ..well() }.to_text();
+        let (line, _) = text.split_once(".\n").unwrap();
+        line.split_once("up for ").unwrap().1.to_owned()
+    };
+    for (seconds, expected) in [
+        (0, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7_199, "119 min"),
+        (7_200, "2 h 0 min"),
+        (172_799, "47 h 59 min"),
+        (172_800, "2 d 0 h"),
+    ] {
+        assert_eq!(told(seconds), expected);
+    }
+}

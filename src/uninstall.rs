@@ -1,0 +1,86 @@
+//! `sheave uninstall`: takes back what Sheave left in Services, and says so. It must not know how that is done.
+
+use sheave_control::connection::Connection;
+use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
+
+use crate::cli;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::output;
+
+/// Does what the command line says: exits 0 if nothing of ours is left, 69 if something is, or nobody knows.
+pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
+    let connection = match Connection::open(config.kubeconfig.as_deref()).await {
+        Ok(connection) => connection,
+        Err(error) => return failed(&error.to_string()),
+    };
+    if !options.dry_run && !options.force && !nobody_leads(&connection, config).await {
+        return Exit::Unavailable;
+    }
+    let uninstall = Uninstall::new(&connection, config.shared_finalizer);
+    match uninstall.find().await {
+        Err(error) => failed(&format!("the Services of {} cannot be listed: {error}", connection.server())),
+        Ok(found) if options.dry_run => list(&found),
+        Ok(found) => clean(&uninstall, &found).await,
+    }
+}
+
+async fn nobody_leads(connection: &Connection, config: &Config) -> bool {
+    let lease = &config.lease;
+    let why = match leader(connection, lease).await {
+        Ok(None) => return true,
+        Ok(Some(leader)) => format!(
+            "the controller {leader} runs (it renews the Lease {lease}) and would put everything back; \
+             delete its Deployment first"
+        ),
+        Err(error) => {
+            format!("nobody knows whether a controller runs, for the Lease {lease} cannot be read: {error}")
+        }
+    };
+    eprintln!("sheave: {why}; --force goes on in spite of it. Nothing was changed");
+    false
+}
+
+fn list(found: &[Leftover]) -> Exit {
+    let lines: String = found.iter().map(|it| format!("{it}\n")).collect();
+    output::print(&format!("{lines}{}: nothing was changed\n", count(found.len(), "would be cleaned")))
+}
+
+async fn clean(uninstall: &Uninstall, found: &[Leftover]) -> Exit {
+    let mut cleaned = 0;
+    let mut left = Vec::new();
+    for (place, leftover) in found.iter().enumerate() {
+        match uninstall.clean(leftover).await {
+            Ok(()) => {
+                cleaned += 1;
+                if output::print(&format!("{leftover}: removed\n")) != Exit::Ok {
+                    return Exit::Software;
+                }
+            }
+            Err(error) => {
+                eprintln!("sheave: {leftover}: not removed: {error}");
+                left.push(leftover);
+                if matches!(error, UninstallError::Unavailable(_)) {
+                    left.extend(&found[place + 1..]);
+                    break;
+                }
+            }
+        }
+    }
+    let printed = output::print(&format!("{}\n", count(cleaned, "cleaned")));
+    if left.is_empty() {
+        return printed;
+    }
+    let names: Vec<_> = left.iter().map(|it| it.service.to_string()).collect();
+    failed(&format!("not clean: {}; run the command again", names.join(", ")))
+}
+
+fn count(services: usize, what: &str) -> String {
+    let s = if services == 1 { "" } else { "s" };
+    format!("{services} Service{s} {what}")
+}
+
+fn failed(why: &str) -> Exit {
+    eprintln!("sheave: {why}");
+    Exit::Unavailable
+}
