@@ -5,6 +5,8 @@
 
 #[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod apiserver;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod cluster;
 pub(crate) mod gateway;
 pub(crate) mod host;
 pub(crate) mod http;
@@ -12,6 +14,8 @@ pub(crate) mod load;
 pub(crate) mod manifest;
 pub(crate) mod patience;
 pub(crate) mod process;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod road;
 pub(crate) mod sockets;
 pub(crate) mod tcp;
 pub(crate) mod transfer;

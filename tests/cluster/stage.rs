@@ -1,0 +1,327 @@
+//! One machine of the cluster: the addresses on it, the Sheave processes that run there, and the objects that make it a
+//! Node. Everything that a case sends through a gateway stays on this machine.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::cluster::{Account, Cluster};
+use crate::support::host::Host;
+use crate::support::http;
+use crate::support::patience::{eventually_within, patience};
+use crate::support::process::Process;
+use crate::support::road::Road;
+use crate::support::tcp;
+
+/// Where pools of the cases have their addresses: routed to this machine, but on no interface.
+pub(crate) const POOL: &str = "203.0.113.0/24";
+/// Where endpoints are: on the loopback interface.
+const ENDPOINTS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(10, 1, 0, 7), Ipv4Addr::new(10, 1, 0, 8), Ipv4Addr::new(10, 1, 0, 9)];
+/// The machine's own address.
+pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The port of every endpoint.
+const ENDPOINT_PORT: u16 = 8080;
+
+/// A machine.
+pub(crate) struct Stage<'c> {
+    /// The machine.
+    pub(crate) host: Host,
+    cluster: &'c Cluster,
+    node: String,
+}
+
+/// Which processes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// `sheave gateway`.
+    Gateway,
+    /// `sheave controller`.
+    Controller,
+    /// `sheave run`.
+    Run,
+}
+
+/// A running Sheave process; killed when dropped.
+pub(crate) struct Sheave<'s> {
+    process: Process,
+    host: &'s Host,
+    admin: SocketAddr,
+}
+
+/// What a process keeps from start to start: its configuration and state directory.
+pub(crate) struct Home {
+    role: Role,
+    folder: TempDir,
+    admin: SocketAddr,
+}
+
+impl<'c> Stage<'c> {
+    /// A machine that is a Node of the cluster.
+    pub(crate) fn new(cluster: &'c Cluster) -> Self {
+        let host = Host::new("node");
+        let mut lines = vec![
+            format!("addr add {NODE_ADDRESS}/32 dev lo"),
+            format!("route add local {POOL} dev lo"),
+            "route add local 198.51.100.0/24 dev lo".to_owned(),
+        ];
+        lines.extend(ENDPOINTS.iter().map(|ip| format!("addr add {ip}/32 dev lo")));
+        host.ip(&lines);
+        let node = format!("node-{}", cluster.namespace());
+        cluster.apply(&format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\nstatus: {{addresses: [{{type: InternalIP, address: \
+             {NODE_ADDRESS}}}]}}\n"
+        ));
+        Self { host, cluster, node }
+    }
+
+    /// The Node's name.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// A road from here to the API server.
+    pub(crate) fn road(&self) -> Road<'_> {
+        self.cluster.road(&self.host)
+    }
+
+    /// Prepares a process that speaks to the API server by `road`. `config` holds further keys.
+    pub(crate) fn home(&self, role: Role, road: &Road<'_>, config: &str) -> Home {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let account = match role {
+            Role::Gateway => Account::Gateway,
+            Role::Controller => Account::Controller,
+            Role::Run => Account::Administrator,
+        };
+        let kubeconfig = self.cluster.kubeconfig(account, road);
+        let port = self.host.run(|| free_port(Ipv4Addr::LOCALHOST));
+        let admin = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        let text = format!(
+            "node: {}\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 2\n\
+             timeouts: {{connect: 2s, idle: 1h, udpIdle: 60s, drain: 20s}}\n{config}",
+            self.node,
+            kubeconfig.display(),
+            folder.path().join("state").display(),
+        );
+        fs::write(folder.path().join("config.yaml"), text).expect("a file is written");
+        Home { role, folder, admin }
+    }
+
+    /// Starts the process; does not wait for anything.
+    pub(crate) fn launch(&self, home: &Home) -> Sheave<'_> {
+        let command = match home.role {
+            Role::Gateway => "gateway",
+            Role::Controller => "controller",
+            Role::Run => "run",
+        };
+        let config = home.folder.path().join("config.yaml").display().to_string();
+        let process = self.host.start(env!("CARGO_BIN_EXE_sheave"), &[command, "--config", &config]);
+        Sheave { process, host: &self.host, admin: home.admin }
+    }
+
+    /// Starts the process and waits until it is ready.
+    pub(crate) fn start(&self, home: &Home) -> Sheave<'_> {
+        let mut sheave = self.launch(home);
+        sheave.wait_until_ready();
+        sheave
+    }
+
+    /// Says to the controller that a gateway is ready on this Node and reports at `port`; or that none is.
+    pub(crate) fn gateway_is(&self, ready: bool, port: u16) {
+        self.cluster.apply(&format!(
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: gateways-{ns}, namespace: \
+             sheave-system, labels: {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: [{{name: \
+             report, port: {port}, protocol: TCP}}]\nendpoints: [{{addresses: [{NODE_ADDRESS}], nodeName: {node}, conditions: \
+             {{ready: {ready}}}}}]\n",
+            ns = self.cluster.namespace(),
+            node = self.node,
+        ));
+    }
+
+    /// A server on each endpoint address, named `endpoint-0` and so on.
+    pub(crate) fn endpoints(&self) -> Vec<tcp::Server> {
+        let start = |(index, ip): (usize, &Ipv4Addr)| {
+            let address = SocketAddr::new(IpAddr::V4(*ip), ENDPOINT_PORT);
+            tcp::Server::who_am_i(&self.host, address, &format!("endpoint-{index}"))
+        };
+        ENDPOINTS.iter().enumerate().map(start).collect()
+    }
+
+    /// The slice of Service `name` in the case's namespace, with these endpoints (by number) ready.
+    pub(crate) fn slice(&self, name: &str, ready: &[usize]) {
+        let endpoints: Vec<String> = ready
+            .iter()
+            .map(|&index| {
+                format!(
+                    "{{addresses: [{}], nodeName: {}, conditions: {{ready: true}}}}",
+                    ENDPOINTS[index], self.node
+                )
+            })
+            .collect();
+        self.cluster.apply(&format!(
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-1, labels: \
+             {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\nports: [{{name: http, port: {ENDPOINT_PORT}, \
+             protocol: TCP}}]\nendpoints: [{}]\n",
+            endpoints.join(", ")
+        ));
+    }
+
+    /// Asks what is behind an address, from this machine.
+    pub(crate) fn ask(&self, address: IpAddr, port: u16) -> std::io::Result<String> {
+        self.host.run(|| tcp::ask(SocketAddr::new(address, port))).map(|answer| answer.name)
+    }
+
+    /// Waits until some endpoint answers behind the address.
+    pub(crate) fn wait_until_served(&self, address: IpAddr, port: u16) -> String {
+        eventually_within(patience(30.0), &format!("{address}:{port} is served"), || self.ask(address, port))
+    }
+}
+
+impl Sheave<'_> {
+    /// Waits until `/readyz` says so.
+    pub(crate) fn wait_until_ready(&mut self) {
+        eventually_within(patience(30.0), "the process is ready", || {
+            self.process.expect_running();
+            match self.host.run(|| http::get(self.admin, "/readyz")) {
+                Ok(response) if response.status == 200 => Ok(()),
+                Ok(response) => Err(format!("{} {}", response.status, response.body)),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+    }
+
+    /// What `/readyz` answers, if anything does.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.host.run(|| http::get(self.admin, "/readyz")).is_ok_and(|response| response.status == 200)
+    }
+
+    /// A JSON page of the admin server.
+    pub(crate) fn page(&self, path: &str) -> Value {
+        let response = self.host.run(|| http::get(self.admin, path));
+        let response = response.unwrap_or_else(|error| panic!("{path}: {error}"));
+        serde_json::from_str(&response.body)
+            .unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
+    }
+
+    /// The text of an admin page.
+    pub(crate) fn text(&self, path: &str) -> String {
+        let response = self.host.run(|| http::get(self.admin, path));
+        response.unwrap_or_else(|error| panic!("{path}: {error}")).body
+    }
+
+    /// The log so far.
+    pub(crate) fn log(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// Waits until the log has a line with this.
+    pub(crate) fn wait_for_log(&self, part: &str) {
+        eventually_within(patience(30.0), &format!("the log says {part:?}"), || {
+            let log = self.log();
+            if log.contains(part) { Ok(()) } else { Err(log) }
+        });
+    }
+
+    /// The process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Ends it without a chance to tidy up, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.process.signal(Signal::SIGKILL);
+        self.process.wait();
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.process.signal(Signal::SIGTERM);
+        self.process.wait()
+    }
+}
+
+/// A port of this address that nobody listens on now. The calling thread must be inside the right host.
+pub(crate) fn free_port(ip: Ipv4Addr) -> u16 {
+    let listener = TcpListener::bind((ip, 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// The addresses that a Service publishes.
+pub(crate) fn published(service: &Value) -> Vec<IpAddr> {
+    let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
+    ingress.iter().filter_map(|ingress| ingress["ip"].as_str()?.parse().ok()).collect()
+}
+
+/// Waits until a Service publishes addresses, and answers them.
+pub(crate) fn wait_for_addresses(cluster: &Cluster, name: &str) -> Vec<IpAddr> {
+    eventually_within(patience(30.0), &format!("Service {name} has an address"), || {
+        let service = cluster.get("Service", name).ok_or("no such Service")?;
+        let addresses = published(&service);
+        if addresses.is_empty() { Err("none is published") } else { Ok(addresses) }
+    })
+}
+
+/// A condition of a Service: its status, reason and message.
+pub(crate) fn condition(object: &Value, kind: &str) -> Option<(String, String, String)> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+    let text = |name: &str| condition[name].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+/// Waits until a condition of an object has this status, and answers its reason and message.
+pub(crate) fn wait_for_condition(
+    cluster: &Cluster,
+    (kind, name): (&str, &str),
+    condition_type: &str,
+    status: &str,
+) -> (String, String) {
+    let what = format!("{kind} {name} says {condition_type}={status}");
+    eventually_within(patience(30.0), &what, || {
+        let object = cluster.get(kind, name).ok_or("no such object")?;
+        match condition(&object, condition_type) {
+            Some((now, reason, message)) if now == status => Ok((reason, message)),
+            other => Err(format!("{other:?}")),
+        }
+    })
+}
+
+/// Waits until an object is gone.
+pub(crate) fn wait_until_gone(cluster: &Cluster, kind: &str, name: &str) {
+    eventually_within(patience(30.0), &format!("{kind} {name} is gone"), || match cluster.get(kind, name) {
+        None => Ok(()),
+        Some(object) => Err(object.to_string()),
+    });
+}
+
+/// A pool with these addresses for the case's namespace alone.
+pub(crate) fn pool(cluster: &Cluster, name: &str, addresses: &str) {
+    cluster.apply(&format!(
+        "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {{name: {name}}}\nspec: {{addresses: [{addresses}], \
+         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {}}}}}}}\n",
+        cluster.namespace()
+    ));
+}
+
+/// A Service of our class with port http 80, and these further fields of its spec.
+pub(crate) fn service(cluster: &Cluster, name: &str, spec: &str) {
+    cluster.apply(&format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: LoadBalancer, loadBalancerClass: \
+         sheave.dev/l4, allocateLoadBalancerNodePorts: false, ports: [{{name: http, port: 80, protocol: TCP, targetPort: \
+         8080}}]{}{spec}}}\n",
+        if spec.is_empty() { "" } else { ", " }
+    ));
+}
+
+/// How long nothing must happen to count as rest.
+pub(crate) const REST: Duration = Duration::from_secs(3);

@@ -1,0 +1,349 @@
+//! The cluster that the cases run against: the test API server, or the real one that `SHEAVE_TEST_KUBECONFIG` names. The
+//! cases do not know which. It is driven as an administrator would: objects in, objects out.
+//!
+//! A real cluster is used by one case at a time, with a namespace of its own; what a case made is deleted at its end.
+
+mod paths;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use self::paths::path;
+use super::apiserver::ApiServer;
+use super::host::Host;
+use super::road::Road;
+
+/// Names a real cluster, with the rights of an administrator.
+const REAL: &str = "SHEAVE_TEST_KUBECONFIG";
+/// What `kubectl apply -k deploy/base` brings, as far as an API server takes notice.
+const INSTALLED: [&str; 4] = ["namespace.yaml", "crd.yaml", "rbac-gateway.yaml", "rbac-controller.yaml"];
+/// The field manager of the cases.
+const MANAGER: &str = "sheave-tests";
+
+/// As whom a process speaks to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// With the rights that `deploy` gives to gateways.
+    Gateway,
+    /// With the rights that `deploy` gives to controllers.
+    Controller,
+    /// With all rights.
+    Administrator,
+}
+
+/// A cluster with Sheave's definitions and roles, and nothing else of Sheave.
+pub(crate) struct Cluster {
+    runtime: Runtime,
+    client: kube::Client,
+    backing: Backing,
+    folder: TempDir,
+    namespace: String,
+    /// Paths of what was made, in the order of its making.
+    made: Mutex<Vec<String>>,
+    _alone: Option<MutexGuard<'static, ()>>,
+}
+
+enum Backing {
+    Test(Box<ApiServer>),
+    Real(Value),
+}
+
+/// An answer that is no success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The HTTP status.
+    pub(crate) code: u16,
+    /// The `message` of the Status, or the body.
+    pub(crate) message: String,
+}
+
+impl Cluster {
+    /// The cluster of the environment, with an empty namespace whose name begins with `name`.
+    pub(crate) fn start(name: &str) -> Self {
+        static ALONE: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let (backing, alone) = match std::env::var_os(REAL) {
+            None => (Backing::Test(Box::new(ApiServer::start())), None),
+            Some(path) => {
+                let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{REAL}: {error}"));
+                let config = serde_saphyr::from_str(&text).expect("a kubeconfig");
+                (Backing::Real(config), Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner)))
+            }
+        };
+        let admin = match &backing {
+            Backing::Test(server) => server.kubeconfig("admin"),
+            Backing::Real(config) => config.to_string(),
+        };
+        let client = runtime.block_on(client(&admin));
+        let namespace = format!("{name}-{:06x}", fastrand::u32(..0x0100_0000));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let made = Mutex::default();
+        let cluster = Self { runtime, client, backing, folder, namespace, made, _alone: alone };
+        cluster.install();
+        cluster
+    }
+
+    /// The test API server, if this is one, for what only it can do.
+    pub(crate) fn test_server(&self) -> Option<&ApiServer> {
+        match &self.backing {
+            Backing::Test(server) => Some(server),
+            Backing::Real(_) => None,
+        }
+    }
+
+    /// The case's own namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A road from `host` to the API server.
+    pub(crate) fn road<'h>(&self, host: &'h Host) -> Road<'h> {
+        Road::open(host, self.address())
+    }
+
+    /// Writes a kubeconfig by which a process on the road's host speaks to the API server, and answers its path.
+    pub(crate) fn kubeconfig(&self, account: Account, road: &Road<'_>) -> PathBuf {
+        let config = match &self.backing {
+            Backing::Test(server) => {
+                let text = server.kubeconfig(account.user());
+                text.replace(&server.url(), &format!("http://{}", road.address()))
+            }
+            Backing::Real(config) => impersonating(config.clone(), account, road.address()).to_string(),
+        };
+        let path = self.folder.path().join(format!("{account:?}-{}.kubeconfig", road.address().port()));
+        fs::write(&path, config).expect("a file is written");
+        path
+    }
+
+    /// Makes or changes objects, given as YAML documents, by server-side apply as another manager than Sheave. Where a
+    /// namespace is missing it is the case's own. A `status` is applied as well.
+    pub(crate) fn apply(&self, documents: &str) {
+        for object in documents_of(documents) {
+            self.apply_object(object);
+        }
+    }
+
+    fn apply_object(&self, mut object: Value) {
+        self.place(&mut object);
+        let path = path(&object);
+        let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
+        let query = format!("?fieldManager={MANAGER}&force=true");
+        let apply = "application/apply-patch+yaml";
+        let made = self.send("PATCH", &format!("{path}{query}"), apply, &object);
+        made.unwrap_or_else(|error| panic!("{object}: {error:?}"));
+        self.remember(path.clone());
+        if let Some(status) = status {
+            let name = object["metadata"].clone();
+            let body = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": name, "status": status});
+            let told = self.send("PATCH", &format!("{path}/status{query}"), apply, &body);
+            told.unwrap_or_else(|error| panic!("{body}: {error:?}"));
+        }
+    }
+
+    /// An object of the case's namespace, or a cluster-scoped one.
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        match self.send("GET", &self.path_of(kind, name), "", &Value::Null) {
+            Ok(object) => Some(object),
+            Err(Refusal { code: 404, .. }) => None,
+            Err(error) => panic!("{kind} {name}: {error:?}"),
+        }
+    }
+
+    /// All objects of a kind in the case's namespace, or of the cluster.
+    pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
+        let path = self.path_of(kind, "");
+        let list = self.send("GET", path.trim_end_matches('/'), "", &Value::Null);
+        let mut list = list.unwrap_or_else(|error| panic!("{kind}: {error:?}"));
+        list["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Changes an object by a JSON merge patch, as the field manager `manager`.
+    pub(crate) fn merge(
+        &self,
+        kind: &str,
+        name: &str,
+        manager: &str,
+        patch: &Value,
+    ) -> Result<Value, Refusal> {
+        let path = format!("{}?fieldManager={manager}", self.path_of(kind, name));
+        self.send("PATCH", &path, "application/merge-patch+json", patch)
+    }
+
+    /// Changes an object's status by a JSON merge patch, as the field manager `manager`.
+    pub(crate) fn merge_status(
+        &self,
+        kind: &str,
+        name: &str,
+        manager: &str,
+        patch: &Value,
+    ) -> Result<Value, Refusal> {
+        let path = format!("{}/status?fieldManager={manager}", self.path_of(kind, name));
+        self.send("PATCH", &path, "application/merge-patch+json", patch)
+    }
+
+    /// Asks for an object's deletion; one with finalizers stays until those are gone.
+    pub(crate) fn delete(&self, kind: &str, name: &str) {
+        match self.send("DELETE", &self.path_of(kind, name), "", &Value::Null) {
+            Ok(_) | Err(Refusal { code: 404, .. }) => {}
+            Err(error) => panic!("{kind} {name}: {error:?}"),
+        }
+    }
+
+    /// Any request; `content_type` and `body` are left out for those that have none.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, Refusal> {
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let mut request = http::Request::builder().method(method).uri(path);
+        if !content_type.is_empty() {
+            request = request.header("content-type", content_type);
+        }
+        let request = request.body(Body::from(bytes)).expect("a request");
+        self.runtime.block_on(async {
+            let response = self.client.send(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+            let status = response.status();
+            let body = response.into_body().collect().await.expect("a whole answer").to_bytes();
+            let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+            if status.is_success() {
+                return Ok(value);
+            }
+            let message = value["message"]
+                .as_str()
+                .map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+            Err(Refusal { code: status.as_u16(), message })
+        })
+    }
+
+    fn install(&self) {
+        let base = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/base");
+        for file in INSTALLED {
+            let path = base.join(file);
+            let text =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            for object in documents_of(&text) {
+                self.apply_object(object);
+            }
+        }
+        // A controller that was killed holds it until it runs out; the next case need not wait for that.
+        self.delete("Lease", "sheave-system/sheave-controller");
+        // They stay: the next case wants them as well.
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n", self.namespace));
+        if let Backing::Test(server) = &self.backing {
+            let roles = |file: &str| -> Vec<Value> {
+                let documents = documents_of(&fs::read_to_string(base.join(file)).expect("read before"));
+                let is_role = |object: &Value| object["kind"] == "Role" || object["kind"] == "ClusterRole";
+                documents.into_iter().filter(is_role).collect()
+            };
+            server.authorize(Account::Gateway.user(), &roles("rbac-gateway.yaml"));
+            server.authorize(Account::Controller.user(), &roles("rbac-controller.yaml"));
+        }
+        super::patience::eventually("AddressPools are served", || {
+            self.send("GET", "/apis/sheave.dev/v1alpha1/addresspools", "", &Value::Null)
+                .map_err(|error| format!("{error:?}"))
+        });
+    }
+
+    fn address(&self) -> SocketAddr {
+        match &self.backing {
+            Backing::Test(server) => server.address(),
+            Backing::Real(config) => {
+                let server = config["clusters"][0]["cluster"]["server"].as_str().expect("a server");
+                let authority = server.trim_start_matches("https://").trim_end_matches('/');
+                let authority =
+                    if authority.contains(':') { authority.to_owned() } else { format!("{authority}:443") };
+                std::net::ToSocketAddrs::to_socket_addrs(&authority)
+                    .ok()
+                    .and_then(|mut addresses| addresses.next())
+                    .unwrap_or_else(|| panic!("{authority} has no address"))
+            }
+        }
+    }
+
+    fn place(&self, object: &mut Value) {
+        let kind = object["kind"].as_str().expect("objects have a kind");
+        if paths::is_namespaced(kind) && object["metadata"]["namespace"].is_null() {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+    }
+
+    fn path_of(&self, kind: &str, name: &str) -> String {
+        let (namespace, name) = name.split_once('/').unwrap_or((&self.namespace, name));
+        paths::of(kind, namespace, name)
+    }
+
+    fn remember(&self, path: String) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if !made.contains(&path) {
+            made.push(path);
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if matches!(self.backing, Backing::Test(_)) {
+            return;
+        }
+        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        for path in made.iter().rev() {
+            // A finalizer of ours must not keep it: the controller of the case has ended.
+            let released = json!({"metadata": {"finalizers": null}});
+            drop(self.send("PATCH", path, "application/merge-patch+json", &released));
+            drop(self.send("DELETE", path, "", &Value::Null));
+        }
+    }
+}
+
+impl Account {
+    fn user(self) -> &'static str {
+        match self {
+            Self::Gateway => "system:serviceaccount:sheave-system:sheave-gateway",
+            Self::Controller => "system:serviceaccount:sheave-system:sheave-controller",
+            Self::Administrator => "admin",
+        }
+    }
+}
+
+/// The administrator's configuration, by way of the road and, for other accounts, on their behalf.
+fn impersonating(mut config: Value, account: Account, road: SocketAddr) -> Value {
+    let cluster = &mut config["clusters"][0]["cluster"];
+    let server = cluster["server"].as_str().expect("a server").to_owned();
+    let host = server.trim_start_matches("https://").trim_end_matches('/');
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    cluster["tls-server-name"] = json!(host);
+    cluster["server"] = json!(format!("https://{road}"));
+    if account != Account::Administrator {
+        config["users"][0]["user"]["as"] = json!(account.user());
+    }
+    config
+}
+
+async fn client(kubeconfig: &str) -> kube::Client {
+    let config = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    let mut config = config.expect("a usable kubeconfig");
+    config.read_timeout = Some(Duration::from_secs(30));
+    kube::Client::try_from(config).expect("a client")
+}
+
+fn documents_of(text: &str) -> Vec<Value> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    documents.into_iter().filter(|document| !document.is_null()).collect()
+}

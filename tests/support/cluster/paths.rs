@@ -1,0 +1,44 @@
+//! Where the API serves which kind.
+
+use serde_json::Value;
+
+/// Kind, group and version, plural, and whether its objects are in namespaces.
+const KINDS: &[(&str, &str, &str, bool)] = &[
+    ("Service", "v1", "services", true),
+    ("Node", "v1", "nodes", false),
+    ("Namespace", "v1", "namespaces", false),
+    ("ServiceAccount", "v1", "serviceaccounts", true),
+    ("ConfigMap", "v1", "configmaps", true),
+    ("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
+    ("Lease", "coordination.k8s.io/v1", "leases", true),
+    ("Event", "events.k8s.io/v1", "events", true),
+    ("ClusterRole", "rbac.authorization.k8s.io/v1", "clusterroles", false),
+    ("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", "clusterrolebindings", false),
+    ("Role", "rbac.authorization.k8s.io/v1", "roles", true),
+    ("RoleBinding", "rbac.authorization.k8s.io/v1", "rolebindings", true),
+    ("CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", false),
+    ("AddressPool", "sheave.dev/v1alpha1", "addresspools", false),
+];
+
+/// The path of an object that says its namespace.
+pub(super) fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &object["metadata"];
+    of(&text(&object["kind"]), &text(&metadata["namespace"]), &text(&metadata["name"]))
+}
+
+/// The path of an object; of the whole kind, with a slash behind it, if `name` is empty.
+pub(super) fn of(kind: &str, namespace: &str, name: &str) -> String {
+    let (_, version, plural, namespaced) = entry(kind);
+    let root = if version.contains('/') { "/apis" } else { "/api" };
+    let scope = if *namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+    format!("{root}/{version}{scope}/{plural}/{name}")
+}
+
+pub(super) fn is_namespaced(kind: &str) -> bool {
+    entry(kind).3
+}
+
+fn entry(kind: &str) -> &'static (&'static str, &'static str, &'static str, bool) {
+    KINDS.iter().find(|(known, ..)| *known == kind).unwrap_or_else(|| panic!("no path is known for {kind}"))
+}

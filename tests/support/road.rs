@@ -1,0 +1,148 @@
+//! The road to an API server: a relay of TCP connections that a test can cut, close and jam. It knows nothing of what
+//! travels on it, so that the same faults happen to a real server with TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::host::Host;
+
+/// A relay that listens on a host and leads out of it.
+pub(crate) struct Road<'h> {
+    host: &'h Host,
+    address: SocketAddr,
+    to: SocketAddr,
+    traffic: Arc<Traffic>,
+    listener: Mutex<Option<TcpListener>>,
+}
+
+#[derive(Default)]
+struct Traffic {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Both ends of every open connection.
+    open: Vec<TcpStream>,
+    /// Nothing moves.
+    jammed: bool,
+    /// Connections that were let in so far.
+    let_in: usize,
+}
+
+impl<'h> Road<'h> {
+    /// Opens a road from a free port of the host's loopback to `to`, which is reached from the test's own namespace.
+    pub(crate) fn open(host: &'h Host, to: SocketAddr) -> Self {
+        let listener = host.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let road = Self { host, address, to, traffic: Arc::default(), listener: Mutex::default() };
+        road.let_in(listener);
+        road
+    }
+
+    /// Where it begins, inside the host.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections that were let in so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.traffic.lock(|state| state.let_in)
+    }
+
+    /// Ends every open connection, in the middle of whatever it carries. New ones are let in.
+    pub(crate) fn cut(&self) {
+        for stream in self.traffic.lock(|state| std::mem::take(&mut state.open)) {
+            // One that has ended already is cut.
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+
+    /// Lets nobody in any more, and cuts who is on it: the server is away.
+    pub(crate) fn close(&self) {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(listener) = listener {
+            // Wakes the thread that accepts; the port is free once both handles are gone.
+            drop(socket2::SockRef::from(&listener).shutdown(Shutdown::Both));
+        }
+        self.cut();
+    }
+
+    /// Lets traffic in again, at the same port.
+    pub(crate) fn reopen(&self) {
+        let address = self.address;
+        let bind = || self.host.run(|| TcpListener::bind(address));
+        let listener = super::patience::eventually("the port is free again", bind);
+        self.let_in(listener);
+    }
+
+    /// Keeps all connections open, and moves nothing on them: a server that hangs, or a network that swallows packets.
+    pub(crate) fn jam(&self) {
+        self.traffic.lock(|state| state.jammed = true);
+    }
+
+    /// Lets everything move again.
+    pub(crate) fn free(&self) {
+        self.traffic.lock(|state| state.jammed = false);
+        self.traffic.changed.notify_all();
+    }
+
+    fn let_in(&self, listener: TcpListener) {
+        let accepting = listener.try_clone().expect("a second handle");
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+        let (traffic, to) = (Arc::clone(&self.traffic), self.to);
+        std::thread::spawn(move || {
+            // Ends when the road is closed: accept then fails with EINVAL.
+            while let Ok((inside, _)) = accepting.accept() {
+                // A server that is away refuses, and so does the road: it drops the client.
+                let Ok(outside) = TcpStream::connect(to) else { continue };
+                traffic.carry(inside, outside);
+            }
+        });
+    }
+}
+
+impl Drop for Road<'_> {
+    fn drop(&mut self) {
+        self.free();
+        self.close();
+    }
+}
+
+impl Traffic {
+    fn lock<T>(&self, action: impl FnOnce(&mut State) -> T) -> T {
+        action(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn carry(self: &Arc<Self>, inside: TcpStream, outside: TcpStream) {
+        let clone = |stream: &TcpStream| stream.try_clone().expect("a second handle");
+        self.lock(|state| {
+            state.let_in += 1;
+            state.open.extend([clone(&inside), clone(&outside)]);
+        });
+        for (from, to) in [(clone(&inside), clone(&outside)), (outside, inside)] {
+            let traffic = Arc::clone(self);
+            std::thread::spawn(move || {
+                // However it ends, the other side is told.
+                drop(traffic.move_all(&from, &to));
+                drop(to.shutdown(Shutdown::Write));
+            });
+        }
+    }
+
+    fn move_all(&self, mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let length = from.read(&mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let free = self.changed.wait_while(state, |state| state.jammed);
+            drop(free.unwrap_or_else(PoisonError::into_inner));
+            to.write_all(&buffer[..length])?;
+        }
+    }
+}
