@@ -59,7 +59,7 @@ workers: 0                      # 0 = one per core given to us
 admin: {listen: "127.0.0.1:9841"}
 healthz: {listen: ""}           # /healthz and /livez as kube-proxy has them, on "0.0.0.0:10256" say; empty = off
 timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}
-report: {listen: ""}            # where the controller asks this gateway what it could not do, ":9842" say; empty = off
+report: {listen: ""}            # where the controller asks this gateway what it could not do, on "0.0.0.0:9842" say; empty = off
 gateways: {service: sheave-system/sheave-gateways}    # the headless Service over the gateways' Pods
 leaderElection: {lease: sheave-system/sheave-controller}
 sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup, for tools that wait for it

@@ -47,7 +47,7 @@ fn name_of(object: &Value) -> Result<String, String> {
 
 fn with_api_version(mut object: Value) -> Result<Value, String> {
     let version = match object["kind"].as_str() {
-        Some("Service" | "Node") => "v1",
+        Some("Service" | "Node" | "Namespace") => "v1",
         Some("EndpointSlice") => "discovery.k8s.io/v1",
         Some("AddressPool") => "sheave.dev/v1alpha1",
         _ if object.get("apiVersion").is_some() => return Ok(object),

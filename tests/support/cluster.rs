@@ -259,6 +259,7 @@ impl Cluster {
         });
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a test may wait for DNS; the data plane may not")]
     fn address(&self) -> SocketAddr {
         match &self.backing {
             Backing::Test(server) => server.address(),

@@ -202,6 +202,10 @@ fn insert(objects: &mut Objects, object: &Object) {
             let name = node.metadata.name.as_deref().unwrap_or_default().into();
             objects.nodes.insert(name, node.clone());
         }
+        Object::Namespace(namespace) => {
+            let name = namespace.metadata.name.as_deref().unwrap_or_default().into();
+            objects.namespaces.insert(name, namespace.clone());
+        }
         Object::Pool(pool) => {
             let name = pool.metadata.name.as_deref().unwrap_or_default().into();
             objects.pools.insert(name, pool.clone());

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,7 @@ pub(super) enum Object {
     Service(Arc<Service>),
     Slice(Arc<EndpointSlice>),
     Node(Arc<Node>),
+    Namespace(Arc<Namespace>),
     Pool(Arc<AddressPool>),
 }
 
@@ -77,24 +78,26 @@ enum Kind {
     Service,
     Slice,
     Node,
+    Namespace,
     Pool,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Service, Self::Slice, Self::Node, Self::Pool];
+    const ALL: [Self; 5] = [Self::Service, Self::Slice, Self::Node, Self::Namespace, Self::Pool];
 
     fn name(self) -> &'static str {
         match self {
             Self::Service => "Service",
             Self::Slice => "EndpointSlice",
             Self::Node => "Node",
+            Self::Namespace => "Namespace",
             Self::Pool => address_pool::KIND,
         }
     }
 
     fn api_version(self) -> &'static str {
         match self {
-            Self::Service | Self::Node => "v1",
+            Self::Service | Self::Node | Self::Namespace => "v1",
             Self::Slice => "discovery.k8s.io/v1",
             Self::Pool => address_pool::API_VERSION,
         }
@@ -187,6 +190,9 @@ impl Reader<'_> {
             Kind::Node => {
                 self.typed(&value, &reference, place, |it: &mut Node| &mut it.metadata).map(Object::Node)
             }
+            Kind::Namespace => self
+                .typed(&value, &reference, place, |it: &mut Namespace| &mut it.metadata)
+                .map(Object::Namespace),
             Kind::Pool => self
                 .typed(&value, &reference, place, |it: &mut AddressPool| &mut it.metadata)
                 .map(Object::Pool),

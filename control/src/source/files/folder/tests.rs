@@ -212,12 +212,14 @@ fn every_kind_goes_where_the_projection_looks_for_it() {
         "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s, namespace: shop, \
           labels: {kubernetes.io/service-name: web}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: n1}}\n---\n\
          {apiVersion: sheave.dev/v1alpha1, kind: AddressPool, metadata: {name: p}, spec: {}}\n---\n\
+         {apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n---\n\
          {apiVersion: v1, kind: Pod, metadata: {name: x}}\n",
     );
     assert_eq!(folder.scan(), Scan::CHANGED);
     let loaded = folder.loaded();
     assert!(loaded.objects.slices[&ServiceKey::new("shop", "web")].contains_key("s"));
     assert!(loaded.objects.nodes.contains_key("n1") && loaded.objects.pools.contains_key("p"));
+    assert!(loaded.objects.namespaces.contains_key("shop"));
     assert_eq!((loaded.problems, loaded.passed_over), (vec![], 1));
 }
 
