@@ -1,7 +1,9 @@
 //! The gateway as assembled: a source fills the store, the projection makes tables of it, the data plane forwards by
 //! them, and the admin server is answered. One loop; nothing here blocks it.
 
+mod capacity;
 mod intake;
+mod measures;
 mod problems;
 pub(crate) mod status;
 
@@ -11,18 +13,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement, Projection, Projector};
 use sheave_control::store::Store;
 use sheave_dataplane::model::FrontendAddr;
-use sheave_dataplane::{Dataplane, Drained, Options, Timeouts, raise_open_files};
+use sheave_dataplane::{Dataplane, Drained, Options, Timeouts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
 use self::intake::News;
-pub(crate) use self::intake::{ApiIntake, Intake, PROGRAMMING_SECONDS};
+pub(crate) use self::intake::{ApiIntake, Intake};
+use self::measures::UPDATE_SECONDS;
+pub(crate) use self::measures::install as install_metrics;
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
 use crate::explain::{self, Answer, Basis, Question};
@@ -34,41 +38,6 @@ use crate::{report, retry, scrape};
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Each UDP flow takes an ephemeral port, and all flows of a network namespace share one range: its first and last port.
-const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Assumed where the range cannot be read: Linux's default, 32768 to 60999.
-const USUAL_PORTS: u64 = 28_232;
-/// Assumed where the limit on open files cannot be read: what Linux starts with.
-const USUAL_OPEN_FILES: u64 = 1024;
-
-/// From new objects to the table in force.
-const UPDATE_SECONDS: &str = "sheave_control_update_seconds";
-/// Upper bounds of its buckets, in seconds: one Service takes well under a millisecond, ten thousand under a second.
-const UPDATE_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
-
-/// Upper bounds of the buckets of [`PROGRAMMING_SECONDS`]. The trigger has whole seconds only.
-const PROGRAMMING_BUCKETS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 60.0, 300.0];
-
-/// Makes what the control loop measures itself available to scrapes. Once per process.
-///
-/// # Errors
-/// If it was called before.
-pub(crate) fn install_metrics() -> Result<PrometheusHandle, BuildError> {
-    let builder = PrometheusBuilder::new();
-    let name = Matcher::Full(UPDATE_SECONDS.to_owned());
-    let programming = Matcher::Full(PROGRAMMING_SECONDS.to_owned());
-    let handle = builder
-        .set_buckets_for_metric(name, &UPDATE_BUCKETS)?
-        .set_buckets_for_metric(programming, &PROGRAMMING_BUCKETS)?
-        .install_recorder()?;
-    metrics::describe_histogram!(
-        PROGRAMMING_SECONDS,
-        "Time from the change that an EndpointSlice is written for to the routing table in force."
-    );
-    metrics::describe_histogram!(UPDATE_SECONDS, "Time from new objects to the routing table in force.");
-    Ok(handle)
-}
 
 /// After an update nothing is taken in for as long as it took, up to this: a burst becomes one update, and the data plane
 /// gets at least half of a core however fast the objects change.
@@ -119,8 +88,8 @@ impl App {
     /// # Errors
     /// If a worker cannot be started.
     pub(crate) fn start(config: &Config, own_metrics: PrometheusHandle, intake: Intake) -> io::Result<Self> {
-        let workers = worker_count(config.workers);
-        let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
+        let workers = capacity::worker_count(config.workers);
+        let open_files = capacity::open_files();
         tracing::debug!(workers, open_files, "starting");
         let dataplane = Dataplane::start(Options {
             workers,
@@ -129,7 +98,7 @@ impl App {
                 idle: config.timeouts.idle,
                 udp_idle: config.timeouts.udp_idle,
             },
-            udp_flows: udp_flows(open_files, workers),
+            udp_flows: capacity::udp_flows(open_files, workers),
         })?;
         Ok(Self {
             started: Instant::now(),
@@ -381,29 +350,6 @@ impl App {
 async fn next(intake: &mut Intake, store: &Store, pause: Instant) -> Option<News> {
     sleep_until(pause.into()).await;
     intake.next(store).await
-}
-
-/// One worker per core that the scheduler and the cgroup give us, unless the configuration says otherwise.
-fn worker_count(configured: usize) -> usize {
-    match configured {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    }
-}
-
-/// Each flow takes a descriptor, of which half are left to TCP, and a port.
-fn udp_flows(open_files: u64, workers: usize) -> usize {
-    let range = std::fs::read_to_string(PORT_RANGE).ok();
-    let ports = range.as_deref().and_then(port_count).unwrap_or(USUAL_PORTS);
-    let share = (open_files / 2).min(ports) / workers as u64;
-    usize::try_from(share.max(1)).unwrap_or(usize::MAX)
-}
-
-/// How many ports there are from the first number to the last.
-fn port_count(range: &str) -> Option<u64> {
-    let mut ends = range.split_whitespace().map(str::parse::<u64>);
-    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
-    (last + 1).checked_sub(first)
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use sheave_control::projection::Placement;
 use sheave_control::source::files::{FileWatch, Loaded, Origin};
 use sheave_control::store::Store;
 
+pub(crate) use self::api::ApiIntake;
 use self::api::ApiNews;
-pub(crate) use self::api::{ApiIntake, PROGRAMMING_SECONDS};
 use super::status;
 use crate::routes::ProblemView;
 use crate::status::{GuardView, SourceView};

@@ -9,6 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use super::*;
 use crate::config::Overrides;
 
@@ -145,13 +147,4 @@ async fn before_the_first_objects_it_is_live_but_not_ready() {
     assert_eq!(app.live(), Ok(()));
     assert_eq!(app.missing(), Some("no objects have been read yet"));
     assert!(!app.status().source.synced);
-}
-
-#[test]
-fn the_range_of_ports_is_counted_with_both_its_ends() {
-    assert_eq!(port_count("32768\t60999\n"), Some(28_232));
-    assert_eq!(port_count("5 5"), Some(1));
-    for odd in ["", "1", "a b", "9 1"] {
-        assert_eq!(port_count(odd), None, "{odd:?}");
-    }
 }

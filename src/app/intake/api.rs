@@ -12,6 +12,7 @@ use sheave_control::source::api::{self, ApiWatch, Batch, Wanted};
 use sheave_control::store::{Change, Objects, Store};
 use tokio::time::sleep_until;
 
+use crate::app::measures::PROGRAMMING_SECONDS;
 use crate::app::status;
 use crate::config::Config;
 use crate::status::{GuardView, SourceView};
@@ -20,10 +21,6 @@ use crate::status::{GuardView, SourceView};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the end of the process waits for the disk.
 const LAST_WRITE: Duration = Duration::from_secs(5);
-
-/// From a trigger of an endpoint change to the table that has it, as kube-proxy measures it
-/// (`kubeproxy_network_programming_duration_seconds`).
-pub(crate) const PROGRAMMING_SECONDS: &str = "sheave_network_programming_seconds";
 
 /// The objects of one API server.
 pub(crate) struct ApiIntake {
