@@ -15,6 +15,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use thiserror::Error;
 
+use self::pool::Admission;
 use self::pool::Pool;
 pub(crate) use self::pool::{NodeAddress, Nodes};
 use self::range::Used;
@@ -28,6 +29,8 @@ use crate::store::ServiceKey;
 pub(crate) struct Request<'a> {
     pub(crate) key: &'a ServiceKey,
     pub(crate) labels: &'a BTreeMap<String, String>,
+    /// The Service's Namespace, if it is known.
+    pub(crate) namespace: Option<&'a Namespace>,
     /// One address of each is allocated, unless `addresses` says which.
     pub(crate) families: &'a [Family],
     /// Take them from this pool only.
@@ -65,39 +68,59 @@ pub(crate) enum Shortfall {
     NoPool(Family),
 }
 
+/// What has to be known before an address may be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unjudged {
+    /// There is no pool.
+    NoPool,
+    /// A pool that has the address selects Namespaces by labels, and the Service's is not known.
+    NamespaceUnknown,
+    /// A pool gives the addresses of gateway nodes, and no gateway is ready, or no Node known.
+    NoGateway,
+}
+
 /// The pools, and who has which address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allocator {
     /// In the order in which they are asked.
     pools: Vec<Pool>,
-    namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     used: Used,
     freed: bool,
 }
 
 impl Allocator {
-    /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; without any Namespace only
+    /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; where Namespaces are not known only
     /// their names can be selected. What Services hold is not touched: [`Self::prune`] takes away what no pool has any
     /// longer.
     pub(crate) fn set_pools(
         &mut self,
         pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
-        namespaces: &BTreeMap<Arc<str>, Arc<Namespace>>,
+        namespaces_known: bool,
         nodes: &[NodeAddress],
     ) -> Vec<Problem> {
-        let read = |(name, pool): (_, &Arc<_>)| Pool::read(name, pool, nodes, !namespaces.is_empty());
+        let read = |(name, pool): (_, &Arc<_>)| Pool::read(name, pool, nodes, namespaces_known);
         let (mut read, problems): (Vec<Pool>, Vec<_>) = pools.iter().map(read).unzip();
-        self.namespaces.clone_from(namespaces);
         read.sort_by_cached_key(Pool::order);
         self.pools = read;
         self.freed = true;
         problems.into_iter().flatten().collect()
     }
 
-    /// Whether there is any pool.
-    pub(crate) fn has_pools(&self) -> bool {
-        !self.pools.is_empty()
+    /// Why it cannot be said whether the Service may keep these addresses, if it cannot: too little is known.
+    pub(crate) fn unjudged(&self, request: &Request<'_>, addresses: &[IpAddr]) -> Option<Unjudged> {
+        if self.pools.is_empty() {
+            return Some(Unjudged::NoPool);
+        }
+        let has = |pool: &&Pool| addresses.iter().any(|ip| pool.contains(*ip));
+        if self.pools.iter().filter(has).any(|pool| pool.admits(request) == Admission::Unknown) {
+            return Some(Unjudged::NamespaceUnknown);
+        }
+        let from_nodes = |pool: &&Pool| pool.is_from_nodes() && pool.admits(request) == Admission::Admitted;
+        let no_gateway =
+            matches!(request.nodes, Nodes::Unknown) && self.pools.iter().any(|it| from_nodes(&it));
+        let covered = |ip: &IpAddr| self.pools.iter().any(|pool| pool.contains(*ip));
+        (no_gateway && !addresses.iter().all(covered)).then_some(Unjudged::NoGateway)
     }
 
     /// Records what a Service has, wherever it is from: nobody else is given it.
@@ -193,9 +216,7 @@ impl Allocator {
 
     /// Indexes of the pools whose addresses the Service may have, given or not.
     fn usable(&self, request: &Request<'_>) -> Result<Vec<usize>, Shortfall> {
-        let namespace = self.namespaces.get(&request.key.namespace);
-        let namespace = namespace.map(|known| known.metadata.labels.clone().unwrap_or_default());
-        let admits = |pool: &Pool| pool.admits(request.key, request.labels, namespace.as_ref());
+        let admits = |pool: &Pool| pool.admits(request) == Admission::Admitted;
         let Some(name) = request.pool else {
             return Ok((0..self.pools.len()).filter(|&index| admits(&self.pools[index])).collect());
         };

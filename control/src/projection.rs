@@ -218,8 +218,9 @@ impl Projector {
         let gateways = self.options.placement.gateway_nodes(objects);
         let (facts, mut problems) = facts::gather(&self.options, &objects.nodes, &gateways);
         if self.options.placement != Placement::Published {
-            let (pools, namespaces) = (&objects.pools, &objects.namespaces);
-            problems.extend(self.allocator.set_pools(pools, namespaces, &facts.gateway_nodes));
+            let namespaces_known = !objects.namespaces.is_empty();
+            let pools = self.allocator.set_pools(&objects.pools, namespaces_known, &facts.gateway_nodes);
+            problems.extend(pools);
         }
         self.facts = facts;
         self.shared_problems = problems;

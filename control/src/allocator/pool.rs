@@ -1,16 +1,16 @@
 //! One AddressPool as read: its addresses and who may have them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::Request;
 use super::range::{Range, Used};
 use super::selector::{NAMESPACE_NAME, Selector};
 use crate::address_pool::{AddressPool, KIND};
 use crate::ip::Family;
 use crate::problem::{ObjectRef, Problem};
 use crate::report::Report;
-use crate::store::ServiceKey;
 
 /// Addresses that may be given to Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct NodeAddress {
 
 impl Pool {
     /// Reads a pool. `nodes` are the addresses that `fromGatewayNodes` stands for. `namespaces_known` says whether the labels
-    /// of Namespaces can be judged.
+    /// of any Namespace can be judged.
     pub(super) fn read(
         name: &Arc<str>,
         pool: &AddressPool,
@@ -95,19 +95,21 @@ impl Pool {
         self.auto_assign
     }
 
-    /// Whether its selectors let the Service in. `namespace` holds the labels of its Namespace, if those are known.
-    pub(super) fn admits(
-        &self,
-        key: &ServiceKey,
-        labels: &BTreeMap<String, String>,
-        namespace: Option<&BTreeMap<String, String>>,
-    ) -> bool {
-        let lets_in = |selector: &Selector| {
-            let mut labels = namespace.cloned().unwrap_or_default();
-            labels.insert(NAMESPACE_NAME.to_owned(), key.namespace.to_string());
-            (namespace.is_some() || selector.needs_only(NAMESPACE_NAME)) && selector.matches(&labels)
-        };
-        (self.namespaces.is_empty() || lets_in(&self.namespaces)) && self.services.matches(labels)
+    /// Whether its selectors let the Service in.
+    pub(super) fn admits(&self, request: &Request<'_>) -> Admission {
+        if !self.services.matches(request.labels) {
+            return Admission::Refused;
+        }
+        if self.namespaces.is_empty() {
+            return Admission::Admitted;
+        }
+        if request.namespace.is_none() && !self.namespaces.needs_only(NAMESPACE_NAME) {
+            return Admission::Unknown;
+        }
+        let mut labels =
+            request.namespace.and_then(|known| known.metadata.labels.clone()).unwrap_or_default();
+        labels.insert(NAMESPACE_NAME.to_owned(), request.key.namespace.to_string());
+        if self.namespaces.matches(&labels) { Admission::Admitted } else { Admission::Refused }
     }
 
     /// Whether it stands for the addresses of gateway nodes.
@@ -163,9 +165,23 @@ impl Pool {
     }
 }
 
+/// Whether a pool lets a Service in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Admission {
+    /// It does.
+    Admitted,
+    /// It does not.
+    Refused,
+    /// It selects by labels of a Namespace that is not known. Gives nothing, but takes nothing away either.
+    Unknown,
+}
+
 /// Which gateway nodes can serve a Service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Nodes<'a> {
+    /// No gateway node is known, which may say more about what is known than about the nodes.
+    Unknown,
     /// Each.
     All,
     /// Those with an endpoint of their own.
@@ -176,6 +192,7 @@ impl Nodes<'_> {
     fn admit(&self, node: &Arc<str>) -> bool {
         match self {
             Self::All => true,
+            Self::Unknown => false,
             Self::Only(nodes) => nodes.contains(node),
         }
     }

@@ -20,7 +20,7 @@ fn set_pools(allocator: &mut Allocator, pools: &[(&str, &str)]) -> usize {
         (Arc::from(*name), Arc::new(pool))
     };
     let node = NodeAddress { node: "gw-1".into(), ip: [192, 0, 2, 1].into() };
-    allocator.set_pools(&pools.iter().map(read).collect(), &BTreeMap::new(), &[node]).len()
+    allocator.set_pools(&pools.iter().map(read).collect(), false, &[node]).len()
 }
 
 type Answer = (Vec<String>, Vec<Shortfall>);
@@ -53,6 +53,7 @@ impl Wish {
             families: self.families,
             pool: self.pool,
             addresses: &self.addresses,
+            namespace: None,
             nodes: Nodes::All,
         }
     }

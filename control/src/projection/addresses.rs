@@ -4,11 +4,13 @@
 
 use std::net::IpAddr;
 
+use k8s_openapi::api::core::v1::Namespace;
+
 use super::annotations::{self, ADDRESS_POOL};
 use super::facts::Facts;
 use super::placement::Placement;
 use super::plan::{Plan, service_ref};
-use crate::allocator::{Allocator, Assignment, Nodes, Request, Shortfall};
+use crate::allocator::{Allocator, Assignment, Nodes, Request, Shortfall, Unjudged};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -23,19 +25,24 @@ pub(super) struct Placed {
 }
 
 /// Gives back what the Service may not keep, and holds what its status publishes. Before any [`place`] of a round.
-pub(super) fn prepare(plan: &Plan, nodes: Nodes<'_>, placement: &Placement, allocator: &mut Allocator) {
+pub(super) fn prepare(plan: &Plan, known: Known<'_>, placement: &Placement, allocator: &mut Allocator) {
     if !plan.is_load_balancer() {
         return allocator.release(plan.key());
     }
     match placement {
         Placement::Published => {}
         Placement::Managed { .. } => {
-            if allocator.held(plan.key()).is_empty() {
-                allocator.hold(plan.key(), plan.wishes.published.clone());
+            let request = request(plan, known);
+            let published = &plan.wishes.published;
+            let keeps = !published.is_empty() && allocator.unjudged(&request, published).is_some();
+            if keeps || allocator.held(plan.key()).is_empty() {
+                allocator.hold(plan.key(), published.clone());
             }
-            allocator.prune(&request(plan, nodes));
+            if !keeps {
+                allocator.prune(&request);
+            }
         }
-        Placement::Alone if plan.wishes.published.is_empty() => allocator.prune(&request(plan, nodes)),
+        Placement::Alone if plan.wishes.published.is_empty() => allocator.prune(&request(plan, known)),
         Placement::Alone => {
             // Beside what is published it may have been given an address of a family that is not.
             let missing = missing(plan);
@@ -56,7 +63,7 @@ fn missing(plan: &Plan) -> Vec<Family> {
 /// Finds the addresses.
 pub(super) fn place(
     plan: &Plan,
-    nodes: Nodes<'_>,
+    known: Known<'_>,
     placement: &Placement,
     facts: &Facts,
     allocator: &mut Allocator,
@@ -73,14 +80,17 @@ pub(super) fn place(
     if settled {
         return Placed { addresses: published.clone(), ..Placed::default() };
     }
-    if matches!(placement, Placement::Managed { .. }) && !allocator.has_pools() && !published.is_empty() {
-        return Placed { addresses: published.clone(), problems: vec![unjudged(plan)], waits: false };
+    if matches!(placement, Placement::Managed { .. })
+        && !published.is_empty()
+        && let Some(why) = allocator.unjudged(&request(plan, known), published)
+    {
+        return Placed { addresses: published.clone(), problems: vec![unjudged(plan, why)], waits: false };
     }
     // Alone, what is published stays; the other family comes from a pool or not at all.
     let keeps = *placement == Placement::Alone && !published.is_empty();
     let by_value = if keeps { &[] } else { plan.wishes.addresses.as_slice() };
     let Assignment { mut addresses, mut shortfalls } =
-        allocator.assign(&Request { addresses: by_value, ..request(plan, nodes) });
+        allocator.assign(&Request { addresses: by_value, ..request(plan, known) });
     shortfalls.retain(|shortfall| match shortfall {
         Shortfall::NoPool(family) if own => facts.own(*family).map(|own| addresses.push(own)).is_none(),
         _ => true,
@@ -90,10 +100,21 @@ pub(super) fn place(
     Placed { addresses, problems, waits }
 }
 
-fn request<'a>(plan: &'a Plan, nodes: Nodes<'a>) -> Request<'a> {
+/// What is known of the world around a Service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// Its Namespace.
+    pub(super) namespace: Option<&'a Namespace>,
+    /// Gateway nodes that can serve it.
+    pub(super) nodes: Nodes<'a>,
+}
+
+fn request<'a>(plan: &'a Plan, known: Known<'a>) -> Request<'a> {
+    let Known { namespace, nodes } = known;
     Request {
         key: plan.key(),
         labels: &plan.labels,
+        namespace,
         families: &plan.families.wanted,
         pool: plan.wishes.pool.as_deref(),
         addresses: &plan.wishes.addresses,
@@ -144,12 +165,21 @@ fn problems(
     report.into_problems()
 }
 
-/// Without any pool nothing says that an address may not be kept, and taking it away cuts every client off: the resource
-/// definition may be missing, or somebody is about to replace the last pool.
-fn unjudged(plan: &Plan) -> Problem {
+/// To take an address away cuts every client off, so it takes more than that nothing is known any more: the definition of
+/// pools, a right to read or every gateway may be missing for a moment.
+fn unjudged(plan: &Plan, why: Unjudged) -> Problem {
+    let why = match why {
+        Unjudged::NoPool => "there is no AddressPool; the published addresses are kept until there is one",
+        Unjudged::NamespaceUnknown => {
+            "the Service's Namespace is not known, and an AddressPool selects by its labels; the published addresses are kept until \
+             it is"
+        }
+        Unjudged::NoGateway => {
+            "no gateway is ready; the published addresses of gateway nodes are kept until one is"
+        }
+    };
     let mut report = Report::about(service_ref(plan.key()));
-    let message = "there is no AddressPool; the published addresses are kept until there is one";
-    report.add(reason::NO_ADDRESS, "", None, message);
+    report.add(reason::NO_ADDRESS, "", None, why);
     report.into_problems().remove(0)
 }
 

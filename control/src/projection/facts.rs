@@ -9,11 +9,13 @@ use k8s_openapi::api::core::v1::Node;
 use sheave_dataplane::address_set::AddressSet;
 use sheave_dataplane::model::FrontendKind;
 
+use super::addresses::Known;
 use super::{Options, Placement};
-use crate::allocator::NodeAddress;
+use crate::allocator::{NodeAddress, Nodes};
 use crate::ip::{self, Family};
 use crate::problem::{ObjectRef, Problem, reason};
 use crate::report::Report;
+use crate::store::{Objects, ServiceKey};
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Set by whoever wants load balancers to leave a node alone (k8s.io/cloud-provider, service controller).
@@ -34,6 +36,8 @@ pub(super) struct Facts {
     pub(super) own: Vec<IpAddr>,
     /// The addresses of gateway nodes that pools may give, ordered by node. Where nobody else decides, those of this node.
     pub(super) gateway_nodes: Vec<NodeAddress>,
+    /// Whether anything is known of gateway nodes: some gateway is ready, and some Node known.
+    pub(super) gateways_known: bool,
     /// The node's addresses to serve node ports on.
     pub(super) node_port_addresses: Vec<IpAddr>,
     /// Whether load balancers may send traffic to the node.
@@ -47,6 +51,22 @@ impl Facts {
     pub(super) fn own(&self, family: Family) -> Option<IpAddr> {
         self.own.iter().copied().find(|ip| Family::of(*ip) == family)
     }
+
+    /// What is known of the world around a Service, which only the nodes in `local` can serve, if that is limited.
+    pub(super) fn known<'a>(
+        &self,
+        key: &ServiceKey,
+        local: Option<&'a BTreeSet<Arc<str>>>,
+        objects: &'a Objects,
+    ) -> Known<'a> {
+        let namespace = objects.namespaces.get(&key.namespace).map(|namespace| &**namespace);
+        let nodes = match local {
+            _ if !self.gateways_known => Nodes::Unknown,
+            Some(local) => Nodes::Only(local),
+            None => Nodes::All,
+        };
+        Known { namespace, nodes }
+    }
 }
 
 /// Reads all Nodes. `gateways` are the Nodes with a ready gateway, for the controller.
@@ -58,6 +78,10 @@ pub(super) fn gather(
     let mut internal = options.internal_cidrs.clone();
     // Without any Node nothing says otherwise; among others, a missing one is gone.
     let mut facts = Facts { node: options.node.clone(), eligible: nodes.is_empty(), ..Facts::default() };
+    facts.gateways_known = match options.placement {
+        Placement::Alone | Placement::Published => true,
+        Placement::Managed { .. } => !gateways.is_empty() && !nodes.is_empty(),
+    };
     let mut problems = Vec::new();
     for (name, node) in nodes {
         let object = ObjectRef { kind: "Node", namespace: "".into(), name: name.clone() };

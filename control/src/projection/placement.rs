@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use crate::store::{Objects, ServiceKey};
 
@@ -29,8 +29,8 @@ impl Placement {
         match self {
             Self::Alone | Self::Published => BTreeSet::new(),
             Self::Managed { gateways, own_gateway } => {
-                let mut nodes =
-                    ready_nodes(objects.slices.get(gateways).into_iter().flat_map(|all| all.values()));
+                let slices = objects.slices.get(gateways).into_iter().flat_map(|all| all.values());
+                let mut nodes = nodes_of(slices, is_ready);
                 nodes.extend(own_gateway.clone());
                 nodes
             }
@@ -43,11 +43,31 @@ impl Placement {
     }
 }
 
-/// The Nodes that have a ready endpoint in the slices. Ready when nothing is said (EndpointConditions in discovery/v1).
-pub(super) fn ready_nodes<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> BTreeSet<Arc<str>> {
+/// The Nodes with an endpoint that gets traffic under the policy `Local`: ready, or, in case none is, serving while it
+/// terminates.
+pub(super) fn nodes_with_local<'a>(
+    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+) -> BTreeSet<Arc<str>> {
+    nodes_of(slices, |endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        let serving = conditions.and_then(|it| it.serving).unwrap_or_else(|| is_ready(endpoint));
+        let terminating = conditions.and_then(|it| it.terminating).unwrap_or(false);
+        is_ready(endpoint) || (serving && terminating)
+    })
+}
+
+fn nodes_of<'a>(
+    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+    counts: impl Fn(&Endpoint) -> bool,
+) -> BTreeSet<Arc<str>> {
     let endpoints = slices.flat_map(|slice| slice.endpoints.iter().flatten());
-    let ready = endpoints.filter(|endpoint| {
-        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-    });
-    ready.filter_map(|endpoint| endpoint.node_name.as_deref().map(Arc::from)).collect()
+    endpoints
+        .filter(|endpoint| counts(endpoint))
+        .filter_map(|endpoint| endpoint.node_name.as_deref().map(Arc::from))
+        .collect()
+}
+
+/// Ready when nothing is said (EndpointConditions in discovery/v1).
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }

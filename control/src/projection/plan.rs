@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Affinity, Algorithm, FrontendKind};
+use sheave_dataplane::model::{Affinity, Algorithm, FrontendAddr, FrontendKind};
 
 use super::class::{self, Claim, Kinds};
 use super::client_address::{self, ClientAddress};
@@ -16,7 +16,7 @@ use super::facts::Facts;
 use super::families::{self, Families};
 use super::placement::{self, Placement};
 use super::policy::{self, TrafficPolicies, TrafficPolicy};
-use super::ports::{self, ListedPort, PlannedPort};
+use super::ports::{self, ListedPort, PlannedPort, protocol_name};
 use super::source_ranges::{self, FamilyRanges};
 use super::wishes::{self, Wishes};
 use super::{Options, affinity, annotations, health};
@@ -129,12 +129,18 @@ impl Plan {
         self.kinds.contains(&FrontendKind::LoadBalancer)
     }
 
-    /// The Nodes that can serve it from outside, if not every gateway node can: under `Local` those with a ready endpoint.
+    /// Whether its status says that it is served there: not if it says that another Service has the port.
+    fn publishes(&self, addr: FrontendAddr) -> bool {
+        let port = (addr.ip, i32::from(addr.port), protocol_name(addr.protocol).to_owned());
+        self.wishes.published.contains(&addr.ip) && !self.wishes.lost.contains(&port)
+    }
+
+    /// The Nodes that can serve it from outside, if not every gateway node can: under `Local` those with an endpoint.
     pub(super) fn local_nodes(&self, placement: &Placement, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
         let managed = matches!(placement, Placement::Managed { .. });
         (managed && self.policies.external == TrafficPolicy::Local).then(|| {
             let slices = objects.slices.get(self.key());
-            placement::ready_nodes(slices.into_iter().flat_map(BTreeMap::values))
+            placement::nodes_with_local(slices.into_iter().flat_map(BTreeMap::values))
         })
     }
 
@@ -142,9 +148,7 @@ impl Plan {
     pub(super) fn claims(&self, addresses: &[IpAddr], facts: &Facts) -> Titles {
         let title = |Exposure { kind, addr, .. }: Exposure| match kind {
             FrontendKind::ExternalIp => (addr, Title::Named),
-            FrontendKind::LoadBalancer if self.wishes.published.contains(&addr.ip) => {
-                (addr, Title::Published)
-            }
+            FrontendKind::LoadBalancer if self.publishes(addr) => (addr, Title::Published),
             FrontendKind::LoadBalancer | FrontendKind::NodePort | FrontendKind::ClusterIp => {
                 (addr, Title::Given)
             }

@@ -11,7 +11,6 @@ use super::placement::Placement;
 use super::plan::{self, Plan, Planned};
 use super::service::{self, Input, Output};
 use super::{Projected, Projector, addresses};
-use crate::allocator::Nodes;
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
 
@@ -95,7 +94,8 @@ impl Projector {
                 self.allocator.release(key);
             }
             let local = plan.local_nodes(placement, objects);
-            addresses::prepare(plan, nodes(local.as_ref()), placement, &mut self.allocator);
+            let known = self.facts.known(key, local.as_ref(), objects);
+            addresses::prepare(plan, known, placement, &mut self.allocator);
         }
         if self.allocator.take_freed() {
             self.add(objects, self.waiting.clone(), round);
@@ -107,8 +107,8 @@ impl Projector {
         queue.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         for (_, rank, plan) in queue {
             let local = plan.local_nodes(placement, objects);
-            let placed =
-                addresses::place(plan, nodes(local.as_ref()), placement, &self.facts, &mut self.allocator);
+            let known = self.facts.known(&rank.key, local.as_ref(), objects);
+            let placed = addresses::place(plan, known, placement, &self.facts, &mut self.allocator);
             if placed.waits {
                 self.waiting.insert(rank.key.clone());
             } else {
@@ -188,10 +188,6 @@ impl Projector {
         }
         changed
     }
-}
-
-fn nodes(local: Option<&BTreeSet<Arc<str>>>) -> Nodes<'_> {
-    local.map_or(Nodes::All, Nodes::Only)
 }
 
 impl Projected {

@@ -1,13 +1,15 @@
 //! Where a Service says which addresses it has or wants: its status, annotations and `loadBalancerIP`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 
 use super::annotations::{self, ADDRESS_POOL, ADDRESSES};
 use super::families::Families;
+use super::status::port_error;
 use crate::ip;
+use crate::problem::reason;
 use crate::report::Report;
 
 const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
@@ -17,6 +19,8 @@ const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
 pub(super) struct Wishes {
     /// Addresses that its status already publishes: these are kept.
     pub(super) published: Vec<IpAddr>,
+    /// Ports of these addresses that, as the status says itself, another Service has: no title to them.
+    pub(super) lost: BTreeSet<(IpAddr, i32, String)>,
     /// Addresses that it asks for by value.
     pub(super) addresses: Vec<IpAddr>,
     /// The field that holds `addresses`.
@@ -52,6 +56,13 @@ fn read_status(service: &Service, families: &Families, wishes: &mut Wishes, repo
             (Some(text), hostname) => {
                 let ip = add(&mut wishes.published, text, || field("ip"), families, report);
                 wishes.hostnames.extend(ip.zip(hostname.map(str::to_owned)));
+                let in_use = port_error(reason::ADDRESS_IN_USE);
+                let ports = ingress.ports.iter().flatten();
+                let lost = ports.filter(|port| port.error.as_deref() == Some(&in_use));
+                wishes.lost.extend(
+                    ip.into_iter()
+                        .flat_map(|ip| lost.clone().map(move |port| (ip, port.port, port.protocol.clone()))),
+                );
             }
             (None, Some(hostname)) => {
                 let message = format!(

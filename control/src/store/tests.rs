@@ -129,6 +129,53 @@ fn event() -> impl Strategy<Value = (bool, u8, Option<u8>)> {
     (any::<bool>(), 0u8..4, prop::option::of(0u8..3))
 }
 
+#[test]
+fn a_service_that_is_newer_in_name_only_is_refreshed_and_not_dirty() {
+    let at = |version: &str| {
+        let mut service = service("web", "a");
+        service.metadata.resource_version = Some(version.to_owned());
+        service
+    };
+    let mut store = Store::default();
+    store.upsert_service(at("1"));
+    assert!(store.take_dirty() == services(&["web"]) && store.take_refreshed().is_empty());
+    let web = BTreeSet::from([ServiceKey::new("shop", "web")]);
+    store.upsert_service(at("2"));
+    assert_eq!((store.take_dirty(), store.take_refreshed()), (Dirty::Nothing, web.clone()));
+    store.apply(Change::Services(Delta::All(vec![Arc::new(at("3"))])));
+    assert_eq!((store.take_dirty(), store.take_refreshed()), (Dirty::Nothing, web));
+    assert_eq!(
+        store.objects().services.first_key_value().unwrap().1.metadata.resource_version.as_deref(),
+        Some("3")
+    );
+}
+
+#[test]
+fn a_namespace_dirties_its_own_services_once_any_is_known() {
+    let namespace = |name: &str, team: &str| Namespace {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            labels: Some(BTreeMap::from([("team".to_owned(), team.to_owned())])),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    let mut store = Store::default();
+    store.upsert_service(service("web", "a"));
+    assert_eq!(store.take_dirty(), services(&["web"]));
+    store.upsert_namespace(namespace("other", "a"));
+    assert_eq!(store.take_dirty(), Dirty::Everything, "now Namespaces are known");
+    store.upsert_namespace(namespace("shop", "a"));
+    assert_eq!(store.take_dirty(), services(&["web"]));
+    store.upsert_namespace(namespace("other", "b"));
+    store.upsert_namespace(namespace("shop", "a"));
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+    store.remove_namespace("shop");
+    assert_eq!(store.take_dirty(), services(&["web"]));
+    store.remove_namespace("other");
+    assert_eq!(store.take_dirty(), Dirty::Everything);
+}
+
 proptest! {
     #[test]
     fn events_one_by_one_end_where_one_replacement_ends(events in prop::collection::vec(event(), 0..40)) {

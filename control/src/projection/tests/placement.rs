@@ -165,6 +165,42 @@ fn gateway_nodes_give_all_their_addresses_while_their_gateway_is_ready() {
 }
 
 #[test]
+fn addresses_of_gateway_nodes_are_kept_while_no_gateway_is_ready_at_all() {
+    let mut objects = three_nodes();
+    add(&mut objects, &[&web("", &status(&["192.0.2.1"])), &gateways(&[("gw-1", false)])]);
+    let kept = all(&mut managed(), &objects);
+    assert_eq!(ips(&kept, "shop/web"), ["192.0.2.1"]);
+    assert!(kept.problems[0].message.contains("no gateway is ready"), "{}", kept.problems[0]);
+    add(&mut objects, &[&gateways(&[("gw-1", false), ("gw-2", true)])]);
+    assert_eq!(ips(&all(&mut managed(), &objects), "shop/web"), ["198.51.100.2"]);
+    objects.nodes.clear();
+    assert_eq!(ips(&all(&mut managed(), &objects), "shop/web"), ["192.0.2.1"], "no Node is known");
+}
+
+#[test]
+fn published_addresses_are_kept_while_the_namespace_is_not_known() {
+    let pool = "kind: AddressPool\nmetadata: {name: p}\nspec: {addresses: [203.0.113.7-203.0.113.9], namespaceSelector: \
+                {matchLabels: {team: a}}}\n";
+    let other = service("other", "dns", "ports: [{port: 53}]", "");
+    let mut objects = objects(&[pool, &web("", &status(&["203.0.113.7"])), &other]);
+    let mut projector = managed();
+    for (round, namespaces) in [("unknown", vec![]), ("another", vec!["other"])] {
+        for name in namespaces {
+            let namespace: Namespace =
+                serde_saphyr::from_str(&format!("metadata: {{name: {name}, labels: {{team: a}}}}")).unwrap();
+            objects.namespaces.insert(name.into(), namespace.into());
+        }
+        let kept = all(&mut projector, &objects);
+        assert_eq!(ips(&kept, "shop/web"), ["203.0.113.7"], "{round}");
+        assert!(!ips(&kept, "other/dns").contains(&"203.0.113.7".to_owned()), "{round}");
+        assert!(kept.problems.iter().any(|it| it.message.contains("Namespace is not known")), "{round}");
+    }
+    let namespace: Namespace = serde_saphyr::from_str("metadata: {name: shop, labels: {team: b}}").unwrap();
+    objects.namespaces.insert("shop".into(), namespace.into());
+    assert!(ips(&all(&mut projector, &objects), "shop/web").is_empty(), "now it is known to be left out");
+}
+
+#[test]
 fn a_dual_stack_service_has_every_familys_gateway_nodes() {
     let mut objects = three_nodes();
     let both = web("ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "");
@@ -208,6 +244,9 @@ fn under_local_only_nodes_with_a_ready_endpoint_give_addresses() {
     add(&mut objects, &[&slice("nodeName: gw-1")]);
     let web_changed = Dirty::Services([ServiceKey::new("shop", "web")].into());
     assert_eq!(ips(&projector.project(&objects, &web_changed), "shop/web"), ["192.0.2.1"]);
+    let terminating = "conditions: {ready: false, serving: true, terminating: true}";
+    add(&mut objects, &[&slice(&format!("nodeName: gw-1, {terminating}"))]);
+    assert_eq!(ips(&projector.project(&objects, &web_changed), "shop/web"), ["192.0.2.1"]);
     add(&mut objects, &[&slice("nodeName: gw-1, conditions: {ready: false}")]);
     assert_eq!(problems(&projector.project(&objects, &web_changed)), ["Service shop/web NoAddress "]);
 }
@@ -239,5 +278,21 @@ fn pools_choose_namespaces_by_any_label_that_is_known() {
             serde_saphyr::from_str(&format!("metadata: {{name: shop, labels: {{team: {team}}}}}")).unwrap();
         objects.namespaces.insert("shop".into(), namespace.into());
         assert_eq!(!all(&mut managed(), &objects).table.frontends().is_empty(), admitted, "{team}");
+    }
+}
+
+#[test]
+fn a_port_that_the_status_says_another_service_has_is_no_title_to_it() {
+    let lost = "status: {loadBalancer: {ingress: [{ip: 203.0.113.1, ipMode: Proxy, ports: [{port: 443, protocol: TCP, \
+                error: sheave.dev/AddressInUse}]}]}}";
+    let created = |day: u8| format!("metadata: creationTimestamp: '2026-01-0{day}T00:00:00Z'");
+    let asking = "ports: [{port: 443}], loadBalancerIP: 203.0.113.1";
+    let older = service("evil", "old", asking, &created(1)) + lost;
+    let younger = service("shop", "web", "ports: [{port: 443}]", &created(2)) + &status(&["203.0.113.1"]);
+    for mut projector in [managed(), published()] {
+        let projection = all(&mut projector, &objects(&[POOL, &older, &younger]));
+        assert_eq!(ips(&projection, "shop/web"), ["203.0.113.1"]);
+        assert!(ips(&projection, "evil/old").is_empty());
+        assert_eq!(problems(&projection), ["Service evil/old AddressInUse spec.ports[0]"]);
     }
 }
