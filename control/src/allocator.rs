@@ -102,6 +102,9 @@ impl Allocator {
         let read = |(name, pool): (_, &Arc<_>)| Pool::read(name, pool, nodes, namespaces_known);
         let (mut read, problems): (Vec<Pool>, Vec<_>) = pools.iter().map(read).unzip();
         read.sort_by_cached_key(Pool::order);
+        for pool in &mut read {
+            self.used.keys().for_each(|ip| pool.taken(*ip));
+        }
         self.pools = read;
         self.freed = true;
         problems.into_iter().flatten().collect()
@@ -126,7 +129,11 @@ impl Allocator {
     /// Records what a Service has, wherever it is from: nobody else is given it.
     pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         for ip in &addresses {
-            *self.used.entry(*ip).or_default() += 1;
+            let holders = self.used.entry(*ip).or_default();
+            *holders += 1;
+            if *holders == 1 {
+                self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+            }
         }
         self.release(key);
         if !addresses.is_empty() {
@@ -157,7 +164,7 @@ impl Allocator {
     /// Per pool its name, how many of its addresses are given away, and how many can still be.
     pub(crate) fn usage(&self) -> impl Iterator<Item = (&Arc<str>, usize, u128)> {
         self.pools.iter().map(|pool| {
-            let used = self.used.keys().filter(|ip| pool.contains(**ip)).count();
+            let used = pool.used();
             (&pool.name, used, pool.capacity().saturating_sub(used as u128))
         })
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Request;
-use super::range::{Range, Used};
+use super::range::{self, Range, Used};
 use super::selector::{NAMESPACE_NAME, Selector};
 use crate::address_pool::{AddressPool, KIND};
 use crate::ip::Family;
@@ -25,6 +25,8 @@ pub(super) struct Pool {
     from_nodes: bool,
     /// Those addresses: shared by Services, so never used up, and given all together.
     nodes: Vec<NodeAddress>,
+    /// How many of its addresses Services have.
+    used: usize,
 }
 
 /// An address of a gateway node.
@@ -79,6 +81,7 @@ impl Pool {
             ranges,
             from_nodes: spec.from_gateway_nodes,
             nodes: if spec.from_gateway_nodes { nodes.to_vec() } else { Vec::new() },
+            used: 0,
         };
         (read, report.into_problems())
     }
@@ -151,14 +154,28 @@ impl Pool {
         addresses
     }
 
-    /// How many addresses it has, of which `used` are given away.
-    pub(super) fn capacity(&self) -> u128 {
-        let own = self.ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(range.size()));
-        own.saturating_add(self.nodes.len() as u128)
+    /// How many of its addresses Services have.
+    pub(super) fn used(&self) -> usize {
+        self.used
     }
 
-    /// Lets it give `ip` again.
+    /// A first Service has `ip`.
+    pub(super) fn taken(&mut self, ip: IpAddr) {
+        if self.contains(ip) {
+            self.used += 1;
+        }
+    }
+
+    /// How many addresses it has, given away or not.
+    pub(super) fn capacity(&self) -> u128 {
+        range::size(&self.ranges).saturating_add(self.nodes.len() as u128)
+    }
+
+    /// The last Service let go of `ip`: it can be given again.
     pub(super) fn freed(&mut self, ip: IpAddr) {
+        if self.contains(ip) {
+            self.used = self.used.saturating_sub(1);
+        }
         for range in &mut self.ranges {
             range.freed(ip);
         }

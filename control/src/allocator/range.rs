@@ -1,7 +1,7 @@
 //! One entry of `spec.addresses` as an interval of addresses. Never enumerated: `fd00::/64` costs what a single
 //! address costs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -88,16 +88,6 @@ impl Range {
             && !self.leaves_out(number)
     }
 
-    /// How many addresses it can give.
-    pub(super) fn size(&self) -> u128 {
-        let left_out = match self.buggy {
-            Buggy::Allowed => 0,
-            Buggy::Ends => ends_up_to(self.last) - self.first.checked_sub(1).map_or(0, ends_up_to),
-            Buggy::Anycast(_) => 1,
-        };
-        (self.last - self.first).saturating_add(1) - left_out
-    }
-
     /// The first address in order that nobody uses.
     pub(super) fn first_free(&mut self, used: &Used) -> Option<IpAddr> {
         while self.cursor <= self.last {
@@ -125,6 +115,34 @@ impl Range {
             Buggy::Anycast(anycast) => number == anycast,
         }
     }
+}
+
+/// How many addresses the ranges of one pool can give; what several of them hold counts once.
+pub(super) fn size(ranges: &[Range]) -> u128 {
+    let mut sorted: Vec<&Range> = ranges.iter().collect();
+    sorted.sort_unstable_by_key(|range| (range.family == Family::V6, range.first, range.last));
+    let mut merged: Vec<(&Range, u128)> = Vec::with_capacity(sorted.len());
+    for range in sorted {
+        match merged.last_mut() {
+            Some((first, last)) if first.family == range.family && range.first <= *last => {
+                *last = range.last.max(*last);
+            }
+            _ => merged.push((range, range.last)),
+        }
+    }
+    let all = merged.iter().fold(0_u128, |sum, (range, last)| {
+        let ends = match range.buggy {
+            Buggy::Ends => ends_up_to(*last) - range.first.checked_sub(1).map_or(0, ends_up_to),
+            Buggy::Allowed | Buggy::Anycast(_) => 0,
+        };
+        sum.saturating_add((last - range.first).saturating_add(1) - ends)
+    });
+    // One that another range gives all the same is not worth the trouble: it is one of 2^64.
+    let anycast: BTreeSet<u128> = ranges
+        .iter()
+        .filter_map(|range| if let Buggy::Anycast(ip) = range.buggy { Some(ip) } else { None })
+        .collect();
+    all - anycast.len() as u128
 }
 
 /// How many numbers up to this one end in .0 or .255.
@@ -194,9 +212,17 @@ mod tests {
             ("fd00::/120", true),
             ("fd00::/127", true),
         ] {
-            let size = Range::read(entry, avoid).unwrap().size();
-            assert_eq!(size, given(entry, avoid, 2000).len() as u128, "{entry}");
+            let range = Range::read(entry, avoid).unwrap();
+            assert_eq!(size(&[range]), given(entry, avoid, 2000).len() as u128, "{entry}");
         }
+    }
+
+    #[test]
+    fn what_several_ranges_hold_counts_once() {
+        let read = |entry: &&str| Range::read(entry, true).unwrap();
+        let overlapping =
+            ["10.0.0.3-10.0.0.6", "10.0.0.1-10.0.0.4", "10.0.0.2", "10.0.0.250-10.0.1.1", "fd00::1"];
+        assert_eq!(size(&overlapping.iter().map(read).collect::<Vec<_>>()), 6 + 6 + 1);
     }
 
     #[test]

@@ -204,6 +204,11 @@ proptest! {
             all.sort_unstable();
             all.dedup();
             prop_assert_eq!(all.len(), count);
+            for (pool, capacity) in [("p", 6), ("q", 4)] {
+                let held = all.iter().filter(|ip| ip.is_ipv4() == (pool == "p")).count();
+                let usage = allocator.usage().find(|(name, ..)| &***name == pool).map(|(_, used, free)| (used, free));
+                prop_assert_eq!(usage, Some((held, capacity - held as u128)));
+            }
         }
     }
 }
