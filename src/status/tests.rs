@@ -115,6 +115,22 @@ fn a_controller_by_itself_has_no_table_and_says_who_leads() {
 }
 
 #[test]
+fn a_controller_that_stands_by_watches_nothing_and_is_well() {
+    let mut view = StatusView { role: "controller".to_owned(), ..well() };
+    view.source.synced = false;
+    view.controller = Some(ControllerView { leading: false, leader: Some("gw-2".to_owned()) });
+    assert!(view.to_text().contains("\nNothing is wrong.\n"), "{}", view.to_text());
+    view.controller = Some(ControllerView { leading: true, leader: Some("gw-1".to_owned()) });
+    view.problems = 1;
+    let told = wrong(&view);
+    assert!(
+        told[0].starts_with("it decides nothing before the API server at https://10.0.0.1:6443/"),
+        "{told:?}"
+    );
+    assert_eq!(told[1], "there is one Problem; the objects' Events and the log tell it");
+}
+
+#[test]
 fn without_an_api_server_the_snapshot_is_named_or_that_nothing_is_served() {
     let mut view = well();
     view.source.synced = false;

@@ -25,8 +25,7 @@ fn headline(view: &StatusView) -> String {
     let StatusView { version, role, node, generation, frontends, .. } = view;
     let up = span(view.uptime_seconds);
     let mut text = format!("Sheave {version} ({role}) on node {node}, up for {up}.\n");
-    // Only a controller by itself forwards nothing.
-    if role != "controller" {
+    if !is_controller(view) {
         let number = if *frontends == 1 { "1 frontend".to_owned() } else { format!("{frontends} frontends") };
         text += &format!("Routing table: generation {generation}, {number}.\n");
     }
@@ -72,7 +71,7 @@ fn wrong(view: &StatusView) -> Vec<String> {
     if view.draining {
         wrong.push("it was told to end: nothing new is accepted, and open connections finish".to_owned());
     }
-    wrong.extend(unsynced(source));
+    wrong.extend(unsynced(view));
     wrong.extend(source_errors(&source.kinds));
     wrong.extend(view.guard.iter().map(doubted));
     if let Some(SnapshotView { error: Some(error), .. }) = &source.snapshot {
@@ -85,20 +84,39 @@ fn wrong(view: &StatusView) -> Vec<String> {
                 .to_owned(),
         );
     }
+    // A controller by itself has no routes to tell.
+    let place =
+        if is_controller(view) { "the objects' Events and the log tell" } else { "`sheave routes` tells" };
     match view.problems {
         0 => {}
-        1 => wrong.push("there is one Problem; `sheave routes` tells it".to_owned()),
-        count => wrong.push(format!("there are {count} Problems; `sheave routes` tells them")),
+        1 => wrong.push(format!("there is one Problem; {place} it")),
+        count => wrong.push(format!("there are {count} Problems; {place} them")),
     }
     wrong
 }
 
-fn unsynced(source: &SourceView) -> Option<String> {
+/// Whether it is a controller by itself, which forwards nothing.
+fn is_controller(view: &StatusView) -> bool {
+    view.role == "controller"
+}
+
+fn unsynced(view: &StatusView) -> Option<String> {
+    let source = &view.source;
     let SourceView { synced, from_snapshot, server, .. } = source;
     let age = source.snapshot.as_ref().and_then(|snapshot| snapshot.age_seconds);
     let old = age.map(|age| format!(", {} old", span(age))).unwrap_or_default();
     match server {
         _ if *synced => None,
+        Some(server) if is_controller(view) => {
+            // One that does not lead watches nothing.
+            let leads = view.controller.as_ref().is_some_and(|controller| controller.leading);
+            leads.then(|| {
+                format!(
+                    "it decides nothing before the API server at {server} has answered: see that the server runs and can be \
+                     reached from here"
+                )
+            })
+        }
         Some(server) if *from_snapshot => Some(format!(
             "it serves by the snapshot{old}, and sees no changes until the API server at {server} has answered: see that the \
              server runs and can be reached from this node"

@@ -170,7 +170,9 @@ impl<T: Watched> Kept<T> {
         }
         state.objects.clear();
         state.unreadable.clear();
-        state.status.error = Some(problem.message.clone());
+        // The message alone does not name what is missing.
+        let Problem { object, message, .. } = &problem;
+        state.status.error = Some(format!("{} {} {message}", object.kind, object.name));
         state.trouble = Some(problem);
         self.all_are_known(&mut state);
         true
