@@ -9,6 +9,26 @@
 mod support;
 
 #[cfg(test)]
+mod gateway_access;
+#[cfg(test)]
+mod gateway_alone;
+#[cfg(test)]
+mod gateway_trouble;
+#[cfg(test)]
 mod life_cycle;
+#[cfg(test)]
+mod outage_definition;
+#[cfg(test)]
+mod outage_faults;
+#[cfg(test)]
+mod outage_guard;
+#[cfg(test)]
+mod outage_kit;
+#[cfg(test)]
+mod outage_server;
+#[cfg(test)]
+mod outage_snapshot;
+#[cfg(test)]
+mod outage_watch;
 #[cfg(test)]
 mod stage;

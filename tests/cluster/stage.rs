@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -14,7 +16,7 @@ use crate::support::cluster::{Account, Cluster};
 use crate::support::host::Host;
 use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
-use crate::support::process::Process;
+use crate::support::process::{Finished, Process};
 use crate::support::road::Road;
 use crate::support::tcp;
 
@@ -52,12 +54,14 @@ pub(crate) struct Sheave<'s> {
     process: Process,
     host: &'s Host,
     admin: SocketAddr,
+    /// Stays for as long as the process may read or write there.
+    _folder: Arc<TempDir>,
 }
 
 /// What a process keeps from start to start: its configuration and state directory.
 pub(crate) struct Home {
     role: Role,
-    folder: TempDir,
+    folder: Arc<TempDir>,
     admin: SocketAddr,
 }
 
@@ -92,13 +96,17 @@ impl<'c> Stage<'c> {
 
     /// Prepares a process that speaks to the API server by `road`. `config` holds further keys.
     pub(crate) fn home(&self, role: Role, road: &Road<'_>, config: &str) -> Home {
-        let folder = tempfile::tempdir().expect("a temporary folder");
         let account = match role {
             Role::Gateway => Account::Gateway,
             Role::Controller => Account::Controller,
             Role::Run => Account::Administrator,
         };
-        let kubeconfig = self.cluster.kubeconfig(account, road);
+        self.home_by(role, &self.cluster.kubeconfig(account, road), config)
+    }
+
+    /// Prepares a process with the kubeconfig at this path.
+    pub(crate) fn home_by(&self, role: Role, kubeconfig: &Path, config: &str) -> Home {
+        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
         let port = self.host.run(|| free_port(Ipv4Addr::LOCALHOST));
         let admin = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
         let text = format!(
@@ -121,7 +129,7 @@ impl<'c> Stage<'c> {
         };
         let config = home.folder.path().join("config.yaml").display().to_string();
         let process = self.host.start(env!("CARGO_BIN_EXE_sheave"), &[command, "--config", &config]);
-        Sheave { process, host: &self.host, admin: home.admin }
+        Sheave { process, host: &self.host, admin: home.admin, _folder: Arc::clone(&home.folder) }
     }
 
     /// Starts the process and waits until it is ready.
@@ -182,6 +190,18 @@ impl<'c> Stage<'c> {
     }
 }
 
+impl Home {
+    /// The state directory; the process makes it.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// Where the process keeps its snapshot.
+    pub(crate) fn snapshot(&self) -> PathBuf {
+        self.state().join("snapshot.jsonl")
+    }
+}
+
 impl Sheave<'_> {
     /// Waits until `/readyz` says so.
     pub(crate) fn wait_until_ready(&mut self) {
@@ -214,6 +234,19 @@ impl Sheave<'_> {
         response.unwrap_or_else(|error| panic!("{path}: {error}")).body
     }
 
+    /// What `/readyz` says: its status and its text.
+    pub(crate) fn readiness(&self) -> std::io::Result<(u16, String)> {
+        let response = self.host.run(|| http::get(self.admin, "/readyz"))?;
+        Ok((response.status, response.body))
+    }
+
+    /// What `sheave status` prints.
+    pub(crate) fn status_text(&self) -> String {
+        let admin = format!("http://{}", self.admin);
+        let told = self.host.finish(env!("CARGO_BIN_EXE_sheave"), &["status", "--admin", &admin]);
+        told.expect_success()
+    }
+
     /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.process.stderr()
@@ -241,6 +274,11 @@ impl Sheave<'_> {
     pub(crate) fn kill(mut self) {
         self.process.signal(Signal::SIGKILL);
         self.process.wait();
+    }
+
+    /// Waits until it has ended by itself, or by a signal that it was sent, and answers all that it wrote.
+    pub(crate) fn finish(self) -> Finished {
+        self.process.finish()
     }
 
     /// Asks it to end, and waits until it has.

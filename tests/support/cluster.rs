@@ -5,6 +5,7 @@
 
 mod paths;
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,7 +27,9 @@ use super::road::Road;
 /// Names a real cluster, with the rights of an administrator.
 const REAL: &str = "SHEAVE_TEST_KUBECONFIG";
 /// What `kubectl apply -k deploy/base` brings, as far as an API server takes notice.
-const INSTALLED: [&str; 4] = ["namespace.yaml", "crd.yaml", "rbac-gateway.yaml", "rbac-controller.yaml"];
+const INSTALLED: [&str; 4] = ["namespace.yaml", DEFINITION, "rbac-gateway.yaml", "rbac-controller.yaml"];
+/// What AddressPools are.
+const DEFINITION: &str = "crd.yaml";
 /// The field manager of the cases.
 const MANAGER: &str = "sheave-tests";
 
@@ -70,10 +73,31 @@ pub(crate) struct Refusal {
 impl Cluster {
     /// The cluster of the environment, with an empty namespace whose name begins with `name`.
     pub(crate) fn start(name: &str) -> Self {
+        let cluster = Self::empty(name, std::env::var_os(REAL));
+        cluster.install(&INSTALLED);
+        cluster
+    }
+
+    /// As [`Cluster::start`], but always the test API server: for what no real one can be made to do.
+    pub(crate) fn simulated(name: &str) -> Self {
+        let cluster = Self::empty(name, None);
+        cluster.install(&INSTALLED);
+        cluster
+    }
+
+    /// As [`Cluster::simulated`], but nobody has installed the definition of AddressPools yet.
+    pub(crate) fn without_definition(name: &str) -> Self {
+        let cluster = Self::empty(name, None);
+        let others: Vec<&str> = INSTALLED.into_iter().filter(|file| *file != DEFINITION).collect();
+        cluster.install(&others);
+        cluster
+    }
+
+    fn empty(name: &str, real: Option<OsString>) -> Self {
         static ALONE: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let (backing, alone) = match std::env::var_os(REAL) {
+        let (backing, alone) = match real {
             None => (Backing::Test(Box::new(ApiServer::start())), None),
             Some(path) => {
                 let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{REAL}: {error}"));
@@ -89,9 +113,7 @@ impl Cluster {
         let namespace = format!("{name}-{:06x}", fastrand::u32(..0x0100_0000));
         let folder = tempfile::tempdir().expect("a temporary folder");
         let made = Mutex::default();
-        let cluster = Self { runtime, client, backing, folder, namespace, made, _alone: alone };
-        cluster.install();
-        cluster
+        Self { runtime, client, backing, folder, namespace, made, _alone: alone }
     }
 
     /// The test API server, if this is one, for what only it can do.
@@ -229,15 +251,21 @@ impl Cluster {
         })
     }
 
-    fn install(&self) {
-        let base = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/base");
-        for file in INSTALLED {
-            let path = base.join(file);
-            let text =
-                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            for object in documents_of(&text) {
-                self.apply_object(object);
-            }
+    /// Installs the definition of AddressPools, and waits until the server serves them.
+    pub(crate) fn define(&self) {
+        self.apply(&base_file(DEFINITION));
+        super::patience::eventually("AddressPools are served", || {
+            self.send("GET", "/apis/sheave.dev/v1alpha1/addresspools", "", &Value::Null)
+                .map_err(|error| format!("{error:?}"))
+        });
+    }
+
+    fn install(&self, files: &[&str]) {
+        for file in files.iter().filter(|file| **file != DEFINITION) {
+            self.apply(&base_file(file));
+        }
+        if files.contains(&DEFINITION) {
+            self.define();
         }
         // A controller that was killed holds it until it runs out; the next case need not wait for that.
         self.delete("Lease", "sheave-system/sheave-controller");
@@ -245,18 +273,10 @@ impl Cluster {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n", self.namespace));
         if let Backing::Test(server) = &self.backing {
-            let roles = |file: &str| -> Vec<Value> {
-                let documents = documents_of(&fs::read_to_string(base.join(file)).expect("read before"));
-                let is_role = |object: &Value| object["kind"] == "Role" || object["kind"] == "ClusterRole";
-                documents.into_iter().filter(is_role).collect()
-            };
-            server.authorize(Account::Gateway.user(), &roles("rbac-gateway.yaml"));
-            server.authorize(Account::Controller.user(), &roles("rbac-controller.yaml"));
+            for account in [Account::Gateway, Account::Controller] {
+                server.authorize(account.user(), &account.roles());
+            }
         }
-        super::patience::eventually("AddressPools are served", || {
-            self.send("GET", "/apis/sheave.dev/v1alpha1/addresspools", "", &Value::Null)
-                .map_err(|error| format!("{error:?}"))
-        });
     }
 
     #[expect(clippy::disallowed_methods, reason = "a test may wait for DNS; the data plane may not")]
@@ -312,12 +332,24 @@ impl Drop for Cluster {
 }
 
 impl Account {
-    fn user(self) -> &'static str {
+    /// As the API server knows it.
+    pub(crate) fn user(self) -> &'static str {
         match self {
             Self::Gateway => "system:serviceaccount:sheave-system:sheave-gateway",
             Self::Controller => "system:serviceaccount:sheave-system:sheave-controller",
             Self::Administrator => "admin",
         }
+    }
+
+    /// The Roles and ClusterRoles that `deploy` gives it; none are needed by one who may do everything.
+    pub(crate) fn roles(self) -> Vec<Value> {
+        let file = match self {
+            Self::Gateway => "rbac-gateway.yaml",
+            Self::Controller => "rbac-controller.yaml",
+            Self::Administrator => return Vec::new(),
+        };
+        let is_role = |object: &Value| object["kind"] == "Role" || object["kind"] == "ClusterRole";
+        documents_of(&base_file(file)).into_iter().filter(is_role).collect()
     }
 }
 
@@ -341,6 +373,12 @@ async fn client(kubeconfig: &str) -> kube::Client {
     let mut config = config.expect("a usable kubeconfig");
     config.read_timeout = Some(Duration::from_secs(30));
     kube::Client::try_from(config).expect("a client")
+}
+
+/// The text of a file that `kubectl apply -k deploy/base` takes.
+fn base_file(file: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/base").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn documents_of(text: &str) -> Vec<Value> {

@@ -1,0 +1,216 @@
+//! An API server on its bad days: what it refuses, forgets, holds back and answers late. Traffic notices nothing of it, and
+//! what changed meanwhile takes effect once the server is well. Only the test API server can be made to do this.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::outage_kit::{
+    address, kind, load, published_service, served, wait_for_answer, wait_for_status,
+    wait_until_true_to_the_server,
+};
+use crate::stage::{Role, Stage};
+use crate::support::apiserver::ApiServer;
+use crate::support::apiserver::faults::{Fault, Matching};
+use crate::support::apiserver::status::Status;
+use crate::support::cluster::{Account, Cluster};
+use crate::support::patience::eventually;
+
+/// Slices of nobody's Services: more than two pages of them.
+const MANY: usize = 1200;
+
+/// What the gateway asks for, and nobody else.
+fn gateways(verb: &str, resource: &str) -> Matching {
+    Matching::new(verb, resource).by(Account::Gateway.user())
+}
+
+fn expired() -> Fault {
+    Fault::Answer(Status::new(410, "Expired", "too old resource version: 1 (600)"))
+}
+
+/// A gateway whose connections are cut while the slice changes, and that meets the fault as it comes back.
+fn survives(name: &str, fault: impl FnOnce(&ApiServer)) {
+    let cluster = Cluster::simulated(name);
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(10));
+    stage.slice("web", &[0]);
+    let road = stage.road();
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
+    let load = load(&stage, vec![address(10)]);
+    load.wait_for(20);
+    road.close();
+    stage.slice("web", &[1]);
+    fault(server);
+    road.reopen();
+    wait_for_answer(&stage, address(10), 80, "endpoint-1");
+    assert_eq!(server.faults().outstanding(), 0, "every fault was met");
+    server.faults().clear();
+    stage.slice("web", &[2]);
+    wait_for_answer(&stage, address(10), 80, "endpoint-2");
+    wait_until_true_to_the_server(&gateway, &cluster);
+    load.expect_no_failure();
+    wait_for_status(&gateway, "all is well again", |status| {
+        status["source"]["kinds"].as_array().unwrap().iter().all(|kind| kind["error"].is_null())
+    });
+}
+
+#[test]
+fn too_many_requests() {
+    survives("busy", |server| {
+        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::too_many_requests(1));
+    });
+}
+
+#[test]
+fn internal_errors() {
+    survives("errors", |server| {
+        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::internal_error());
+    });
+}
+
+#[test]
+fn unavailable() {
+    survives("away", |server| {
+        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::unavailable());
+    });
+}
+
+#[test]
+fn expired_as_an_answer() {
+    survives("gone", |server| server.faults().plan(gateways("watch", "endpointslices"), 1, expired()));
+}
+
+#[test]
+fn expired_within_the_watch() {
+    survives("forgot", ApiServer::compact);
+}
+
+#[test]
+fn expired_within_the_watch_where_lists_are_refused_for_a_while() {
+    survives("forgot-busy", |server| {
+        server.compact();
+        // The first is the watch that is too old; the next two are streamed lists.
+        server.faults().plan(gateways("watch", "endpointslices"), 1, expired());
+        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::too_many_requests(1));
+    });
+}
+
+#[test]
+fn a_slow_server() {
+    survives("slow", |server| server.faults().delay(Some(Duration::from_millis(400))));
+}
+
+#[test]
+fn an_answer_that_is_lost() {
+    survives("lost", |server| {
+        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::LoseAnswer);
+    });
+}
+
+#[test]
+fn nothing_is_served_before_every_kind_was_listed() {
+    let cluster = Cluster::simulated("first");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(10));
+    stage.slice("web", &[0]);
+    let road = stage.road();
+    // A list that was refused is no empty list.
+    server.faults().plan(gateways("watch", "services"), 1, Fault::internal_error());
+    server.faults().plan(gateways("list", "services"), 1000, Fault::internal_error());
+    let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
+    gateway
+        .wait_for_log("the API server answers 500: Internal error occurred: etcdserver: request timed out");
+    let known = eventually("the slices are listed", || match gateway.page("/api/status") {
+        status if kind(&status, "EndpointSlice")["synced"] == true => Ok(status),
+        status => Err(status.to_string()),
+    });
+    assert_eq!((&known["source"]["synced"], &known["frontends"]), (&json!(false), &json!(0)), "{known}");
+    let why = "not ready: the API server has not said yet what there is; see /api/status\n";
+    assert_eq!(gateway.readiness().unwrap(), (503, why.to_owned()));
+    assert!(served(&gateway, &cluster).is_empty());
+    stage.ask(address(10), 80).unwrap_err();
+    let text = gateway.status_text();
+    assert!(text.contains("it serves nothing before the API server at http://127.0.0.1:"), "{text}");
+
+    server.faults().clear();
+    gateway.wait_until_ready();
+    assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-0");
+}
+
+#[test]
+fn a_list_that_hangs_is_asked_for_again() {
+    let cluster = Cluster::simulated("hung");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(10));
+    stage.slice("web", &[0]);
+    let road = stage.road();
+    server.faults().plan(gateways("watch", "services"), 1, Fault::Swallow);
+    let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
+    gateway.wait_for_log("the API server does not answer in time");
+    gateway.wait_until_ready();
+    assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-0");
+}
+
+#[test]
+fn a_list_whose_next_page_has_expired_is_asked_for_anew() {
+    let cluster = Cluster::simulated("pages");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(10));
+    stage.slice("web", &[0]);
+    let slice = |number: usize| {
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [],
+               "metadata": {"name": format!("a-{number}"), "namespace": cluster.namespace()}})
+    };
+    server.load((0..MANY).map(slice));
+    // A server that does not stream lists gives pages.
+    let no_streams = Fault::Answer(Status::new(422, "Invalid", "sendInitialEvents is forbidden"));
+    server.faults().plan(gateways("watch", "endpointslices"), 1, no_streams);
+    server.faults().delay(Some(Duration::from_secs(1)));
+    let road = stage.road();
+    let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
+    let listed = |code: u16| {
+        let requests = server.requests();
+        let pages = requests.iter().filter(|it| it.verb == "list" && it.resource == "endpointslices");
+        let found = pages.filter(|it| it.user == Account::Gateway.user() && it.status == Some(code)).count();
+        if found > 0 { Ok(()) } else { Err(format!("no page with {code}")) }
+    };
+    eventually("the first page is there", || listed(200));
+    server.load([slice(MANY)]);
+    server.compact();
+    eventually("the second page has expired", || listed(410));
+    server.faults().clear();
+    gateway.wait_until_ready();
+    assert_eq!(kind(&gateway.page("/api/status"), "EndpointSlice")["objects"], MANY + 2);
+    assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-0");
+}
+
+#[test]
+fn a_cache_that_lags_behind_does_not_bring_back_the_past() {
+    let cluster = Cluster::simulated("stale");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(10));
+    stage.slice("web", &[0]);
+    server.faults().freeze_cached_reads();
+    stage.slice("web", &[1]);
+    published_service(&cluster, "later", address(11));
+    stage.slice("later", &[2]);
+    let road = stage.road();
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
+    assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-1");
+    assert_eq!(stage.ask(address(11), 80).unwrap(), "endpoint-2");
+    road.cut();
+    server.compact();
+    stage.slice("web", &[2]);
+    wait_for_answer(&stage, address(10), 80, "endpoint-2");
+    wait_until_true_to_the_server(&gateway, &cluster);
+}

@@ -1,0 +1,244 @@
+//! The API server is away: gateways go on, also those that are started meanwhile, and say so.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::outage_kit::{
+    RECOVERY, address, load, metric, published_service, served, wait_for_answer, wait_for_snapshot,
+    wait_for_status, wait_until_true_to_the_server,
+};
+use crate::stage::{Home, Role, Sheave, Stage};
+use crate::support::cluster::Cluster;
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+use crate::support::road::Road;
+
+/// Between two requests of the client with two gateways: ports stay in TIME_WAIT for a minute.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(4);
+
+/// Every kind says that nothing is heard of it.
+fn wait_until_noticed(gateway: &Sheave<'_>) {
+    wait_for_status(gateway, "the gateway knows that the server is away", |status| {
+        status["source"]["kinds"].as_array().unwrap().iter().all(|kind| kind["error"].is_string())
+    });
+}
+
+#[test]
+fn a_gateway_forwards_all_through_an_outage() {
+    let cluster = Cluster::start("outage");
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(100));
+    stage.slice("web", &[0, 1]);
+    let road = stage.road();
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
+    let load = load(&stage, vec![address(100)]);
+    road.close();
+    wait_until_noticed(&gateway);
+    gateway.wait_for_log("the API server cannot be reached: ");
+    assert!(gateway.is_ready(), "a gateway that forwards is ready");
+    assert!(metric(&gateway, "sheave_source_last_heard_seconds{kind=\"Service\"}").is_some());
+    assert_eq!(
+        metric(&gateway, "sheave_source_from_snapshot"),
+        Some(0.0),
+        "what it knows is newer than the snapshot"
+    );
+    let text = gateway.status_text();
+    let told =
+        "changes of Services, EndpointSlices, Nodes are not heard of: the API server cannot be reached: ";
+    assert!(text.contains(told) && text.contains("what is known of them stays in force"), "{text}");
+    // Meanwhile things change.
+    stage.slice("web", &[2]);
+    published_service(&cluster, "later", address(101));
+    stage.slice("later", &[1]);
+    load.wait_for(300);
+    assert_ne!(stage.ask(address(100), 80).unwrap(), "endpoint-2", "the server cannot have said so");
+    road.reopen();
+    wait_for_answer(&stage, address(100), 80, "endpoint-2");
+    wait_for_answer(&stage, address(101), 80, "endpoint-1");
+    wait_until_true_to_the_server(&gateway, &cluster);
+    load.expect_no_failure();
+    gateway.wait_for_log("can be read now");
+    wait_for_status(&gateway, "nothing is wrong any more", |status| {
+        status["source"]["kinds"].as_array().unwrap().iter().all(|kind| kind["error"].is_null())
+    });
+    let text = gateway.status_text();
+    assert!(text.contains("Nothing is wrong.\n"), "{text}");
+}
+
+/// How a server is away.
+#[derive(Clone, Copy)]
+enum Away {
+    /// Connections are refused.
+    Refusing,
+    /// Connections are taken, and nothing comes.
+    Hanging,
+}
+
+impl Away {
+    fn begin(self, road: &Road<'_>) {
+        match self {
+            Self::Refusing => road.close(),
+            Self::Hanging => road.jam(),
+        }
+    }
+
+    fn end(self, road: &Road<'_>) {
+        match self {
+            Self::Refusing => road.reopen(),
+            Self::Hanging => road.free(),
+        }
+    }
+}
+
+/// Ends a gateway that has a snapshot, and starts it again while the server is away.
+fn restarts_without_the_server(name: &str, role: Role, away: Away) {
+    let cluster = Cluster::start(name);
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(102));
+    published_service(&cluster, "api", address(103));
+    stage.slice("web", &[0]);
+    stage.slice("api", &[1]);
+    let road = stage.road();
+    let home = stage.home(role, &road, "");
+    let gateway = stage.start(&home);
+    assert_eq!(metric(&gateway, "sheave_source_from_snapshot"), Some(0.0));
+    let before = served(&gateway, &cluster);
+    assert_eq!(before.len(), 2);
+    wait_for_snapshot(&gateway);
+    away.begin(&road);
+    gateway.kill();
+    stage.ask(address(102), 80).unwrap_err();
+
+    let gateway = stage.start(&home);
+    assert_eq!(served(&gateway, &cluster), before, "the same table");
+    assert_eq!(stage.ask(address(102), 80).unwrap(), "endpoint-0");
+    assert_eq!(stage.ask(address(103), 80).unwrap(), "endpoint-1");
+    tells_of_the_snapshot(&gateway);
+    // Meanwhile things change.
+    stage.slice("web", &[2]);
+    cluster.delete("Service", "api");
+    let load = load(&stage, vec![address(102)]);
+    load.wait_for(100);
+    away.end(&road);
+    wait_for_answer(&stage, address(102), 80, "endpoint-2");
+    wait_until_true_to_the_server(&gateway, &cluster);
+    // Where there is a controller, its finalizer keeps the Service until the lease of the killed one has run out.
+    eventually_within(patience(RECOVERY), "what was deleted is served no more", || {
+        match stage.ask(address(103), 80) {
+            Err(_) => Ok(()),
+            Ok(name) => Err(name),
+        }
+    });
+    load.expect_no_failure();
+    gateway.wait_for_log("the API server is back; the snapshot is not needed any more");
+    assert_eq!(metric(&gateway, "sheave_source_from_snapshot"), Some(0.0));
+    let status = gateway.page("/api/status");
+    assert_eq!(
+        (&status["source"]["fromSnapshot"], &status["source"]["synced"]),
+        (&false.into(), &true.into())
+    );
+}
+
+fn tells_of_the_snapshot(gateway: &Sheave<'_>) {
+    gateway.wait_for_log("the API server does not answer: serving what it said last, from the snapshot");
+    assert_eq!(metric(gateway, "sheave_source_from_snapshot"), Some(1.0));
+    let status = gateway.page("/api/status");
+    assert_eq!(
+        (&status["source"]["fromSnapshot"], &status["source"]["synced"]),
+        (&true.into(), &false.into())
+    );
+    assert!(status["source"]["snapshot"]["ageSeconds"].is_u64(), "{status}");
+    let text = gateway.status_text();
+    let told = " old, and sees no changes until the API server at ";
+    assert!(text.contains("it serves by the snapshot, ") && text.contains(told), "{text}");
+}
+
+#[test]
+fn a_gateway_that_is_started_while_the_server_is_away_serves_by_the_snapshot() {
+    restarts_without_the_server("restart", Role::Gateway, Away::Refusing);
+}
+
+#[test]
+fn a_gateway_that_is_started_while_the_server_hangs_serves_by_the_snapshot() {
+    restarts_without_the_server("hang", Role::Gateway, Away::Hanging);
+}
+
+#[test]
+fn a_gateway_with_its_controller_serves_by_the_snapshot_as_well() {
+    restarts_without_the_server("restart-run", Role::Run, Away::Refusing);
+}
+
+#[test]
+fn gateways_are_replaced_one_after_another_while_the_server_is_away() {
+    let cluster = Cluster::start("rolling");
+    let stages = [Stage::new(&cluster), Stage::new(&cluster)];
+    let _endpoints = stages.each_ref().map(Stage::endpoints);
+    published_service(&cluster, "web", address(104));
+    stages[0].slice("web", &[0, 1]);
+    let roads = stages.each_ref().map(Stage::road);
+    let homes = [0, 1].map(|index| stages[index].home(Role::Gateway, &roads[index], ""));
+    let mut gateways = [0, 1].map(|index| Some(stages[index].start(&homes[index])));
+    gateways.iter().flatten().for_each(|gateway| wait_for_snapshot(gateway));
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let client = scope.spawn(|| ask_either(&stages, &stop, &done));
+        let stopping = Stopping(&stop);
+        roads.iter().for_each(Road::close);
+        for index in [0, 1, 0, 1] {
+            replace(&stages[index], &homes[index], &mut gateways[index], &done);
+        }
+        // What the server says after all this takes effect on both.
+        stages[0].slice("web", &[2]);
+        roads.iter().for_each(Road::reopen);
+        for stage in &stages {
+            wait_for_answer(stage, address(104), 80, "endpoint-2");
+        }
+        drop(stopping);
+        assert_eq!(client.join().unwrap(), Vec::<String>::new(), "no connection failed on both gateways");
+    });
+}
+
+/// Ends whom the case has started, however the case ends.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// As a DaemonSet does it: the new Pod comes when the old one has ended.
+fn replace<'s>(stage: &'s Stage<'_>, home: &Home, gateway: &mut Option<Sheave<'s>>, done: &AtomicU64) {
+    if let Some(old) = gateway.take() {
+        assert!(old.stop().success());
+    }
+    let new = stage.start(home);
+    assert_eq!(metric(&new, "sheave_source_from_snapshot"), Some(1.0));
+    *gateway = Some(new);
+    let target = done.load(Ordering::SeqCst) + 50;
+    eventually("clients meet the new one", || match done.load(Ordering::SeqCst) {
+        now if now >= target => Ok(()),
+        now => Err(format!("{} to go", target - now)),
+    });
+}
+
+/// A client that has both gateways' address, as by two records in DNS: where nobody listens it turns to the other one. A
+/// connection that was accepted must not fail.
+fn ask_either(stages: &[Stage<'_>; 2], stop: &AtomicBool, done: &AtomicU64) -> Vec<String> {
+    let mut failures = Vec::new();
+    while !stop.load(Ordering::SeqCst) && failures.len() < 5 {
+        let first = fastrand::usize(..2);
+        let mut tries = [first, 1 - first].into_iter().map(|index| stages[index].ask(address(104), 80));
+        let refused = |answer: &std::io::Result<String>| matches!(answer, Err(error) if error.kind() == ErrorKind::ConnectionRefused);
+        match tries.find(|answer| !refused(answer)) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => failures.push(format!("request {}: {error}", done.load(Ordering::SeqCst))),
+            None => failures.push(format!("request {}: nobody listens", done.load(Ordering::SeqCst))),
+        }
+        done.fetch_add(1, Ordering::SeqCst);
+        let_pass(PAUSE);
+    }
+    failures
+}

@@ -1,0 +1,131 @@
+//! Snapshots that are of no use, and none at all: the gateway says so, waits for the API server, and serves once that answers.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::outage_kit::{address, published_service, wait_for_snapshot, wait_for_status};
+use crate::stage::{Home, Role, Stage};
+use crate::support::cluster::Cluster;
+use crate::support::road::Road;
+
+/// Where not even root can make a file.
+const READ_ONLY: &str = "/sys/kernel";
+
+/// A case with one Service on a stage with its endpoints.
+fn with_web(name: &str, case: impl FnOnce(&Cluster, &Stage<'_>)) {
+    let cluster = Cluster::start(name);
+    let stage = Stage::new(&cluster);
+    let _endpoints = stage.endpoints();
+    published_service(&cluster, "web", address(110));
+    stage.slice("web", &[0]);
+    case(&cluster, &stage);
+}
+
+/// Starts a gateway that cannot reach the server: it must say this, serve nothing, and serve once the server is there.
+fn waits_for_the_server(stage: &Stage<'_>, home: &Home, road: &Road<'_>, told: &[&str]) {
+    road.close();
+    let mut gateway = stage.launch(home);
+    told.iter().for_each(|part| gateway.wait_for_log(part));
+    gateway.wait_for_log("the API server cannot be reached: ");
+    let why = "not ready: the API server has not said yet what there is; see /api/status\n";
+    assert_eq!(gateway.readiness().unwrap(), (503, why.to_owned()));
+    let status = gateway.page("/api/status");
+    assert_eq!(
+        (&status["source"]["fromSnapshot"], &status["frontends"]),
+        (&false.into(), &0.into()),
+        "{status}"
+    );
+    stage.ask(address(110), 80).unwrap_err();
+    road.reopen();
+    gateway.wait_until_ready();
+    assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
+    // A good one takes the place of whatever was there.
+    wait_for_status(&gateway, "the snapshot is new", |status| {
+        status["source"]["snapshot"]["writtenAt"].is_string()
+            && status["source"]["snapshot"]["error"].is_null()
+    });
+}
+
+/// Lets a gateway write its snapshot, and ends it.
+fn write_snapshot(stage: &Stage<'_>, home: &Home) {
+    let gateway = stage.start(home);
+    wait_for_snapshot(&gateway);
+    assert!(gateway.stop().success());
+}
+
+#[test]
+fn the_first_start_waits_for_the_server() {
+    with_web("first", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        waits_for_the_server(stage, &home, &road, &[]);
+        assert!(home.snapshot().is_file());
+    });
+}
+
+#[test]
+fn a_damaged_snapshot_is_not_used() {
+    with_web("damaged", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        write_snapshot(stage, &home);
+        // One flipped bit sends clients elsewhere.
+        let text = fs::read_to_string(home.snapshot()).unwrap();
+        assert!(text.contains("10.1.0.7"), "{text}");
+        fs::write(home.snapshot(), text.replacen("10.1.0.7", "10.1.0.5", 1)).unwrap();
+        let told =
+            ["snapshot.jsonl is damaged: ", "it is not used, and the gateway waits for the API server"];
+        waits_for_the_server(stage, &home, &road, &told);
+    });
+}
+
+#[test]
+fn a_snapshot_that_breaks_off_is_not_used() {
+    with_web("torn", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        write_snapshot(stage, &home);
+        let text = fs::read(home.snapshot()).unwrap();
+        fs::write(home.snapshot(), &text[..text.len() / 2]).unwrap();
+        waits_for_the_server(stage, &home, &road, &["snapshot.jsonl is damaged: "]);
+    });
+}
+
+#[test]
+fn a_snapshot_of_another_cluster_is_not_used() {
+    with_web("other", |_, stage| {
+        let (theirs, ours) = (stage.road(), stage.road());
+        let (home_there, home) =
+            (stage.home(Role::Gateway, &theirs, ""), stage.home(Role::Gateway, &ours, "cluster: here\n"));
+        write_snapshot(stage, &home_there);
+        fs::create_dir(home.state()).unwrap();
+        fs::copy(home_there.snapshot(), home.snapshot()).unwrap();
+        let told = ["is from cluster local at ", "and this gateway serves cluster here at "];
+        waits_for_the_server(stage, &home, &ours, &told);
+    });
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_stops_nobody() {
+    with_web("read-only", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        symlink(READ_ONLY, home.state()).unwrap();
+        let gateway = stage.start(&home);
+        assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
+        gateway.wait_for_log("snapshot.jsonl cannot be written: ");
+        gateway.wait_for_log("or set `stateDir` in the config to a directory that is");
+        let status = wait_for_status(&gateway, "the status says so", |status| {
+            status["source"]["snapshot"]["error"].is_string()
+        });
+        assert!(status["source"]["snapshot"]["writtenAt"].is_null(), "{status}");
+        let text = gateway.status_text();
+        assert!(text.contains("  - the snapshot: ") && text.contains(" cannot be written: "), "{text}");
+        assert!(gateway.is_ready());
+
+        fs::remove_file(home.state()).unwrap();
+        gateway.wait_for_log("the snapshot of the last good input is written again");
+        assert!(home.snapshot().is_file());
+        assert!(gateway.stop().success());
+    });
+}
