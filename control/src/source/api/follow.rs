@@ -203,7 +203,8 @@ impl<T: Watched> Follower<T> {
                 if self.kept.is_denied(problem.clone()) {
                     tracing::warn!("{problem}");
                 }
-                sleep(spread(self.limits.absent)).await;
+                // A server that has just started says so until it has read its own roles.
+                sleep(self.backoff.pause(None)).await;
             }
             (failure, _) => {
                 self.lost(&failure);

@@ -16,9 +16,9 @@ pub struct Limits {
     pub grace: Duration,
     /// The pause after a first failure. It doubles with each further one.
     pub first_pause: Duration,
-    /// The longest pause.
+    /// The longest pause: so long a gateway may lag behind a server that has come back.
     pub longest_pause: Duration,
-    /// How often a kind is asked for that the server does not know, or does not let us read, at least; at most twice that.
+    /// How often a kind is asked for that the server does not know, at least; at most twice that.
     pub absent: Duration,
     /// How many objects there are to a page of a list.
     pub page: u32,
@@ -34,7 +34,7 @@ impl Default for Limits {
             watch: Duration::from_secs(25),
             grace: Duration::from_secs(5),
             first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(30),
+            longest_pause: Duration::from_secs(10),
             absent: Duration::from_secs(10),
             page: 500,
         }

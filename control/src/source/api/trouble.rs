@@ -25,7 +25,7 @@ pub(super) fn denied(resource: &Resource, said: &str) -> Problem {
     };
     let message = format!(
         "the API server does not let us list and watch them; {instead}. Sheave's ClusterRole needs a rule with \
-         apiGroups [{group:?}], resources [{plural:?}], verbs [\"get\", \"list\", \"watch\"]. The server says: {said}"
+         apiGroups [{group:?}], resources [{plural:?}], verbs [\"list\", \"watch\"]. The server says: {said}"
     );
     let name = if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") };
     about("Resource", name.into(), reason::ACCESS_DENIED, message)
@@ -61,7 +61,7 @@ mod tests {
         let problem = denied(&EndpointSlice::RESOURCE, "no").to_string();
         assert!(problem.starts_with("Resource endpointslices.discovery.k8s.io: AccessDenied: "), "{problem}");
         let rule =
-            r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["get", "list", "watch"]"#;
+            r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["list", "watch"]"#;
         assert!(problem.contains(rule), "{problem}");
     }
 }
