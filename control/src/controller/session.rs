@@ -26,7 +26,7 @@ use crate::guard::Guard;
 use crate::problem::{ObjectRef, Problem};
 use crate::projection::{LoadBalancerStatus, Projector};
 use crate::source::api::{self, ApiWatch, Batch, Wanted};
-use crate::store::{Objects, ServiceKey, Store};
+use crate::store::{Change, Delta, Objects, ServiceKey, Store, service_key};
 
 /// A burst of changes is looked at together, so that a Service with many slices is not projected for each. Clients wait for
 /// none of it: gateways follow the endpoints themselves.
@@ -95,12 +95,14 @@ impl Session {
     }
 
     fn take(&mut self, batch: Batch) {
+        let mut heard = BTreeSet::new();
         for change in batch.changes {
-            let admitted = self.guard.admit(change, self.store.objects(), Instant::now());
-            self.store.apply(admitted.into_change());
+            let admitted = self.guard.admit(change, self.store.objects(), Instant::now()).into_change();
+            heard.extend(services(&admitted));
+            self.store.apply(admitted);
         }
         self.synced = true;
-        self.update();
+        self.update(heard);
     }
 
     /// The lists that were doubted are believed.
@@ -108,11 +110,12 @@ impl Session {
         for change in self.guard.release(Instant::now()) {
             self.store.apply(change);
         }
-        self.update();
+        self.update(BTreeSet::new());
     }
 
-    /// From what changed in the store to what is to be written.
-    fn update(&mut self) {
+    /// From what changed in the store to what is to be written. Services that were `heard` of may look as they did before:
+    /// then somebody has undone what we wrote, and we have not seen it in between.
+    fn update(&mut self, heard: BTreeSet<ServiceKey>) {
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
         self.problems = projection.problems;
@@ -121,7 +124,8 @@ impl Session {
         let slices = self.store.objects().slices.get(&self.gateways);
         self.reports.follow(reports::addresses(slices.into_iter().flat_map(|all| all.values())));
         let all = self.refresh_troubles();
-        let touched = if all { self.all_services() } else { projection.touched };
+        let mut touched = if all { self.all_services() } else { projection.touched };
+        touched.extend(heard);
         self.publish(&touched);
     }
 
@@ -236,6 +240,15 @@ impl Session {
         if status.problems != self.problems {
             status.problems.clone_from(&self.problems);
         }
+    }
+}
+
+/// The Services that are told of.
+fn services(change: &Change) -> Vec<ServiceKey> {
+    match change {
+        Change::Services(Delta::Put(service)) => vec![service_key(&service.metadata)],
+        Change::Services(Delta::All(all)) => all.iter().map(|it| service_key(&it.metadata)).collect(),
+        _ => Vec::new(),
     }
 }
 
