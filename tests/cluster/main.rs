@@ -9,6 +9,10 @@
 mod support;
 
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod departures;
+#[cfg(test)]
 mod gateway_access;
 #[cfg(test)]
 mod gateway_alone;
@@ -30,5 +34,7 @@ mod outage_server;
 mod outage_snapshot;
 #[cfg(test)]
 mod outage_watch;
+#[cfg(test)]
+mod scene;
 #[cfg(test)]
 mod stage;

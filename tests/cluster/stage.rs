@@ -139,6 +139,13 @@ impl<'c> Stage<'c> {
         sheave
     }
 
+    /// Runs another command to its end, with the configuration of that process.
+    pub(crate) fn command(&self, home: &Home, command: &str, arguments: &[&str]) -> Finished {
+        let config = home.folder.path().join("config.yaml").display().to_string();
+        let all = [&[command, "--config", &config], arguments].concat();
+        self.host.finish(env!("CARGO_BIN_EXE_sheave"), &all)
+    }
+
     /// Says to the controller that a gateway is ready on this Node and reports at `port`; or that none is.
     pub(crate) fn gateway_is(&self, ready: bool, port: u16) {
         self.cluster.apply(&format!(

@@ -42,6 +42,8 @@ impl Matching {
 /// What happens to a request instead of being served.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
+    /// It is served: a way to count those before the one that is not.
+    Pass,
     /// It is answered so, and not carried out.
     Answer(Status),
     /// It is not carried out, and never answered.

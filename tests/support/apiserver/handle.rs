@@ -182,7 +182,7 @@ fn dispatch(call: &Call<'_>, verb: &str, body: &Bytes, record: &mut Request) -> 
     match verb {
         "watch" if call.shared.faults().refuse_watches => match Fault::unavailable() {
             Fault::Answer(status) => Err(status),
-            Fault::Swallow | Fault::LoseAnswer => unreachable!("made as an answer"),
+            Fault::Pass | Fault::Swallow | Fault::LoseAnswer => unreachable!("made as an answer"),
         },
         "watch" => watch::watch(call),
         "list" => list::list(call),
