@@ -19,7 +19,11 @@ mod gateway_alone;
 #[cfg(test)]
 mod gateway_trouble;
 #[cfg(test)]
+mod leadership;
+#[cfg(test)]
 mod life_cycle;
+#[cfg(test)]
+mod node_addresses;
 #[cfg(test)]
 mod outage_definition;
 #[cfg(test)]
@@ -35,6 +39,20 @@ mod outage_snapshot;
 #[cfg(test)]
 mod outage_watch;
 #[cfg(test)]
+mod pools;
+#[cfg(test)]
+mod requests;
+#[cfg(test)]
+mod rest;
+#[cfg(test)]
+mod rights;
+#[cfg(test)]
+mod rivals;
+#[cfg(test)]
 mod scene;
 #[cfg(test)]
+mod sharing;
+#[cfg(test)]
 mod stage;
+#[cfg(test)]
+mod uninstall;

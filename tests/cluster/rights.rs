@@ -1,0 +1,68 @@
+//! Both roles do their work with the rights that `deploy` gives them, and need all of them.
+
+use serde_json::json;
+
+use crate::scene::{CONTROLLER, LEASE, wait_for, wait_until_clean, wait_until_leading};
+use crate::stage::{Role, Stage, pool, service, wait_for_addresses, wait_until_gone};
+use crate::support::apiserver::faults::{Fault, Matching};
+use crate::support::apiserver::status::Status;
+use crate::support::cluster::Cluster;
+use crate::support::patience::eventually;
+
+/// The account of a gateway as the test API server names it.
+const GATEWAY: &str = "system:serviceaccount:sheave-system:sheave-gateway";
+
+#[test]
+fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
+    let cluster = Cluster::start("rights");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let _endpoints = stage.endpoints();
+    if let Some(server) = cluster.test_server() {
+        // Older servers do not stream lists, and there the right to list is needed.
+        let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
+        for (user, kinds) in [(CONTROLLER, 5), (GATEWAY, 3)] {
+            server.faults().plan(Matching::new("watch", "*").by(user), kinds, Fault::Answer(unknown()));
+        }
+    }
+    let controller = stage.start(&stage.home(Role::Controller, &road, ""));
+    wait_until_leading(&controller);
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
+    stage.gateway_is(true, 1);
+
+    pool(&cluster, "rights", "203.0.113.80");
+    service(&cluster, "web", "");
+    stage.slice("web", &[0]);
+    let addresses = wait_for_addresses(&cluster, "web");
+    assert_eq!(stage.wait_until_served(addresses[0], 80), "endpoint-0");
+    let renewed = || cluster.get("Lease", LEASE).unwrap()["spec"]["renewTime"].clone();
+    let first = renewed();
+    eventually("the Lease is renewed", || if renewed() == first { Err("not yet") } else { Ok(()) });
+    eventually("an Event tells of the addresses", || {
+        let events = cluster.list("Event");
+        if events.iter().any(|it| it["reason"] == "AddressesAssigned") { Ok(()) } else { Err("not yet") }
+    });
+    wait_for(&cluster, ("AddressPool", "rights"), "counts what is used", |it| it["status"]["used"] == 1);
+    let away = json!({"spec": {"type": "ClusterIP"}});
+    cluster.merge("Service", "web", "someone", &away).unwrap();
+    wait_until_clean(&cluster, "web");
+    cluster.delete("Service", "web");
+    wait_until_gone(&cluster, "Service", "web");
+
+    for process in [&controller, &gateway] {
+        let status = process.page("/api/status");
+        let kinds = status["source"]["kinds"].as_array().expect("both watch");
+        assert!(!kinds.is_empty() && kinds.iter().all(|kind| kind["error"].is_null()), "{status}");
+        let log = process.log();
+        assert!(!log.contains("may not") && !log.contains("forbidden"), "{log}");
+    }
+    assert!(controller.stop().success());
+    assert!(gateway.stop().success());
+    if let Some(server) = cluster.test_server() {
+        assert_eq!(server.faults().outstanding(), 0);
+        assert_eq!(server.refused(), []);
+        for user in [CONTROLLER, GATEWAY] {
+            assert_eq!(server.unused_rules(user), [], "{user}");
+        }
+    }
+}
