@@ -92,8 +92,6 @@ impl Dirty {
 pub struct Store {
     objects: Objects,
     dirty: Dirty,
-    /// Services that were replaced by an object which differs in nothing that is projected.
-    refreshed: BTreeSet<ServiceKey>,
     /// Under which Service a slice is kept: an update may move it, and a deletion names the slice alone.
     slice_owners: BTreeMap<SliceKey, ServiceKey>,
 }
@@ -104,12 +102,7 @@ type SliceKey = (Arc<str>, Arc<str>);
 impl Default for Store {
     /// Empty, with nothing dirty.
     fn default() -> Self {
-        Self {
-            objects: Objects::default(),
-            dirty: Dirty::Nothing,
-            refreshed: BTreeSet::new(),
-            slice_owners: BTreeMap::new(),
-        }
+        Self { objects: Objects::default(), dirty: Dirty::Nothing, slice_owners: BTreeMap::new() }
     }
 }
 
@@ -122,12 +115,6 @@ impl Store {
     /// What changed since this was last asked.
     pub fn take_dirty(&mut self) -> Dirty {
         std::mem::replace(&mut self.dirty, Dirty::Nothing)
-    }
-
-    /// Services whose object is a newer one in name only, since this was last asked: nothing is projected by that, but whoever
-    /// writes to them needs the newest version.
-    pub fn take_refreshed(&mut self) -> BTreeSet<ServiceKey> {
-        std::mem::take(&mut self.refreshed)
     }
 
     /// Whether nothing changed since [`Self::take_dirty`].
@@ -151,8 +138,6 @@ impl Store {
         let old = self.objects.services.get(&key);
         if old.is_none_or(|old| service_differs(old, &service)) {
             self.dirty.add(key.clone());
-        } else {
-            self.refreshed.insert(key.clone());
         }
         self.objects.services.insert(key, service);
     }
@@ -246,9 +231,9 @@ impl Store {
     }
 
     fn replace_services(&mut self, new: BTreeMap<ServiceKey, Arc<Service>>) {
-        let Replaced { changed, refreshed } = replace_map(&mut self.objects.services, new, service_differs);
-        changed.into_iter().for_each(|key| self.dirty.add(key));
-        self.refreshed.extend(refreshed);
+        for key in replace_map(&mut self.objects.services, new, service_differs) {
+            self.dirty.add(key);
+        }
     }
 
     fn replace_slices(&mut self, new: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>) {
@@ -265,21 +250,21 @@ impl Store {
         }
         for (owner, slices) in new {
             let kept = self.objects.slices.entry(owner.clone()).or_default();
-            if !replace_map(kept, slices, slice_differs).changed.is_empty() {
+            if !replace_map(kept, slices, slice_differs).is_empty() {
                 self.dirty.add(owner);
             }
         }
     }
 
     fn replace_nodes(&mut self, new: BTreeMap<Arc<str>, Arc<Node>>) {
-        if !replace_map(&mut self.objects.nodes, new, node_differs).changed.is_empty() {
+        if !replace_map(&mut self.objects.nodes, new, node_differs).is_empty() {
             self.dirty = Dirty::Everything;
         }
     }
 
     fn replace_namespaces(&mut self, new: BTreeMap<Arc<str>, Arc<Namespace>>) {
         let any = !self.objects.namespaces.is_empty();
-        let changed = replace_map(&mut self.objects.namespaces, new, namespace_differs).changed;
+        let changed = replace_map(&mut self.objects.namespaces, new, namespace_differs);
         changed.iter().for_each(|name| self.dirty_namespace(name, any));
     }
 
@@ -297,28 +282,20 @@ impl Store {
     }
 
     fn replace_pools(&mut self, new: BTreeMap<Arc<str>, Arc<AddressPool>>) {
-        if !replace_map(&mut self.objects.pools, new, pool_differs).changed.is_empty() {
+        if !replace_map(&mut self.objects.pools, new, pool_differs).is_empty() {
             self.dirty = Dirty::Everything;
         }
     }
 }
 
-/// What a replacement came to.
-struct Replaced<K> {
-    /// Keys that came, went, or changed in what counts.
-    changed: Vec<K>,
-    /// Keys whose object is a newer one in name only.
-    refreshed: Vec<K>,
-}
-
-/// Makes `kept` hold what `new` holds. Objects equal to the ones before keep their `Arc`.
+/// Makes `kept` hold what `new` holds and answers the keys that came, changed or went. Objects equal to the ones
+/// before keep their `Arc`.
 fn replace_map<K: Ord + Clone, V: PartialEq>(
     kept: &mut BTreeMap<K, Arc<V>>,
     new: BTreeMap<K, Arc<V>>,
     differs: impl Fn(&V, &V) -> bool,
-) -> Replaced<K> {
+) -> Vec<K> {
     let mut changed: Vec<K> = kept.keys().filter(|key| !new.contains_key(*key)).cloned().collect();
-    let mut refreshed = Vec::new();
     for key in &changed {
         kept.remove(key);
     }
@@ -327,13 +304,12 @@ fn replace_map<K: Ord + Clone, V: PartialEq>(
         if old.is_some_and(|old| Arc::ptr_eq(old, &object) || **old == *object) {
             continue;
         }
-        match old {
-            Some(old) if !differs(old, &object) => refreshed.push(key.clone()),
-            _ => changed.push(key.clone()),
+        if old.is_none_or(|old| differs(old, &object)) {
+            changed.push(key.clone());
         }
         kept.insert(key, object);
     }
-    Replaced { changed, refreshed }
+    changed
 }
 
 /// The namespace and name in `metadata`, as a Service's key.

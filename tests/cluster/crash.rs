@@ -36,7 +36,7 @@ fn answers_that_are_lost_are_found_again() {
         let _controller = scene.start();
         for resource in ["services", "services/status"] {
             let lose = || {
-                server.faults().plan(Matching::new("patch", resource).by(CONTROLLER), 1, Fault::LoseAnswer)
+                server.faults().plan(Matching::new("patch", resource).by(CONTROLLER), 1, Fault::LoseAnswer);
             };
             lose();
             service(scene.cluster, "web", "");

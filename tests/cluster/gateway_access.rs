@@ -119,8 +119,8 @@ fn rights_that_are_missing_are_named_as_a_rule() {
     let home = stage.home(Role::Gateway, &road, "");
     let mut gateway = not_ready_because(&stage, &home, "the API server does not let us list and watch them");
     for rule in [
-        "apiGroups [\"\"], resources [\"services\"], verbs [\"get\", \"list\", \"watch\"]",
-        "apiGroups [\"discovery.k8s.io\"], resources [\"endpointslices\"], verbs [\"get\", \"list\", \"watch\"]",
+        "apiGroups [\"\"], resources [\"services\"], verbs [\"list\", \"watch\"]",
+        "apiGroups [\"discovery.k8s.io\"], resources [\"endpointslices\"], verbs [\"list\", \"watch\"]",
     ] {
         gateway.wait_for_log(rule);
     }

@@ -267,11 +267,6 @@ impl Sheave<'_> {
         });
     }
 
-    /// The process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         self.process.signal(signal);

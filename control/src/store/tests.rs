@@ -130,27 +130,6 @@ fn event() -> impl Strategy<Value = (bool, u8, Option<u8>)> {
 }
 
 #[test]
-fn a_service_that_is_newer_in_name_only_is_refreshed_and_not_dirty() {
-    let at = |version: &str| {
-        let mut service = service("web", "a");
-        service.metadata.resource_version = Some(version.to_owned());
-        service
-    };
-    let mut store = Store::default();
-    store.upsert_service(at("1"));
-    assert!(store.take_dirty() == services(&["web"]) && store.take_refreshed().is_empty());
-    let web = BTreeSet::from([ServiceKey::new("shop", "web")]);
-    store.upsert_service(at("2"));
-    assert_eq!((store.take_dirty(), store.take_refreshed()), (Dirty::Nothing, web.clone()));
-    store.apply(Change::Services(Delta::All(vec![Arc::new(at("3"))])));
-    assert_eq!((store.take_dirty(), store.take_refreshed()), (Dirty::Nothing, web));
-    assert_eq!(
-        store.objects().services.first_key_value().unwrap().1.metadata.resource_version.as_deref(),
-        Some("3")
-    );
-}
-
-#[test]
 fn a_namespace_dirties_its_own_services_once_any_is_known() {
     let namespace = |name: &str, team: &str| Namespace {
         metadata: ObjectMeta {

@@ -60,8 +60,7 @@ mod tests {
     fn missing_rights_are_named_as_a_rule_is_written() {
         let problem = denied(&EndpointSlice::RESOURCE, "no").to_string();
         assert!(problem.starts_with("Resource endpointslices.discovery.k8s.io: AccessDenied: "), "{problem}");
-        let rule =
-            r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["list", "watch"]"#;
+        let rule = r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["list", "watch"]"#;
         assert!(problem.contains(rule), "{problem}");
     }
 }
