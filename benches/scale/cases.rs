@@ -1,0 +1,71 @@
+//! What is measured: each case builds its cluster, runs Sheave against it and answers rows.
+
+mod changes;
+mod controller;
+mod start;
+
+use clap::ValueEnum;
+
+use crate::objects;
+use crate::options::Sizes;
+use crate::report::Row;
+use crate::support::apiserver::ApiServer;
+
+/// Endpoints of each Service of the usual cluster.
+const ENDPOINTS: u32 = 10;
+
+/// A case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    /// A gateway with ten endpoints per Service: start, single changes, relist
+    Gateway,
+    /// Services without addresses, until the controller has published them all; then idle, with a gateway
+    Controller,
+    /// Very many Services with two endpoints each
+    Many,
+    /// Services with fifty endpoints each
+    Wide,
+}
+
+impl Case {
+    /// All of them, in the order in which they run.
+    pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Controller, Self::Many, Self::Wide];
+
+    /// Runs it.
+    pub(crate) fn run(self, sizes: &Sizes) -> Vec<Row> {
+        match self {
+            Self::Gateway => {
+                let server = cluster(sizes.services, ENDPOINTS, true);
+                let case = title(sizes.services, ENDPOINTS);
+                let (gateway, mut rows) = start::run(&case, &server, sizes.services, sizes.full);
+                rows.extend(changes::run(&case, &server, &gateway, sizes));
+                rows.extend(changes::relist(&case, &server, &gateway));
+                rows
+            }
+            Self::Controller => controller::run(sizes),
+            Self::Many => {
+                let server = cluster(sizes.many, 2, true);
+                start::run(&title(sizes.many, 2), &server, sizes.many, false).1
+            }
+            Self::Wide => {
+                let server = cluster(sizes.wide, sizes.wide_endpoints, true);
+                start::run(&title(sizes.wide, sizes.wide_endpoints), &server, sizes.wide, false).1
+            }
+        }
+    }
+}
+
+fn title(services: u32, endpoints: u32) -> String {
+    format!("{services} Services, {} endpoints", services * endpoints)
+}
+
+/// An API server with so many Services, as they are before or after they were published.
+fn cluster(services: u32, endpoints: u32, published: bool) -> ApiServer {
+    let server = ApiServer::start();
+    server.load([objects::pool_definition()]);
+    server.load([objects::pool()]);
+    server.load(objects::nodes());
+    server.load((0..services).map(|number| objects::service(number, published)));
+    server.load((0..services).flat_map(|number| objects::slices(number, endpoints, 0)));
+    server
+}

@@ -1,0 +1,80 @@
+//! A controller and Services that nobody has published yet; then both roles at rest.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::options::Sizes;
+use crate::process::Sheave;
+use crate::report::Row;
+use crate::support::apiserver::ApiServer;
+use crate::support::patience::{eventually_within, let_pass, patience};
+
+use super::{ENDPOINTS, cluster};
+
+/// Publishes everything, then does nothing.
+pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
+    let services = sizes.services;
+    let case = format!("{services} Services pending");
+    let server = cluster(services, ENDPOINTS, false);
+    let started = Instant::now();
+    let mut controller = Sheave::start("controller", &server);
+    controller.ready();
+    eventually_within(patience(180.0), "all Services are published", || {
+        let_pass(std::time::Duration::from_millis(250));
+        let left = server.objects("services").iter().filter(|service| !is_published(service)).count();
+        if left == 0 { Ok(()) } else { Err(format!("{left} are not")) }
+    });
+    let took = started.elapsed();
+    controller.rest();
+    let usage = controller.usage();
+    let (writes, events) = writes(&server);
+    let row = |what: &str, value: f64, unit| Row::new(&case, what, value, unit);
+    let mut rows = vec![
+        row("start to all published", took.as_secs_f64(), "s"),
+        row("writes per Service", writes as f64 / f64::from(services), "")
+            .note(format!("finalizer and status; {events} Events beside")),
+        row("controller, CPU", usage.cpu.as_secs_f64(), "s"),
+        row("controller, peak RSS", usage.peak, "MiB"),
+        row("controller, settled RSS", usage.resident, "MiB"),
+    ];
+    let mut gateway = Sheave::start("gateway", &server);
+    gateway.ready();
+    gateway.rest();
+    controller.rest();
+    rows.extend(idle(sizes, &server, &controller, &gateway));
+    rows
+}
+
+fn idle(sizes: &Sizes, server: &ApiServer, controller: &Sheave, gateway: &Sheave) -> Vec<Row> {
+    let case = format!("{} Services, idle", sizes.services);
+    let before = [controller.usage().cpu, gateway.usage().cpu];
+    server.forget_requests();
+    let_pass(sizes.idle);
+    let (writes, events) = writes(server);
+    let seconds = sizes.idle.as_secs_f64();
+    let cpu = |sheave: &Sheave, before: std::time::Duration| {
+        sheave.usage().cpu.saturating_sub(before).as_secs_f64() / seconds * 100.0
+    };
+    let row = |what: &str, value: f64, unit| Row::new(&case, what, value, unit);
+    vec![
+        row("writes per minute", (writes + events) as f64 * 60.0 / seconds, "")
+            .at_most(0.0, true)
+            .note("beside the Lease"),
+        row("controller, CPU", cpu(controller, before[0]), "%"),
+        row("gateway, CPU", cpu(gateway, before[1]), "%"),
+        row("gateway, settled RSS", gateway.usage().resident, "MiB"),
+    ]
+}
+
+/// Writes beside those of Leases: to objects, and Events.
+fn writes(server: &ApiServer) -> (usize, usize) {
+    let writes = server.writes();
+    let count = |kind: &str| writes.iter().filter(|write| write.resource == kind).count();
+    (writes.len() - count("leases") - count("events"), count("events"))
+}
+
+fn is_published(service: &Value) -> bool {
+    service["status"]["loadBalancer"]["ingress"].as_array().is_some_and(|ingress| !ingress.is_empty())
+        && service["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}

@@ -1,0 +1,44 @@
+//! A gateway from nothing to a complete table, and at rest behind that.
+
+use std::time::Duration;
+
+use crate::process::Sheave;
+use crate::report::Row;
+use crate::support::apiserver::ApiServer;
+use crate::support::patience::let_pass;
+
+/// How long a gateway at rest is watched.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// Starts a gateway; it must have a frontend for each Service. `marked` says whether the marks are for this size.
+pub(super) fn run(case: &str, server: &ApiServer, services: u32, marked: bool) -> (Sheave, Vec<Row>) {
+    let mut gateway = Sheave::start("gateway", server);
+    let ready = gateway.ready();
+    let at_ready = gateway.usage();
+    let frontends = gateway.metric("sheave_table_frontends ");
+    assert_eq!(frontends, u64::from(services), "frontends in the table of {case}");
+    gateway.rest();
+    let settled = gateway.usage();
+    let_pass(WATCHED);
+    let idle = gateway.usage().cpu.saturating_sub(settled.cpu).as_secs_f64() / WATCHED.as_secs_f64();
+    let status = gateway.page("/api/status");
+    let problems = status["problems"].as_u64().unwrap_or_default();
+    let (log, lines) = (gateway.log(), gateway.log().lines().count());
+    let asked = gateway.asked("/api/status");
+    let scraped = gateway.asked("/metrics");
+    let usage = gateway.usage();
+    let row = |what: &str, value: f64, unit| Row::new(case, what, value, unit);
+    let rows = vec![
+        row("start to ready", ready.as_secs_f64(), "s")
+            .at_most(5.0, marked)
+            .note(format!("{frontends} frontends, {problems} not opened")),
+        row("CPU until ready", at_ready.cpu.as_secs_f64(), "s"),
+        row("peak RSS", usage.peak, "MiB").at_most(400.0, marked),
+        row("settled RSS", usage.resident, "MiB"),
+        row("CPU at rest", idle * 100.0, "%"),
+        row("log", log.len() as f64 / 1e6, "MB").note(format!("{lines} lines")),
+        row("/api/status", asked.as_secs_f64() * 1e3, "ms"),
+        row("/metrics", scraped.as_secs_f64() * 1e3, "ms"),
+    ];
+    (gateway, rows)
+}

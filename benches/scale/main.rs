@@ -1,0 +1,46 @@
+//! `cargo bench --bench scale`: the gateway and the controller as processes against the test API server, with as many
+//! objects as large clusters have. What is measured is the product's own: its memory, its processor time, its log.
+//!
+//! It must not know Sheave from the inside: configuration and objects in, admin pages and writes out.
+
+mod cases;
+mod objects;
+mod options;
+mod process;
+mod report;
+mod usage;
+
+#[path = "../../tests/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the kit serves the test programs; this bench uses a part of it")]
+mod support;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use options::Options;
+
+/// sysexits(3): wrong usage.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let chosen = match options.cases() {
+        Ok(chosen) => chosen,
+        Err(problem) => {
+            eprintln!("scale: {problem}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let sizes = options.sizes();
+    println!("one worker per gateway; at most {} open files per process\n", usage::open_files());
+    report::print_head();
+    let mut missed = false;
+    for case in chosen {
+        for row in case.run(&sizes) {
+            report::print_row(&row);
+            missed |= row.missed();
+        }
+    }
+    if missed && options.strict { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

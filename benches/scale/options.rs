@@ -1,0 +1,79 @@
+//! The command line of the bench: everything after `--`, and what sizes follow from it.
+
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::cases::Case;
+
+/// Measures gateway and controller at the size of large clusters.
+#[derive(Debug, Parser)]
+#[command(name = "scale")]
+pub(crate) struct Options {
+    /// A tenth of everything, under a minute in all; marks do not count then
+    #[arg(long)]
+    quick: bool,
+    /// Only these cases
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Case::ALL)]
+    only: Vec<Case>,
+    /// Exit with 1 when a mark is missed
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Cargo passes it to every bench
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Whether it is the size that the marks are for.
+    pub(crate) full: bool,
+    /// Services of most cases.
+    pub(crate) services: u32,
+    /// Services with two endpoints each.
+    pub(crate) many: u32,
+    /// Services with [`Sizes::wide_endpoints`] each.
+    pub(crate) wide: u32,
+    /// Endpoints of each Service of the wide case.
+    pub(crate) wide_endpoints: u32,
+    /// Endpoint changes that are timed.
+    pub(crate) changes: u32,
+    /// How long idle processes are watched.
+    pub(crate) idle: Duration,
+}
+
+impl Options {
+    /// The cases that are asked for, in their order.
+    pub(crate) fn cases(&self) -> Result<Vec<Case>, String> {
+        if self.only.is_empty() {
+            return Err("--only names no case".to_owned());
+        }
+        Ok(Case::ALL.into_iter().filter(|case| self.only.contains(case)).collect())
+    }
+
+    /// The sizes of kube-proxy's own scale tests, or a tenth.
+    pub(crate) fn sizes(&self) -> Sizes {
+        if self.quick {
+            Sizes {
+                full: false,
+                services: 1_000,
+                many: 4_412,
+                wide: 500,
+                wide_endpoints: 50,
+                changes: 100,
+                idle: Duration::from_secs(6),
+            }
+        } else {
+            Sizes {
+                full: true,
+                services: 10_000,
+                many: 44_125,
+                wide: 5_006,
+                wide_endpoints: 50,
+                changes: 600,
+                idle: Duration::from_secs(30),
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Sheave as a process that speaks to the test API server. It ends when its handle is dropped.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::apiserver::ApiServer;
+use crate::support::http;
+use crate::support::patience::{eventually_within, let_pass, patience};
+use crate::usage::{self, Usage};
+
+/// Longer than anything here should take.
+const LONG: f64 = 180.0;
+/// A process that uses less than this in [`LOOK`] is at rest.
+const RESTING: Duration = Duration::from_millis(25);
+const LOOK: Duration = Duration::from_millis(500);
+/// So many quiet looks in a row; a snapshot is written a second after the first objects.
+const QUIET: u32 = 5;
+
+/// A running gateway or controller.
+pub(crate) struct Sheave {
+    child: Child,
+    admin: SocketAddr,
+    folder: TempDir,
+    started: Instant,
+}
+
+impl Sheave {
+    /// Starts `sheave <role>`; waits for nothing.
+    pub(crate) fn start(role: &str, server: &ApiServer) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = |name: &str| folder.path().join(name);
+        fs::write(file("kubeconfig"), server.kubeconfig(role)).expect("a file is written");
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let admin = free.expect("a free port");
+        let config = format!(
+            "node: node-000.example.internal\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 1\n",
+            file("kubeconfig").display(),
+            file("state").display(),
+        );
+        fs::write(file("config.yaml"), config).expect("a file is written");
+        let log = File::create(file("log")).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
+        command.arg(role).arg("--config").arg(file("config.yaml")).stdin(Stdio::null());
+        command.stdout(log.try_clone().expect("a second handle")).stderr(log);
+        let started = Instant::now();
+        let child = command.spawn().expect("the built program starts");
+        Self { child, admin, folder, started }
+    }
+
+    /// Waits until `/readyz` says so; tells how long that took from the process's start.
+    pub(crate) fn ready(&mut self) -> Duration {
+        eventually_within(patience(LONG), "the process is ready", || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("sheave ended: {status}\n{}", self.log());
+            }
+            match http::get(self.admin, "/readyz") {
+                Ok(response) if response.status == 200 => Ok(()),
+                Ok(response) => Err(response.body),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        self.started.elapsed()
+    }
+
+    /// Waits until it does next to nothing, with the snapshot of a gateway written; at most half a minute.
+    pub(crate) fn rest(&self) {
+        let mut quiet = 0;
+        let mut before = self.usage().cpu;
+        for _ in 0..60 {
+            let_pass(LOOK);
+            let now = self.usage().cpu;
+            quiet = if now.saturating_sub(before) < RESTING { quiet + 1 } else { 0 };
+            before = now;
+            if quiet >= QUIET {
+                return;
+            }
+        }
+    }
+
+    /// What it has used so far.
+    pub(crate) fn usage(&self) -> Usage {
+        usage::of(self.child.id())
+    }
+
+    /// From `/metrics`; 0 where there is no such series.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = http::get(self.admin, "/metrics").expect("metrics are answered").body;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        value.unwrap_or_default()
+    }
+
+    /// A JSON page of the admin server.
+    pub(crate) fn page(&self, path: &str) -> Value {
+        let body = http::get(self.admin, path).expect("the admin server answers").body;
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// How long a page takes to be answered.
+    pub(crate) fn asked(&self, path: &str) -> Duration {
+        let asked = Instant::now();
+        http::get(self.admin, path).expect("the admin server answers");
+        asked.elapsed()
+    }
+
+    /// The log so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Sheave {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("{}", lines[lines.len().saturating_sub(20)..].join("\n"));
+        }
+    }
+}
