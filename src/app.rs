@@ -6,6 +6,7 @@ mod intake;
 mod measures;
 mod problems;
 pub(crate) mod status;
+mod told;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,11 +28,12 @@ use self::intake::News;
 pub(crate) use self::intake::{ApiIntake, Intake};
 use self::measures::UPDATE_SECONDS;
 pub(crate) use self::measures::install as install_metrics;
+use self::problems::Setbacks;
+use self::told::Told;
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
 use crate::explain::{self, Answer, Basis, Question};
 use crate::health::Health;
-use crate::report::Setback;
 use crate::routes::{ProblemView, RoutesView};
 use crate::status::StatusView;
 use crate::{report, retry, scrape};
@@ -75,7 +77,8 @@ pub(crate) struct App {
     projection: Option<Projection>,
     /// Nothing is taken in before.
     pause: Instant,
-    told: BTreeSet<ProblemView>,
+    setbacks: Setbacks,
+    told: Told,
     report: watch::Sender<GatewayReport>,
     /// Of the controller in this process, if there is one.
     controller: Option<watch::Receiver<ControllerStatus>>,
@@ -99,6 +102,7 @@ impl App {
                 udp_idle: config.timeouts.udp_idle,
             },
             udp_flows: capacity::udp_flows(open_files, workers),
+            listening_sockets: capacity::listening_sockets(open_files),
         })?;
         Ok(Self {
             started: Instant::now(),
@@ -113,7 +117,8 @@ impl App {
             store: Store::default(),
             projection: None,
             pause: Instant::now(),
-            told: BTreeSet::new(),
+            setbacks: Setbacks::default(),
+            told: Told::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
             controller: None,
             draining: false,
@@ -200,17 +205,16 @@ impl App {
         self.health.follow(&projection);
         self.projection = Some(projection);
         self.prove_healthy();
+        self.tell_setbacks();
         self.tell_problems();
         self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
     }
 
     /// Gets what could not be had before.
     fn retry(&mut self) {
-        let before = self.failing();
         self.dataplane.retry();
-        if self.health.retry() || self.failing() != before {
-            self.tell_problems();
-        }
+        self.health.retry();
+        self.tell_setbacks();
         self.prove_healthy();
     }
 
@@ -219,45 +223,31 @@ impl App {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
 
-    /// What the data plane could not get, and why: enough to see whether anything has changed.
-    fn failing(&self) -> (Vec<(FrontendAddr, io::ErrorKind)>, Option<String>) {
-        let sockets = self.dataplane.failures();
-        let sockets = sockets.map(|failure| (failure.frontend.addr, failure.error.kind())).collect();
-        (sockets, self.dataplane.client_addresses().err().map(ToString::to_string))
+    /// Logs and reports what the data plane could not do, when that changes.
+    fn tell_setbacks(&mut self) {
+        let generation = self.dataplane.table().table().generation();
+        if self.setbacks.refresh(&self.dataplane, &self.health) {
+            self.report.send_replace(report::report(&self.node, generation, self.setbacks.all()));
+            self.told.setbacks(self.setbacks.all().iter().map(|setback| self.intake.place(&setback.problem)));
+        } else {
+            self.report
+                .send_if_modified(|told| std::mem::replace(&mut told.generation, generation) != generation);
+        }
     }
 
-    /// Logs each Problem when it appears and when it is gone, not while it lasts, and reports those of the data plane.
+    /// Logs what is wrong with objects. Called with each change of theirs.
     fn tell_problems(&mut self) {
-        let report =
-            report::report(&self.node, self.dataplane.table().table().generation(), &self.setbacks());
-        self.report.send_if_modified(|told| {
-            let differs = *told != report;
-            *told = report;
-            differs
-        });
-        let now: BTreeSet<ProblemView> = self.problems().into_iter().collect();
-        for problem in now.difference(&self.told) {
-            tracing::warn!(object = problem.object, reason = problem.reason, "{problem}");
-        }
-        for problem in self.told.difference(&now) {
-            tracing::info!(object = problem.object, reason = problem.reason, "problem is gone: {problem}");
-        }
-        self.told = now;
+        let found = self.projection.iter().flat_map(|projection| &projection.problems);
+        let found = found.map(|problem| self.intake.place(problem));
+        self.told.objects(self.intake.problems().into_iter().chain(found));
     }
 
     fn problems(&self) -> Vec<ProblemView> {
         let Some(projection) = &self.projection else { return self.intake.problems() };
         let mut problems = self.intake.problems();
         problems.extend(projection.problems.iter().map(|problem| self.intake.place(problem)));
-        problems.extend(self.setbacks().iter().map(|setback| self.intake.place(&setback.problem)));
+        problems.extend(self.setbacks.all().iter().map(|setback| self.intake.place(&setback.problem)));
         problems
-    }
-
-    /// What cannot be done of what is to be in force.
-    fn setbacks(&self) -> Vec<Setback> {
-        let mut setbacks = problems::of(&self.dataplane);
-        setbacks.extend(self.health.problems().map(Setback::from));
-        setbacks
     }
 
     fn answer(&self, query: Query) {
@@ -314,7 +304,7 @@ impl App {
             frontends: active.table().frontends().len(),
             source: self.intake.view(&self.store),
             guard: self.intake.doubts(),
-            problems: self.told.len(),
+            problems: self.told.count(),
             controller: self.controller.as_ref().map(|status| status::of_controller(&status.borrow())),
             draining: self.draining,
         }

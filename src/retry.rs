@@ -17,7 +17,10 @@ pub(crate) fn advice(error: &io::Error) -> String {
         io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::OutOfMemory => "the kernel has no memory for it; raise net.core.optmem_max",
-        _ if error.raw_os_error() == Some(TOO_MANY_OPEN_FILES) => "raise the limit of open files (ulimit -n)",
+        _ if error.raw_os_error() == Some(TOO_MANY_OPEN_FILES) => {
+            "raise the limit of open files (ulimit -n), of which listening sockets, one per frontend and worker, get three \
+             quarters"
+        }
         _ => "bind(2) says more about this error",
     };
     format!("{error}: {advice}; it is tried again every {} s", EVERY.as_secs())

@@ -33,6 +33,9 @@ pub struct Options {
     pub timeouts: Timeouts,
     /// UDP flows that each worker may have; new ones beyond it are refused.
     pub udp_flows: usize,
+    /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
+    /// stay closed, with `EMFILE`.
+    pub listening_sockets: usize,
 }
 
 /// How a drain ended.
@@ -53,6 +56,8 @@ pub struct Dataplane {
     listeners: ListenerSet,
     /// Frontends of the table that could not be opened.
     failures: BTreeMap<FrontendAddr, BindFailure>,
+    /// Grows with each change of `failures`.
+    failures_revision: u64,
     workers: Vec<WorkerHandle>,
     broken: mpsc::UnboundedReceiver<Broken>,
     affinity: Arc<AffinityTable>,
@@ -90,8 +95,9 @@ impl Dataplane {
             .collect::<io::Result<_>>()?;
         Ok(Self {
             table,
-            listeners: ListenerSet::default(),
+            listeners: ListenerSet::new(options.listening_sockets),
             failures: BTreeMap::new(),
+            failures_revision: 0,
             workers,
             broken,
             affinity,
@@ -122,7 +128,7 @@ impl Dataplane {
                 Some(frontend) => self.reconcile(&frontend, &internal),
                 None => {
                     self.listeners.remove(addr, &self.workers);
-                    self.failures.remove(&addr);
+                    self.opened(addr);
                 }
             }
         }
@@ -132,23 +138,45 @@ impl Dataplane {
     /// Tries again what could not be had or has broken since: sockets, and clients' addresses. Costs next to nothing when
     /// all is well.
     pub fn retry(&mut self) {
-        let mut closed: BTreeSet<FrontendAddr> = self.failures.keys().copied().collect();
-        while let Ok(broken) = self.broken.try_recv() {
-            if self.listeners.discard(&broken, &self.workers) {
-                closed.insert(broken.addr);
+        let mut broken = BTreeSet::new();
+        while let Ok(socket) = self.broken.try_recv() {
+            if self.listeners.discard(&socket, &self.workers) {
+                broken.insert(socket.addr);
             }
         }
         let active = self.table.load_full();
         self.open_return_path(active.table());
         self.keep_return_path();
-        for frontend in closed.iter().filter_map(|addr| active.table().get(*addr)) {
+        for frontend in broken.iter().filter_map(|addr| active.table().get(*addr)) {
             self.reconcile(frontend, active.table().internal_clients());
+        }
+        self.retry_failures(active.table());
+    }
+
+    /// Where descriptors are short, the first that gets none speaks for all that lack one: there may be thousands.
+    fn retry_failures(&mut self, table: &RoutingTable) {
+        let mut short = !self.listeners.has_room(&self.workers);
+        let failed: Vec<(FrontendAddr, bool)> =
+            self.failures.iter().map(|(addr, it)| (*addr, it.is_of_everyone())).collect();
+        for (addr, of_everyone) in failed {
+            if short && of_everyone {
+                continue;
+            }
+            if let Some(frontend) = table.get(addr) {
+                self.reconcile(frontend, table.internal_clients());
+                short |= self.failures.get(&addr).is_some_and(BindFailure::is_of_everyone);
+            }
         }
     }
 
     /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.
     pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
         self.failures.values()
+    }
+
+    /// Grows whenever [`Dataplane::failures`] says something else than before.
+    pub fn failures_revision(&self) -> u64 {
+        self.failures_revision
     }
 
     /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this
@@ -181,9 +209,18 @@ impl Dataplane {
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
         match self.listeners.reconcile(frontend, internal, &self.workers) {
-            Ok(()) => drop(self.failures.remove(&frontend.addr)),
-            Err(failure) => drop(self.failures.insert(frontend.addr, failure)),
+            Ok(()) => self.opened(frontend.addr),
+            Err(failure) => {
+                let same = self.failures.get(&frontend.addr).is_some_and(|before| before.equals(&failure));
+                self.failures_revision += u64::from(!same);
+                self.failures.insert(frontend.addr, failure);
+            }
         }
+    }
+
+    fn opened(&mut self, addr: FrontendAddr) {
+        let failed = self.failures.remove(&addr).is_some();
+        self.failures_revision += u64::from(failed);
     }
 
     /// The table that is forwarded by.
@@ -260,3 +297,6 @@ impl Dataplane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

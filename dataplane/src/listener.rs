@@ -17,6 +17,7 @@ use socket2::Socket;
 use crate::address_set::{AddressSet, SourceRanges};
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol, Route};
+use crate::sys::Errno;
 use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
 use filter::{Filters, Share};
@@ -90,10 +91,27 @@ impl Audience {
 pub struct BindFailure {
     /// Which frontend.
     pub frontend: Arc<Frontend>,
-    /// As bind(2): mostly `AddrInUse` or `PermissionDenied`.
+    /// As bind(2): mostly `AddrInUse` or `PermissionDenied`; `EMFILE` also if listening sockets have had their share of the
+    /// descriptors.
     pub error: io::Error,
     /// It still listens, but admits the clients that it admitted before.
     pub listening: bool,
+}
+
+impl BindFailure {
+    /// Whether it is descriptors that are missing, which every other frontend lacks as well.
+    pub(crate) fn is_of_everyone(&self) -> bool {
+        let number = self.error.raw_os_error().map(Errno::from_raw);
+        matches!(number, Some(Errno::EMFILE | Errno::ENFILE))
+    }
+
+    /// Whether it says the same of the same frontend.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.frontend, &other.frontend)
+            && self.listening == other.listening
+            && self.error.kind() == other.error.kind()
+            && self.error.raw_os_error() == other.error.raw_os_error()
+    }
 }
 
 /// One frontend's sockets, one per worker; none while it is closed.
@@ -107,8 +125,11 @@ struct Listener {
 }
 
 /// The sockets of all frontends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ListenerSet {
+    /// So many sockets may be open, lest none is left for those who connect to them.
+    room: usize,
+    open: usize,
     listeners: HashMap<FrontendAddr, Listener>,
     /// Every address that we ever asked for and got: sockets of ours may still be on it.
     held: HashSet<FrontendAddr>,
@@ -116,6 +137,17 @@ pub(crate) struct ListenerSet {
 }
 
 impl ListenerSet {
+    /// Nothing is open; so many sockets may be.
+    pub(crate) fn new(room: usize) -> Self {
+        let (listeners, held) = (HashMap::new(), HashSet::new());
+        Self { room, open: 0, listeners, held, filters: Filters::default() }
+    }
+
+    /// Whether there is room for another frontend, with a socket for each worker.
+    pub(crate) fn has_room(&self, workers: &[WorkerHandle]) -> bool {
+        self.open + workers.len() <= self.room
+    }
+
     /// Makes one frontend's sockets be what the table says. Touches nothing if they are already.
     ///
     /// # Errors
@@ -128,6 +160,7 @@ impl ListenerSet {
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
         let wanted = Posture::of(frontend, internal);
+        let has_room = self.has_room(workers);
         let listener = self.listeners.entry(addr).or_insert_with(|| Listener {
             posture: Some(Posture::Closed),
             sockets: Vec::new(),
@@ -138,12 +171,14 @@ impl ListenerSet {
             return Ok(());
         }
         listener.posture = None;
+        let before = listener.sockets.len();
         let changed = match &wanted {
             Posture::Closed => {
                 listener.close(addr, workers, Command::Retire);
                 Ok(())
             }
-            Posture::Open(audience) if listener.sockets.is_empty() => {
+            Posture::Open(_) if before == 0 && !has_room => Err(Errno::EMFILE.into()),
+            Posture::Open(audience) if before == 0 => {
                 let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
                 let sources = audience.sources(addr.ip);
                 let opened = listener.open(addr, claim, &sources, workers, &mut self.filters);
@@ -154,6 +189,7 @@ impl ListenerSet {
             }
             Posture::Open(audience) => listener.refilter(addr, &audience.sources(addr.ip), &mut self.filters),
         };
+        self.open = self.open + listener.sockets.len() - before;
         changed.map_err(|error| BindFailure {
             frontend: Arc::clone(frontend),
             error,
@@ -166,6 +202,7 @@ impl ListenerSet {
     /// Closes a frontend that has left the table. Its open connections go on.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
+            self.open -= listener.sockets.len();
             listener.close(addr, workers, Command::Close);
         }
     }
@@ -179,6 +216,7 @@ impl ListenerSet {
             return false;
         }
         tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
+        self.open -= listener.sockets.len();
         listener.close(*addr, workers, Command::Close);
         listener.posture = None;
         true
@@ -190,6 +228,7 @@ impl ListenerSet {
             listener.sockets.clear();
             listener.posture = None;
         }
+        self.open = 0;
     }
 
     /// What each worker counted for a frontend; nothing if it has none.
@@ -212,7 +251,8 @@ impl Listener {
         for ((worker, socket), counters) in workers.iter().zip(&self.sockets).zip(&self.counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
-        tracing::info!(frontend = %addr, "listening");
+        // A start opens thousands; those that cannot be opened are told.
+        tracing::debug!(frontend = %addr, "listening");
         Ok(())
     }
 
@@ -246,6 +286,6 @@ impl Listener {
                 }
             }
         }
-        tracing::info!(frontend = %addr, "closed");
+        tracing::debug!(frontend = %addr, "closed");
     }
 }

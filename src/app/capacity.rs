@@ -30,6 +30,12 @@ pub(super) fn udp_flows(open_files: u64, workers: usize) -> usize {
     usize::try_from(share.max(1)).unwrap_or(usize::MAX)
 }
 
+/// Three quarters of the descriptors: with none left, those who connect could not be served, and probes and the API server
+/// neither.
+pub(super) fn listening_sockets(open_files: u64) -> usize {
+    usize::try_from(open_files / 4 * 3).unwrap_or(usize::MAX)
+}
+
 /// How many ports there are from the first number to the last.
 pub(super) fn port_count(range: &str) -> Option<u64> {
     let mut ends = range.split_whitespace().map(str::parse::<u64>);

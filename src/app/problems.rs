@@ -9,12 +9,53 @@ use sheave_dataplane::model::{ClientSource, Frontend, FrontendSource, Protocol};
 use sheave_dataplane::return_path::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
 
+use crate::health::Health;
 use crate::report::Setback;
 use crate::retry;
 
+/// What cannot be done of what is to be in force, kept between changes: where descriptors are short it is thousands.
+#[derive(Debug, Default)]
+pub(super) struct Setbacks {
+    basis: Option<Basis>,
+    all: Vec<Setback>,
+}
+
+/// What setbacks follow from.
+#[derive(Debug, PartialEq)]
+struct Basis {
+    failures: u64,
+    /// Why endpoints do not see clients' addresses, and as of which table it is asked whose do not.
+    lost: Option<(String, u64)>,
+    health: Vec<Problem>,
+}
+
+impl Setbacks {
+    /// Looks again; whether they may differ from before.
+    pub(super) fn refresh(&mut self, dataplane: &Dataplane, health: &Health) -> bool {
+        let generation = dataplane.table().table().generation();
+        let basis = Basis {
+            failures: dataplane.failures_revision(),
+            lost: dataplane.client_addresses().err().map(|error| (error.to_string(), generation)),
+            health: health.problems().collect(),
+        };
+        if self.basis.as_ref() == Some(&basis) {
+            return false;
+        }
+        self.all = of(dataplane);
+        self.all.extend(basis.health.iter().cloned().map(Setback::from));
+        self.basis = Some(basis);
+        true
+    }
+
+    /// As of the last refresh.
+    pub(super) fn all(&self) -> &[Setback] {
+        &self.all
+    }
+}
+
 /// One for each frontend that cannot be opened, and for each Service whose endpoints are to see clients' addresses and do
 /// not.
-pub(super) fn of(dataplane: &Dataplane) -> Vec<Setback> {
+fn of(dataplane: &Dataplane) -> Vec<Setback> {
     let mut setbacks: Vec<Setback> = dataplane.failures().map(unopened).collect();
     if let Err(error) = dataplane.client_addresses() {
         let table = dataplane.table();

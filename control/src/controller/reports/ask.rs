@@ -15,8 +15,8 @@ use crate::gateway_report::{GatewayReport, PATH};
 
 /// From the first SYN to the last byte.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A report with ten thousand troubles is smaller.
-const LIMIT: usize = 8 << 20;
+/// A report with a hundred thousand troubles is smaller.
+const LIMIT: usize = 64 << 20;
 
 /// Why there is no report.
 #[derive(Debug, Error)]
