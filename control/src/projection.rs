@@ -128,6 +128,8 @@ pub struct Projector {
     claims: Claims,
     names: Names,
     services: BTreeMap<ServiceKey, Projected>,
+    /// Those of `services` that have Problems.
+    troubled: BTreeSet<ServiceKey>,
     health_checks: BTreeMap<ServiceKey, HealthCheck>,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
     table: Arc<RoutingTable>,
@@ -161,6 +163,7 @@ impl Projector {
             claims: Claims::default(),
             names: Names::default(),
             services: BTreeMap::new(),
+            troubled: BTreeSet::new(),
             health_checks: BTreeMap::new(),
             frontends: BTreeMap::new(),
             table: Arc::default(),
@@ -182,8 +185,8 @@ impl Projector {
         let changed = changed || self.table.internal_clients() != &self.facts.internal;
         if changed {
             let generation = self.table.generation() + 1;
-            let frontends = self.frontends.values().cloned().collect();
-            self.table = Arc::new(RoutingTable::new(generation, frontends, self.facts.internal.clone()));
+            let internal = self.facts.internal.clone();
+            self.table = Arc::new(RoutingTable::sorted(generation, &self.frontends, internal));
         }
         self.answer(changed, touched)
     }
@@ -230,7 +233,7 @@ impl Projector {
 
     fn answer(&self, changed: bool, touched: BTreeSet<ServiceKey>) -> Projection {
         let mut problems = self.shared_problems.clone();
-        for projected in self.services.values() {
+        for projected in self.troubled.iter().filter_map(|key| self.services.get(key)) {
             problems.extend(projected.placed.problems.iter().chain(&projected.problems).cloned());
         }
         problems.sort_unstable();

@@ -20,7 +20,7 @@ use crate::model::{ClientSource, Frontend, FrontendAddr};
 use crate::pick::ActiveTable;
 use crate::return_path::{ReturnPath, ReturnPathError};
 use crate::table::RoutingTable;
-use crate::table::diff::{Change, FrontendChange, diff};
+use crate::table::diff::{FrontendChange, diff};
 use crate::transparency::Transparency;
 use crate::worker::{Broken, Command, Timeouts, WorkerHandle, WorkerSeed};
 
@@ -119,20 +119,23 @@ impl Dataplane {
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
         self.open_return_path(&table);
-        self.table.store(Arc::new(ActiveTable::compile(table, &previous)));
-        let mut changed = 0;
-        for FrontendChange { addr, change, frontend } in changes {
-            changed += usize::from(change != Change::Unchanged);
+        let active = Arc::new(ActiveTable::compile(table, &previous));
+        self.table.store(Arc::clone(&active));
+        for FrontendChange { addr, frontend, .. } in &changes {
             match frontend {
-                Some(_) if change == Change::Unchanged && !internal_changed => {}
-                Some(frontend) => self.reconcile(&frontend, &internal),
+                Some(frontend) => self.reconcile(frontend, &internal),
                 None => {
-                    self.listeners.remove(addr, &self.workers);
-                    self.opened(addr);
+                    self.listeners.remove(*addr, &self.workers);
+                    self.opened(*addr);
                 }
             }
         }
-        changed
+        if internal_changed {
+            for frontend in active.table().frontends() {
+                self.reconcile(frontend, &internal);
+            }
+        }
+        changes.len()
     }
 
     /// Tries again what could not be had or has broken since: sockets, and clients' addresses. Costs next to nothing when

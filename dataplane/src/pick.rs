@@ -11,12 +11,14 @@ mod serving;
 mod tests;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use crate::model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr};
+use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::table::RoutingTable;
+use crate::table::diff::{FrontendChange, diff};
 pub use frontend::{ActiveFrontend, Preview};
 
 /// Which class of clients one belongs to; decides between a frontend's external and internal route.
@@ -94,11 +96,41 @@ pub struct PickRequest<'a> {
     pub tried: &'a [EndpointAddr],
 }
 
+/// Into so many parts the frontends are spread. A power of two.
+const PARTS: usize = 256;
+
+/// Some of the frontends.
+type Part = HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomState>;
+
 /// The whole table, ready for picking.
-#[derive(Debug, Default)]
+///
+/// It is kept in parts, and shares those in which nothing changed with the table before: one change among ten thousand
+/// frontends makes forty entries anew.
+#[derive(Debug)]
 pub struct ActiveTable {
     table: Arc<RoutingTable>,
-    frontends: HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomState>,
+    parts: Box<[Arc<Part>]>,
+}
+
+impl Default for ActiveTable {
+    /// Without any frontend.
+    fn default() -> Self {
+        Self { table: Arc::default(), parts: vec![Arc::default(); PARTS].into() }
+    }
+}
+
+/// The part that an address belongs to. Addresses are the cluster's own, so nobody can crowd a part; they come in runs, which
+/// the multiplication spreads (Fibonacci hashing).
+fn part_of(addr: FrontendAddr) -> usize {
+    let ip = match addr.ip {
+        IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => {
+            let bits = ip.to_bits();
+            (bits as u64) ^ ((bits >> 64) as u64)
+        }
+    };
+    let mixed = (ip ^ (u64::from(addr.port) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize % PARTS
 }
 
 impl ActiveTable {
@@ -106,14 +138,16 @@ impl ActiveTable {
     #[must_use]
     pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
         let table = table.into();
-        let activate = |spec: &Arc<Frontend>| {
-            let before = previous.frontends.get(&spec.addr);
-            let kept = before.filter(|kept| Arc::ptr_eq(kept.spec(), spec) || kept.spec() == spec);
-            let make = || Arc::new(ActiveFrontend::compile(Arc::clone(spec), before.map(AsRef::as_ref)));
-            (spec.addr, kept.cloned().unwrap_or_else(make))
-        };
-        let frontends = table.frontends().iter().map(activate).collect();
-        Self { table, frontends }
+        let mut parts = previous.parts.clone();
+        for FrontendChange { addr, frontend, .. } in diff(&previous.table, &table) {
+            let Some(part) = parts.get_mut(part_of(addr)) else { continue };
+            let part = Arc::make_mut(part);
+            let before = part.remove(&addr);
+            if let Some(spec) = frontend {
+                part.insert(addr, Arc::new(ActiveFrontend::compile(spec, before.as_deref())));
+            }
+        }
+        Self { table, parts }
     }
 
     /// The table that this was made from.
@@ -123,7 +157,7 @@ impl ActiveTable {
 
     /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
-        self.frontends.get(&addr)
+        self.parts.get(part_of(addr))?.get(&addr)
     }
 
     /// Whether a client of a frontend counts as inside the cluster. A packet from the frontend's own address is from this

@@ -6,6 +6,7 @@ pub mod diff;
 #[cfg(test)]
 pub(crate) mod fixture;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::address_set::AddressSet;
@@ -32,6 +33,16 @@ impl RoutingTable {
         frontends.sort_by_key(|frontend| frontend.addr);
         frontends.dedup_by_key(|frontend| frontend.addr);
         Self { generation, frontends, internal_clients }
+    }
+
+    /// Of frontends that are sorted by their addresses already.
+    pub fn sorted(
+        generation: u64,
+        frontends: &BTreeMap<FrontendAddr, Arc<Frontend>>,
+        internal_clients: Arc<AddressSet>,
+    ) -> Self {
+        debug_assert!(frontends.iter().all(|(addr, frontend)| *addr == frontend.addr));
+        Self { generation, frontends: frontends.values().cloned().collect(), internal_clients }
     }
 
     /// Grows by one with each table that differs from the one before; 0 is the empty table at start.

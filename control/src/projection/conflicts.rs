@@ -1,7 +1,7 @@
 //! Who owns an address and port that several Services claim: whose status publishes it, else the older one, and those that
 //! only name it in `externalIPs` last. When the owner leaves, the next takes over.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -50,8 +50,8 @@ pub(super) struct Claims {
 /// What a round of changes to the claims may have changed elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Addresses whose claimants are not the same as before.
-    pub(super) addrs: BTreeSet<FrontendAddr>,
+    /// Addresses whose claimants are not the same as before, and whether there were any.
+    pub(super) addrs: BTreeMap<FrontendAddr, bool>,
 }
 
 impl Claims {
@@ -62,7 +62,7 @@ impl Claims {
         }
         self.release(&rank.key, touched);
         for (addr, title) in &titles {
-            touched.addrs.insert(*addr);
+            touched.addrs.entry(*addr).or_insert(self.by_addr.contains_key(addr));
             self.by_addr.entry(*addr).or_default().push((*title, rank.clone()));
         }
         self.by_service.insert(rank.key.clone(), (rank.clone(), titles));
@@ -72,7 +72,7 @@ impl Claims {
     pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut Touched) {
         let Some((_, titles)) = self.by_service.remove(key) else { return };
         for addr in titles.into_keys() {
-            touched.addrs.insert(addr);
+            touched.addrs.entry(addr).or_insert(true);
             if let Some(claims) = self.by_addr.get_mut(&addr) {
                 claims.retain(|(_, rank)| rank.key != *key);
                 if claims.is_empty() {

@@ -50,6 +50,13 @@ impl Projector {
             self.project_one(objects, &key, &plan, &mut round);
             dirty.insert(key);
         }
+        for key in &dirty {
+            if self.services.get(key).is_some_and(Projected::is_troubled) {
+                self.troubled.insert(key.clone());
+            } else {
+                self.troubled.remove(key);
+            }
+        }
         (self.replace(round), dirty)
     }
 
@@ -135,13 +142,18 @@ impl Projector {
             return;
         }
         let mut affected: BTreeSet<ServiceKey> = BTreeSet::new();
-        for addr in &round.touched.addrs {
+        for addr in round.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
         }
-        let touched: HashSet<FrontendAddr> = round.touched.addrs.iter().copied().collect();
-        let others = self.services.iter().filter(|(key, _)| !round.plans.contains_key(*key));
-        let looping = others.filter(|(_, projected)| projected.reaches(&touched));
-        affected.extend(looping.map(|(key, _)| key.clone()));
+        // Who else has a claim on an address makes no difference to those who have it for an endpoint.
+        let came_or_went =
+            round.touched.addrs.iter().filter(|(addr, was)| self.claims.is_frontend(**addr) != **was);
+        let came_or_went: HashSet<FrontendAddr> = came_or_went.map(|(addr, _)| *addr).collect();
+        if !came_or_went.is_empty() {
+            let others = self.services.iter().filter(|(key, _)| !round.plans.contains_key(*key));
+            let looping = others.filter(|(_, projected)| projected.reaches(&came_or_went));
+            affected.extend(looping.map(|(key, _)| key.clone()));
+        }
         self.add(objects, affected, round);
     }
 
@@ -191,6 +203,10 @@ impl Projector {
 }
 
 impl Projected {
+    fn is_troubled(&self) -> bool {
+        !self.problems.is_empty() || !self.placed.problems.is_empty()
+    }
+
     /// Whether one of these frontend addresses is an endpoint of the Service.
     fn reaches(&self, touched: &HashSet<FrontendAddr>) -> bool {
         self.loops.iter().any(|addr| touched.contains(addr))

@@ -13,7 +13,7 @@ use super::*;
 use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
 use crate::balance::hash::mix;
-use crate::model::{Affinity, Algorithm, Route};
+use crate::model::{Affinity, Algorithm, Frontend, Route};
 use crate::table::fixture::{backend, endpoint_addr, frontend, frontend_addr, route, table};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,8 +48,9 @@ fn active(frontend: Frontend) -> Arc<ActiveFrontend> {
 /// The same frontend after a change.
 fn changed(frontend: Frontend, before: &Arc<ActiveFrontend>) -> Arc<ActiveFrontend> {
     let addr = frontend.addr;
-    let mut previous = ActiveTable::default();
-    previous.frontends.insert(addr, Arc::clone(before));
+    let specs = RoutingTable::new(1, vec![Arc::clone(before.spec())], Arc::default());
+    let mut previous = ActiveTable { table: Arc::new(specs), ..ActiveTable::default() };
+    Arc::make_mut(&mut previous.parts[part_of(addr)]).insert(addr, Arc::clone(before));
     Arc::clone(compile([frontend], &previous).get(addr).unwrap())
 }
 
