@@ -1,5 +1,5 @@
-//! When the snapshot is written: soon after the first sync, then at most every ten seconds, never twice at once, and only
-//! if something changed. Whether it can be written stops nobody.
+//! When the snapshot is written: soon after the first sync, then at most every ten seconds, more seldom where it takes long,
+//! never twice at once, and only if something changed. Whether it can be written stops nobody.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +18,12 @@ const FIRST: Duration = Duration::from_secs(1);
 /// server, and ten thousand Services are some ten megabytes, which a disk should not take with each of them.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// So many times as long as a write took passes until the next: half a second for a large cluster's thirty megabytes becomes
+/// twenty, so that whatever changes all the time takes no more than a fortieth of a core, and of what the disk can do.
+const SHARE: u32 = 40;
+/// No pause is longer: on a slow disk as well the snapshot should not be of another hour.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// What the blocking part of a write answers.
 type Written = Result<Timestamp, SnapshotError>;
 
@@ -35,6 +41,8 @@ pub struct SnapshotWriter {
     /// No write starts earlier; none before the first change.
     not_before: Option<Instant>,
     writing: Option<JoinHandle<Written>>,
+    /// When that began.
+    began: Instant,
     /// The first write looks for what a killed process has left.
     tidied: bool,
     last_written: Option<Timestamp>,
@@ -50,6 +58,7 @@ impl SnapshotWriter {
             changed: false,
             not_before: None,
             writing: None,
+            began: Instant::now(),
             tidied: false,
             last_written,
             error: None,
@@ -80,6 +89,7 @@ impl SnapshotWriter {
             return;
         }
         self.changed = false;
+        self.began = Instant::now();
         let (dir, identity, objects) = (self.dir.clone(), self.identity.clone(), objects.clone());
         let tidy = !std::mem::replace(&mut self.tidied, true);
         self.writing = Some(spawn_blocking(move || {
@@ -128,7 +138,7 @@ impl SnapshotWriter {
             Err(error) => Err(format!("{} cannot be written: {error}", self.path().display())),
         };
         self.writing = None;
-        self.not_before = Some(Instant::now() + EVERY);
+        self.not_before = Some(Instant::now() + pause_after(self.began.elapsed()));
         match outcome {
             Ok(written) => self.succeeded(written),
             Err(error) => self.failed(error),
@@ -155,6 +165,11 @@ impl SnapshotWriter {
         }
         self.error = Some(error);
     }
+}
+
+/// From the end of a write that took so long to the next.
+fn pause_after(took: Duration) -> Duration {
+    took.saturating_mul(SHARE).clamp(EVERY, LONGEST)
 }
 
 #[cfg(test)]

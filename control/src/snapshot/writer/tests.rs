@@ -94,3 +94,9 @@ async fn what_cannot_be_written_is_tried_again_until_it_can() {
     assert_eq!(writer.error(), None);
     assert_eq!(read(&state, &identity()).unwrap().unwrap().objects, objects());
 }
+
+#[test]
+fn what_takes_long_is_written_seldom() {
+    let pauses = [0, 250, 500, 60_000].map(|took| pause_after(Duration::from_millis(took)));
+    assert_eq!(pauses, [EVERY, EVERY, Duration::from_secs(20), LONGEST]);
+}
