@@ -5,7 +5,6 @@ mod capacity;
 mod intake;
 mod measures;
 mod problems;
-pub(crate) mod status;
 mod told;
 
 use std::collections::BTreeSet;
@@ -35,7 +34,7 @@ use crate::config::Config;
 use crate::explain::{self, Answer, Basis, Question};
 use crate::health::Health;
 use crate::routes::{ProblemView, RoutesView};
-use crate::status::StatusView;
+use crate::status::{ProcessView, facts};
 use crate::{report, retry, scrape};
 
 /// How long the workers may take to show that they run.
@@ -83,6 +82,8 @@ pub(crate) struct App {
     /// Of the controller in this process, if there is one.
     controller: Option<watch::Receiver<ControllerStatus>>,
     draining: bool,
+    /// Nothing will ever be heard again of the objects.
+    source_ended: bool,
 }
 
 impl App {
@@ -122,6 +123,7 @@ impl App {
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
             controller: None,
             draining: false,
+            source_ended: false,
         })
     }
 
@@ -141,8 +143,8 @@ impl App {
         self.role = "run";
     }
 
-    /// Follows the source and answers `questions` until told to stop; then drains. `ready` is called when the first
-    /// objects are in force.
+    /// Follows the source and answers `questions` until told to stop, or until the source ends by itself: it would send
+    /// clients to endpoints of the past for ever. Then drains. `ready` is called when the first objects are in force.
     pub(crate) async fn run(
         mut self,
         mut questions: mpsc::Receiver<Query>,
@@ -156,7 +158,15 @@ impl App {
             tokio::select! {
                 biased;
                 _ = &mut stop => break,
-                Some(news) = next(&mut self.intake, &self.store, self.pause) => {
+                news = next(&mut self.intake, &self.store, self.pause) => {
+                    let Some(news) = news else {
+                        tracing::error!(
+                            bug = true,
+                            "nothing is heard of the objects any more, which must not happen: this process ends, to be started anew"
+                        );
+                        self.source_ended = true;
+                        break;
+                    };
                     self.take(news);
                     if let Some(ready) = ready.take() {
                         ready();
@@ -285,7 +295,11 @@ impl App {
 
     /// A thread does not come back, so only a restart helps. A slow one is no reason to cut its connections.
     fn live(&self) -> Verdict {
-        if self.dataplane.runs() { Ok(()) } else { Err("a worker has ended") }
+        match (self.dataplane.runs(), self.source_ended) {
+            (true, false) => Ok(()),
+            (false, _) => Err("a worker has ended"),
+            (true, true) => Err("nothing is heard of the objects any more"),
+        }
     }
 
     /// What is not there yet, or no more, beside the workers' answers.
@@ -293,9 +307,9 @@ impl App {
         if self.draining { Some("draining") } else { self.intake.missing() }
     }
 
-    fn status(&self) -> StatusView {
+    fn status(&self) -> ProcessView {
         let active = self.dataplane.table();
-        StatusView {
+        ProcessView {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.role.to_owned(),
@@ -305,7 +319,7 @@ impl App {
             source: self.intake.view(&self.store),
             guard: self.intake.doubts(),
             problems: self.told.count(),
-            controller: self.controller.as_ref().map(|status| status::of_controller(&status.borrow())),
+            controller: self.controller.as_ref().map(|status| facts::of_controller(&status.borrow())),
             draining: self.draining,
         }
     }

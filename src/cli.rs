@@ -214,7 +214,8 @@ impl Cli {
             Command::Routes(routes) => routes.sources.node.name.clone(),
             Command::Explain(explain) => explain.sources.node.name.clone(),
             // These depend on no Node, so they must not depend on a name for one either.
-            Command::Demo(_) | Command::Uninstall(_) => Some("demo".to_owned()),
+            Command::Demo(_) => Some("demo".to_owned()),
+            Command::Uninstall(_) => Some("none".to_owned()),
             Command::Validate(validate) => validate.node.name.clone(),
             // The process that is asked has its own name.
             Command::Status(_) | Command::Version => None,

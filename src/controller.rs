@@ -19,7 +19,7 @@ use crate::app::{self, projection_options};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::gateway::connect;
-use crate::health::Server;
+use crate::server::Server;
 use crate::signal::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
@@ -43,7 +43,7 @@ pub(crate) fn options(
         own_gateway,
         lease: config.lease.clone(),
         identity: election::identity(&host),
-        publish: PublishOptions { shared_finalizer: config.shared_finalizer },
+        publish: PublishOptions::new(&config.load_balancer_class, config.shared_finalizer),
         mass_deletion_hold: config.mass_deletion_hold,
     }
 }
@@ -71,7 +71,7 @@ async fn start(config: &Config) -> Result<Parts, String> {
     let listener = admin_server::bind("admin", config.admin_listen).await?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
-    let connection = connect(config).await?;
+    let connection = connect(config, "controller").await?;
     let server = connection.server().as_ref().to_owned();
     let controller = Controller::start(connection, options(config, None));
     let page = Page {

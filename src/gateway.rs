@@ -16,7 +16,7 @@ use crate::admin;
 use crate::app::{self, ApiIntake, App, Intake};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::health::Server;
+use crate::server::Server;
 use crate::signal::Termination;
 use crate::{controller, report};
 
@@ -74,7 +74,8 @@ async fn start(config: &Config, source: Source<'_>) -> Result<Parts, String> {
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
     let connection = match source {
         Source::Manifests(_) => None,
-        Source::Api | Source::ApiWithController => Some(connect(config).await?),
+        Source::Api => Some(connect(config, "gateway").await?),
+        Source::ApiWithController => Some(connect(config, "run").await?),
     };
     let intake = match (&source, &connection) {
         (Source::Manifests(manifests), _) => Intake::files(files::watch(manifests)),
@@ -100,12 +101,12 @@ async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Opti
     }
 }
 
-/// How to reach the API server that the configuration names.
+/// How to reach the API server that the configuration names, for a process with this `role`.
 ///
 /// # Errors
 /// What is wrong with the configuration of the connection; a server that is away is none.
-pub(crate) async fn connect(config: &Config) -> Result<Connection, String> {
-    Connection::open(config.kubeconfig.as_deref()).await.map_err(|error| error.to_string())
+pub(crate) async fn connect(config: &Config, role: &str) -> Result<Connection, String> {
+    Connection::open_as(config.kubeconfig.as_deref(), role).await.map_err(|error| error.to_string())
 }
 
 impl Parts {
@@ -118,7 +119,13 @@ impl Parts {
         let running = app.run(inbox, stopped, || started(address));
         let mut running = pin!(running);
         tokio::select! {
-            _ = &mut running => return Exit::Software,
+            // By itself it ends only when it cannot go on, and has drained.
+            _ = &mut running => {
+                if let Some(controller) = controller {
+                    controller.stop().await;
+                }
+                return Exit::Software;
+            }
             () = termination.requested() => {}
             () = elapsed(duration) => {}
         }

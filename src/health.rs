@@ -7,7 +7,6 @@
 mod node_ports;
 mod pages;
 mod proxy;
-mod server;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +17,7 @@ use tokio::net::TcpListener;
 use self::node_ports::NodePorts;
 pub(crate) use self::pages::{Page, Pages};
 use self::proxy::Proxy;
-pub(crate) use self::server::Server;
+use crate::server::Server;
 
 /// Everything that probes are told, as the control loop keeps it. Dropping it closes every health check node port.
 #[derive(Debug)]

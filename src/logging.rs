@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::fmt;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, fmt};
 
 use crate::config::{LogFormat, LogLevel, Logging};
 
@@ -33,12 +36,25 @@ pub(crate) fn init(logging: &Logging) -> Flush {
     };
     let (queue, flush) = queue(io::stderr());
     DROPPED.get_or_init(|| queue.error_counter());
-    let logs = fmt().with_max_level(level).with_writer(queue).with_target(false);
+    let logs = fmt::layer().with_writer(queue).with_target(false);
+    let registry = Registry::default().with(told(level));
     match logging.format {
-        LogFormat::Text => logs.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            registry.with(logs.with_ansi(io::IsTerminal::is_terminal(&io::stderr()))).init();
+        }
+        LogFormat::Json => registry.with(logs.json().flatten_event(true)).init(),
     }
     flush
+}
+
+/// Libraries that log each failed request as an error of its own, again and again while a server is away. What fails is said
+/// by us, once and with what follows from it; whoever asks for details gets theirs as well.
+const TALKATIVE: [&str; 6] = ["kube_client", "hyper", "hyper_util", "tower", "tower_http", "rustls"];
+
+/// What is logged at this level.
+fn told(level: LevelFilter) -> Targets {
+    let theirs = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
+    Targets::new().with_default(level).with_targets(TALKATIVE.map(|target| (target, theirs)))
 }
 
 /// Lines that were lost because the reader was too slow.
@@ -76,6 +92,8 @@ impl Drop for Flush {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use tracing::Level;
+
     use super::*;
 
     /// A reader that is stuck until the channel closes, and then reads everything.
@@ -92,6 +110,21 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn libraries_are_heard_only_by_those_who_ask_for_details() {
+        for (level, heard) in
+            [(LevelFilter::ERROR, false), (LevelFilter::INFO, false), (LevelFilter::DEBUG, true)]
+        {
+            let told = told(level);
+            assert!(told.would_enable("sheave_control::source", &Level::ERROR), "{level}");
+            for target in
+                ["kube_client::client::builder", "hyper_util::client", "tower::buffer", "rustls::conn"]
+            {
+                assert_eq!(told.would_enable(target, &Level::ERROR), heard, "{target} at {level}");
+            }
         }
     }
 

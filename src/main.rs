@@ -20,6 +20,7 @@ mod report;
 mod retry;
 mod routes;
 mod scrape;
+mod server;
 mod signal;
 mod status;
 mod uninstall;

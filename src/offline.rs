@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::explain::{self, Answer, Basis, Question};
 use crate::output::print;
 use crate::routes::{ProblemView, RoutesView};
-use crate::status::StatusView;
+use crate::status::ProcessView;
 
 /// Prints the routing table that manifests give, or that a running gateway has.
 pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
@@ -63,7 +63,7 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
 
 /// Prints how a running process is.
 pub(crate) fn status(command: &Status, config: &Config) -> Exit {
-    match (ask::<StatusView>(command.admin.as_ref(), config, "/api/status"), command.output) {
+    match (ask::<ProcessView>(command.admin.as_ref(), config, "/api/status"), command.output) {
         (Err(exit), _) => exit,
         (Ok((_, view)), TextOutput::Json) => print(&view.to_json()),
         (Ok((_, view)), TextOutput::Text) => print(&view.to_text()),

@@ -12,7 +12,7 @@ use sheave_dataplane::model::{FrontendAddr, Protocol};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::health::Server;
+use crate::server::Server;
 
 /// Something that the data plane could not do, and the frontend that it is about.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl From<Problem> for Setback {
 pub(crate) fn report(node: &str, generation: u64, setbacks: &[Setback]) -> GatewayReport {
     let mut troubles: Vec<Trouble> = setbacks.iter().map(trouble).collect();
     troubles.sort_unstable();
-    GatewayReport { node: node.to_owned(), generation, troubles }
+    GatewayReport { node: node.to_owned(), generation, troubles }.bounded()
 }
 
 fn trouble(Setback { problem, frontend }: &Setback) -> Trouble {

@@ -16,7 +16,7 @@ use sheave_dataplane::model::{
 use sheave_dataplane::table::RoutingTable;
 
 pub(crate) use self::problem::ProblemView;
-pub(crate) use self::status::{HealthCheckView, StatusView};
+pub(crate) use self::status::{HealthCheckView, PublishedView};
 
 /// A routing table and what is wrong with the objects behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct RoutesView {
     pub(crate) frontends: Vec<FrontendView>,
     /// What would be published, by Service.
     #[serde(default)]
-    pub(crate) status: Vec<StatusView>,
+    pub(crate) status: Vec<PublishedView>,
     /// By Service.
     #[serde(default)]
     pub(crate) health_checks: Vec<HealthCheckView>,
@@ -170,7 +170,7 @@ impl RoutesView {
         health_checks: &[HealthCheck],
         failed: impl Fn(FrontendAddr) -> bool,
     ) -> Self {
-        self.status = statuses.map(|status| StatusView::new(status, &failed)).collect();
+        self.status = statuses.map(|status| PublishedView::new(status, &failed)).collect();
         self.health_checks = health_checks.iter().map(HealthCheckView::from).collect();
         self
     }

@@ -18,7 +18,7 @@ use crate::exposition::{self as names, Exposition, Family};
 use crate::health::{Page, Pages};
 use crate::logging;
 use crate::routes::algorithm_name;
-use crate::status::StatusView;
+use crate::status::ProcessView;
 
 /// One frontend's labels, with the counters of each worker.
 struct Counted<C> {
@@ -29,7 +29,7 @@ struct Counted<C> {
 
 /// Everything that a controller knows about itself, as Prometheus text.
 pub(crate) fn of_controller(
-    status: &StatusView,
+    status: &ProcessView,
     controller: &ControllerStatus,
     own: &PrometheusHandle,
 ) -> String {
@@ -49,7 +49,7 @@ pub(crate) fn of_controller(
 /// Everything that the gateway knows about itself, as Prometheus text.
 pub(crate) fn text(
     dataplane: &Dataplane,
-    status: &StatusView,
+    status: &ProcessView,
     pages: &Pages,
     own: &PrometheusHandle,
 ) -> String {
@@ -112,7 +112,7 @@ fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
 }
 
 /// How fresh the objects are. A kind that nothing was ever heard of, and manifests, have no age.
-fn write_source(text: &mut Exposition, status: &StatusView) {
+fn write_source(text: &mut Exposition, status: &ProcessView) {
     text.family(&names::SOURCE_FROM_SNAPSHOT).add(&[], u64::from(status.source.from_snapshot));
     let mut samples = text.family(&names::SOURCE_LAST_HEARD);
     for kind in &status.source.kinds {
@@ -123,7 +123,7 @@ fn write_source(text: &mut Exposition, status: &StatusView) {
 }
 
 /// What is held back, by each kind of the source: 0 for those whose lists are believed, so that alerts have a series.
-fn write_guard(text: &mut Exposition, status: &StatusView) {
+fn write_guard(text: &mut Exposition, status: &ProcessView) {
     let mut samples = text.family(&names::GUARD_HELD_OBJECTS);
     for kind in &status.source.kinds {
         let held = status.guard.iter().filter(|held| held.kind == kind.kind);
@@ -298,10 +298,10 @@ mod tests {
         };
         let kinds = vec![kind("Service", Some(7)), kind("Node", None)];
         let held = GuardView { kind: "Node".to_owned(), kept: 49, ..GuardView::default() };
-        let status = StatusView {
+        let status = ProcessView {
             source: SourceView { from_snapshot: true, kinds, ..SourceView::default() },
             guard: vec![held],
-            ..StatusView::default()
+            ..ProcessView::default()
         };
         let mut text = Exposition::default();
         write_source(&mut text, &status);

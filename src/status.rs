@@ -1,14 +1,17 @@
 //! How the process is: the JSON of `/api/status` and `sheave status -o json`, and the text of `sheave status`. The JSON is a
 //! contract: keys are added, never renamed. It must not know where the facts are from.
 
+pub(crate) mod facts;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::routes::ProblemView;
+
 /// What the process does, what it knows, and how fresh that is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StatusView {
+pub(crate) struct ProcessView {
     /// The node that it runs on.
     pub(crate) node: String,
     /// Of Sheave.
@@ -25,7 +28,7 @@ pub(crate) struct StatusView {
     pub(crate) source: SourceView,
     /// Lists that are not believed yet, by kind; usually none.
     pub(crate) guard: Vec<GuardView>,
-    /// As many as `/api/routes` lists.
+    /// As many as `/api/routes` lists; of a controller by itself all that it sees.
     pub(crate) problems: usize,
     /// Null where no controller runs.
     pub(crate) controller: Option<ControllerView>,
@@ -63,7 +66,7 @@ pub(crate) struct KindView {
     pub(crate) objects: usize,
     /// Since the API server last said anything of the kind; null if it never did, and for manifests.
     pub(crate) last_heard_seconds: Option<u64>,
-    /// How often the watch had to begin anew with a list.
+    /// How often it had to be listed again, because the watch could not be taken up where it ended.
     pub(crate) restarts: u64,
     /// Why nothing is heard at the moment; null if all is well.
     pub(crate) error: Option<String>,
@@ -108,9 +111,21 @@ pub(crate) struct ControllerView {
     pub(crate) leading: bool,
     /// The elected one, as the Lease names it; null if there is none.
     pub(crate) leader: Option<String>,
+    /// Gateways that are ready; null unless this one leads.
+    #[serde(default)]
+    pub(crate) gateways: Option<usize>,
+    /// Services that it publishes addresses for; null unless this one leads.
+    #[serde(default)]
+    pub(crate) services: Option<usize>,
+    /// What is wrong with the objects, as the leader sees it: the first of it.
+    #[serde(default)]
+    pub(crate) problems: Vec<ProblemView>,
+    /// How many more there are.
+    #[serde(default)]
+    pub(crate) more_problems: usize,
 }
 
-impl StatusView {
+impl ProcessView {
     /// As the contract has it, indented, with a newline at the end.
     pub(crate) fn to_json(&self) -> String {
         // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.

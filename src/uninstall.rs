@@ -1,6 +1,7 @@
 //! `sheave uninstall`: takes back what Sheave left in Services, and says so. It must not know how that is done.
 
 use sheave_control::connection::Connection;
+use sheave_control::controller::publication::PublishOptions;
 use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
 
 use crate::cli;
@@ -10,14 +11,15 @@ use crate::output;
 
 /// Does what the command line says: exits 0 if nothing of ours is left, 69 if something is, or nobody knows.
 pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
-    let connection = match Connection::open(config.kubeconfig.as_deref()).await {
+    let connection = match Connection::open_as(config.kubeconfig.as_deref(), "uninstall").await {
         Ok(connection) => connection,
         Err(error) => return failed(&error.to_string()),
     };
     if !options.dry_run && !options.force && !nobody_leads(&connection, config).await {
         return Exit::Unavailable;
     }
-    let uninstall = Uninstall::new(&connection, config.shared_finalizer);
+    let names = PublishOptions::new(&config.load_balancer_class, config.shared_finalizer);
+    let uninstall = Uninstall::new(&connection, names);
     match uninstall.find().await {
         Err(error) => failed(&format!("the Services of {} cannot be listed: {error}", connection.server())),
         Ok(found) if options.dry_run => list(&found),

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 
 /// Set in every Pod (kubelet, `getServiceEnvVarMap`).
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -19,6 +23,11 @@ const WRITE: Duration = Duration::from_secs(8);
 /// Credentials are read again at most so often: all that use the connection are refused at the same time, and reading
 /// may run a plugin.
 const REOPEN: Duration = Duration::from_secs(5);
+/// A plugin that takes longer than this is waited for no further; what it brings in the end is used all the same.
+const REREAD: Duration = Duration::from_secs(10);
+
+/// What we call ourselves in the API server's logs; roles are added.
+const AGENT: &str = concat!("sheave/", env!("CARGO_PKG_VERSION"));
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
@@ -56,6 +65,8 @@ pub struct Connection {
 #[derive(Debug)]
 struct Shared {
     source: Source,
+    /// What we call ourselves.
+    agent: HeaderValue,
     clients: RwLock<Clients>,
     /// Held while the credentials are read again.
     reopened: tokio::sync::Mutex<Reopened>,
@@ -89,6 +100,19 @@ struct Reopened {
     at: Option<Instant>,
     /// What the kubeconfig file held.
     text: Option<Vec<u8>>,
+    /// What has begun, and was not waited for to the end.
+    reading: Option<Reading>,
+}
+
+/// Credentials that are being read.
+#[derive(Debug)]
+struct Reading {
+    /// What the kubeconfig file held when it began.
+    text: Option<Vec<u8>>,
+    /// Whether there are new clients.
+    renewed: oneshot::Receiver<bool>,
+    /// That it takes long was said.
+    slow: bool,
 }
 
 impl Connection {
@@ -98,6 +122,19 @@ impl Connection {
     /// # Errors
     /// If the configuration cannot be read or its credentials cannot be used.
     pub async fn open(path: Option<&Path>) -> Result<Self, ConnectError> {
+        Self::open_by(path, HeaderValue::from_static(AGENT)).await
+    }
+
+    /// The same for a process whose `role` is to be seen in the API server's logs.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn open_as(path: Option<&Path>, role: &str) -> Result<Self, ConnectError> {
+        let agent = HeaderValue::try_from(format!("{AGENT} ({role})"));
+        Self::open_by(path, agent.unwrap_or(HeaderValue::from_static(AGENT))).await
+    }
+
+    async fn open_by(path: Option<&Path>, agent: HeaderValue) -> Result<Self, ConnectError> {
         let (source, config) = match path {
             Some(path) => (Source::File(path.to_owned()), from_file(path).await?),
             None if std::env::var_os(IN_CLUSTER).is_some() => match Config::incluster() {
@@ -106,9 +143,9 @@ impl Connection {
             },
             None => (Source::Inferred, Config::infer().await?),
         };
-        let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: source.text() });
-        let clients = RwLock::new(Clients::new(config)?);
-        Ok(Self { shared: Arc::new(Shared { source, clients, reopened }) })
+        let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: source.text(), reading: None });
+        let clients = RwLock::new(Clients::new(config, &agent)?);
+        Ok(Self { shared: Arc::new(Shared { source, agent, clients, reopened }) })
     }
 
     /// The API server's URL.
@@ -126,8 +163,8 @@ impl Connection {
         self.clients().writer
     }
 
-    /// Reads the credentials again, as after the server refused them. Answers whether there are new clients. Those that
-    /// were handed out before go on with the old ones.
+    /// Reads the credentials again, as after the server refused them, which takes some seconds at most. Answers whether there
+    /// are new clients. Those that were handed out before go on with the old ones.
     pub(crate) async fn reopen(&self) -> bool {
         self.reopen_if(|_, _| true).await
     }
@@ -138,29 +175,62 @@ impl Connection {
         self.reopen_if(|old, new| new.is_some() && old != new).await
     }
 
+    /// After a request failed: reads the credentials again if the server refused them.
+    pub(crate) async fn heed(&self, error: &kube::Error) {
+        if matches!(error, kube::Error::Api(status) if status.code == 401) {
+            self.reopen().await;
+        }
+    }
+
     async fn reopen_if(&self, wanted: impl Fn(Option<&[u8]>, Option<&[u8]>) -> bool) -> bool {
-        let shared = &self.shared;
-        let mut last = shared.reopened.lock().await;
-        if last.at.is_some_and(|at| at.elapsed() < REOPEN) {
-            return false;
+        // Somebody else does it: the clients are new as soon as they can be.
+        let Ok(mut last) = self.shared.reopened.try_lock() else { return false };
+        if last.reading.is_none() {
+            let Some(reading) = self.start_reading(&last, wanted) else { return false };
+            last.at = Some(Instant::now());
+            last.reading = Some(reading);
         }
-        let text = shared.source.text();
-        if !wanted(last.text.as_deref(), text.as_deref()) {
-            return false;
-        }
-        last.at = Some(Instant::now());
-        match shared.source.read_again().await {
-            Ok(None) => false,
-            Ok(Some(clients)) => {
+        // It stays there while it lasts, even if this is dropped: plugins that hang must not pile up.
+        let Some(reading) = &mut last.reading else { return false };
+        if let Ok(renewed) = timeout(REREAD, &mut reading.renewed).await {
+            let text = last.reading.take().and_then(|reading| reading.text);
+            let renewed = renewed.unwrap_or(false);
+            if renewed {
                 last.text = text;
-                *shared.clients.write().unwrap_or_else(PoisonError::into_inner) = clients;
-                true
             }
-            Err(error) => {
-                tracing::warn!(%error, "the credentials cannot be read again; the old ones stay in use");
-                false
-            }
+            return renewed;
         }
+        if !std::mem::replace(&mut reading.slow, true) {
+            tracing::warn!(
+                seconds = REREAD.as_secs(),
+                "the credentials take long to be read again (a plugin?); the old ones stay in use meanwhile"
+            );
+        }
+        false
+    }
+
+    /// Begins to read the credentials again, if it is time and there is a reason to.
+    fn start_reading(
+        &self,
+        last: &Reopened,
+        wanted: impl Fn(Option<&[u8]>, Option<&[u8]>) -> bool,
+    ) -> Option<Reading> {
+        if matches!(self.shared.source, Source::InCluster) || last.at.is_some_and(|at| at.elapsed() < REOPEN)
+        {
+            return None;
+        }
+        let text = self.shared.source.text();
+        if !wanted(last.text.as_deref(), text.as_deref()) {
+            return None;
+        }
+        let (tell, renewed) = oneshot::channel();
+        let (shared, runtime) = (Arc::clone(&self.shared), Handle::current());
+        // A thread of its own: plugins are waited for without yielding, and the process must be able to end meanwhile.
+        std::thread::spawn(move || {
+            // Nobody may wait any more.
+            tell.send(runtime.block_on(shared.read_again())).unwrap_or_default();
+        });
+        Some(Reading { text, renewed, slow: false })
     }
 
     fn clients(&self) -> Clients {
@@ -170,10 +240,33 @@ impl Connection {
     /// To a server without TLS or credentials.
     #[cfg(test)]
     pub(crate) fn to(url: &str) -> Self {
-        let clients = Clients::new(Config::new(url.parse().unwrap())).unwrap();
-        let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: None });
+        let agent = HeaderValue::from_static(AGENT);
+        let clients = Clients::new(Config::new(url.parse().unwrap()), &agent).unwrap();
+        let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: None, reading: None });
         Self {
-            shared: Arc::new(Shared { source: Source::InCluster, clients: RwLock::new(clients), reopened }),
+            shared: Arc::new(Shared {
+                source: Source::InCluster,
+                agent,
+                clients: RwLock::new(clients),
+                reopened,
+            }),
+        }
+    }
+}
+
+impl Shared {
+    /// Puts clients with the credentials of now in the place of the old ones. Answers whether it did.
+    async fn read_again(&self) -> bool {
+        match self.source.read_again(&self.agent).await {
+            Ok(Some(clients)) => {
+                *self.clients.write().unwrap_or_else(PoisonError::into_inner) = clients;
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(%error, "the credentials cannot be read again; the old ones stay in use");
+                false
+            }
         }
     }
 }
@@ -187,18 +280,19 @@ impl Source {
         }
     }
 
-    async fn read_again(&self) -> Result<Option<Clients>, ConnectError> {
+    async fn read_again(&self, agent: &HeaderValue) -> Result<Option<Clients>, ConnectError> {
         let config = match self {
             Self::File(path) => from_file(path).await?,
             Self::InCluster => return Ok(None),
             Self::Inferred => Config::infer().await?,
         };
-        Clients::new(config).map(Some)
+        Clients::new(config, agent).map(Some)
     }
 }
 
 impl Clients {
-    fn new(mut config: Config) -> Result<Self, ConnectError> {
+    fn new(mut config: Config, agent: &HeaderValue) -> Result<Self, ConnectError> {
+        config.headers.push((USER_AGENT, agent.clone()));
         let server = config.cluster_url.to_string();
         let failed = |error| ConnectError::Client { server: server.clone(), error: Box::new(error) };
         config.connect_timeout = Some(CONNECT);
@@ -218,3 +312,6 @@ async fn from_file(path: &Path) -> Result<Config, ConnectError> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,14 +15,14 @@ mod reports;
 mod session;
 pub mod uninstall;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::election::Election;
 use self::publication::PublishOptions;
-use self::session::Session;
+use self::session::{Broken, Session};
 use crate::connection::Connection;
 use crate::gateway_report::GatewayReport;
 use crate::guard::Held;
@@ -93,7 +93,7 @@ impl Controller {
         self.status.clone()
     }
 
-    /// Whether it goes on; it never ends by itself.
+    /// Whether it goes on; it ends by itself only if one of its tasks did.
     pub fn runs(&self) -> bool {
         !self.task.is_finished()
     }
@@ -115,10 +115,14 @@ async fn serve(
     mut stop: oneshot::Receiver<()>,
 ) {
     let mut election = Election::start(&connection, &options.lease, options.identity.clone());
+    let mut failures = 0;
     loop {
         tell.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
         tokio::select! {
-            () = election.won() => {}
+            won = election.won() => if let Err(error) = won {
+                tracing::error!(%error, bug = true, "this controller can never lead: it ends");
+                break;
+            },
             () = tokio::time::sleep(LOOK) => continue,
             _ = &mut stop => break,
         }
@@ -126,24 +130,69 @@ async fn serve(
             identity = options.identity,
             "leading: this controller gives addresses and writes status"
         );
+        let began = Instant::now();
         let mut session = Session::start(&connection, &options, election.leadership());
-        let stopped = tokio::select! {
-            () = session.run(&tell) => false,
-            () = election.lost() => false,
-            _ = &mut stop => true,
+        let ended = tokio::select! {
+            broken = session.run(&tell) => Ended::Broken(broken),
+            lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },
+            _ = &mut stop => Ended::Stopped,
         };
         // What is under way may still be answered; nothing new is written.
         drop(session);
-        if stopped {
-            break;
+        match ended {
+            Ended::Stopped => break,
+            Ended::Lost => tracing::warn!(
+                identity = options.identity,
+                "leading no more: another controller has the lease, or it could not be renewed"
+            ),
+            Ended::Broken(Broken(what)) => {
+                failures = if began.elapsed() < LONGEST_PAUSE { u32::saturating_add(failures, 1) } else { 1 };
+                let pause = pause(failures);
+                tracing::error!(
+                    bug = true,
+                    "{what}, which must not happen: nothing is given or published for {} s, then this controller begins anew \
+                     (gateways go on)",
+                    pause.as_secs()
+                );
+                tell.send_replace(ControllerStatus {
+                    leader: election.leader(),
+                    ..ControllerStatus::default()
+                });
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = &mut stop => break,
+                }
+            }
         }
-        tracing::warn!(
-            identity = options.identity,
-            "leading no more: another controller has the lease, or it could not be renewed"
-        );
     }
     election.resign().await;
 }
 
 /// How often a candidate looks who leads: only `/api/status` asks.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// How a term of leadership ended.
+enum Ended {
+    Stopped,
+    Lost,
+    Broken(Broken),
+}
+
+/// The most that passes before a term is tried again; one that lasted as long was no failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
+
+/// How long to wait after so many terms in a row that broke: each begins with a list of everything.
+fn pause(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.min(6)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_that_break_one_after_the_other_begin_ever_more_slowly() {
+        let pauses: Vec<u64> = [1, 2, 5, 6, 7, u32::MAX].map(|it| pause(it).as_secs()).to_vec();
+        assert_eq!(pauses, [2, 4, 32, 64, 64, 64]);
+    }
+}

@@ -13,9 +13,8 @@ use sheave_control::store::Store;
 
 pub(crate) use self::api::ApiIntake;
 use self::api::ApiNews;
-use super::status;
 use crate::routes::ProblemView;
-use crate::status::{GuardView, SourceView};
+use crate::status::{GuardView, SourceView, facts};
 
 /// Where objects come from.
 pub(crate) enum Intake {
@@ -131,9 +130,9 @@ impl Intake {
         match self {
             Self::Files(files) => {
                 let listed = files.loaded.as_ref().is_some_and(|loaded| loaded.listed);
-                status::of_manifests(store.objects(), listed)
+                facts::of_manifests(store.objects(), listed)
             }
-            Self::Api(api) => api.view(),
+            Self::Api(api) => api.view(store.objects()),
         }
     }
 

@@ -25,11 +25,14 @@ struct Running {
 }
 
 fn app(manifests: &Path) -> App {
+    app_of(Intake::files(files::watch(manifests)))
+}
+
+fn app_of(intake: Intake) -> App {
     let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
     // Not the process's recorder, of which there can be one only.
-    let intake = Intake::files(files::watch(manifests));
     App::start(&config, PrometheusBuilder::new().build_recorder().handle(), intake).unwrap()
 }
 
@@ -88,7 +91,7 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     assert_eq!(ask(&questions, Query::Live).await, Ok(()));
     assert!(ask(&questions, Query::Metrics).await.contains("sheave_table_frontends 1"));
     assert!(ask(&questions, Query::Routes).await.contains("d/web"));
-    let status: StatusView = serde_json::from_str(&ask(&questions, Query::Status).await).unwrap();
+    let status: ProcessView = serde_json::from_str(&ask(&questions, Query::Status).await).unwrap();
     assert!(status.draining && status.source.synced && status.frontends == 1, "{status:?}");
     client.write_all(b"x").await.unwrap();
     assert_eq!(served.read_u8().await.unwrap(), b'x');
@@ -147,4 +150,23 @@ async fn before_the_first_objects_it_is_live_but_not_ready() {
     assert_eq!(app.live(), Ok(()));
     assert_eq!(app.missing(), Some("no objects have been read yet"));
     assert!(!app.status().source.synced);
+}
+
+#[tokio::test]
+async fn without_its_source_it_is_not_live_and_drains_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    // What a runtime was to do ends with it.
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let watch = {
+        let _inside = other.enter();
+        files::watch(folder.path())
+    };
+    other.shutdown_background();
+    let mut app = app_of(Intake::files(watch));
+    app.source_ended = true;
+    assert_eq!(app.live(), Err("nothing is heard of the objects any more"));
+    let (_questions, inbox) = mpsc::channel(1);
+    let (_stop, stopped) = oneshot::channel();
+    let ended = tokio::time::timeout(DEADLINE, app.run(inbox, stopped, || ())).await;
+    assert_eq!(ended.unwrap(), Drained::Completely);
 }

@@ -11,9 +11,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use tokio::sync::watch;
 
-use crate::app::status;
 use crate::scrape;
-use crate::status::StatusView;
+use crate::status::{ProcessView, facts};
 
 /// What the pages are made of.
 #[derive(Clone)]
@@ -35,19 +34,19 @@ impl Page {
             .with_state(self)
     }
 
-    fn view(&self) -> StatusView {
+    fn view(&self) -> ProcessView {
         let now = self.status.borrow();
-        StatusView {
+        ProcessView {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: "controller".to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             generation: 0,
             frontends: 0,
-            source: status::of_api(&self.server, &now.kinds),
-            guard: status::of_guard(&now.held),
+            source: facts::of_api(&self.server, &now.kinds),
+            guard: facts::of_guard(&now.held),
             problems: now.problems.len(),
-            controller: Some(status::of_controller(&now)),
+            controller: Some(facts::of_controller(&now)),
             draining: false,
         }
     }

@@ -22,8 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::proxy::{Proxy, Report};
-use super::server::Server;
 use crate::retry;
+use crate::server::Server;
 
 /// Connections that wait to be accepted. The control loop may be busy for a while, and a probe that finds no place is
 /// repeated only after a second.

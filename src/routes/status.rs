@@ -15,7 +15,7 @@ const IP_MODE: &str = "Proxy";
 
 /// What one Service's status would say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StatusView {
+pub(crate) struct PublishedView {
     /// `namespace/name`.
     pub(crate) service: String,
     /// The kind of the object.
@@ -64,7 +64,7 @@ pub(crate) struct HealthCheckView {
     pub(crate) local_endpoints: BTreeMap<String, usize>,
 }
 
-impl StatusView {
+impl PublishedView {
     /// `failed` tells of frontends that could not be opened here.
     pub(super) fn new(status: &LoadBalancerStatus, failed: impl Fn(FrontendAddr) -> bool) -> Self {
         Self {

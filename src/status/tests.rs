@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 /// A gateway in a cluster, with nothing wrong.
-fn well() -> StatusView {
+fn well() -> ProcessView {
     let kind = |kind: &str, objects| KindView {
         kind: kind.to_owned(),
         synced: true,
@@ -19,7 +19,7 @@ fn well() -> StatusView {
         age_seconds: Some(7_380),
         error: None,
     };
-    StatusView {
+    ProcessView {
         node: "gw-1".to_owned(),
         version: "0.1.0".to_owned(),
         role: "gateway".to_owned(),
@@ -42,7 +42,7 @@ fn well() -> StatusView {
 }
 
 /// What stands under the heading, one by one.
-fn wrong(view: &StatusView) -> Vec<String> {
+fn wrong(view: &ProcessView) -> Vec<String> {
     let text = view.to_text();
     let (_, list) = text.split_once("\nWhat is wrong, and what to do\n").unwrap_or_else(|| panic!("{text}"));
     list.lines().map(|line| line.strip_prefix("  - ").unwrap().to_owned()).collect()
@@ -53,7 +53,7 @@ fn the_keys_are_those_of_the_contract() {
     let mut view = well();
     view.guard =
         vec![GuardView { kind: "Node".to_owned(), there: 50, listed: 1, kept: 49, remaining_seconds: 42 }];
-    view.controller = Some(ControllerView { leading: false, leader: Some("gw-2".to_owned()) });
+    view.controller = Some(standby());
     let json: serde_json::Value = serde_json::from_str(&view.to_json()).unwrap();
     let expected = json!({
         "node": "gw-1", "version": "0.1.0", "role": "gateway", "uptimeSeconds": 90, "generation": 7, "frontends": 12,
@@ -70,10 +70,13 @@ fn the_keys_are_those_of_the_contract() {
             },
         },
         "guard": [{"kind": "Node", "there": 50, "listed": 1, "kept": 49, "remainingSeconds": 42}],
-        "problems": 0, "controller": {"leading": false, "leader": "gw-2"}, "draining": false,
+        "problems": 0, "controller": {
+            "leading": false, "leader": "gw-2", "gateways": null, "services": null, "problems": [], "moreProblems": 0,
+        },
+        "draining": false,
     });
     assert_eq!(json, expected);
-    assert_eq!(serde_json::from_str::<StatusView>(&view.to_json()).unwrap(), view);
+    assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn a_status_with_keys_of_a_newer_version_is_read() {
     let mut json: serde_json::Value = serde_json::from_str(&well().to_json()).unwrap();
     json["new"] = json!(1);
     json["source"]["new"] = json!(1);
-    assert_eq!(serde_json::from_value::<StatusView>(json).unwrap(), well());
+    assert_eq!(serde_json::from_value::<ProcessView>(json).unwrap(), well());
 }
 
 #[test]
@@ -92,7 +95,7 @@ Routing table: generation 7, 12 frontends.
 Source: API server https://10.0.0.1:6443/.
 Snapshot: /var/lib/sheave/snapshot.jsonl, written 2 h 3 min ago.
 
-  KIND     OBJECTS  LISTED  LAST HEARD OF  WATCH RESTARTS
+  KIND     OBJECTS  LISTED  LAST HEARD OF  LISTED AGAIN
   Service  120      yes     3 s ago        0
   Node     5        yes     3 s ago        0
 
@@ -101,33 +104,71 @@ Nothing is wrong.
     assert_eq!(well().to_text(), expected);
 }
 
+/// A controller by itself, while another one leads.
+fn standby() -> ControllerView {
+    ControllerView { leader: Some("gw-2".to_owned()), ..ControllerView::default() }
+}
+
 #[test]
 fn a_controller_by_itself_has_no_table_and_says_who_leads() {
     let mut view = well();
     view.role = "controller".to_owned();
-    view.controller = Some(ControllerView { leading: true, leader: Some("gw-1".to_owned()) });
+    view.source.snapshot = None;
+    view.controller =
+        Some(ControllerView { leading: true, gateways: Some(1), services: Some(120), ..standby() });
     let text = view.to_text();
-    assert!(text.contains("\nController: this one leads.\n") && !text.contains("Routing table"), "{text}");
-    view.controller = Some(ControllerView { leading: false, leader: Some("gw-2".to_owned()) });
-    assert!(view.to_text().contains("\nController: gw-2 leads.\n"));
+    assert!(text.contains("\nController: this one leads; 1 gateway ready, 120 Services served.\n"), "{text}");
+    assert!(!text.contains("Routing table") && text.ends_with("\nNothing is wrong.\n"), "{text}");
+    view.source.kinds.clear();
+    view.controller = Some(standby());
+    let text = view.to_text();
+    assert!(text.contains("\nController: gw-2 leads; this one stands by.\n"), "{text}");
+    assert!(text.ends_with("\nNothing is wrong.\n"), "{text}");
     view.controller = Some(ControllerView::default());
     assert!(wrong(&view)[0].starts_with("no controller leads"));
 }
 
 #[test]
-fn a_controller_that_stands_by_watches_nothing_and_is_well() {
-    let mut view = StatusView { role: "controller".to_owned(), ..well() };
-    view.source.synced = false;
-    view.controller = Some(ControllerView { leading: false, leader: Some("gw-2".to_owned()) });
-    assert!(view.to_text().contains("\nNothing is wrong.\n"), "{}", view.to_text());
-    view.controller = Some(ControllerView { leading: true, leader: Some("gw-1".to_owned()) });
-    view.problems = 1;
-    let told = wrong(&view);
-    assert!(
-        told[0].starts_with("it decides nothing before the API server at https://10.0.0.1:6443/"),
-        "{told:?}"
+fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
+    let mut view = well();
+    view.role = "controller".to_owned();
+    view.problems = 22;
+    let problem = ProblemView {
+        object: "Service shop/web".to_owned(),
+        reason: "NoAddress".to_owned(),
+        message: "no pool has an address".to_owned(),
+        port: None,
+        field: None,
+        file: None,
+        document: None,
+        line: None,
+    };
+    view.controller = Some(ControllerView {
+        leading: true,
+        gateways: Some(0),
+        services: Some(1),
+        problems: vec![problem; 20],
+        more_problems: 2,
+        ..standby()
+    });
+    let text = view.to_text();
+    assert!(text.contains("  - no gateway is ready, so nothing is served: "), "{text}");
+    assert!(text.contains("  - the controller sees 22 Problems, listed below\n\n"), "{text}");
+    assert!(!text.contains("sheave routes"), "{text}");
+    assert_eq!(
+        text.matches("  - Service shop/web: NoAddress: no pool has an address\n").count(),
+        20,
+        "{text}"
     );
-    assert_eq!(told[1], "there is one Problem; the objects' Events and the log tell it");
+    assert!(text.ends_with("\n  and 2 more\n"), "{text}");
+    view.source.synced = false;
+    assert!(wrong_first(&view).starts_with("it leads, but gives no address"), "{}", wrong_first(&view));
+}
+
+fn wrong_first(view: &ProcessView) -> String {
+    let text = view.to_text();
+    let (_, list) = text.split_once("What is wrong, and what to do\n  - ").unwrap();
+    list.lines().next().unwrap().to_owned()
 }
 
 #[test]
@@ -182,7 +223,7 @@ fn everything_that_is_wrong_is_told_with_what_to_do() {
 #[test]
 fn spans_are_as_long_as_people_read() {
     let told = |uptime_seconds| {
-        let text = StatusView { uptime_seconds, ..well() }.to_text();
+        let text = ProcessView { uptime_seconds, ..well() }.to_text();
         let (line, _) = text.split_once(".\n").unwrap();
         line.split_once("up for ").unwrap().1.to_owned()
     };

@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView, StatusView};
+use super::{ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::columns::{columns, or_dash};
 
+/// The role of a process that forwards nothing.
+const CONTROLLER: &str = "controller";
+
 /// The whole text, with a newline at the end.
-pub(super) fn render(view: &StatusView) -> String {
+pub(super) fn render(view: &ProcessView) -> String {
     let mut text = headline(view);
     text += &source(&view.source);
     let wrong = wrong(view);
@@ -18,25 +21,46 @@ pub(super) fn render(view: &StatusView) -> String {
         // Writing to a String never fails.
         writeln!(text, "  - {sentence}").unwrap_or_default();
     }
+    text + &view.controller.as_ref().map(problems).unwrap_or_default()
+}
+
+/// What the controller sees; a gateway's own Problems are its routes' to tell.
+fn problems(controller: &ControllerView) -> String {
+    let ControllerView { problems, more_problems, .. } = controller;
+    if problems.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nProblems that the controller sees\n".to_owned();
+    text.extend(problems.iter().map(|problem| format!("  - {problem}\n")));
+    if *more_problems > 0 {
+        text += &format!("  and {more_problems} more\n");
+    }
     text
 }
 
-fn headline(view: &StatusView) -> String {
-    let StatusView { version, role, node, generation, frontends, .. } = view;
+fn headline(view: &ProcessView) -> String {
+    let ProcessView { version, role, node, generation, frontends, .. } = view;
     let up = span(view.uptime_seconds);
     let mut text = format!("Sheave {version} ({role}) on node {node}, up for {up}.\n");
-    if !is_controller(view) {
-        let number = if *frontends == 1 { "1 frontend".to_owned() } else { format!("{frontends} frontends") };
-        text += &format!("Routing table: generation {generation}, {number}.\n");
+    if role != CONTROLLER {
+        text += &format!("Routing table: generation {generation}, {}.\n", counted(*frontends, "frontend"));
     }
     match &view.controller {
-        Some(ControllerView { leading: true, .. }) => text += "Controller: this one leads.\n",
+        Some(ControllerView { leading: true, gateways, services, .. }) => {
+            let gateways = counted(gateways.unwrap_or_default(), "gateway");
+            let services = counted(services.unwrap_or_default(), "Service");
+            text += &format!("Controller: this one leads; {gateways} ready, {services} served.\n");
+        }
         Some(ControllerView { leader: Some(leader), .. }) => {
-            text += &format!("Controller: {leader} leads.\n");
+            text += &format!("Controller: {leader} leads; this one stands by.\n");
         }
         _ => {}
     }
     text
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn source(source: &SourceView) -> String {
@@ -50,7 +74,7 @@ fn source(source: &SourceView) -> String {
     if source.kinds.is_empty() {
         return text;
     }
-    let header = ["KIND", "OBJECTS", "LISTED", "LAST HEARD OF", "WATCH RESTARTS"];
+    let header = ["KIND", "OBJECTS", "LISTED", "LAST HEARD OF", "LISTED AGAIN"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(source.kinds.iter().map(|kind| {
         vec![
@@ -65,7 +89,7 @@ fn source(source: &SourceView) -> String {
 }
 
 /// The worst first.
-fn wrong(view: &StatusView) -> Vec<String> {
+fn wrong(view: &ProcessView) -> Vec<String> {
     let source = &view.source;
     let mut wrong = Vec::new();
     if view.draining {
@@ -77,46 +101,50 @@ fn wrong(view: &StatusView) -> Vec<String> {
     if let Some(SnapshotView { error: Some(error), .. }) = &source.snapshot {
         wrong.push(format!("the snapshot: {error}"));
     }
-    if let Some(ControllerView { leading: false, leader: None }) = view.controller {
+    if let Some(ControllerView { leading: false, leader: None, .. }) = view.controller {
         wrong.push(
             "no controller leads: traffic goes on, but no address is given and no status is published; look at the \
              controllers' logs and at the Lease (`leaderElection.lease` in the config)"
                 .to_owned(),
         );
     }
-    // A controller by itself has no routes to tell.
-    let place =
-        if is_controller(view) { "the objects' Events and the log tell" } else { "`sheave routes` tells" };
+    if let Some(ControllerView { gateways: Some(0), .. }) = view.controller
+        && source.synced
+    {
+        wrong.push(
+            "no gateway is ready, so nothing is served: see that gateways run, and that the Service of `gateways.service` in the config \
+             selects their Pods"
+                .to_owned(),
+        );
+    }
+    if let Some(ControllerView { problems, more_problems, .. }) = &view.controller
+        && !problems.is_empty()
+    {
+        wrong.push(match problems.len() + more_problems {
+            1 => "the controller sees one Problem, listed below".to_owned(),
+            count => format!("the controller sees {count} Problems, listed below"),
+        });
+    }
     match view.problems {
+        _ if view.role == CONTROLLER => {}
         0 => {}
-        1 => wrong.push(format!("there is one Problem; {place} it")),
-        count => wrong.push(format!("there are {count} Problems; {place} them")),
+        1 => wrong.push("there is one Problem; `sheave routes` tells it".to_owned()),
+        count => wrong.push(format!("there are {count} Problems; `sheave routes` tells them")),
     }
     wrong
 }
 
-/// Whether it is a controller by itself, which forwards nothing.
-fn is_controller(view: &StatusView) -> bool {
-    view.role == "controller"
-}
-
-fn unsynced(view: &StatusView) -> Option<String> {
+fn unsynced(view: &ProcessView) -> Option<String> {
     let source = &view.source;
     let SourceView { synced, from_snapshot, server, .. } = source;
     let age = source.snapshot.as_ref().and_then(|snapshot| snapshot.age_seconds);
     let old = age.map(|age| format!(", {} old", span(age))).unwrap_or_default();
     match server {
         _ if *synced => None,
-        Some(server) if is_controller(view) => {
-            // One that does not lead watches nothing.
-            let leads = view.controller.as_ref().is_some_and(|controller| controller.leading);
-            leads.then(|| {
-                format!(
-                    "it decides nothing before the API server at {server} has answered: see that the server runs and can be \
-                     reached from here"
-                )
-            })
-        }
+        Some(server) if view.role == CONTROLLER => Some(format!(
+            "it leads, but gives no address and writes no status before the API server at {server} has answered: see that the \
+             server runs and can be reached from this node"
+        )),
         Some(server) if *from_snapshot => Some(format!(
             "it serves by the snapshot{old}, and sees no changes until the API server at {server} has answered: see that the \
              server runs and can be reached from this node"

@@ -29,7 +29,7 @@ fn assert_micro_time(time: &Value) {
 async fn the_winner_makes_the_lease_and_who_resigns_makes_room() {
     let server = Arc::new(ApiServer::start());
     let mut first = candidate(&server, "a").await;
-    soon("leadership", first.won()).await;
+    soon("leadership", first.won()).await.unwrap();
     let made = spec(&server);
     assert_eq!((&made["holderIdentity"], &made["leaseDurationSeconds"]), (&"a".into(), &3.into()));
     assert_eq!(made["leaseTransitions"], 0);
@@ -47,7 +47,7 @@ async fn the_winner_makes_the_lease_and_who_resigns_makes_room() {
     let right = first.leadership();
     first.resign().await;
     assert!(!right.holds());
-    soon("leadership", second.won()).await;
+    soon("leadership", second.won()).await.unwrap();
     let taken = spec(&server);
     assert_eq!((&taken["holderIdentity"], &taken["leaseTransitions"]), (&"b".into(), &1.into()));
     second.resign().await;
@@ -61,10 +61,10 @@ async fn the_winner_makes_the_lease_and_who_resigns_makes_room() {
 async fn an_election_reads_and_writes_one_lease_and_nothing_else() {
     let server = ApiServer::start();
     let mut first = candidate(&server, "a").await;
-    soon("leadership", first.won()).await;
+    soon("leadership", first.won()).await.unwrap();
     let mut second = candidate(&server, "b").await;
     first.resign().await;
-    soon("leadership", second.won()).await;
+    soon("leadership", second.won()).await.unwrap();
     let asked: BTreeSet<_> = server
         .requests()
         .into_iter()
@@ -79,10 +79,10 @@ async fn an_election_reads_and_writes_one_lease_and_nothing_else() {
 async fn who_vanishes_is_followed() {
     let server = ApiServer::start();
     let mut first = candidate(&server, "a").await;
-    soon("leadership", first.won()).await;
+    soon("leadership", first.won()).await.unwrap();
     let mut second = candidate(&server, "b").await;
     drop(first);
-    soon("leadership", second.won()).await;
+    soon("leadership", second.won()).await.unwrap();
     assert_eq!(spec(&server)["holderIdentity"], "b");
 }
 
@@ -90,13 +90,13 @@ async fn who_vanishes_is_followed() {
 async fn a_lease_that_cannot_be_renewed_is_lost() {
     let server = ApiServer::start();
     let mut only = candidate(&server, "a").await;
-    soon("leadership", only.won()).await;
+    soon("leadership", only.won()).await.unwrap();
     let right = only.leadership();
     server.stop();
-    soon("the loss", only.lost()).await;
+    soon("the loss", only.lost()).await.unwrap();
     assert!(!right.holds());
     server.resume();
-    soon("leadership", only.won()).await;
+    soon("leadership", only.won()).await.unwrap();
     assert!(only.leadership().holds() && !right.holds());
 }
 
@@ -106,7 +106,7 @@ type Rights = Arc<Mutex<BTreeMap<String, Leadership>>>;
 /// Leads whenever it can; says so, after a look whether anyone else has the right.
 async fn lead(mut election: Election, name: String, rights: Rights, won: mpsc::UnboundedSender<String>) {
     loop {
-        election.won().await;
+        election.won().await.unwrap();
         let right = election.leadership();
         {
             let mut rights = rights.lock().expect("no candidate panics");
@@ -115,7 +115,7 @@ async fn lead(mut election: Election, name: String, rights: Rights, won: mpsc::U
             rights.insert(name.clone(), right);
         }
         won.send(name.clone()).expect("the test listens");
-        election.lost().await;
+        election.lost().await.unwrap();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sheave_control::controller::election::Election;
-use sheave_control::controller::events::{EventType, EventWriter, Happening, Uid};
+use sheave_control::controller::events::{EventType, EventWriter, Occurrence, Uid};
 use sheave_control::problem::{ObjectRef, Problem};
 
 use super::connect::{candidate, connect, observe, soon};
@@ -24,7 +24,7 @@ impl Leader {
         let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
         server.load([shop]);
         let mut election = candidate(&server, "leader").await;
-        soon("leadership", election.won()).await;
+        soon("leadership", election.won()).await.unwrap();
         let connection = connect(&server, "events").await;
         let writer = EventWriter::start(&connection, "ctl-0_1".to_owned(), election.leadership());
         Self { server, writer, _election: election }
@@ -73,8 +73,8 @@ fn problem(kind: &'static str, namespace: &str, name: &str, message: &str) -> Pr
     }
 }
 
-fn assigned(note: &str) -> Happening {
-    Happening {
+fn assigned(note: &str) -> Occurrence {
+    Occurrence {
         object: problem("Service", "shop", "web", "").object,
         uid: uid(),
         r#type: EventType::Normal,

@@ -14,6 +14,8 @@ mod comparison;
 #[cfg(test)]
 mod connect;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod election;
 #[cfg(test)]
 mod events;

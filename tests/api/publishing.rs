@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sheave_control::address_pool::{AddressPool, AddressPoolStatus};
 use sheave_control::connection::Connection;
 use sheave_control::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED};
 use sheave_control::controller::publication::{Desired, PublishOptions, Statement};
-use sheave_control::controller::publisher::{Happening, Publisher};
+use sheave_control::controller::publisher::{Publisher, WriteTrouble};
 use sheave_control::projection::{Ingress, PortStatus};
 use sheave_control::store::ServiceKey;
 use tokio::runtime::{Builder, Handle};
@@ -128,9 +129,12 @@ impl Cluster {
         ours.map(|write| write.line).collect()
     }
 
-    fn happened(&mut self) -> Happening {
+    fn happened(&mut self) -> WriteTrouble {
         let (handle, publisher) = (self.handle.clone(), &mut self.publisher);
-        handle.block_on(async { tokio::time::timeout(io_deadline(), publisher.happened()).await }).unwrap()
+        handle
+            .block_on(async { tokio::time::timeout(io_deadline(), publisher.happened()).await })
+            .unwrap()
+            .unwrap()
     }
 }
 
@@ -139,8 +143,12 @@ fn publisher(server: &ApiServer, handle: &Handle) -> Publisher {
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, server.kubeconfig("controller")).unwrap();
     let connection = handle.block_on(Connection::open(Some(&file))).unwrap();
+    start(&connection, handle)
+}
+
+fn start(connection: &Connection, handle: &Handle) -> Publisher {
     let _inside = handle.enter();
-    Publisher::start(&connection, PublishOptions::default(), || true)
+    Publisher::start(connection, PublishOptions::default(), || Some(Duration::MAX))
 }
 
 fn statement() -> Statement {
@@ -235,7 +243,7 @@ fn a_rival_is_named_and_overruled() {
     let foreign = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}});
     cluster.patch_status("web", "cloud", &foreign);
     cluster.until("ours is back", |cluster| cluster.is_published("web"));
-    let Happening::Contested { fields, rivals, .. } = cluster.happened() else { panic!("no contest") };
+    let WriteTrouble::Contested { fields, rivals, .. } = cluster.happened() else { panic!("no contest") };
     assert_eq!((fields, rivals), (vec!["status.loadBalancer.ingress".into()], vec!["cloud".into()]));
     // The second time it is in no hurry, and other Services do not wait for it.
     cluster.patch_status("web", "cloud", &foreign);
@@ -313,7 +321,7 @@ fn a_missing_right_is_named() {
     cluster.server.authorize("controller", &[json!({"kind": "ClusterRole", "rules": []})]);
     cluster.create("web");
     cluster.sync();
-    let Happening::Forbidden { verb, resource, .. } = cluster.happened() else { panic!("not told") };
+    let WriteTrouble::Forbidden { verb, resource, .. } = cluster.happened() else { panic!("not told") };
     assert_eq!((verb, resource), ("patch", "services"));
 }
 
@@ -347,4 +355,19 @@ fn the_status_of_a_pool_is_written_once() {
     desire(&mut cluster, written);
     cluster.barrier("last");
     assert_eq!(cluster.writes_but("last"), Vec::<String>::new());
+}
+
+#[test]
+fn new_credentials_reach_a_publisher_that_runs() {
+    let mut cluster = Cluster::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    let good = cluster.server.kubeconfig("controller");
+    let token = cluster.server.token("controller");
+    std::fs::write(&file, good.replace(&token, "expired")).unwrap();
+    let connection = cluster.handle.block_on(Connection::open(Some(&file))).unwrap();
+    cluster.publisher = start(&connection, &cluster.handle);
+    std::fs::write(&file, good).unwrap();
+    cluster.create("web");
+    cluster.until("the Service is published", |cluster| cluster.is_published("web"));
 }

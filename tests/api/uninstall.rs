@@ -163,7 +163,7 @@ fn a_server_that_is_away_is_said() {
 async fn while_a_controller_leads_it_refuses_unless_forced() {
     let server = std::sync::Arc::new(server());
     let mut election = candidate(&server, "ctl-0").await;
-    soon("leadership", election.won()).await;
+    soon("leadership", election.won()).await.unwrap();
     let run = async |arguments: &'static [&'static str]| {
         let server = std::sync::Arc::clone(&server);
         tokio::task::spawn_blocking(move || uninstall(&server, "", arguments)).await.expect("sheave runs")

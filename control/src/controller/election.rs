@@ -2,8 +2,12 @@
 //! leader does.
 //!
 //! Two never lead at once as long as clocks tick equally fast: a leader stops [`Timing::deadline`] after it *sent* its last
-//! renewal that succeeded, others take over [`Timing::lease`] after they *saw* it. A machine that is suspended does not
-//! count the time: writes carry their own preconditions beside this.
+//! renewal that succeeded, others take over [`Timing::lease`] after they *saw* it. Writes are given up with the term
+//! ([`Leadership::rest`]); the time between the two is for what is on its way to the server by then.
+//!
+//! A machine that is suspended does not count the time, and what it sends on waking may come after the next leader's. A
+//! finalizer is then not touched, for the write carries the resourceVersion. A status, which is applied to whatever
+//! version there is, may be overwritten; the leader sees that and puts its own back.
 
 mod campaign;
 mod decide;
@@ -13,6 +17,7 @@ mod tests;
 
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -84,6 +89,11 @@ pub struct Election {
     task: JoinHandle<()>,
 }
 
+/// The campaign has ended by itself, which only a bug brings about: this process never leads again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the leader election has ended by itself")]
+pub struct ElectionEnded;
+
 /// The right to write that comes with one term of leadership. Cheap to clone and to ask.
 #[derive(Clone, Debug)]
 pub struct Leadership {
@@ -116,23 +126,26 @@ impl Election {
     }
 
     /// Waits until this process leads. Cancel safe.
-    pub async fn won(&mut self) {
-        let won = self.standing.wait_for(|standing| standing.leads(Instant::now())).await.map(|it| it.term);
-        match won {
-            Ok(term) => self.term = term,
-            // The campaign has panicked: nobody will ever lead here.
-            Err(_) => std::future::pending().await,
-        }
+    ///
+    /// # Errors
+    /// If the campaign has ended.
+    pub async fn won(&mut self) -> Result<(), ElectionEnded> {
+        let won = self.standing.wait_for(|standing| standing.leads(Instant::now())).await;
+        self.term = won.map_err(|_| ElectionEnded)?.term;
+        Ok(())
     }
 
     /// Waits until this process does not lead any more, if only for a moment since [`Election::won`]. Cancel safe.
-    pub async fn lost(&mut self) {
+    ///
+    /// # Errors
+    /// If the campaign has ended: the caller leads for the rest of its term at most, and never again.
+    pub async fn lost(&mut self) -> Result<(), ElectionEnded> {
         loop {
             let standing = self.standing.borrow_and_update().clone();
-            let Some(until) = standing.until.filter(|_| standing.term == self.term) else { return };
+            let Some(until) = standing.until.filter(|_| standing.term == self.term) else { return Ok(()) };
             tokio::select! {
-                changed = self.standing.changed() => if changed.is_err() { return },
-                () = sleep_until(until) => return,
+                changed = self.standing.changed() => changed.map_err(|_| ElectionEnded)?,
+                () = sleep_until(until) => return Ok(()),
             }
         }
     }
@@ -169,7 +182,13 @@ impl Leadership {
 
     /// Whether the term still lasts, by the monotonic clock.
     pub fn holds(&self) -> bool {
+        self.rest().is_some()
+    }
+
+    /// How long the term lasts unless it is renewed: no write that is sent now may take longer. None if it is over.
+    pub fn rest(&self) -> Option<Duration> {
         let standing = self.standing.borrow();
-        standing.term == self.term && standing.leads(Instant::now())
+        let until = standing.until.filter(|_| standing.term == self.term)?;
+        until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero())
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use bucket::Limits;
 use novelty::Novelty;
-pub use object::{EventType, Happening, Uid};
+pub use object::{EventType, Occurrence, Uid};
 
 use crate::connection::Connection;
 use crate::controller::election::Leadership;
@@ -45,7 +45,7 @@ impl EventWriter {
     /// `instance` says which controller it was: its identity in the election. Must be called inside a Tokio runtime.
     pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
         let (writer, events) = Self::idle(instance, leadership.clone());
-        tokio::spawn(send::send(connection.writer(), leadership, events, Arc::clone(&writer.dropped)));
+        tokio::spawn(send::send(connection.clone(), leadership, events, Arc::clone(&writer.dropped)));
         writer
     }
 
@@ -76,15 +76,21 @@ impl EventWriter {
     }
 
     /// This happened. Nothing is written if the last one of its object, type, reason and action had the same note.
-    pub fn tell(&mut self, happening: &Happening) {
-        if !self.leadership.holds() || !self.novelty.is_new(happening) {
+    pub fn tell(&mut self, occurrence: &Occurrence) {
+        if !self.leadership.holds() || !self.novelty.is_new(occurrence) {
             return;
         }
-        if self.enqueue(happening) {
-            self.novelty.told(happening);
+        if self.enqueue(occurrence) {
+            self.novelty.told(occurrence);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Waits until the task that writes has ended, which it never does unless it has panicked: no Event is written any
+    /// more. Cancel safe.
+    pub async fn ended(&self) {
+        self.queue.closed().await;
     }
 
     /// How many Events were left out since the start: refused by the limits or by the API server. Problems that wait for
@@ -93,24 +99,24 @@ impl EventWriter {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    fn enqueue(&mut self, happening: &Happening) -> bool {
-        let Some(version) = object::api_version(happening.object.kind) else { return false };
+    fn enqueue(&mut self, occurrence: &Occurrence) -> bool {
+        let Some(version) = object::api_version(occurrence.object.kind) else { return false };
         let Ok(place) = self.queue.try_reserve() else { return false };
-        if !self.limits.take(&happening.object, Instant::now()) {
+        if !self.limits.take(&occurrence.object, Instant::now()) {
             return false;
         }
         let unique = fastrand::u64(..);
-        place.send(object::event(happening, version, &self.instance, Timestamp::now(), unique));
+        place.send(object::event(occurrence, version, &self.instance, Timestamp::now(), unique));
         true
     }
 }
 
-fn warning(problem: &Problem, uid: Uid) -> Happening {
+fn warning(problem: &Problem, uid: Uid) -> Occurrence {
     let note = match problem.field.as_str() {
         "" => problem.message.clone(),
         field => format!("{field}: {}", problem.message),
     };
-    Happening {
+    Occurrence {
         object: problem.object.clone(),
         uid,
         r#type: EventType::Warning,

@@ -1,8 +1,15 @@
 //! The names that the controller leaves in other people's objects. Users and tools match on them: they are never changed.
+//!
+//! An installation is known by its `loadBalancerClass`: [`OUR_CLASS`] has the plain names, any other class has names that end in
+//! a suffix of its own. So of two installations with different classes in one cluster neither takes what the other left on
+//! a Service for its own: the finalizer says whose the Service is, the field manager whose the status. Both write
+//! conditions of the same names, which is why conditions go only with the finalizer beside them.
 
-/// Who we are in `metadata.managedFields`.
+/// The class of an installation that was not given another.
+pub const OUR_CLASS: &str = "sheave.dev/l4";
+/// Who an installation of [`OUR_CLASS`] is in `metadata.managedFields`; who all are in those of Leases and Events.
 pub const FIELD_MANAGER: &str = "sheave";
-/// Keeps a Service until its addresses are free again.
+/// Keeps a Service of [`OUR_CLASS`] until its addresses are free again.
 pub const FINALIZER: &str = "sheave.dev/load-balancer-cleanup";
 /// The cloud controllers' own (`servicehelper.LoadBalancerCleanupFinalizer`), for tools that wait for it.
 pub const SHARED_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";

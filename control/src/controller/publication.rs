@@ -1,8 +1,13 @@
 //! What is to be true of one Service in the API, and the one write that brings it nearer. Pure, and judged by the object
 //! alone, so it does not matter after which write a controller was stopped. It must not know how writes are sent.
+//!
+//! Two installations with different classes do not touch each other's Services: each has a finalizer of its own, and from a
+//! Service without it nothing is ever taken. One whose finalizer users took away is put right while it is ours; moved
+//! elsewhere meanwhile, it keeps what we said of it, until `uninstall` finds that by its field manager.
 
 mod body;
 mod marks;
+mod options;
 
 use std::net::IpAddr;
 
@@ -10,6 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
 
+pub use self::options::PublishOptions;
 use crate::problem::Problem;
 use crate::projection::Ingress;
 
@@ -48,14 +54,6 @@ pub struct PortFailure {
     pub reason: &'static str,
 }
 
-/// How Services are marked as ours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PublishOptions {
-    /// Also hold the finalizer of cloud providers' service controllers, for tools that look for it. Without this it is never
-    /// touched, not even where an earlier configuration of ours has left it.
-    pub shared_finalizer: bool,
-}
-
 /// A Service as it is known to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
@@ -87,7 +85,7 @@ pub enum Step {
 }
 
 /// The one write that brings the Service nearest to what is desired.
-pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: PublishOptions) -> Step {
+pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &PublishOptions) -> Step {
     let metadata = &seen.service.metadata;
     if metadata.uid.is_none() || metadata.resource_version.is_none() {
         return Step::Nothing;
@@ -101,7 +99,7 @@ pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: PublishOptions) ->
 }
 
 /// The finalizer comes first: a status without it would stay behind if the Service changed hands while we are away.
-fn publish(seen: &Seen<'_>, statement: &Statement, options: PublishOptions) -> Step {
+fn publish(seen: &Seen<'_>, statement: &Statement, options: &PublishOptions) -> Step {
     let service = seen.service;
     if !marks::is_load_balancer(service) {
         // Decided for an older object. The API server would refuse the ingress (validation, `validateLoadBalancerStatus`).
@@ -116,19 +114,17 @@ fn publish(seen: &Seen<'_>, statement: &Statement, options: PublishOptions) -> S
     Step::ApplyStatus(body::status(service, statement, seen.now))
 }
 
-/// The finalizer goes last, for the same reason.
-fn release(seen: &Seen<'_>, options: PublishOptions) -> Step {
+/// The finalizer goes last, for the same reason. A Service without it is not ours to release.
+fn release(seen: &Seen<'_>, options: &PublishOptions) -> Step {
     let service = seen.service;
-    if !seen.status_cleared && marks::status_may_be_ours(service) {
+    let Some(finalizers) = marks::finalizers_without_ours(service, options) else { return Step::Nothing };
+    if !seen.status_cleared && marks::status_says_something(service) {
         return Step::ClearStatus(body::cleared(service));
     }
-    if let Some(conditions) = marks::conditions_without_ours(service) {
+    if let Some(conditions) = marks::conditions_without_ours(service, options) {
         return Step::RemoveConditions(body::conditions(service, &conditions));
     }
-    match marks::finalizers_without_ours(service, options) {
-        Some(finalizers) => Step::RemoveFinalizer(body::finalizers(service, &finalizers)),
-        None => Step::Nothing,
-    }
+    Step::RemoveFinalizer(body::finalizers(service, &finalizers))
 }
 
 #[cfg(test)]

@@ -4,23 +4,23 @@
 mod answer;
 mod backoff;
 mod desk;
-mod happening;
 mod request;
 mod subject;
+mod write_trouble;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::answer::Answer;
 use self::desk::{Desk, Job, Moment};
-pub use self::happening::Happening;
+use self::request::Sender;
 use self::subject::{Subject, Target};
+pub use self::write_trouble::WriteTrouble;
 use super::publication::{Desired, PublishOptions};
 use crate::address_pool::{AddressPool, AddressPoolStatus};
 use crate::connection::Connection;
@@ -34,23 +34,23 @@ enum Command {
 /// Writes until it is dropped; a write that is under way then may still be done.
 pub struct Publisher {
     commands: mpsc::UnboundedSender<Command>,
-    happenings: mpsc::UnboundedReceiver<Happening>,
+    troubles: mpsc::UnboundedReceiver<WriteTrouble>,
     task: AbortHandle,
 }
 
 impl Publisher {
-    /// Must be called inside a Tokio runtime. `leadership` is asked before each write: as soon as it says no, everything that
-    /// was desired so far is dropped.
+    /// Must be called inside a Tokio runtime. `leadership` is asked before each write for how long may still be written, and no
+    /// write takes longer. As soon as it says nothing, everything that was desired so far is dropped.
     pub fn start(
         connection: &Connection,
         options: PublishOptions,
-        leadership: impl Fn() -> bool + Send + Sync + 'static,
+        leadership: impl Fn() -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
-        let (told, happenings) = mpsc::unbounded_channel();
-        let work = work(connection.writer(), Desk::new(options), leadership, received, told);
+        let (told, troubles) = mpsc::unbounded_channel();
+        let work = work(Sender::new(connection, &options), Desk::new(options), leadership, received, told);
         let task = tokio::spawn(work).abort_handle();
-        Self { commands, happenings, task }
+        Self { commands, troubles, task }
     }
 
     /// What is to be true of this Service, decided by `service`, which is the newest object there is. To be called whenever
@@ -76,18 +76,15 @@ impl Publisher {
         self.command(Command::Forget(Target::Pool(name.into())));
     }
 
-    /// The next thing that users should be told. Cancel safe.
-    pub async fn happened(&mut self) -> Happening {
-        match self.happenings.recv().await {
-            Some(happening) => happening,
-            None => std::future::pending().await,
-        }
+    /// The next thing that users should be told. None if the task that writes has ended, which it never does unless it has
+    /// panicked: nothing is published any more. Cancel safe.
+    pub async fn happened(&mut self) -> Option<WriteTrouble> {
+        self.troubles.recv().await
     }
 
     fn command(&self, command: Command) {
-        if self.commands.send(command).is_err() {
-            tracing::error!(bug = true, "nothing is published any more: the task that writes has ended");
-        }
+        // Fails if the task has ended: `happened` says so.
+        self.commands.send(command).unwrap_or_default();
     }
 }
 
@@ -98,28 +95,28 @@ impl Drop for Publisher {
 }
 
 async fn work(
-    client: Client,
+    sender: Sender,
     mut desk: Desk,
-    leadership: impl Fn() -> bool,
+    leadership: impl Fn() -> Option<Duration>,
     mut commands: mpsc::UnboundedReceiver<Command>,
-    happenings: mpsc::UnboundedSender<Happening>,
+    troubles: mpsc::UnboundedSender<WriteTrouble>,
 ) {
     let mut writes: JoinSet<(Job, Answer)> = JoinSet::new();
     loop {
         while desk.may_write(now()) {
-            if !leadership() {
+            let Some(rest) = leadership() else {
                 desk.drop_everything();
                 break;
-            }
+            };
             let Some(job) = desk.next(now()) else { break };
-            let client = client.clone();
+            let sender = sender.clone();
             writes.spawn(async move {
-                let answer = request::send(&client, &job).await;
+                let answer = sender.send(&job, rest).await;
                 (job, answer)
             });
         }
-        for happening in desk.happened() {
-            if happenings.send(happening).is_err() {
+        for trouble in desk.happened() {
+            if troubles.send(trouble).is_err() {
                 return;
             }
         }
@@ -148,3 +145,6 @@ async fn work(
 fn now() -> Moment {
     Moment { instant: Instant::now(), time: Timestamp::now() }
 }
+
+#[cfg(test)]
+mod tests;

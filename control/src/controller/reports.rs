@@ -5,12 +5,12 @@
 
 mod ask;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -30,16 +30,24 @@ const AT_ONCE: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Reports {
     gateways: watch::Sender<Vec<SocketAddr>>,
-    reports: watch::Receiver<Arc<BTreeMap<SocketAddr, GatewayReport>>>,
+    heard: watch::Receiver<Heard>,
+}
+
+/// What came of the asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
+    /// Gateways that were asked at least once, whether they answered or not.
+    asked: BTreeSet<SocketAddr>,
 }
 
 impl Reports {
     /// Starts asking. Must be called inside a Tokio runtime.
     pub(crate) fn start() -> Self {
         let (gateways, asked) = watch::channel(Vec::new());
-        let (sender, reports) = watch::channel(Arc::default());
+        let (sender, heard) = watch::channel(Heard::default());
         tokio::spawn(keep_asking(asked, sender));
-        Self { gateways, reports }
+        Self { gateways, heard }
     }
 
     /// Says which gateways there are. New ones are asked at once.
@@ -51,17 +59,36 @@ impl Reports {
         });
     }
 
-    /// Waits until some report differs from what [`Self::now`] gave last. Cancel safe.
+    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was asked for the first time. Cancel
+    /// safe.
     pub(crate) async fn changed(&mut self) {
-        if self.reports.changed().await.is_err() {
+        if self.heard.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     /// What the gateways said last.
     pub(crate) fn now(&mut self) -> Arc<BTreeMap<SocketAddr, GatewayReport>> {
-        self.reports.borrow_and_update().clone()
+        Arc::clone(&self.heard.borrow_and_update().reports)
     }
+
+    /// Whether each of the gateways that are followed has answered, or had its time to.
+    pub(crate) fn asked_all(&self) -> bool {
+        let heard = self.heard.borrow();
+        self.gateways.borrow().iter().all(|gateway| heard.asked.contains(gateway))
+    }
+}
+
+/// How many gateways are ready: one that has addresses of both families is in slices of both.
+pub(crate) fn count<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> usize {
+    let endpoints = slices.flat_map(|slice| slice.endpoints.iter().flatten()).filter(|it| is_ready(it));
+    let names =
+        endpoints.filter_map(|it| it.node_name.as_deref().or(it.addresses.first().map(String::as_str)));
+    names.collect::<BTreeSet<_>>().len()
+}
+
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
 /// Where the ready gateways answer, by their EndpointSlices, sorted.
@@ -76,9 +103,8 @@ pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>
             continue;
         };
         for endpoint in slice.endpoints.iter().flatten() {
-            let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
             let first = endpoint.addresses.first().and_then(|address| ip::parse(address).ok());
-            addresses.extend(first.filter(|_| ready).map(|ip| SocketAddr::new(ip, port)));
+            addresses.extend(first.filter(|_| is_ready(endpoint)).map(|ip| SocketAddr::new(ip, port)));
         }
     }
     addresses.sort_unstable();
@@ -86,9 +112,7 @@ pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>
     addresses
 }
 
-type Publish = watch::Sender<Arc<BTreeMap<SocketAddr, GatewayReport>>>;
-
-async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: Publish) {
+async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: watch::Sender<Heard>) {
     let mut known: BTreeMap<SocketAddr, Known> = BTreeMap::new();
     let mut timer = tokio::time::interval(EVERY);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -105,10 +129,11 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: Pu
         }
         let reports: BTreeMap<_, _> =
             known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
+        let heard = Heard { reports: Arc::new(reports), asked: known.keys().copied().collect() };
         publish.send_if_modified(|published| {
-            let differs = **published != reports;
+            let differs = *published != heard;
             if differs {
-                *published = Arc::new(reports);
+                *published = heard;
             }
             differs
         });

@@ -1,54 +1,72 @@
 //! One term of leadership: the loop from what the API server says to what is written back. It must not know how writes are
 //! sent, nor how leaders are elected.
 
+mod hold;
+mod lookup;
 mod statements;
+mod telling;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{Interval, MissedTickBehavior};
 
+use self::hold::Hold;
 use self::statements::Troubles;
+use self::telling::Telling;
 use super::election::Leadership;
-use super::events::{self, EventType, EventWriter, Uid};
+use super::events::EventWriter;
 use super::publication::Desired;
-use super::publisher::{self, Publisher};
+use super::publisher::Publisher;
 use super::reports::{self, Reports};
 use super::{ControllerOptions, ControllerStatus, pool_status};
 use crate::address_pool;
 use crate::connection::Connection;
+use crate::due::until;
 use crate::gateway_report::GatewayReport;
 use crate::guard::Guard;
-use crate::problem::{ObjectRef, Problem};
-use crate::projection::{LoadBalancerStatus, Projector};
+use crate::problem::Problem;
+use crate::projection::Projector;
 use crate::source::api::{self, ApiWatch, Batch, Wanted};
-use crate::store::{Change, Delta, Objects, ServiceKey, Store, service_key};
+use crate::store::{Change, Delta, ServiceKey, Store, service_key};
 
 /// A burst of changes is looked at together, so that a Service with many slices is not projected for each. Clients wait for
 /// none of it: gateways follow the endpoints themselves.
 const PACE: Duration = Duration::from_millis(50);
 
-/// The action of Events about writes that did not go as they should.
-const PUBLISH: &str = "Publish";
+/// Problems that the limits of Events hold back are offered again so often: a quiet cluster gives no other occasion.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
+
+/// What a term cannot go on without has ended by itself; a sentence without a stop.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Broken(pub(super) &'static str);
 
 /// Everything that is given up with the term.
 pub(super) struct Session {
+    identity: String,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
     gateways: ServiceKey,
     source: ApiWatch,
     guard: Guard,
     store: Store,
     projector: Projector,
+    /// What source and projection say.
     problems: Vec<Problem>,
+    /// The same and what gateways say, as last published.
+    told: Vec<Problem>,
     synced: bool,
     reports: Reports,
     troubles: Troubles,
+    hold: Hold,
     publisher: Publisher,
-    events: EventWriter,
+    /// Pools that were published.
+    pools: BTreeSet<Arc<str>>,
+    telling: Telling,
+    tell_again: Interval,
 }
 
 impl Session {
@@ -58,7 +76,11 @@ impl Session {
         leadership: Leadership,
     ) -> Self {
         let may_write = leadership.clone();
+        let events = EventWriter::start(connection, options.identity.clone(), leadership);
+        let mut tell_again = tokio::time::interval(TELL_AGAIN);
+        tell_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
+            identity: options.identity.clone(),
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
             source: api::watch(connection, Wanted { namespaces: true, pools: true }),
@@ -66,27 +88,37 @@ impl Session {
             store: Store::default(),
             projector: Projector::new(options.projection.clone()),
             problems: Vec::new(),
+            told: Vec::new(),
             synced: false,
             reports: Reports::start(),
             troubles: Troubles::default(),
-            publisher: Publisher::start(connection, options.publish, move || may_write.holds()),
-            events: EventWriter::start(connection, options.identity.clone(), leadership),
+            hold: Hold::Idle,
+            publisher: Publisher::start(connection, options.publish.clone(), move || may_write.rest()),
+            pools: BTreeSet::new(),
+            telling: Telling::new(events),
+            tell_again,
         }
     }
 
-    /// Goes on until dropped, or until the source ends.
-    pub(super) async fn run(&mut self, tell: &watch::Sender<ControllerStatus>) {
+    /// Goes on until dropped, or until something breaks that it needs.
+    pub(super) async fn run(&mut self, tell: &watch::Sender<ControllerStatus>) -> Broken {
         loop {
-            let due = self.guard.due();
+            let (doubted, held) = (self.guard.due(), self.hold.due());
             tokio::select! {
                 batch = self.source.next() => match batch {
                     Some(batch) => self.take(batch),
-                    None => return,
+                    None => return Broken("a watch of the API server has ended"),
                 },
-                () = until(due) => self.believe(),
+                () = until(doubted) => self.believe(),
+                () = until(held) => self.publish(BTreeSet::new()),
                 () = self.reports.changed() => self.retell(),
                 () = changed(&mut self.own_gateway) => self.retell(),
-                happening = self.publisher.happened() => self.tell(&happening),
+                trouble = self.publisher.happened() => match trouble {
+                    Some(trouble) => self.telling.trouble(&trouble, self.store.objects()),
+                    None => return Broken("the part that writes status has ended"),
+                },
+                () = self.telling.ended() => return Broken("the part that writes Events has ended"),
+                _ = self.tell_again.tick() => self.telling.problems(&self.told, self.store.objects()),
             }
             tell.send_modify(|status| self.describe(status));
             // Whatever happens meanwhile waits, and is then looked at together.
@@ -121,28 +153,35 @@ impl Session {
         self.problems = projection.problems;
         self.problems.extend(self.source.problems());
         self.problems.sort_unstable();
-        let slices = self.store.objects().slices.get(&self.gateways);
-        self.reports.follow(reports::addresses(slices.into_iter().flat_map(|all| all.values())));
-        let all = self.refresh_troubles();
-        let mut touched = if all { self.all_services() } else { projection.touched };
+        self.reports.follow(reports::addresses(self.gateway_slices()));
+        let mut touched = projection.touched;
         touched.extend(heard);
-        self.publish(&touched);
+        if self.refresh_troubles() {
+            touched.extend(self.all_services());
+        }
+        self.publish(touched);
     }
 
     /// Gateways say something new.
     fn retell(&mut self) {
-        if self.synced && self.refresh_troubles() {
-            self.publish(&self.all_services());
+        if self.synced {
+            let differs = self.refresh_troubles();
+            self.publish(if differs { self.all_services() } else { BTreeSet::new() });
         }
+    }
+
+    fn gateway_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
     }
 
     /// Whether what the gateways say differs from before.
     fn refresh_troubles(&mut self) -> bool {
-        let slices = self.store.objects().slices.get(&self.gateways);
-        let ready = reports::addresses(slices.into_iter().flat_map(|all| all.values())).len();
+        let ready = reports::count(self.gateway_slices());
         let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());
         let reports = self.reports.now();
-        let troubles = Troubles::read(ready + usize::from(own.is_some()), reports.values().chain(&own));
+        let gateways = ready + usize::from(own.is_some());
+        let status = |key: &ServiceKey| self.projector.status(key);
+        let troubles = Troubles::read(gateways, reports.values().chain(&own), status);
         let differs = troubles != self.troubles;
         self.troubles = troubles;
         differs
@@ -152,19 +191,28 @@ impl Session {
         self.store.objects().services.keys().cloned().collect()
     }
 
-    fn publish(&mut self, touched: &BTreeSet<ServiceKey>) {
+    /// Whether each gateway was asked, so that silence means something. One in this process says nothing before its first
+    /// table.
+    fn heard(&self) -> bool {
+        let own = self.own_gateway.as_ref().is_none_or(|own| own.borrow().generation > 0);
+        own && self.reports.asked_all()
+    }
+
+    fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
+        let heard = self.heard();
+        let Some(touched) = self.hold.pass(touched, heard, Instant::now()) else { return };
         let objects = self.store.objects();
-        for key in touched {
+        for key in &touched {
             match objects.services.get(key) {
                 Some(service) => self.publisher.desire(key, service, self.desired(key)),
                 None => self.publisher.forget(key),
             }
+            self.telling.assigned(key, self.projector.status(key), objects);
         }
-        touched.iter().for_each(|key| self.tell_assigned(key));
         self.publish_pools();
-        let problems: Vec<Problem> = self.problems.iter().chain(self.troubles.problems()).cloned().collect();
-        let objects = self.store.objects();
-        self.events.problems(&problems, |object| uid(objects, object));
+        self.told = self.problems.iter().chain(self.troubles.problems()).cloned().collect();
+        self.told.sort_unstable();
+        self.telling.problems(&self.told, self.store.objects());
     }
 
     fn desired(&self, key: &ServiceKey) -> Desired {
@@ -178,6 +226,10 @@ impl Session {
     }
 
     fn publish_pools(&mut self) {
+        let there = &self.store.objects().pools;
+        for gone in self.pools.extract_if(.., |name| !there.contains_key(name)) {
+            self.publisher.forget_pool(&gone);
+        }
         for (name, used, free) in self.projector.pool_usage() {
             let Some(pool) = self.store.objects().pools.get(name) else { continue };
             let problems: Vec<Problem> =
@@ -186,59 +238,21 @@ impl Session {
             let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
             let status = pool_status::of(pool, used, free, &problems, jiff::Timestamp::now());
             self.publisher.desire_pool(pool, status);
+            self.pools.insert(Arc::clone(name));
         }
-    }
-}
-
-impl Session {
-    /// An Event of the object, or a line of the log where there is none.
-    fn tell(&mut self, happening: &publisher::Happening) {
-        let object = happening.object().and_then(|object| Some((object, uid(self.store.objects(), object)?)));
-        match object {
-            Some((object, uid)) => self.events.tell(&events::Happening {
-                object: object.clone(),
-                uid,
-                r#type: EventType::Warning,
-                reason: happening.reason(),
-                action: PUBLISH,
-                note: happening.to_string(),
-            }),
-            None => tracing::error!(reason = happening.reason(), "{happening}"),
-        }
-    }
-
-    /// An Event when a Service gets addresses that its status does not have yet.
-    fn tell_assigned(&mut self, key: &ServiceKey) {
-        let (Some(service), Some(status)) =
-            (self.store.objects().services.get(key), self.projector.status(key))
-        else {
-            return;
-        };
-        let object = ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() };
-        let Some(uid) = uid(self.store.objects(), &object) else { return };
-        if status.ingress.is_empty() || publishes(service, status) {
-            return;
-        }
-        let addresses: Vec<String> = status.ingress.iter().map(|ingress| ingress.ip.to_string()).collect();
-        self.events.tell(&events::Happening {
-            object,
-            uid,
-            r#type: EventType::Normal,
-            reason: "AddressesAssigned",
-            action: "Assign",
-            note: format!("served at {}", addresses.join(", ")),
-        });
     }
 
     fn describe(&self, status: &mut ControllerStatus) {
         status.leading = true;
+        // Told by the Lease only when it is looked at the next time.
+        status.leader = Some(self.identity.clone());
         status.synced = self.synced;
         status.gateways = self.troubles.gateways();
         status.services = self.projector.statuses().count();
         status.kinds = self.source.kinds();
         status.held = self.guard.holding();
-        if status.problems != self.problems {
-            status.problems.clone_from(&self.problems);
+        if status.problems != self.told {
+            status.problems.clone_from(&self.told);
         }
     }
 }
@@ -252,41 +266,8 @@ fn services(change: &Change) -> Vec<ServiceKey> {
     }
 }
 
-/// What the object says of itself, if it is there.
-fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMeta> {
-    let key = || ServiceKey { namespace: object.namespace.clone(), name: object.name.clone() };
-    match object.kind {
-        "Service" => objects.services.get(&key()).map(|it| &it.metadata),
-        "Node" => objects.nodes.get(&object.name).map(|it| &it.metadata),
-        address_pool::KIND => objects.pools.get(&object.name).map(|it| &it.metadata),
-        _ => None,
-    }
-}
-
-/// What Events say about which object is meant.
-fn uid(objects: &Objects, object: &ObjectRef) -> Option<Uid> {
-    let metadata = metadata(objects, object)?;
-    let text = |text: &Option<String>| text.as_deref().map(Arc::from);
-    Some(Uid { uid: text(&metadata.uid)?, resource_version: text(&metadata.resource_version) })
-}
-
-/// Whether the Service's status has these addresses already.
-fn publishes(service: &Service, status: &LoadBalancerStatus) -> bool {
-    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let published = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
-    let published = published.iter().map(|ingress| ingress.ip.as_deref().unwrap_or_default().to_owned());
-    published.eq(status.ingress.iter().map(|ingress| ingress.ip.to_string()))
-}
-
 fn is_pool(problem: &Problem, name: &Arc<str>) -> bool {
     problem.object.kind == address_pool::KIND && problem.object.name == *name
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn changed(own: &mut Option<watch::Receiver<GatewayReport>>) {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use super::names::FIELD_MANAGER;
+use super::publication::PublishOptions;
 use crate::connection::Connection;
 use crate::store::ServiceKey;
 
@@ -53,8 +53,8 @@ impl From<kube::Error> for UninstallError {
 /// Takes back what is ours on Services.
 pub struct Uninstall {
     services: kube::Client,
-    /// Our finalizer stands for the shared one, too.
-    shared: bool,
+    /// By which names Services are ours.
+    names: PublishOptions,
 }
 
 /// The holder of the Lease if it is alive: it renews while we look, which takes some seconds.
@@ -82,9 +82,10 @@ fn holder(spec: &LeaseSpec) -> Option<String> {
 }
 
 impl Uninstall {
-    /// With `shared`, the shared finalizer was set beside ours and goes with it.
-    pub fn new(connection: &Connection, shared: bool) -> Self {
-        Self { services: connection.writer(), shared }
+    /// `names` are those that the controller had; with the shared finalizer, that one goes with ours. What other
+    /// installations left stays.
+    pub fn new(connection: &Connection, names: PublishOptions) -> Self {
+        Self { services: connection.writer(), names }
     }
 
     /// All Services that have something of ours, in the API server's order.
@@ -97,7 +98,7 @@ impl Uninstall {
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = api.list(&params).await?;
-            found.extend(page.items.iter().filter_map(|it| Leftover::of(it, self.shared)));
+            found.extend(page.items.iter().filter_map(|it| Leftover::of(it, &self.names)));
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(next) => params.continue_token = Some(next),
                 None => return Ok(found),
@@ -114,7 +115,7 @@ impl Uninstall {
         let mut left = Some(found.clone());
         let mut pause = PAUSE;
         for _ in 1..TRIES {
-            match take(&api, left.as_ref(), self.shared).await {
+            match take(&api, left.as_ref(), &self.names).await {
                 Ok(()) => return Ok(()),
                 // Beaten by another writer (409, 422), or too busy (429, 500): as things are now, it may work.
                 Err(error) => tracing::debug!(service = %found.service, %error, "tried again"),
@@ -122,26 +123,31 @@ impl Uninstall {
             sleep(pause).await;
             pause *= 2;
             let now = api.get_opt(&found.service.name).await?;
-            left = now.and_then(|it| Leftover::of(&it, self.shared));
+            left = now.and_then(|it| Leftover::of(&it, &self.names));
         }
-        Ok(take(&api, left.as_ref(), self.shared).await?)
+        Ok(take(&api, left.as_ref(), &self.names).await?)
     }
 }
 
-async fn take(api: &Api<Service>, left: Option<&Leftover>, shared: bool) -> Result<(), kube::Error> {
+async fn take(
+    api: &Api<Service>,
+    left: Option<&Leftover>,
+    names: &PublishOptions,
+) -> Result<(), kube::Error> {
+    let manager = names.field_manager();
     let Some(left) = left else { return Ok(()) };
     let name = &left.service.name;
     // The finalizer goes last: until then the Service cannot go with our address still in use.
     let rest = if left.status {
         let empty = Patch::Apply(left.empty_status());
-        let service = api.patch_status(name, &PatchParams::apply(FIELD_MANAGER), &empty).await?;
-        Leftover::of(&service, shared)
+        let service = api.patch_status(name, &PatchParams::apply(manager), &empty).await?;
+        Leftover::of(&service, names)
     } else {
         Some(left.clone())
     };
     if let Some(steps) = rest.as_ref().and_then(Leftover::without_finalizers) {
         let patch = json_patch(steps)?;
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         api.patch(name, &params, &patch).await?;
     }
     Ok(())

@@ -160,7 +160,7 @@ mod tests {
                 ("endpoints[0].xyzzy".to_owned(), None)
             ]
         );
-        let pool = json!({"spec": {"addreses": [], "serviceSelector": {"matchLabel": {}}}});
+        let pool = json!({"metadata": {}, "spec": {"addreses": [], "serviceSelector": {"matchLabel": {}}}});
         assert_eq!(
             unknown::<AddressPool>(&pool),
             [

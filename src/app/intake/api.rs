@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sheave_control::connection::Connection;
+use sheave_control::due::until;
 use sheave_control::guard::Guard;
 use sheave_control::problem::Problem;
 use sheave_control::snapshot::{self, Identity, Snapshot, SnapshotWriter};
@@ -13,9 +14,8 @@ use sheave_control::store::{Change, Objects, Store};
 use tokio::time::sleep_until;
 
 use crate::app::measures::PROGRAMMING_SECONDS;
-use crate::app::status;
 use crate::config::Config;
-use crate::status::{GuardView, SourceView};
+use crate::status::{GuardView, SourceView, facts};
 
 /// A server that has not answered by then is taken to be away. One that refuses is at once.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -144,16 +144,17 @@ impl ApiIntake {
         self.watch.problems()
     }
 
-    pub(super) fn view(&self) -> SourceView {
-        SourceView {
-            from_snapshot: matches!(self.stand_in, StandIn::Snapshot),
-            snapshot: Some(status::of_snapshots(&self.snapshots)),
-            ..status::of_api(&self.server, &self.watch.kinds())
+    pub(super) fn view(&self, objects: &Objects) -> SourceView {
+        let from_snapshot = matches!(self.stand_in, StandIn::Snapshot);
+        let mut view = facts::of_api(&self.server, &self.watch.kinds());
+        if from_snapshot {
+            facts::recount(&mut view.kinds, objects);
         }
+        SourceView { from_snapshot, snapshot: Some(facts::of_snapshots(&self.snapshots)), ..view }
     }
 
     pub(super) fn doubts(&self) -> Vec<GuardView> {
-        status::of_guard(&self.guard.holding())
+        facts::of_guard(&self.guard.holding())
     }
 
     pub(super) async fn finish(&mut self, objects: &Objects) {
@@ -177,12 +178,5 @@ async fn away(stand_in: &mut StandIn, failure: impl Future<Output = ()>) -> Box<
         StandIn::Awaited { stored: None, .. } | StandIn::Snapshot | StandIn::Over => {
             std::future::pending().await
         }
-    }
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due.into()).await,
-        None => std::future::pending().await,
     }
 }

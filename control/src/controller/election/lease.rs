@@ -32,27 +32,40 @@ pub(super) trait Shelf: Send + Sync + 'static {
 
 /// The Lease of an API server.
 pub(super) struct Remote {
-    api: Api<Lease>,
-    name: String,
+    connection: Connection,
+    lease: ServiceKey,
 }
 
 impl Remote {
     pub(super) fn new(connection: &Connection, lease: &ServiceKey) -> Self {
-        Self { api: Api::namespaced(connection.writer(), &lease.namespace), name: lease.name.to_string() }
+        Self { connection: connection.clone(), lease: lease.clone() }
+    }
+
+    fn api(&self) -> Api<Lease> {
+        Api::namespaced(self.connection.writer(), &self.lease.namespace)
+    }
+
+    /// The answer, after what it says about the credentials was heeded.
+    async fn heed<T>(&self, answer: kube::Result<T>) -> kube::Result<T> {
+        if let Err(error) = &answer {
+            self.connection.heed(error).await;
+        }
+        answer
     }
 }
 
 impl Shelf for Remote {
     async fn get(&self) -> Result<Option<Lease>, String> {
-        self.api.get_opt(&self.name).await.map_err(|error| text(&error))
+        self.heed(self.api().get_opt(&self.lease.name).await).await.map_err(|error| text(&error))
     }
 
     async fn create(&self, lease: &Lease) -> Written {
-        written(self.api.create(&params(), lease).await, &[409])
+        written(self.heed(self.api().create(&params(), lease).await).await, &[409])
     }
 
     async fn replace(&self, lease: &Lease) -> Written {
-        written(self.api.replace(&self.name, &params(), lease).await, &[404, 409])
+        let answer = self.api().replace(&self.lease.name, &params(), lease).await;
+        written(self.heed(answer).await, &[404, 409])
     }
 }
 

@@ -29,7 +29,7 @@ async fn within<T>(seconds: u64, what: impl Future<Output = T>) -> T {
 async fn the_first_candidate_leads_and_the_second_waits() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let mut second = candidate(&shelf, "b");
     assert!(timeout(Duration::from_secs(600), second.won()).await.is_err());
     assert!(first.leadership().holds() && !second.leadership().holds());
@@ -41,7 +41,7 @@ async fn the_first_candidate_leads_and_the_second_waits() {
 async fn the_leader_writes_once_per_renewal_and_candidates_only_read() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let _second = candidate(&shelf, "b");
     sleep(Duration::from_secs(1)).await;
     let before = shelf.writes();
@@ -53,7 +53,7 @@ async fn the_leader_writes_once_per_renewal_and_candidates_only_read() {
 async fn who_resigns_makes_room_at_once() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let right = first.leadership();
     let mut second = candidate(&shelf, "b");
     sleep(Duration::from_secs(5)).await;
@@ -61,7 +61,7 @@ async fn who_resigns_makes_room_at_once() {
     assert!(!right.holds());
     let spec = shelf.spec().unwrap();
     assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some(""), Some(1)));
-    within(4, second.won()).await;
+    within(4, second.won()).await.unwrap();
     let spec = shelf.spec().unwrap();
     assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(15), Some(1)));
 }
@@ -82,7 +82,7 @@ async fn a_resignation_right_after_a_lost_answer_still_makes_room() {
 async fn who_vanishes_is_followed_once_the_lease_has_run_out() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let right = first.leadership();
     let mut second = candidate(&shelf, "b");
     sleep(Duration::from_secs(5)).await;
@@ -90,7 +90,7 @@ async fn who_vanishes_is_followed_once_the_lease_has_run_out() {
     sleep(Duration::from_millis(1)).await;
     assert!(!right.holds());
     assert!(timeout(Duration::from_secs(11), second.won()).await.is_err());
-    within(10, second.won()).await;
+    within(10, second.won()).await.unwrap();
     assert_eq!(second.leader().as_deref(), Some("b"));
 }
 
@@ -98,13 +98,13 @@ async fn who_vanishes_is_followed_once_the_lease_has_run_out() {
 async fn a_leader_whose_requests_hang_stops_before_others_may_start() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let right = first.leadership();
     shelf.set(Faults::HANGS);
-    within(10, first.lost()).await;
+    within(10, first.lost()).await.unwrap();
     assert!(!right.holds());
     shelf.set(Faults::NONE);
-    within(10, first.won()).await;
+    within(10, first.won()).await.unwrap();
     assert!(!right.holds(), "a right of a former term stays lost");
     assert!(first.leadership().holds());
 }
@@ -113,7 +113,7 @@ async fn a_leader_whose_requests_hang_stops_before_others_may_start() {
 async fn a_stopped_process_that_wakes_up_late_may_not_write() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let right = first.leadership();
     // Nothing of the campaign runs meanwhile, as after SIGSTOP.
     advance(Duration::from_secs(11)).await;
@@ -124,7 +124,7 @@ async fn a_stopped_process_that_wakes_up_late_may_not_write() {
 async fn a_leader_makes_a_deleted_lease_again_and_candidates_who_knew_it_wait() {
     let shelf = MemoryShelf::default();
     let mut first = candidate(&shelf, "a");
-    within(1, first.won()).await;
+    within(1, first.won()).await.unwrap();
     let right = first.leadership();
     let mut second = candidate(&shelf, "b");
     sleep(Duration::from_secs(5)).await;
@@ -171,4 +171,33 @@ fn leads(election: &Election) -> bool {
 
 fn a_clock_that_jumps() -> Timestamp {
     Timestamp::from_microsecond(fastrand::i64(0..4_000_000_000_000_000)).unwrap()
+}
+
+/// Takes one Lease, and then the code that asks dies.
+struct Deadly;
+
+impl lease::Shelf for Deadly {
+    async fn get(&self) -> Result<Option<k8s_openapi::api::coordination::v1::Lease>, String> {
+        Ok(None)
+    }
+
+    async fn create(&self, lease: &k8s_openapi::api::coordination::v1::Lease) -> lease::Written {
+        lease::Written::Yes(Box::new(lease.clone()))
+    }
+
+    async fn replace(&self, _: &k8s_openapi::api::coordination::v1::Lease) -> lease::Written {
+        panic!("as a bug would")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_campaign_that_has_died_is_no_secret() {
+    let mut election = Election::run(Campaign::new(Deadly, name(), "a".to_owned(), Timing::default()));
+    within(1, election.won()).await.unwrap();
+    let right = election.leadership();
+    assert_eq!(within(60, election.lost()).await, Err(ElectionEnded));
+    assert!(right.rest().unwrap() < Timing::default().deadline, "the term lasts as long as it did");
+    sleep(Timing::default().deadline).await;
+    assert_eq!(right.rest(), None);
+    assert_eq!(within(60, election.won()).await, Err(ElectionEnded));
 }

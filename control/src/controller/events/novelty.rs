@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hash, RandomState};
 
-use super::object::{Happening, Uid};
+use super::object::{Occurrence, Uid};
 use crate::problem::Problem;
 
-/// So many single happenings are remembered, some bytes each; forgetting one means that it may be told twice.
+/// So many single occurrences are remembered, some bytes each; forgetting one means that it may be told twice.
 const KEPT: usize = 1 << 18;
 
 /// Digests of what was told: 64 bits say with enough certainty whether a text is new, at any number of Problems.
@@ -15,7 +15,7 @@ pub(super) struct Novelty {
     hasher: RandomState,
     problems: HashSet<u64>,
     /// The note that was told last, by object, type, reason and action.
-    happenings: HashMap<u64, u64>,
+    occurrences: HashMap<u64, u64>,
 }
 
 impl Novelty {
@@ -36,30 +36,30 @@ impl Novelty {
         }
     }
 
-    /// Whether the happening is another one than the last of its kind.
+    /// Whether the occurrence is another one than the last of its kind.
     #[must_use]
-    pub(super) fn is_new(&self, happening: &Happening) -> bool {
-        let (kind, note) = self.digests(happening);
-        self.happenings.get(&kind) != Some(&note)
+    pub(super) fn is_new(&self, occurrence: &Occurrence) -> bool {
+        let (kind, note) = self.digests(occurrence);
+        self.occurrences.get(&kind) != Some(&note)
     }
 
-    /// The happening was told.
-    pub(super) fn told(&mut self, happening: &Happening) {
-        if self.happenings.len() >= KEPT {
-            self.happenings.clear();
+    /// The occurrence was told.
+    pub(super) fn told(&mut self, occurrence: &Occurrence) {
+        if self.occurrences.len() >= KEPT {
+            self.occurrences.clear();
         }
-        let (kind, note) = self.digests(happening);
-        self.happenings.insert(kind, note);
+        let (kind, note) = self.digests(occurrence);
+        self.occurrences.insert(kind, note);
     }
 
     /// Forgets all: another process may have told something else meanwhile.
     pub(super) fn clear(&mut self) {
         self.problems.clear();
-        self.happenings.clear();
+        self.occurrences.clear();
     }
 
-    fn digests(&self, happening: &Happening) -> (u64, u64) {
-        let Happening { object, uid, r#type, reason, action, note } = happening;
+    fn digests(&self, occurrence: &Occurrence) -> (u64, u64) {
+        let Occurrence { object, uid, r#type, reason, action, note } = occurrence;
         (self.digest(&(object, &uid.uid, r#type, reason, action)), self.digest(note))
     }
 
@@ -130,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn a_happening_is_told_unless_it_was_the_last_of_its_kind() {
+    fn an_occurrence_is_told_unless_it_was_the_last_of_its_kind() {
         let mut novelty = Novelty::default();
-        let happening = |note: &str| Happening {
+        let occurrence = |note: &str| Occurrence {
             object: problem("a", "").object,
             uid: uid("u"),
             r#type: EventType::Normal,
@@ -141,10 +141,10 @@ mod tests {
             note: note.to_owned(),
         };
         for (note, new) in [("1", true), ("1", false), ("2", true), ("1", true)] {
-            assert_eq!(novelty.is_new(&happening(note)), new, "{note}");
-            novelty.told(&happening(note));
+            assert_eq!(novelty.is_new(&occurrence(note)), new, "{note}");
+            novelty.told(&occurrence(note));
         }
         novelty.clear();
-        assert!(novelty.is_new(&happening("1")));
+        assert!(novelty.is_new(&occurrence("1")));
     }
 }

@@ -41,7 +41,7 @@ pub enum EventType {
 
 /// One thing that happened to an object.
 #[derive(Clone, Debug)]
-pub struct Happening {
+pub struct Occurrence {
     /// To which object.
     pub object: ObjectRef,
     /// Which one of that name.
@@ -77,13 +77,13 @@ pub(super) fn api_version(kind: &str) -> Option<&'static str> {
 
 /// The Event, whose name nobody else has as long as `unique` is random.
 pub(super) fn event(
-    happening: &Happening,
+    occurrence: &Occurrence,
     api_version: &str,
     instance: &str,
     wall: Timestamp,
     unique: u64,
 ) -> Event {
-    let Happening { object, uid, .. } = happening;
+    let Occurrence { object, uid, .. } = occurrence;
     let namespace = if object.namespace.is_empty() { CLUSTER_SCOPED } else { &object.namespace };
     Event {
         metadata: ObjectMeta {
@@ -92,10 +92,10 @@ pub(super) fn event(
             ..ObjectMeta::default()
         },
         event_time: Some(MicroTime(wall)),
-        action: Some(cut(happening.action, TOKEN)),
-        reason: Some(cut(happening.reason, TOKEN)),
-        type_: Some(happening.r#type.text().to_owned()),
-        note: Some(cut(&happening.note, NOTE)),
+        action: Some(cut(occurrence.action, TOKEN)),
+        reason: Some(cut(occurrence.reason, TOKEN)),
+        type_: Some(occurrence.r#type.text().to_owned()),
+        note: Some(cut(&occurrence.note, NOTE)),
         reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
         reporting_instance: Some(cut(instance, TOKEN)),
         regarding: Some(ObjectReference {
@@ -127,8 +127,8 @@ fn cut(text: &str, bytes: usize) -> String {
 mod tests {
     use super::*;
 
-    fn happening(namespace: &str, name: &str, note: &str) -> Happening {
-        Happening {
+    fn occurrence(namespace: &str, name: &str, note: &str) -> Occurrence {
+        Occurrence {
             object: ObjectRef { kind: "Service", namespace: namespace.into(), name: name.into() },
             uid: Uid { uid: "u-1".into(), resource_version: Some("7".into()) },
             r#type: EventType::Warning,
@@ -138,9 +138,9 @@ mod tests {
         }
     }
 
-    fn json(happening: &Happening, version: &str) -> serde_json::Value {
+    fn json(occurrence: &Occurrence, version: &str) -> serde_json::Value {
         let wall = Timestamp::new(1_700_000_000, 0).unwrap();
-        serde_json::to_value(event(happening, version, "ctl-0_1", wall, 0xff)).unwrap()
+        serde_json::to_value(event(occurrence, version, "ctl-0_1", wall, 0xff)).unwrap()
     }
 
     #[test]
@@ -154,12 +154,12 @@ mod tests {
             "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web",
                           "uid": "u-1", "resourceVersion": "7"},
         });
-        assert_eq!(json(&happening("shop", "web", "no pool has a free address"), "v1"), expected);
+        assert_eq!(json(&occurrence("shop", "web", "no pool has a free address"), "v1"), expected);
     }
 
     #[test]
     fn an_event_about_a_cluster_scoped_object_goes_to_default() {
-        let mut about = happening("", "n1", "x");
+        let mut about = occurrence("", "n1", "x");
         about.object.kind = "Node";
         let json = json(&about, "v1");
         assert_eq!(json["metadata"]["namespace"], "default");
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_between_characters() {
         let note = format!("{}ü-and-more", "n".repeat(NOTE - 1));
-        let json = json(&happening("shop", "web", &note), "v1");
+        let json = json(&occurrence("shop", "web", &note), "v1");
         assert_eq!(json["note"].as_str().unwrap(), "n".repeat(NOTE - 1));
         assert_eq!(cut("añb", 2), "a");
     }

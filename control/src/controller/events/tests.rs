@@ -26,8 +26,8 @@ fn notes(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
     std::iter::from_fn(|| events.try_recv().ok()).filter_map(|event| event.note).collect()
 }
 
-fn assigned(note: &str) -> Happening {
-    Happening {
+fn assigned(note: &str) -> Occurrence {
+    Occurrence {
         object: problem("web", "").object,
         uid: uid(),
         r#type: EventType::Normal,
@@ -74,7 +74,7 @@ async fn who_does_not_lead_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn problems_that_the_limits_hold_back_are_told_later_and_happenings_are_dropped() {
+async fn problems_that_the_limits_hold_back_are_told_later_and_occurrences_are_dropped() {
     let (mut writer, mut events) = writer(Duration::from_secs(6000));
     let now: Vec<_> = (0..30).map(|n| problem("web", &n.to_string())).collect();
     writer.problems(&now, |_| Some(uid()));
@@ -97,4 +97,12 @@ async fn a_full_queue_does_not_hold_up_the_caller() {
     assert_eq!(notes(&mut events).len(), QUEUE);
     writer.problems(&of(1), |_| Some(uid()));
     assert_eq!(notes(&mut events).len(), 400 - QUEUE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_has_died_is_no_secret() {
+    let (writer, events) = writer(Duration::from_secs(60));
+    assert!(tokio::time::timeout(Duration::from_secs(60), writer.ended()).await.is_err());
+    drop(events);
+    writer.ended().await;
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{PublishOptions, Statement};
 use crate::controller::conditions;
-use crate::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED, SHARED_FINALIZER};
+use crate::controller::names::{ALLOCATED, PROGRAMMED};
 use crate::projection::port_error;
 
 pub(super) fn is_load_balancer(service: &Service) -> bool {
@@ -21,37 +21,39 @@ fn has(service: &Service, finalizer: &str) -> bool {
 }
 
 /// The finalizers that the Service is to have while it is ours; nothing if it has them.
-pub(super) fn finalizers_with_ours(service: &Service, options: PublishOptions) -> Option<Vec<String>> {
-    let missing = ours(options).filter(|finalizer| !has(service, finalizer));
+pub(super) fn finalizers_with_ours(service: &Service, options: &PublishOptions) -> Option<Vec<String>> {
+    let missing = options.finalizers().filter(|finalizer| !has(service, finalizer));
     let missing: Vec<String> = missing.map(str::to_owned).collect();
     (!missing.is_empty()).then(|| [finalizers(service), &missing].concat())
 }
 
 /// The finalizers that are left when ours go, all copies of them (API servers keep duplicates); nothing if it has none of
 /// ours. The shared one alone proves nothing: it is somebody else's.
-pub(super) fn finalizers_without_ours(service: &Service, options: PublishOptions) -> Option<Vec<String>> {
-    let others = finalizers(service).iter().filter(|held| !ours(options).any(|finalizer| finalizer == *held));
-    has(service, FINALIZER).then(|| others.cloned().collect())
+pub(super) fn finalizers_without_ours(service: &Service, options: &PublishOptions) -> Option<Vec<String>> {
+    let is_ours = |held: &String| options.finalizers().any(|finalizer| finalizer == *held);
+    let others = finalizers(service).iter().filter(|held| !is_ours(held));
+    has(service, options.finalizer()).then(|| others.cloned().collect())
 }
 
-fn ours(options: PublishOptions) -> impl Iterator<Item = &'static str> {
-    [FINALIZER].into_iter().chain(options.shared_finalizer.then_some(SHARED_FINALIZER))
+/// Whether there is anything that may be ours. Whose it really is, the API server knows (`managedFields`).
+pub(super) fn status_says_something(service: &Service) -> bool {
+    !ingress(service).is_empty() || conditions(service).iter().any(has_our_name)
 }
 
-/// Whether its status may hold something of ours. An ingress is known as ours by the finalizer; conditions by their names,
-/// since they stay when users take the finalizer away. Whose it really is, the API server knows (`managedFields`).
-pub(super) fn status_may_be_ours(service: &Service) -> bool {
-    let held = has(service, FINALIZER);
-    (held && !ingress(service).is_empty()) || conditions_without_ours(service).is_some()
-}
-
-/// The conditions that are left when ours go; nothing if it has none of ours, or goes as a whole.
-pub(super) fn conditions_without_ours(service: &Service) -> Option<Vec<&Condition>> {
-    let leaving = service.metadata.deletion_timestamp.is_some() && !has(service, FINALIZER);
-    let is_ours = |condition: &Condition| [PROGRAMMED, ALLOCATED].contains(&condition.type_.as_str());
+/// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where
+/// another installation's finalizer is, they are what that one says.
+pub(super) fn conditions_without_ours<'s>(
+    service: &'s Service,
+    options: &PublishOptions,
+) -> Option<Vec<&'s Condition>> {
     let conditions = conditions(service);
-    let spoken = conditions.iter().any(is_ours) && !leaving;
-    spoken.then(|| conditions.iter().filter(|condition| !is_ours(condition)).collect())
+    let theirs = finalizers(service).iter().any(|held| options.is_neighbours(held));
+    let spoken = conditions.iter().any(has_our_name) && !theirs;
+    spoken.then(|| conditions.iter().filter(|condition| !has_our_name(condition)).collect())
+}
+
+fn has_our_name(condition: &Condition) -> bool {
+    [PROGRAMMED, ALLOCATED].contains(&condition.type_.as_str())
 }
 
 /// Whether its status says what it should. Only the times of conditions may differ.

@@ -4,14 +4,15 @@ use serde_json::json;
 
 use super::fixture::{at, ingress, service, statement};
 use super::*;
-use crate::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED, SHARED_FINALIZER};
+use crate::controller::names::{ALLOCATED, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 use crate::problem::reason;
 
-const PLAIN: PublishOptions = PublishOptions { shared_finalizer: false };
-const SHARED: PublishOptions = PublishOptions { shared_finalizer: true };
+const PLAIN: bool = false;
+const SHARED: bool = true;
 
-fn step(service: &Service, desired: &Desired, options: PublishOptions) -> Step {
-    next_step(&Seen { service, status_cleared: false, now: at(0) }, desired, options)
+fn step(service: &Service, desired: &Desired, shared: bool) -> Step {
+    let options = PublishOptions::new(OUR_CLASS, shared);
+    next_step(&Seen { service, status_cleared: false, now: at(0) }, desired, &options)
 }
 
 fn publish(service: &Service) -> Step {
@@ -23,7 +24,11 @@ fn release(service: &Service) -> Step {
 }
 
 fn release_cleared(service: &Service) -> Step {
-    next_step(&Seen { service, status_cleared: true, now: at(0) }, &Desired::Released, PLAIN)
+    next_step(
+        &Seen { service, status_cleared: true, now: at(0) },
+        &Desired::Released,
+        &PublishOptions::default(),
+    )
 }
 
 fn with_finalizers(finalizers: &[&str]) -> Service {
@@ -98,7 +103,7 @@ fn no_address_is_said_as_an_empty_list() {
     let again = next_step(
         &Seen { service: &service(&stored), status_cleared: false, now: at(9) },
         &Desired::Published(Statement::default()),
-        PLAIN,
+        &PublishOptions::default(),
     );
     assert_eq!(again, Step::Nothing);
 }
@@ -236,19 +241,66 @@ fn what_carries_nothing_of_ours_is_never_written() {
         "metadata": {"finalizers": [SHARED_FINALIZER]},
         "status": {"loadBalancer": ingress, "conditions": [condition]},
     }));
-    for options in [PLAIN, SHARED] {
-        assert_eq!(step(&foreign, &Desired::Released, options), Step::Nothing);
+    for shared in [PLAIN, SHARED] {
+        assert_eq!(step(&foreign, &Desired::Released, shared), Step::Nothing);
     }
 }
 
 #[test]
-fn conditions_of_ours_go_even_if_somebody_took_the_finalizer() {
+fn without_the_finalizer_nothing_is_taken() {
     let mut seen = published(&statement());
     seen.metadata.finalizers = None;
+    assert_eq!(release(&seen), Step::Nothing);
+    assert_eq!(release_cleared(&seen), Step::Nothing);
+    seen.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    assert_eq!(release(&seen), Step::Nothing);
+    // While it is ours it is put right.
+    seen.spec.as_mut().unwrap().type_ = Some("LoadBalancer".into());
+    assert!(matches!(publish(&seen), Step::AddFinalizer(_)));
+}
+
+/// The states through which a Service goes that `names` publish and release.
+fn life(names: &PublishOptions) -> Vec<Service> {
+    let finalizers: Vec<&str> = names.finalizers().collect();
+    let held = with_finalizers(&finalizers);
+    let mut whole = published(&statement());
+    whole.metadata.finalizers.clone_from(&held.metadata.finalizers);
+    let mut moved = whole.clone();
+    moved.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
+    moved.status.as_mut().unwrap().load_balancer = None;
+    let mut leaving = whole.clone();
+    let deleted = service(&json!({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}}));
+    leaving.metadata.deletion_timestamp = deleted.metadata.deletion_timestamp;
+    let mut bare = whole.clone();
+    bare.metadata.finalizers = None;
+    vec![with_finalizers(&[]), held, whole, moved, leaving, bare]
+}
+
+#[test]
+fn another_installations_service_is_never_written() {
+    for shared in [PLAIN, SHARED] {
+        let ours = PublishOptions::new(OUR_CLASS, shared);
+        let theirs = PublishOptions::new("example.com/inside", shared);
+        for (theirs, ours) in [(&theirs, &ours), (&ours, &theirs)] {
+            for service in life(theirs) {
+                for status_cleared in [false, true] {
+                    let seen = Seen { service: &service, status_cleared, now: at(0) };
+                    assert_eq!(next_step(&seen, &Desired::Released, ours), Step::Nothing, "{service:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_that_moves_to_another_installation_is_let_go_with_what_that_one_says() {
+    let theirs = PublishOptions::new("example.com/inside", false);
+    let mut seen = published(&statement());
+    seen.metadata.finalizers = Some(vec![FINALIZER.into(), theirs.finalizer().into()]);
     assert!(matches!(release(&seen), Step::ClearStatus(_)));
-    seen.status.as_mut().unwrap().conditions.as_mut().unwrap().retain(|said| said.type_ != ALLOCATED);
-    assert_eq!(seen.status.as_ref().unwrap().conditions.as_ref().unwrap()[0].type_, PROGRAMMED);
-    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+    let step = release_cleared(&seen);
+    assert!(matches!(step, Step::RemoveFinalizer(_)), "{step:?}");
+    assert_eq!(*finalizers(&step), json!([theirs.finalizer()]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 
-use crate::controller::names::FIELD_MANAGER;
+use crate::retry_after::LONGEST_OBEYED;
 
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ use crate::controller::names::FIELD_MANAGER;
 pub(super) enum Answer {
     /// It is done; the object as it is now.
     Written(Vec<u8>),
-    /// The object has gone.
+    /// The server does not have the object, it says.
     Gone,
     /// The object has changed since (409, or a failed precondition).
     Stale,
@@ -22,7 +22,8 @@ pub(super) enum Answer {
     Forbidden(String),
     /// The server understood and does not want it.
     Refused(String),
-    /// The server as a whole is of no use right now; it may have done the write.
+    /// The server as a whole is of no use right now; it may have done the write. `retry_after` is at most
+    /// [`LONGEST_OBEYED`].
     Unreachable { reason: String, retry_after: Option<Duration> },
 }
 
@@ -35,22 +36,22 @@ pub(super) struct Held {
     pub(super) fields: Vec<String>,
 }
 
-/// Reads an answer. `retry_after` is the header.
-pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>) -> Answer {
+/// Reads an answer to what `field_manager` wrote. `retry_after` is the header.
+pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_manager: &str) -> Answer {
     let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
     let text = || status().message.unwrap_or_else(|| plain(&body));
     match code {
         200..=299 => Answer::Written(body),
-        // A body that is not a Status says that the kind is unknown: then no such object is there either.
-        404 => Answer::Gone,
-        409 => conflict(status()),
+        404 if names_an_object(&status()) => Answer::Gone,
+        409 => conflict(status(), field_manager),
         403 => Answer::Forbidden(text()),
         401 | 408 | 429 | 502..=504 => {
             let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
                 let details = status().details?;
                 details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
             });
-            Answer::Unreachable { reason: text(), retry_after: seconds.map(Duration::from_secs) }
+            let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_OBEYED));
+            Answer::Unreachable { reason: text(), retry_after }
         }
         _ => Answer::Refused(text()),
     }
@@ -61,7 +62,13 @@ fn plain(body: &[u8]) -> String {
     text.trim().chars().take(200).collect()
 }
 
-fn conflict(status: Status) -> Answer {
+/// What is missing is the object, and neither its kind (plain text, or a Status without a name) nor the way to the server.
+fn names_an_object(status: &Status) -> bool {
+    let name = status.details.as_ref().and_then(|details| details.name.as_deref());
+    name.is_some_and(|name| !name.is_empty())
+}
+
+fn conflict(status: Status, field_manager: &str) -> Answer {
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
     let causes: Vec<_> =
         causes.into_iter().filter(|cause| cause.reason.as_deref() == Some("FieldManagerConflict")).collect();
@@ -72,7 +79,7 @@ fn conflict(status: Status) -> Answer {
     for cause in causes {
         let rival = rival(&cause);
         // What we wrote ourselves other than by apply counts as another manager of the same name.
-        if rival == FIELD_MANAGER {
+        if rival == field_manager {
             continue;
         }
         held.rivals.push(rival);

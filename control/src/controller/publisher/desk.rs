@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use self::entry::{Entry, Plan};
 use super::answer::Answer;
 use super::backoff::Backoff;
-use super::happening::Happening;
 use super::subject::{Subject, Target};
+use super::write_trouble::WriteTrouble;
 use crate::controller::publication::{PublishOptions, Step};
 
 /// Writes under way at the same time. Enough to be done with thousands within seconds, and a small part of what API servers
@@ -64,7 +64,7 @@ pub(super) struct Desk {
     outage: Backoff,
     paused: Option<Instant>,
     forbidden: HashSet<&'static str>,
-    happenings: Vec<Happening>,
+    troubles: Vec<WriteTrouble>,
 }
 
 impl Desk {
@@ -79,7 +79,7 @@ impl Desk {
             outage: Backoff::default(),
             paused: None,
             forbidden: HashSet::new(),
-            happenings: Vec::new(),
+            troubles: Vec::new(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Desk {
     pub(super) fn desire(&mut self, target: Target, subject: Subject, now: Moment) {
         let entry = match self.entries.entry(target.clone()) {
             Slot::Occupied(slot) => slot.into_mut(),
-            Slot::Vacant(_) if subject.next_step(false, self.options, now.time) == Step::Nothing => return,
+            Slot::Vacant(_) if subject.next_step(false, &self.options, now.time) == Step::Nothing => return,
             Slot::Vacant(slot) => slot.insert(Entry::default()),
         };
         entry.desire(subject, now);
@@ -137,7 +137,7 @@ impl Desk {
             if entry.writing {
                 continue;
             }
-            match entry.plan(self.options, now) {
+            match entry.plan(&self.options, now) {
                 Plan::Rest => {
                     if !entry.is_worth_keeping(now.instant) {
                         self.entries.remove(&target);
@@ -170,7 +170,7 @@ impl Desk {
         let Some(entry) = self.entries.get_mut(&job.target) else { return };
         entry.writing = false;
         if entry.uid == job.uid {
-            self.happenings.extend(entry.learn(job, answer, now));
+            self.troubles.extend(entry.learn(job, answer, now));
         }
         if entry.is_forgotten() {
             self.entries.remove(&job.target);
@@ -180,8 +180,8 @@ impl Desk {
     }
 
     /// What users should be told since this was last asked.
-    pub(super) fn happened(&mut self) -> Vec<Happening> {
-        std::mem::take(&mut self.happenings)
+    pub(super) fn happened(&mut self) -> Vec<WriteTrouble> {
+        std::mem::take(&mut self.troubles)
     }
 
     /// What an answer says about the server and our rights there.
@@ -202,7 +202,7 @@ impl Desk {
             Answer::Forbidden(message) => {
                 if self.forbidden.insert(resource) {
                     let message = message.clone();
-                    self.happenings.push(Happening::Forbidden { verb: "patch", resource, message });
+                    self.troubles.push(WriteTrouble::Forbidden { verb: "patch", resource, message });
                 }
             }
             Answer::Written(_) => {

@@ -81,7 +81,7 @@ impl Subject {
             || self.metadata().deletion_timestamp.is_some()
     }
 
-    pub(super) fn next_step(&self, cleared: bool, options: PublishOptions, now: Timestamp) -> Step {
+    pub(super) fn next_step(&self, cleared: bool, options: &PublishOptions, now: Timestamp) -> Step {
         match self {
             Self::Service(service, desired) => {
                 publication::next_step(&Seen { service, status_cleared: cleared, now }, desired, options)

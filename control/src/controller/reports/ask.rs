@@ -15,8 +15,8 @@ use crate::gateway_report::{GatewayReport, PATH};
 
 /// From the first SYN to the last byte.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A report with a hundred thousand troubles is smaller.
-const LIMIT: usize = 64 << 20;
+/// A report with as many troubles as there may be, and messages of full length, is smaller.
+const LIMIT: usize = 1 << 20;
 
 /// Why there is no report.
 #[derive(Debug, Error)]
@@ -60,5 +60,6 @@ async fn exchange(gateway: SocketAddr) -> Result<GatewayReport, AskError> {
     }
     let body = Limited::new(response.into_body(), LIMIT).collect().await.map_err(AskError::Body)?;
     driver.abort();
-    Ok(serde_json::from_slice(&body.to_bytes())?)
+    let report: GatewayReport = serde_json::from_slice(&body.to_bytes())?;
+    Ok(report.bounded())
 }

@@ -29,6 +29,32 @@ fn ready_gateways_are_asked_at_the_port_named_report() {
 }
 
 #[test]
+fn a_gateway_of_both_families_is_one_whether_it_reports_or_not() {
+    let slices = [
+        slice(
+            "",
+            "{addresses: [192.0.2.1], nodeName: a}, {addresses: [192.0.2.2], nodeName: b, conditions: {ready: false}}",
+        ),
+        slice(
+            "{name: report, port: 1}",
+            "{addresses: ['2001:db8::1'], nodeName: a}, {addresses: ['2001:db8::3']}",
+        ),
+    ];
+    assert_eq!(count(slices.iter()), 2);
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_be_reached_was_asked_all_the_same() {
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+    let mut reports = Reports::start();
+    assert!(reports.asked_all(), "there is none to ask");
+    reports.follow(vec![closed]);
+    assert!(!reports.asked_all());
+    reports.changed().await;
+    assert!(reports.asked_all() && reports.now().is_empty());
+}
+
+#[test]
 fn a_silent_gateway_is_believed_for_a_while() {
     let gateway = SocketAddr::from(([192, 0, 2, 1], 9842));
     let report = GatewayReport { node: "gw-1".into(), ..GatewayReport::default() };

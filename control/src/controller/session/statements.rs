@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::super::publication::{PortFailure, Statement};
-use crate::gateway_report::{GatewayReport, Trouble};
-use crate::problem::{ObjectRef, Problem, ProblemPort, reason};
-use crate::projection::LoadBalancerStatus;
+use super::lookup::reference;
+use crate::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
+use crate::problem::{Problem, ProblemPort};
+use crate::projection::{LoadBalancerStatus, PortStatus};
 use crate::store::ServiceKey;
 
 /// What the gateways could not do, by Service.
@@ -17,12 +18,21 @@ pub(super) struct Troubles {
 }
 
 impl Troubles {
-    /// From the reports of `gateways` ready ones. What several of them could not do is said once.
-    pub(super) fn read<'a>(gateways: usize, reports: impl Iterator<Item = &'a GatewayReport>) -> Self {
+    /// From the reports of `gateways` ready ones. What several of them could not do is said once. Anyone may answer in the place
+    /// of a gateway, so only troubles of Services with a `status` count, with those of their ports, and for reasons that
+    /// gateways have.
+    pub(super) fn read<'a, 's>(
+        gateways: usize,
+        reports: impl Iterator<Item = &'a GatewayReport>,
+        status: impl Fn(&ServiceKey) -> Option<&'s LoadBalancerStatus>,
+    ) -> Self {
         let mut troubles = Self { gateways, ..Self::default() };
         for report in reports {
             for trouble in report.troubles.iter().filter(|trouble| trouble.kind == "Service") {
-                troubles.add(&report.node, trouble);
+                let key = ServiceKey::new(&trouble.namespace, &trouble.name);
+                if let Some(status) = status(&key) {
+                    troubles.add(key, status, &report.node, trouble);
+                }
             }
         }
         for failures in troubles.ports.values_mut() {
@@ -36,28 +46,25 @@ impl Troubles {
         troubles
     }
 
-    fn add(&mut self, node: &str, trouble: &Trouble) {
-        let key = ServiceKey::new(&trouble.namespace, &trouble.name);
-        let known = reason::known(&trouble.reason).unwrap_or(reason::BIND_FAILED);
-        let frontend = trouble.frontend.as_ref();
-        let protocol = frontend.and_then(|frontend| match frontend.protocol.as_str() {
-            "TCP" => Some("TCP"),
-            "UDP" => Some("UDP"),
-            _ => None,
-        });
-        if let Some((frontend, protocol)) = frontend.zip(protocol) {
-            let failure = PortFailure { ip: frontend.address, port: frontend.port, protocol, reason: known };
-            self.ports.entry(key.clone()).or_default().push(failure);
-        }
+    fn add(&mut self, key: ServiceKey, status: &LoadBalancerStatus, node: &str, trouble: &Trouble) {
+        let Some(reason) = known_reason(&trouble.reason) else { return };
+        let failure = match &trouble.frontend {
+            None => None,
+            Some(frontend) => match failure(status, frontend, reason) {
+                None => return,
+                failure => failure,
+            },
+        };
         let problem = Problem {
-            object: ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() },
-            reason: known,
+            object: reference(&key),
+            reason,
             field: String::new(),
             message: format!("gateway {node}: {}", trouble.message),
-            port: frontend
-                .zip(protocol)
-                .map(|(frontend, protocol)| ProblemPort { port: frontend.port, protocol }),
+            port: failure.map(|PortFailure { port, protocol, .. }| ProblemPort { port, protocol }),
         };
+        if let Some(failure) = failure {
+            self.ports.entry(key.clone()).or_default().push(failure);
+        }
         self.problems.entry(key).or_default().push(problem);
     }
 
@@ -88,10 +95,23 @@ impl Troubles {
     }
 }
 
+/// The Service's port that a gateway means, if the Service has it.
+fn failure(
+    status: &LoadBalancerStatus,
+    frontend: &TroubledFrontend,
+    reason: &'static str,
+) -> Option<PortFailure> {
+    let ingress = status.ingress.iter().find(|ingress| ingress.ip == frontend.address)?;
+    let named = |port: &&PortStatus| port.port == frontend.port && port.protocol == frontend.protocol;
+    let PortStatus { port, protocol, .. } = *ingress.ports.iter().find(named)?;
+    Some(PortFailure { ip: ingress.ip, port, protocol, reason })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway_report::TroubledFrontend;
+    use crate::problem::reason;
+    use crate::projection::Ingress;
 
     fn trouble(name: &str, reason: &str, port: u16) -> Trouble {
         Trouble {
@@ -112,6 +132,18 @@ mod tests {
         GatewayReport { node: node.to_owned(), generation: 1, troubles }
     }
 
+    /// `web`, which has TCP port 80 on the address that the troubles are about.
+    fn web() -> LoadBalancerStatus {
+        let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
+        let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
+        LoadBalancerStatus { service: ServiceKey::new("shop", "web"), ingress }
+    }
+
+    fn read(reports: &[GatewayReport]) -> Troubles {
+        let web = web();
+        Troubles::read(reports.len(), reports.iter(), |key| (*key == web.service).then_some(&web))
+    }
+
     fn statement(troubles: &Troubles, name: &str) -> Statement {
         let key = ServiceKey::new("shop", name);
         let status = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
@@ -122,7 +154,7 @@ mod tests {
     fn a_port_that_two_gateways_cannot_open_is_in_trouble_once_and_told_of_both() {
         let reports =
             ["gw-1", "gw-2"].map(|node| report(node, vec![trouble("web", reason::BIND_FAILED, 80)]));
-        let troubles = Troubles::read(2, reports.iter());
+        let troubles = read(&reports);
         let said = statement(&troubles, "web");
         assert_eq!((said.gateways, said.failed_ports.len()), (2, 1));
         assert_eq!(said.failed_ports[0].reason, reason::BIND_FAILED);
@@ -133,18 +165,31 @@ mod tests {
 
     #[test]
     fn trouble_with_the_whole_service_is_no_ports() {
-        let troubles =
-            Troubles::read(1, [report("gw-1", vec![trouble("web", reason::CLIENT_SOURCE_LOST, 0)])].iter());
+        let troubles = read(&[report("gw-1", vec![trouble("web", reason::CLIENT_SOURCE_LOST, 0)])]);
         let said = statement(&troubles, "web");
         assert_eq!((said.failed_ports.len(), said.problems.len()), (0, 1));
         assert_eq!((said.problems[0].reason, said.problems[0].port), (reason::CLIENT_SOURCE_LOST, None));
     }
 
     #[test]
-    fn what_is_not_about_services_or_of_another_version_does_no_harm() {
-        let other = Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", "x", 80) };
-        assert_eq!(Troubles::read(1, [report("gw-1", vec![other])].iter()), Troubles::read(1, [].iter()));
-        let newer = Troubles::read(1, [report("gw-1", vec![trouble("web", "NewReason", 80)])].iter());
-        assert_eq!(statement(&newer, "web").failed_ports[0].reason, reason::BIND_FAILED);
+    fn gateways_speak_only_of_what_they_serve_for_us() {
+        let fields = |change: fn(&mut TroubledFrontend)| {
+            let mut trouble = trouble("web", reason::BIND_FAILED, 80);
+            change(trouble.frontend.as_mut().unwrap());
+            trouble
+        };
+        for trouble in [
+            Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) },
+            Trouble { namespace: "other".to_owned(), ..trouble("web", reason::BIND_FAILED, 0) },
+            trouble("foreign", reason::BIND_FAILED, 80),
+            trouble("web", reason::NOT_SERVED, 0),
+            trouble("web", "FreeText", 80),
+            fields(|it| it.port = 81),
+            fields(|it| it.protocol = "UDP".to_owned()),
+            fields(|it| it.address = [203, 0, 113, 11].into()),
+        ] {
+            let told = format!("{trouble:?}");
+            assert_eq!(read(&[report("gw-1", vec![trouble])]), read(&[report("gw-1", vec![])]), "{told}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 
-use crate::controller::names::{FIELD_MANAGER, FINALIZER, SHARED_FINALIZER};
+use crate::controller::publication::PublishOptions;
 use crate::store::{ServiceKey, service_key};
 
 /// What Sheave left on a Service. Prints as a user reads it.
@@ -28,11 +28,11 @@ pub struct Leftover {
 
 impl Leftover {
     /// What of ours is on the Service, if anything. Fields are ours by what the server says about their owners, never by
-    /// how they look. With `shared`, the shared finalizer goes where our own one is beside it.
-    pub(super) fn of(service: &Service, shared: bool) -> Option<Self> {
-        let owned: Vec<&Value> =
-            service.metadata.managed_fields.iter().flatten().filter_map(status_fields).collect();
-        let finalizers = finalizers(service, shared);
+    /// how they look. The shared finalizer goes where our own one is beside it, if `names` have it.
+    pub(super) fn of(service: &Service, names: &PublishOptions) -> Option<Self> {
+        let entries = service.metadata.managed_fields.iter().flatten();
+        let owned: Vec<&Value> = entries.filter_map(|entry| status_fields(entry, names)).collect();
+        let finalizers = finalizers(service, names);
         if owned.is_empty() && finalizers.is_empty() {
             return None;
         }
@@ -96,8 +96,8 @@ impl fmt::Display for Leftover {
 
 /// The fields of the status that we applied, if there are any left. After an empty apply the server keeps an entry
 /// without fields.
-fn status_fields(entry: &ManagedFieldsEntry) -> Option<&Value> {
-    let ours = entry.manager.as_deref() == Some(FIELD_MANAGER)
+fn status_fields<'e>(entry: &'e ManagedFieldsEntry, names: &PublishOptions) -> Option<&'e Value> {
+    let ours = entry.manager.as_deref() == Some(names.field_manager())
         && entry.operation.as_deref() == Some("Apply")
         && entry.subresource.as_deref() == Some("status");
     let fields = entry.fields_v1.as_ref().filter(|_| ours)?.0.get("f:status")?;
@@ -120,18 +120,19 @@ fn addresses(service: &Service) -> Vec<String> {
     ingress.filter_map(|it| it.ip.clone().or_else(|| it.hostname.clone())).collect()
 }
 
-fn finalizers(service: &Service, shared: bool) -> Vec<(usize, String)> {
+fn finalizers(service: &Service, names: &PublishOptions) -> Vec<(usize, String)> {
     let all = service.metadata.finalizers.as_deref().unwrap_or_default();
-    if !all.iter().any(|it| it == FINALIZER) {
+    if !all.iter().any(|it| it == names.finalizer()) {
         return Vec::new();
     }
-    let goes = |it: &str| it == FINALIZER || (shared && it == SHARED_FINALIZER);
+    let goes = |it: &str| names.finalizers().any(|name| name == it);
     all.iter().enumerate().filter(|(_, it)| goes(it)).map(|(place, it)| (place, it.clone())).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
     fn service(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Service {
         serde_json::from_value(json!({
@@ -155,13 +156,18 @@ mod tests {
         })
     }
 
+    fn names(shared: bool) -> PublishOptions {
+        PublishOptions::new(OUR_CLASS, shared)
+    }
+
     fn text(service: &Service, shared: bool) -> Option<String> {
-        Leftover::of(service, shared).map(|it| it.to_string())
+        Leftover::of(service, &names(shared)).map(|it| it.to_string())
     }
 
     #[test]
     fn what_we_applied_and_our_finalizer_is_found() {
-        let left = Leftover::of(&service(&["a", FINALIZER], FIELD_MANAGER, "Apply", &all()), false).unwrap();
+        let left =
+            Leftover::of(&service(&["a", FINALIZER], FIELD_MANAGER, "Apply", &all()), &names(false)).unwrap();
         assert_eq!(
             left.to_string(),
             "shop/web: address 203.0.113.10, condition sheave.dev/Programmed, \
@@ -188,6 +194,16 @@ mod tests {
     }
 
     #[test]
+    fn what_another_installation_left_is_none_of_ours() {
+        let left = service(&[FINALIZER, SHARED_FINALIZER], FIELD_MANAGER, "Apply", &all());
+        assert_eq!(Leftover::of(&left, &PublishOptions::new("example.com/inside", true)), None);
+        let theirs = PublishOptions::new("example.com/inside", false);
+        let left = service(&[theirs.finalizer()], theirs.field_manager(), "Apply", &all());
+        assert_eq!(text(&left, true), None);
+        assert!(Leftover::of(&left, &theirs).is_some());
+    }
+
+    #[test]
     fn an_empty_apply_leaves_nothing_to_do() {
         assert_eq!(text(&service(&[], FIELD_MANAGER, "Apply", &json!({})), true), None);
     }
@@ -196,13 +212,13 @@ mod tests {
     fn the_shared_finalizer_goes_only_beside_ours_and_only_if_we_set_it() {
         let both = service(&[SHARED_FINALIZER, "b", FINALIZER], "x", "Apply", &json!({}));
         let places = |it: &Service, shared| {
-            Leftover::of(it, shared)
+            Leftover::of(it, &names(shared))
                 .map(|it| it.finalizers.into_iter().map(|(place, _)| place).collect::<Vec<_>>())
         };
         assert_eq!(places(&both, true), Some(vec![0, 2]));
         assert_eq!(places(&both, false), Some(vec![2]));
         assert_eq!(places(&service(&[SHARED_FINALIZER], "x", "Apply", &json!({})), true), None);
-        let steps = Leftover::of(&both, true).unwrap().without_finalizers().unwrap();
+        let steps = Leftover::of(&both, &names(true)).unwrap().without_finalizers().unwrap();
         assert_eq!(
             (&steps[1]["path"], &steps[3]["path"]),
             (&json!("/metadata/finalizers/2"), &json!("/metadata/finalizers/0"))

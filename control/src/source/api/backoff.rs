@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::limits::Limits;
-
-/// A server that asks for more than this is not obeyed further: proxies in front of it ask for hours.
-const LONGEST_OBEYED: Duration = Duration::from_secs(120);
+use crate::retry_after::LONGEST_OBEYED;
 
 /// The pauses of one kind.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn answer(code: u16, body: &Value) -> Answer {
-    read(code, None, body.to_string().into_bytes())
+    read(code, None, body.to_string().into_bytes(), "sheave")
 }
 
 fn failure(message: &str, reason: &str, details: &Value) -> Value {
@@ -67,7 +67,7 @@ fn our_own_plain_writes_are_no_rivals() {
 
 #[test]
 fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
-    let busy = read(429, Some("7"), b"Too many requests, please try again later.\n".to_vec());
+    let busy = read(429, Some("7"), b"Too many requests, please try again later.\n".to_vec(), "sheave");
     let reason = "Too many requests, please try again later.".to_owned();
     assert_eq!(busy, Answer::Unreachable { reason, retry_after: Some(Duration::from_secs(7)) });
     let starting =
@@ -79,7 +79,7 @@ fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
             retry_after: Some(Duration::from_secs(1))
         }
     );
-    let Answer::Unreachable { retry_after: None, .. } = read(503, Some("soon"), Vec::new()) else {
+    let Answer::Unreachable { retry_after: None, .. } = read(503, Some("soon"), Vec::new(), "sheave") else {
         panic!("a bad header counts")
     };
 }
@@ -88,9 +88,31 @@ fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
 fn refusals_are_told_apart() {
     let text = failure("no", "", &json!({}));
     assert_eq!(answer(403, &text), Answer::Forbidden("no".into()));
-    assert_eq!(answer(404, &text), Answer::Gone);
-    assert_eq!(read(404, None, b"404 page not found\n".to_vec()), Answer::Gone);
+    let details = json!({"name": "web", "kind": "services"});
+    assert_eq!(answer(404, &failure("services \"web\" not found", "NotFound", &details)), Answer::Gone);
+    assert_eq!(answer(404, &text), Answer::Refused("no".into()));
+    let plain = b"404 page not found\n".to_vec();
+    assert_eq!(read(404, None, plain, "sheave"), Answer::Refused("404 page not found".into()));
     for code in [400, 415, 422, 500] {
         assert_eq!(answer(code, &text), Answer::Refused("no".into()), "{code}");
     }
+}
+
+#[test]
+fn hours_are_not_waited() {
+    for asked in ["121", "3600", "18446744073709551615"] {
+        let Answer::Unreachable { retry_after, .. } = read(429, Some(asked), Vec::new(), "sheave") else {
+            panic!("{asked}")
+        };
+        assert_eq!(retry_after, Some(Duration::from_secs(120)), "{asked}");
+    }
+}
+
+#[test]
+fn another_installation_is_a_rival() {
+    let causes =
+        [("conflict with \"sheave\" with subresource \"status\" using v1", ".status.loadBalancer.ingress")];
+    let body = conflicts(&causes).to_string().into_bytes();
+    let Answer::Held(held) = read(409, None, body, "sheave-bf9cf968") else { panic!("no conflict") };
+    assert_eq!(held.rivals, ["sheave"]);
 }

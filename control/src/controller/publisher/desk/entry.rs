@@ -6,8 +6,8 @@ use super::{Job, Moment};
 use crate::controller::publication::{PublishOptions, Step};
 use crate::controller::publisher::answer::{Answer, Held};
 use crate::controller::publisher::backoff::{Backoff, Contest, LONGEST};
-use crate::controller::publisher::happening::Happening;
 use crate::controller::publisher::subject::{Subject, meaning};
+use crate::controller::publisher::write_trouble::WriteTrouble;
 
 /// So long the answer to a write counts as newer than a cache that does not show it yet.
 const CACHE_LAG: Duration = Duration::from_secs(30);
@@ -102,7 +102,7 @@ impl Entry {
         gone || self.written.iter().any(Option::is_some) || self.cleared || !self.contest.is_over(now)
     }
 
-    pub(super) fn plan(&mut self, options: PublishOptions, now: Moment) -> Plan {
+    pub(super) fn plan(&mut self, options: &PublishOptions, now: Moment) -> Plan {
         let Some(subject) = &self.subject else { return Plan::Rest };
         let step = subject.next_step(self.cleared, options, now.time);
         if step == Step::Nothing {
@@ -126,14 +126,11 @@ impl Entry {
     }
 
     /// Takes the answer to a write for this object.
-    pub(super) fn learn(&mut self, job: &Job, answer: Answer, now: Moment) -> Option<Happening> {
+    pub(super) fn learn(&mut self, job: &Job, answer: Answer, now: Moment) -> Option<WriteTrouble> {
         match answer {
             Answer::Written(body) => self.written(job, &body, now),
-            Answer::Gone => {
-                self.gone(job.version.clone(), now);
-                None
-            }
-            Answer::Stale => {
+            // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
+            Answer::Gone | Answer::Stale => {
                 self.wait_for_newer(job, now);
                 None
             }
@@ -169,7 +166,7 @@ impl Entry {
         self.known = Some(Known { object: None, version, until: now.instant + CACHE_LAG });
     }
 
-    fn written(&mut self, job: &Job, body: &[u8], now: Moment) -> Option<Happening> {
+    fn written(&mut self, job: &Job, body: &[u8], now: Moment) -> Option<WriteTrouble> {
         self.failures.reset();
         self.force = false;
         self.cleared |= matches!(job.step, Step::ClearStatus(_));
@@ -180,7 +177,7 @@ impl Entry {
         self.not_before = (!pause.is_zero()).then(|| now.instant + pause);
         self.renew(body, now);
         let ended = self.contest.written();
-        (ended && !job.force && self.contest.goes_on()).then(|| Happening::Contested {
+        (ended && !job.force && self.contest.goes_on()).then(|| WriteTrouble::Contested {
             object: job.target.object(),
             fields: vec![part(&job.step).into()],
             rivals: Vec::new(),
@@ -205,7 +202,7 @@ impl Entry {
         }
     }
 
-    fn held(&mut self, job: &Job, held: Held, now: Moment) -> Option<Happening> {
+    fn held(&mut self, job: &Job, held: Held, now: Moment) -> Option<WriteTrouble> {
         if job.force {
             self.wait(LONGEST, now);
             return None;
@@ -215,11 +212,15 @@ impl Entry {
             return None;
         }
         self.not_before = Some(now.instant + self.contest.undone(now.instant));
-        Some(Happening::Contested { object: job.target.object(), fields: held.fields, rivals: held.rivals })
+        Some(WriteTrouble::Contested {
+            object: job.target.object(),
+            fields: held.fields,
+            rivals: held.rivals,
+        })
     }
 
     /// Often the object has just become something for which this write makes no sense; a newer one will tell.
-    fn refused(&mut self, job: &Job, message: String, now: Moment) -> Option<Happening> {
+    fn refused(&mut self, job: &Job, message: String, now: Moment) -> Option<WriteTrouble> {
         if self.failures.failures() + 1 < TOLD_AFTER {
             self.wait_for_newer(job, now);
         } else {
@@ -227,7 +228,7 @@ impl Entry {
         }
         let failures = self.failures.failures();
         let what = part(&job.step);
-        (failures == TOLD_AFTER).then(|| Happening::Refused { object: job.target.object(), what, message })
+        (failures == TOLD_AFTER).then(|| WriteTrouble::Refused { object: job.target.object(), what, message })
     }
 }
 

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::Job;
+use crate::controller::names::FINALIZER;
 use crate::controller::publication::Step;
 use crate::controller::publication::fixture;
 use crate::controller::publisher::answer::{Answer, Held};
@@ -23,6 +24,8 @@ pub(super) struct Server {
     uids: u32,
     /// Writes that changed something.
     pub(super) changes: usize,
+    /// Somebody else took our finalizer away, and it was not put back: what else is on the object is nobody's to clean.
+    pub(super) stripped: bool,
 }
 
 impl Server {
@@ -34,6 +37,7 @@ impl Server {
             version: 100,
             uids: 0,
             changes: 0,
+            stripped: false,
         };
         server.create();
         server
@@ -44,6 +48,7 @@ impl Server {
             self.uids += 1;
             let uid = format!("u{}", self.uids);
             self.owners.clear();
+            self.stripped = false;
             self.object =
                 Some(serde_json::to_value(fixture::service(&json!({"metadata": {"uid": uid}}))).unwrap());
             self.bump();
@@ -54,6 +59,8 @@ impl Server {
         self.version += 2;
         let version = self.version.to_string();
         let object = self.object.as_mut().unwrap();
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        self.stripped &= !finalizers.is_some_and(|held| held.contains(&json!(FINALIZER)));
         object["metadata"]["resourceVersion"] = version.into();
         self.history.push(Some(serde_json::from_value(object.clone()).unwrap()));
     }
@@ -80,6 +87,12 @@ impl Server {
     /// What users and others do.
     pub(super) fn merge(&mut self, patch: &Value) {
         self.change(|object| json_patch::merge(object, patch));
+    }
+
+    /// Users can do that, too.
+    pub(super) fn strip(&mut self) {
+        self.stripped = true;
+        self.merge(&json!({"metadata": {"finalizers": null}}));
     }
 
     pub(super) fn delete(&mut self) {

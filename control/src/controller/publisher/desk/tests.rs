@@ -163,12 +163,12 @@ fn a_rival_is_named_and_then_overruled() {
     world.server.rival("cloud", "ingress", &foreign_ingress(1));
     world.settle();
     world.check();
-    let expected = Happening::Contested {
+    let expected = WriteTrouble::Contested {
         object: World::target().object(),
         fields: vec!["ingress".into()],
         rivals: vec!["cloud".into()],
     };
-    assert_eq!(world.happenings, [expected]);
+    assert_eq!(world.troubles, [expected]);
     assert_eq!(world.elapsed, Duration::ZERO, "a single mistake is put right at once");
 }
 
@@ -195,9 +195,8 @@ fn a_rival_that_never_gives_up_costs_little() {
 fn a_rival_that_only_removes_costs_little() {
     let world = fight(|server| server.rival("cloud", "ingress", &Value::Null));
     assert!(world.jobs < 40, "{} writes in an hour", world.jobs);
-    let nameless =
-        |happening: &Happening| matches!(happening, Happening::Contested { rivals, .. } if rivals.is_empty());
-    assert!(world.happenings.iter().any(nameless));
+    let nameless = |trouble: &WriteTrouble| matches!(trouble, WriteTrouble::Contested { rivals, .. } if rivals.is_empty());
+    assert!(world.troubles.iter().any(nameless));
 }
 
 #[test]
@@ -254,7 +253,7 @@ fn a_missing_right_is_told_once() {
         let job = world.wait_for_job();
         world.desk.finished(&job, Answer::Forbidden("no".into()), world.now());
     }
-    let expected = Happening::Forbidden { verb: "patch", resource: "services", message: "no".into() };
+    let expected = WriteTrouble::Forbidden { verb: "patch", resource: "services", message: "no".into() };
     assert_eq!(world.desk.happened(), [expected]);
     world.settle();
     world.check();
@@ -269,7 +268,7 @@ fn what_stays_refused_is_told_once() {
         let job = world.wait_for_job();
         world.desk.finished(&job, Answer::Refused("a webhook says no".into()), world.now());
     }
-    let expected = Happening::Refused {
+    let expected = WriteTrouble::Refused {
         object: World::target().object(),
         what: "status",
         message: "a webhook says no".into(),
@@ -307,6 +306,27 @@ fn the_server_says_how_long_to_wait() {
 }
 
 #[test]
+fn an_answer_that_the_object_is_gone_does_not_end_the_wish() {
+    let mut world = World::new();
+    let job = world.send().unwrap();
+    world.desk.finished(&job, Answer::Gone, world.now());
+    assert!(world.send().is_none(), "asked again at once");
+    world.settle();
+    world.check();
+    world.wanted.gateways = 0;
+    world.decide();
+    let job = world.send().unwrap();
+    world.desk.finished(&job, Answer::Gone, world.now());
+    world.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
+    world.relist();
+    assert!(world.write(Fate::Answered), "the watch says that it is there");
+    world.server.delete();
+    world.settle();
+    assert_eq!(world.server.object, None);
+    world.check();
+}
+
+#[test]
 fn many_services_flow_eight_at_a_time() {
     let world = World::new();
     let mut desk = Desk::new(PublishOptions::default());
@@ -330,7 +350,6 @@ fn many_services_flow_eight_at_a_time() {
         }
     }
     assert_eq!(written.len(), 1000);
-    assert_eq!(desk.wakes_at(), None);
 }
 
 #[test]

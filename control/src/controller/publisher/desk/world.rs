@@ -10,8 +10,8 @@ use super::{Desk, Job, Moment};
 use crate::controller::publication::fixture::{at, ingress};
 use crate::controller::publication::{Desired, PublishOptions, Statement};
 use crate::controller::publisher::answer::Answer;
-use crate::controller::publisher::happening::Happening;
 use crate::controller::publisher::subject::{Subject, Target};
+use crate::controller::publisher::write_trouble::WriteTrouble;
 use crate::store::ServiceKey;
 
 /// What becomes of a write.
@@ -35,7 +35,7 @@ pub(super) struct World {
     start: Instant,
     pub(super) elapsed: Duration,
     pub(super) jobs: usize,
-    pub(super) happenings: Vec<Happening>,
+    pub(super) troubles: Vec<WriteTrouble>,
 }
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
             start: Instant::now(),
             elapsed: Duration::ZERO,
             jobs: 0,
-            happenings: Vec::new(),
+            troubles: Vec::new(),
         };
         world.deliver();
         world
@@ -64,7 +64,7 @@ impl World {
         let mut world = Self::new();
         world.settle();
         world.jobs = 0;
-        world.happenings.clear();
+        world.troubles.clear();
         world
     }
 
@@ -134,7 +134,7 @@ impl World {
             }
         };
         self.desk.finished(job, answer, self.now());
-        self.happenings.append(&mut self.desk.happened());
+        self.troubles.append(&mut self.desk.happened());
     }
 
     /// One write, if there is one. Whether there was.
@@ -202,7 +202,8 @@ impl World {
                             "ports": [{"port": 80, "protocol": "TCP"}]}])
                 );
             }
-            for kind in ["sheave.dev/Programmed", "sheave.dev/Allocated"] {
+            let conditions = ["sheave.dev/Programmed", "sheave.dev/Allocated"];
+            for kind in conditions.into_iter().filter(|_| served || !self.server.stripped) {
                 assert_eq!(!self.server.field(kind).is_null(), served, "{kind} of {object}");
                 assert_eq!(self.server.owns("sheave", kind), served, "{kind}");
             }

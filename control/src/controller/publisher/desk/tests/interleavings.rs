@@ -106,7 +106,7 @@ fn happen(world: &mut World, event: &Event) {
             world.server.merge(&finalizers(json!([FINALIZER, FINALIZER])));
         }
         Event::ForeignFinalizer(_) | Event::Duplicates => {}
-        Event::FinalizersGone => world.server.merge(&finalizers(Value::Null)),
+        Event::FinalizersGone => world.server.strip(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::problem::ObjectRef;
 
 /// Something that a write met.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum WriteTrouble {
     /// Somebody else writes what is ours to write. Ours is put back, ever more slowly while this goes on.
     Contested {
         /// Whose status.
@@ -36,7 +36,7 @@ pub enum Happening {
     },
 }
 
-impl Happening {
+impl WriteTrouble {
     /// A CamelCase token for an Event. They are never renamed.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Happening {
 }
 
 /// A sentence without the object's name.
-impl fmt::Display for Happening {
+impl fmt::Display for WriteTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contested { fields, rivals, .. } if rivals.is_empty() => {

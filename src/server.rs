@@ -1,5 +1,5 @@
-//! The HTTP server for probes. It is open to the network, unlike the admin server, and shares a thread with the control
-//! loop. So a connection gets one answer and little time, and a new one never waits for old ones: a connection is cut
+//! The HTTP server of pages that are open to the network, as probes, reports and a controller's own: it shares a thread with
+//! the control loop. So a connection gets one answer and little time, and a new one never waits for old ones: a connection is cut
 //! when as many newer ones have come as there may be. Its end takes open connections along.
 //!
 //! It must not know what is answered.
@@ -57,7 +57,7 @@ impl Drop for Server {
         self.task.abort();
         // The task keeps the socket until it is next looked at. The port must be free at once: the next table may open it.
         if let Err(error) = SockRef::from(&*self.listener).shutdown(Shutdown::Both) {
-            tracing::debug!(%error, "a health check port stays open until its task ends");
+            tracing::debug!(%error, "a port of this process stays open until its task ends");
         }
     }
 }
@@ -102,8 +102,8 @@ async fn answer(stream: TcpStream, router: Router, patience: Duration) {
     let connection = protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match tokio::time::timeout(patience, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a probe's connection ended early"),
-        Err(_) => tracing::debug!(?patience, "a probe's connection was cut: it took too long"),
+        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended early"),
+        Err(_) => tracing::debug!(?patience, "an HTTP connection was cut: it took too long"),
     }
 }
 
@@ -111,7 +111,7 @@ async fn answer(stream: TcpStream, router: Router, patience: Duration) {
 async fn complain(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
-        tracing::warn!(%error, "health checks cannot be accepted for a moment");
+        tracing::warn!(%error, "HTTP connections (probes, reports, admin pages) cannot be accepted for a moment");
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -1,0 +1,56 @@
+//! Credentials that are read again, from files and from plugins that hang.
+
+use std::fs;
+
+use super::*;
+
+fn kubeconfig(server: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: {server}}}}}]\n\
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {user}}}]\n"
+    )
+}
+
+#[tokio::test]
+async fn what_the_file_says_by_now_is_used_after_a_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    fs::write(&file, kubeconfig("http://192.0.2.1/", "{token: old}")).unwrap();
+    let connection = Connection::open(Some(&file)).await.unwrap();
+    fs::write(&file, kubeconfig("http://192.0.2.2/", "{token: new}")).unwrap();
+    let status = kube::core::Status { code: 403, ..kube::core::Status::default() };
+    connection.heed(&kube::Error::Api(Box::new(status.clone()))).await;
+    assert_eq!(&*connection.server(), "http://192.0.2.1/");
+    connection.heed(&kube::Error::Api(Box::new(kube::core::Status { code: 401, ..status }))).await;
+    assert_eq!(&*connection.server(), "http://192.0.2.2/");
+}
+
+/// Time is simulated, the plugin is not: it has hung for longer than anybody waits as soon as nothing else is to be done.
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_hangs_is_not_waited_for_and_not_started_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, plugin) = (folder.path().join("kubeconfig"), folder.path().join("plugin"));
+    let (calls, hang) = (folder.path().join("calls"), folder.path().join("hang"));
+    let script = format!(
+        "echo called >> {}\n[ ! -e {} ] || sleep 20\n\
+         echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {{\"token\": \"t\"}}}}'\n",
+        calls.display(),
+        hang.display()
+    );
+    fs::write(&plugin, script).unwrap();
+    let user = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{}], interactiveMode: Never}}}}",
+        plugin.display()
+    );
+    fs::write(&file, kubeconfig("http://192.0.2.1/", &user)).unwrap();
+    let connection = Connection::open(Some(&file)).await.unwrap();
+    let called = || fs::read_to_string(&calls).unwrap().lines().count();
+    let before = called();
+    fs::write(&hang, "").unwrap();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert!(!connection.reopen().await);
+        assert!(begun.elapsed() <= REREAD + Duration::from_millis(1));
+    }
+    assert!(called() <= before + 1, "{} calls, {before} before", called());
+}

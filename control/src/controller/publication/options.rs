@@ -1,0 +1,99 @@
+//! By which names an installation knows what is its own. It must not know what is published.
+
+use std::sync::Arc;
+
+use crate::controller::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+
+/// How Services are marked as one installation's. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishOptions {
+    finalizer: Arc<str>,
+    field_manager: Arc<str>,
+    shared_finalizer: bool,
+}
+
+impl PublishOptions {
+    /// Those of the installation with this `loadBalancerClass`. With `shared_finalizer` it also holds the finalizer of cloud
+    /// providers' service controllers, for tools that look for it; without, that one is never touched, not even where
+    /// an earlier configuration of ours has left it.
+    pub fn new(class: &str, shared_finalizer: bool) -> Self {
+        let named = |plain: &str| match class {
+            OUR_CLASS => plain.into(),
+            // At most 30 bytes after the slash of the finalizer, where names may have 63; managers may have 128.
+            other => format!("{plain}-{:08x}", fnv1a(other)).into(),
+        };
+        Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
+    }
+
+    /// Keeps a Service until its addresses are free again, and says that it is this installation's.
+    pub fn finalizer(&self) -> &str {
+        &self.finalizer
+    }
+
+    /// Who the installation is in `metadata.managedFields` of Services and AddressPools.
+    pub fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
+    /// All finalizers that its Services have.
+    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
+        [self.finalizer()].into_iter().chain(self.shared_finalizer.then_some(SHARED_FINALIZER))
+    }
+
+    /// Whether the finalizer is another installation's.
+    pub(super) fn is_neighbours(&self, finalizer: &str) -> bool {
+        let suffix = finalizer.strip_prefix(FINALIZER);
+        finalizer != self.finalizer() && suffix.is_some_and(|it| it.is_empty() || it.starts_with('-'))
+    }
+}
+
+/// Those of the class that an installation has if it was not given another.
+impl Default for PublishOptions {
+    fn default() -> Self {
+        Self::new(OUR_CLASS, false)
+    }
+}
+
+/// FNV-1a, 32 bits: what it makes of a class is written in objects, so it must never be another function.
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::projection;
+
+    #[test]
+    fn the_default_class_has_the_plain_names() {
+        let options = PublishOptions::new(&projection::Options::default().load_balancer_class, false);
+        assert_eq!(options, PublishOptions::default());
+        assert_eq!(options.finalizer(), "sheave.dev/load-balancer-cleanup");
+        assert_eq!(options.field_manager(), "sheave");
+        assert_eq!(options.finalizers().collect::<Vec<_>>(), [FINALIZER]);
+        assert_eq!(
+            PublishOptions::new(OUR_CLASS, true).finalizers().collect::<Vec<_>>(),
+            [FINALIZER, SHARED_FINALIZER]
+        );
+    }
+
+    #[test]
+    fn another_class_has_names_that_never_change() {
+        // FNV's own test vectors.
+        assert_eq!((fnv1a(""), fnv1a("a"), fnv1a("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
+        let options = PublishOptions::new("foobar", false);
+        assert_eq!(options.finalizer(), "sheave.dev/load-balancer-cleanup-bf9cf968");
+        assert_eq!(options.field_manager(), "sheave-bf9cf968");
+    }
+
+    #[test]
+    fn installations_know_each_other() {
+        let (one, other) =
+            (PublishOptions::new(OUR_CLASS, true), PublishOptions::new("example.com/inside", true));
+        assert!(one.is_neighbours(other.finalizer()) && other.is_neighbours(one.finalizer()));
+        for options in [&one, &other] {
+            assert!(!options.is_neighbours(options.finalizer()) && !options.is_neighbours(SHARED_FINALIZER));
+            assert!(!options.is_neighbours("sheave.dev/load-balancer-cleanups"));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Objects as Events and Problems name them. It must not know what is said of them.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::super::events::Uid;
+use crate::address_pool;
+use crate::problem::ObjectRef;
+use crate::projection::LoadBalancerStatus;
+use crate::store::{Objects, ServiceKey};
+
+/// What the object says of itself, if it is there.
+fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMeta> {
+    let key = || ServiceKey { namespace: object.namespace.clone(), name: object.name.clone() };
+    match object.kind {
+        "Service" => objects.services.get(&key()).map(|it| &it.metadata),
+        "Node" => objects.nodes.get(&object.name).map(|it| &it.metadata),
+        address_pool::KIND => objects.pools.get(&object.name).map(|it| &it.metadata),
+        _ => None,
+    }
+}
+
+/// What Events say about which object is meant.
+pub(super) fn uid(objects: &Objects, object: &ObjectRef) -> Option<Uid> {
+    let metadata = metadata(objects, object)?;
+    let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+    Some(Uid { uid: text(&metadata.uid)?, resource_version: text(&metadata.resource_version) })
+}
+
+/// A Service as Events name it.
+pub(super) fn reference(key: &ServiceKey) -> ObjectRef {
+    ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// Whether the Service's status has these addresses already.
+pub(super) fn publishes(service: &Service, status: &LoadBalancerStatus) -> bool {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let published = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    let published = published.iter().map(|ingress| ingress.ip.as_deref().unwrap_or_default().to_owned());
+    published.eq(status.ingress.iter().map(|ingress| ingress.ip.to_string()))
+}
