@@ -169,7 +169,7 @@ fn a_controller_without_rights_says_so_and_leads_once_it_has_them() {
     assert!(!text.contains("before the API server at"), "a candidate watches nothing: {text}");
     server.authorize(Account::Controller.user(), &Account::Controller.roles());
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(154)]);
-    assert!(controller.status_text().contains("Controller: this one leads."));
+    assert!(controller.status_text().contains("Controller: this one leads; "));
 
     // A leader that loses its rights to a kind goes on with what it knows.
     let lease_alone = |role: &Value| role["kind"] == "Role";
@@ -180,7 +180,8 @@ fn a_controller_without_rights_says_so_and_leads_once_it_has_them() {
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(154)]);
     let text = controller.status_text();
     assert!(
-        text.contains("Controller: this one leads.") && text.contains("what is known of them stays in force"),
+        text.contains("Controller: this one leads; ")
+            && text.contains("what is known of them stays in force"),
         "{text}"
     );
 }

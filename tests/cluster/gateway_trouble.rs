@@ -95,7 +95,11 @@ fn a_port_that_a_gateway_cannot_open_is_an_error_of_the_service() {
     a_taken_port_is_told_and_taken_back(&cluster, &stage, address(140), squatter);
     wait_for_status(&gateway, "the gateway has no Problem any more", |status| status["problems"] == 0);
     let text = controller.status_text();
-    assert!(text.contains("(controller) on node ") && text.contains("Controller: this one leads."), "{text}");
+    assert!(
+        text.contains("(controller) on node ")
+            && text.contains("Controller: this one leads; 1 gateway ready, 1 Service served."),
+        "{text}"
+    );
 }
 
 #[test]

@@ -23,6 +23,8 @@ mod leadership;
 #[cfg(test)]
 mod life_cycle;
 #[cfg(test)]
+mod neighbours;
+#[cfg(test)]
 mod node_addresses;
 #[cfg(test)]
 mod outage_definition;
@@ -40,6 +42,8 @@ mod outage_snapshot;
 mod outage_watch;
 #[cfg(test)]
 mod pools;
+#[cfg(test)]
+mod reports;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! What gateways report, and who else may answer on their port: what of it reaches Services.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::stage::{
+    NODE_ADDRESS, Role, Stage, condition, pool, service, wait_for_addresses, wait_for_condition,
+};
+use crate::support::cluster::Cluster;
+use crate::support::patience::{eventually_within, patience};
+
+/// Answers for a gateway, as long as the test runs.
+struct Reporter {
+    port: u16,
+    report: Arc<Mutex<Value>>,
+    answered: Arc<AtomicUsize>,
+}
+
+impl Reporter {
+    fn start(stage: &Stage<'_>) -> Self {
+        let listener = stage.host.run(|| TcpListener::bind((NODE_ADDRESS, 0))).expect("a free port");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        let report = Arc::new(Mutex::new(json!({"node": stage.node(), "generation": 1})));
+        let answered = Arc::new(AtomicUsize::new(0));
+        let (told, count) = (Arc::clone(&report), Arc::clone(&answered));
+        // It ends with the process: nobody connects any more.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let mut asked = [0; 4096];
+                let body = told.lock().unwrap_or_else(PoisonError::into_inner).to_string();
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                if stream.read(&mut asked).is_ok() && stream.write_all((head + &body).as_bytes()).is_ok() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Self { port, report, answered }
+    }
+
+    fn say(&self, troubles: &Value, node: &str) {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) =
+            json!({"node": node, "generation": 2, "troubles": troubles});
+    }
+
+    /// Waits until it was asked twice more: what it said first has been taken in then.
+    fn wait_until_heard(&self) {
+        let before = self.answered.load(Ordering::Relaxed);
+        eventually_within(patience(30.0), "the controller asks twice", || {
+            match self.answered.load(Ordering::Relaxed) - before {
+                0 | 1 => Err("not yet"),
+                _ => Ok(()),
+            }
+        });
+    }
+}
+
+fn trouble(cluster: &Cluster, name: &str, address: Option<Ipv4Addr>, message: &str) -> Value {
+    let mut trouble = json!({"kind": "Service", "namespace": cluster.namespace(), "name": name,
+        "reason": "BindFailed", "message": message});
+    if let Some(address) = address {
+        trouble["frontend"] = json!({"address": address, "port": 80, "protocol": "TCP"});
+    }
+    trouble
+}
+
+/// Which write of the Service was the last.
+fn revision(cluster: &Cluster, name: &str) -> Value {
+    cluster.get("Service", name).expect("the Service is there")["metadata"]["resourceVersion"].clone()
+}
+
+#[test]
+fn a_new_leader_does_not_call_well_what_gateways_have_not_said_yet() {
+    let cluster = Cluster::start("heir");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let reporter = Reporter::start(&stage);
+    let address = Ipv4Addr::new(203, 0, 113, 30);
+    pool(&cluster, "heir", "203.0.113.30");
+    service(&cluster, "web", "");
+    stage.gateway_is(true, reporter.port);
+    reporter.say(&json!([trouble(&cluster, "web", Some(address), "cannot listen")]), stage.node());
+    let home = stage.home(Role::Controller, &road, "");
+    let first = stage.start(&home);
+    wait_for_addresses(&cluster, "web");
+    wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "False");
+    reporter.wait_until_heard();
+    let told = revision(&cluster, "web");
+    assert!(first.stop().success());
+
+    let second = stage.start(&home);
+    reporter.wait_until_heard();
+    let status = second.page("/api/status");
+    assert_eq!(status["controller"]["leading"], true, "{status}");
+    assert!(
+        status["controller"]["leader"].as_str().is_some_and(|leader| leader.starts_with(stage.node())),
+        "{status}"
+    );
+    assert_eq!(
+        (&status["controller"]["gateways"], &status["controller"]["services"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(status["controller"]["problems"][0]["reason"], "BindFailed", "{status}");
+    assert_eq!(revision(&cluster, "web"), told, "the new leader has nothing to add");
+    stage.gateway_is(false, reporter.port);
+}
+
+#[test]
+fn who_answers_for_a_gateway_cannot_speak_of_foreign_services() {
+    let cluster = Cluster::start("liar");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let reporter = Reporter::start(&stage);
+    pool(&cluster, "liar", "203.0.113.40");
+    service(&cluster, "web", "");
+    cluster.apply("apiVersion: v1\nkind: Service\nmetadata: {name: foreign}\nspec: {ports: [{port: 80}]}\n");
+    let foreign = revision(&cluster, "foreign");
+    stage.gateway_is(true, reporter.port);
+    let other = Ipv4Addr::new(203, 0, 113, 41);
+    let mut invented = trouble(&cluster, "web", None, "call 555-0100");
+    invented["reason"] = json!("CallUs");
+    let troubles = json!([
+        trouble(&cluster, "foreign", None, "call 555-0100"),
+        trouble(&cluster, "web", Some(other), "call 555-0100"),
+        invented,
+        trouble(&cluster, "web", Some(Ipv4Addr::new(203, 0, 113, 40)), &"x".repeat(100_000)),
+    ]);
+    reporter.say(&troubles, stage.node());
+    let _controller = stage.start(&stage.home(Role::Controller, &road, ""));
+    let (reason, message) =
+        wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "False");
+    assert_eq!(reason, "PortsInTrouble", "{message}");
+    assert!(message.len() < 1000, "{} bytes", message.len());
+    reporter.wait_until_heard();
+    assert_eq!(revision(&cluster, "foreign"), foreign);
+    let events = cluster.list("Event");
+    assert!(!events.iter().any(|event| event.to_string().contains("555-0100")), "{events:?}");
+    let web = cluster.get("Service", "web").expect("the Service is there");
+    assert!(condition(&web, "sheave.dev/Programmed").is_some(), "{web}");
+    stage.gateway_is(false, reporter.port);
+}
