@@ -95,7 +95,7 @@ impl Cluster {
 
     fn empty(name: &str, real: Option<OsString>) -> Self {
         static ALONE: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let (backing, alone) = match real {
             None => (Backing::Test(Box::new(ApiServer::start())), None),
