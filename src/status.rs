@@ -16,7 +16,7 @@ pub(crate) struct ProcessView {
     pub(crate) node: String,
     /// Of Sheave.
     pub(crate) version: String,
-    /// The command that it was started by: `run`, `gateway` or `controller`.
+    /// What it does: `gateway`, `controller`, or `run` for both in one process.
     pub(crate) role: String,
     /// Since it was started.
     pub(crate) uptime_seconds: u64,

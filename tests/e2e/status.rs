@@ -41,7 +41,7 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
     let nodes = objects(&told, "Node");
     assert!(nodes >= 1, "{told}");
     let expected = json!({
-        "node": GATEWAY_NODE, "version": env!("CARGO_PKG_VERSION"), "role": "run",
+        "node": GATEWAY_NODE, "version": env!("CARGO_PKG_VERSION"), "role": "gateway",
         "generation": gateway.generation(), "frontends": 2, "problems": 0, "guard": [], "controller": null,
         "draining": false,
     });
@@ -54,7 +54,7 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
     assert!(gateway.get("/metrics").contains("sheave_source_from_snapshot 0\n"));
 
     let text = run(&["--admin", "http://127.0.0.1:9841"]).expect_success();
-    assert!(text.contains(&format!("(run) on node {GATEWAY_NODE}, up for ")), "{text}");
+    assert!(text.contains(&format!("(gateway) on node {GATEWAY_NODE}, up for ")), "{text}");
     assert!(text.contains("2 frontends.") && text.contains("Nothing is wrong.\n"), "{text}");
 
     gateway.write("broken.yaml", "kind: [\n");
