@@ -93,27 +93,4 @@ pub mod reason {
     pub const NOT_SERVED: &str = "NotServed";
     /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.
     pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
-
-    /// The reason of this name.
-    pub fn known(name: &str) -> Option<&'static str> {
-        const ALL: [&str; 16] = [
-            INVALID_MANIFEST,
-            DUPLICATE_OBJECT,
-            INVALID_VALUE,
-            PROTOCOL_NOT_SUPPORTED,
-            ADDRESS_IN_USE,
-            EXTERNAL_IP_REFUSED,
-            SOURCE_RANGES_ONE_FAMILY,
-            NO_ADDRESS,
-            ENDPOINT_LOOP,
-            BIND_FAILED,
-            CLIENT_SOURCE_LOST,
-            NOT_SERVED,
-            FAILED_TO_START_SERVICE_HEALTHCHECK,
-            UNREADABLE_OBJECT,
-            DEFINITION_MISSING,
-            ACCESS_DENIED,
-        ];
-        ALL.into_iter().find(|known| *known == name)
-    }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use self::change::{Change, Delta};
@@ -322,6 +322,11 @@ pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     let labels = slice.metadata.labels.as_ref()?;
     let name = labels.get(SERVICE_NAME_LABEL).filter(|name| !name.is_empty())?;
     Some(ServiceKey { namespace: namespace_of(&slice.metadata), name: name.as_str().into() })
+}
+
+/// Whether new traffic may go there; also when nothing is said (EndpointConditions in discovery/v1).
+pub(crate) fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
 fn slice_key(metadata: &ObjectMeta) -> SliceKey {

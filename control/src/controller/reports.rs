@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::gateway_report::{GatewayReport, PORT_NAME};
 use crate::ip;
+use crate::store::is_ready;
 
 /// How often each gateway is asked. A port in trouble is published that much later; an idle gateway answers in well under
 /// a millisecond.
@@ -85,10 +86,6 @@ pub(crate) fn count<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) ->
     let names =
         endpoints.filter_map(|it| it.node_name.as_deref().or(it.addresses.first().map(String::as_str)));
     names.collect::<BTreeSet<_>>().len()
-}
-
-fn is_ready(endpoint: &Endpoint) -> bool {
-    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
 /// Where the ready gateways answer, by their EndpointSlices, sorted.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use crate::store::{Objects, ServiceKey};
+use crate::store::{Objects, ServiceKey, is_ready};
 
 /// Who decides about load balancer addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +65,4 @@ fn nodes_of<'a>(
         .filter(|endpoint| counts(endpoint))
         .filter_map(|endpoint| endpoint.node_name.as_deref().map(Arc::from))
         .collect()
-}
-
-/// Ready when nothing is said (EndpointConditions in discovery/v1).
-fn is_ready(endpoint: &Endpoint) -> bool {
-    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
