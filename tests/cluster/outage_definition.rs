@@ -24,12 +24,12 @@ fn without_the_definition_of_pools_everything_else_works_until_it_is_there() {
     let port = stage.host.run(|| free_port(NODE_ADDRESS));
     stage.gateway_is(true, port);
     controller.wait_for_log(MISSING);
-    let status = wait_for_status(&controller, "it leads", |status| status["controller"]["leading"] == true);
-    let status = if status["source"]["synced"] == true {
-        status
-    } else {
-        wait_for_status(&controller, "it knows everything else", |status| status["source"]["synced"] == true)
-    };
+    let status =
+        wait_for_status(&controller, "it leads, knows everything else and tells what is missing", |status| {
+            let told =
+                status["controller"]["problems"].as_array().is_some_and(|problems| !problems.is_empty());
+            status["controller"]["leading"] == true && status["source"]["synced"] == true && told
+        });
     let error = kind(&status, "AddressPool")["error"].as_str().unwrap_or_default().to_owned();
     let told =
         "CustomResourceDefinition addresspools.sheave.dev is not installed, so there are no AddressPools; ";
