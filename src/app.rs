@@ -57,6 +57,7 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
         placement,
+        fleet: projection::FleetOptions::default(),
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
 
 /// The address of the `number`th endpoint.
 pub(crate) fn endpoint_addr(number: u32) -> EndpointAddr {
-    EndpointAddr { ip: IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number)), port: 8080 }
+    EndpointAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number)), 8080)
 }
 
 fn endpoint(number: u32) -> Endpoint {
@@ -41,6 +41,8 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, affinity: Affinity, en
         cluster: "local".into(),
         weight: Weight::default(),
         priority: 0,
+        capacity: 0,
+        remote: false,
         lingering: Vec::new(),
         endpoints: (first..first + endpoints).map(endpoint).collect(),
     };
@@ -62,6 +64,7 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, affinity: Affinity, en
         algorithm,
         external: Route::Forward(candidates.clone()),
         internal: Route::Forward(candidates),
+        failover: None,
         backends: Arc::new([backend]),
     }
 }

@@ -9,6 +9,7 @@ pub mod due;
 pub mod gateway_report;
 pub mod guard;
 mod ip;
+pub mod karmada;
 pub mod problem;
 pub mod projection;
 mod report;

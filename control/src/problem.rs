@@ -93,4 +93,16 @@ pub mod reason {
     pub const NOT_SERVED: &str = "NotServed";
     /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.
     pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
+    /// The MultiClusterService has no Service of its name on the Karmada API server.
+    pub const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
+    /// The Service has no such port.
+    pub const PORT_NOT_FOUND: &str = "PortNotFound";
+    /// No member cluster has this name.
+    pub const CLUSTER_NOT_FOUND: &str = "ClusterNotFound";
+    /// A field of older Karmada versions, which today's Karmada ignores.
+    pub const LEGACY_FIELD: &str = "LegacyField";
+    /// Something that the Service asks for cannot hold across clusters.
+    pub const NOT_ACROSS_CLUSTERS: &str = "NotAcrossClusters";
+    /// Endpoints of two clusters have the same address, and nothing tells them apart on the way there.
+    pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
 }

@@ -35,9 +35,10 @@ mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind};
+use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind, Path};
 use sheave_dataplane::table::RoutingTable;
 
 use self::addresses::Placed;
@@ -74,6 +75,38 @@ pub struct Options {
     pub node_port_addresses: Vec<IpNet>,
     /// Who decides about load balancer addresses.
     pub placement: Placement,
+    /// What concerns MultiClusterServices alone.
+    pub fleet: FleetOptions,
+}
+
+/// What the configuration says about MultiClusterServices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetOptions {
+    /// Those for which nothing names a class are ours: their API has no field for one.
+    pub handle_unclassified: bool,
+    /// The fields of v1.8 to v1.10 that name clusters count.
+    pub legacy_clusters: bool,
+    /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
+    pub not_ready_hold: Option<Duration>,
+    /// By which path the endpoints of a cluster are reached; those not given here by the default path.
+    pub paths: BTreeMap<Arc<str>, Path>,
+    /// As in [`sheave_dataplane::model::Failover`].
+    pub overprovisioning: u16,
+    /// As in [`sheave_dataplane::model::Failover`].
+    pub panic_threshold: u8,
+}
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self {
+            handle_unclassified: true,
+            legacy_clusters: true,
+            not_ready_hold: None,
+            paths: BTreeMap::new(),
+            overprovisioning: 140,
+            panic_threshold: 50,
+        }
+    }
 }
 
 impl Default for Options {
@@ -89,6 +122,7 @@ impl Default for Options {
             accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
             node_port_addresses: Vec::new(),
             placement: Placement::Alone,
+            fleet: FleetOptions::default(),
         }
     }
 }

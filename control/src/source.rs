@@ -5,7 +5,7 @@ pub mod api;
 mod field_path;
 pub mod files;
 mod known_fields;
-mod typed;
+pub(crate) mod typed;
 
 #[cfg(test)]
 pub(crate) use self::{field_path::Step, known_fields::at as known_fields_at};

@@ -2,6 +2,7 @@
 //! projected again. Sources write here; it must not know where the objects come from or what they mean.
 
 mod change;
+mod fleet;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,25 +12,51 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use sheave_dataplane::model::FrontendSource;
+
 pub use self::change::{Change, Delta};
+pub use self::fleet::{Fleet, WorkKey};
 use crate::address_pool::AddressPool;
+use crate::problem::ObjectRef;
 
 /// The label by which an EndpointSlice names its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
-/// Namespace and name of a Service.
+/// Names what asks for frontends: a Service, or a MultiClusterService. Both get them from the same pools, and a cluster may
+/// have one of each with the same name. Prints as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceKey {
-    /// The Service's namespace.
+    /// The object's namespace.
     pub namespace: Arc<str>,
-    /// The Service's name.
+    /// The object's name.
     pub name: Arc<str>,
+    /// Which of the two it is.
+    pub source: FrontendSource,
 }
 
 impl ServiceKey {
-    /// The key of `namespace/name`.
+    /// The key of the Service `namespace/name`.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self::of_service(namespace.into(), name.into())
+    }
+
+    /// The key of the MultiClusterService `namespace/name`.
+    pub fn multi_cluster(namespace: &str, name: &str) -> Self {
+        Self { source: FrontendSource::MultiClusterService, ..Self::new(namespace, name) }
+    }
+
+    /// The key of a Service, by names that are shared.
+    pub fn of_service(namespace: Arc<str>, name: Arc<str>) -> Self {
+        Self { namespace, name, source: FrontendSource::Service }
+    }
+
+    /// How Problems name the object.
+    pub fn object(&self) -> ObjectRef {
+        let kind = match self.source {
+            FrontendSource::Service => "Service",
+            FrontendSource::MultiClusterService => "MultiClusterService",
+        };
+        ObjectRef { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
@@ -52,6 +79,8 @@ pub struct Objects {
     pub namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     /// Address pools by name.
     pub pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
+    /// What the Karmada control plane has; empty without one.
+    pub fleet: Fleet,
 }
 
 /// What has to be projected again.
@@ -129,6 +158,14 @@ impl Store {
         self.replace_nodes(new.nodes);
         self.replace_namespaces(new.namespaces);
         self.replace_pools(new.pools);
+        self.replace_fleet(new.fleet);
+    }
+
+    /// Takes a whole new state of the Karmada control plane.
+    pub fn replace_fleet(&mut self, new: Fleet) {
+        for key in self.objects.fleet.replace(new) {
+            self.dirty.add(key);
+        }
     }
 
     /// A Service came or changed.
@@ -274,7 +311,7 @@ impl Store {
             self.dirty = Dirty::Everything;
             return;
         }
-        let first = ServiceKey { namespace: name.clone(), name: "".into() };
+        let first = ServiceKey::of_service(name.clone(), "".into());
         let of_namespace = self.objects.services.range(first..).take_while(|(key, _)| key.namespace == *name);
         for (key, _) in of_namespace {
             self.dirty.add(key.clone());
@@ -314,14 +351,14 @@ fn replace_map<K: Ord + Clone, V: PartialEq>(
 
 /// The namespace and name in `metadata`, as a Service's key.
 pub fn service_key(metadata: &ObjectMeta) -> ServiceKey {
-    ServiceKey { namespace: namespace_of(metadata), name: name_of(metadata) }
+    ServiceKey::of_service(namespace_of(metadata), name_of(metadata))
 }
 
 /// The Service that a slice belongs to: the one that its label names, in its own namespace.
 pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     let labels = slice.metadata.labels.as_ref()?;
     let name = labels.get(SERVICE_NAME_LABEL).filter(|name| !name.is_empty())?;
-    Some(ServiceKey { namespace: namespace_of(&slice.metadata), name: name.as_str().into() })
+    Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
 }
 
 /// Whether new traffic may go there; also when nothing is said (EndpointConditions in discovery/v1).

@@ -9,7 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::failover::{Check, CheckKind, Failover, Spread};
 use crate::address_set::{AddressSet, SourceRanges};
+
+mod failover;
 
 /// Transport protocol of a frontend. SCTP is refused by the projection and never gets here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,16 +57,33 @@ impl fmt::Display for FrontendAddr {
     }
 }
 
-/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets.
+/// The way to a cluster's endpoints: a number that the configuration gives to a network interface. Clusters whose pod
+/// networks overlap are told apart by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Path(pub u16);
+
+impl Path {
+    /// Wherever the routing table of the system leads.
+    pub const DEFAULT: Self = Self(0);
+}
+
+/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets. The same address by another path is another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointAddr {
     /// The endpoint's address.
     pub ip: IpAddr,
     /// 1 to 65535.
     pub port: u16,
+    /// How it is reached.
+    pub path: Path,
 }
 
 impl EndpointAddr {
+    /// An endpoint that is reached by the default path.
+    pub const fn new(ip: IpAddr, port: u16) -> Self {
+        Self { ip, port, path: Path::DEFAULT }
+    }
+
     /// The socket address to connect to.
     pub(crate) fn socket_addr(self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
@@ -249,6 +269,11 @@ pub struct Backend {
     pub weight: Weight,
     /// 0 is used first.
     pub priority: u32,
+    /// How many endpoints the cluster has here, those included that serve nothing at present: what [`Failover`] measures
+    /// its health by. The number of `endpoints` counts where that is more.
+    pub capacity: u32,
+    /// Another cluster than the gateway's own: what the API says of its endpoints arrives late.
+    pub remote: bool,
     /// Every endpoint that still serves, sorted by address and port. What may be chosen is said by [`Route`].
     pub endpoints: Vec<Endpoint>,
     /// Endpoints that are neither Ready nor Terminating but serve what they have: never chosen, but their flows stay
@@ -313,6 +338,8 @@ pub struct Frontend {
     pub external: Route,
     /// What clients inside the cluster get.
     pub internal: Route,
+    /// How traffic is spread over several clusters; `None` = over all candidates, whatever their health.
+    pub failover: Option<Arc<Failover>>,
     /// Endpoints by cluster; shared by the frontends of one Service port.
     pub backends: Arc<[Backend]>,
 }

@@ -98,7 +98,7 @@ mod tests {
     fn ask(client: &str, frontend: &str, endpoint: &str) -> Result<IpAddr, Masked> {
         let [client, frontend, endpoint] = [client, frontend, endpoint].map(|ip| ip.parse().unwrap());
         let frontend = FrontendAddr { ip: frontend, port: 80, protocol: Protocol::Tcp };
-        speaker(client, frontend, EndpointAddr { ip: endpoint, port: 80 })
+        speaker(client, frontend, EndpointAddr::new(endpoint, 80))
     }
 
     #[test]

@@ -194,7 +194,7 @@ async fn tell(Extract((subject, proxy)): Extract<(watch::Receiver<Subject>, Prox
 }
 
 fn answer(Subject { service, local }: &Subject, Report { serving, .. }: &Report) -> Response {
-    let ServiceKey { namespace, name } = service;
+    let ServiceKey { namespace, name, .. } = service;
     let body = format!(
         "{{\n\t\"service\": {{\n\t\t\"namespace\": {namespace:?},\n\t\t\"name\": {name:?}\n\t}},\n\t\
          \"localEndpoints\": {local},\n\t\"serviceProxyHealthy\": {serving}\n}}"
@@ -256,7 +256,7 @@ fn contested(check: &HealthCheck, addr: SocketAddr, owner: &Subject) -> Problem 
 }
 
 fn problem(service: &ServiceKey, message: String) -> Problem {
-    let ServiceKey { namespace, name } = service.clone();
+    let ServiceKey { namespace, name, .. } = service.clone();
     Problem {
         object: ObjectRef { kind: "Service", namespace, name },
         reason: reason::FAILED_TO_START_SERVICE_HEALTHCHECK,

@@ -16,7 +16,7 @@ use super::*;
 fn endpoint(addr: &str, node: &str, zone: &str) -> Endpoint {
     let addr: SocketAddr = addr.parse().unwrap();
     Endpoint {
-        addr: EndpointAddr { ip: addr.ip(), port: addr.port() },
+        addr: EndpointAddr::new(addr.ip(), addr.port()),
         node: node.into(),
         zone: zone.into(),
         local: node == "n1",
@@ -36,6 +36,8 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         cluster: "local".into(),
         weight: Weight::default(),
         priority: 0,
+        capacity: 0,
+        remote: false,
         endpoints,
         lingering: Vec::new(),
     };
@@ -57,6 +59,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         algorithm: Algorithm::LeastConnections,
         external: forward(&[0]),
         internal: forward(&[1, 0]),
+        failover: None,
         backends: Arc::new([backend]),
     }
 }

@@ -213,7 +213,7 @@ impl<W: Witness> Reader<'_, W> {
             };
             let (left_out, why) = match ip::parse(text) {
                 Ok(ip) if Family::of(ip) == self.family => {
-                    entries.push(entry(endpoint, EndpointAddr { ip, port: number }, self.facts, mark));
+                    entries.push(entry(endpoint, EndpointAddr::new(ip, number), self.facts, mark));
                     continue;
                 }
                 Ok(_) => (LeftOut::OtherFamily, format!("is not of the slice's family {}", self.family)),

@@ -67,7 +67,7 @@ pub(super) enum Planned {
 
 /// How Problems name a Service.
 pub(super) fn service_ref(key: &ServiceKey) -> ObjectRef {
-    ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() }
+    key.object()
 }
 
 /// Reads a Service. Its slices only suggest IP families where the Service names none.

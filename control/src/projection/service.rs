@@ -127,7 +127,16 @@ fn target(
     let sets = topology::categorize(&facets);
     let routes = Routes::new(&sets, !endpoints.is_empty());
     let cluster = input.cluster.clone();
-    let backend = Backend { cluster, weight: Weight::default(), priority: 0, endpoints, lingering };
+    let capacity = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
+    let backend = Backend {
+        cluster,
+        weight: Weight::default(),
+        priority: 0,
+        capacity,
+        remote: false,
+        endpoints,
+        lingering,
+    };
     Target { routes, backends: Arc::new([backend]) }
 }
 
@@ -170,6 +179,7 @@ fn frontend(input: Input<'_>, exposure: Exposure, target: &Target) -> Frontend {
         algorithm: plan.algorithm.unwrap_or_else(|| policy::default_algorithm(port.protocol)),
         external,
         internal,
+        failover: None,
         backends: target.backends.clone(),
     }
 }

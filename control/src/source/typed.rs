@@ -32,7 +32,7 @@ pub(super) struct FieldError {
 
 /// Takes out the fields that have no value. To Go's decoder, and so to the API server, a field that is null is as good as
 /// absent, of whatever type it is; it even stores and returns conditions with `lastTransitionTime: null`.
-pub(super) fn drop_nulls(fields: &mut Map<String, Value>) {
+pub(crate) fn drop_nulls(fields: &mut Map<String, Value>) {
     fields.retain(|_, value| !value.is_null());
     fields.values_mut().for_each(drop_nulls_inside);
 }
@@ -46,7 +46,7 @@ fn drop_nulls_inside(value: &mut Value) {
 }
 
 /// Gives the conditions of a Service that have no time Go's zero time. The API server takes and returns such ones, our type requires it.
-pub(super) fn complete_conditions(service: &mut Map<String, Value>) {
+pub(crate) fn complete_conditions(service: &mut Map<String, Value>) {
     let conditions = service.get_mut("status").and_then(|status| status.get_mut("conditions"));
     for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(fields) = condition.as_object_mut() {

@@ -48,7 +48,7 @@ impl Store {
         match change {
             Change::Services(Delta::Put(service)) => self.upsert_service(service),
             Change::Services(Delta::Gone { namespace, name }) => {
-                self.remove_service(&ServiceKey { namespace, name });
+                self.remove_service(&ServiceKey::of_service(namespace, name));
             }
             Change::Services(Delta::All(services)) => {
                 self.replace_services(

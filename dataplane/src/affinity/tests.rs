@@ -24,7 +24,7 @@ fn client(number: u32) -> IpAddr {
 }
 
 fn endpoint(number: u32) -> EndpointAddr {
-    EndpointAddr { ip: Ipv4Addr::from(0x0a00_0000 + number).into(), port: 80 }
+    EndpointAddr::new(Ipv4Addr::from(0x0a00_0000 + number).into(), 80)
 }
 
 fn renew(table: &AffinityTable, scope: Scope, number: u32, now: Instant) -> Option<EndpointAddr> {

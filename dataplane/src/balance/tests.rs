@@ -11,7 +11,7 @@ const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];
 
 pub(super) fn endpoint(number: u32) -> EndpointAddr {
-    EndpointAddr { ip: IpAddr::V4((0x0a00_0000 + number).into()), port: 8080 }
+    EndpointAddr::new(IpAddr::V4((0x0a00_0000 + number).into()), 8080)
 }
 
 pub(super) fn question() -> Question<'static> {

@@ -15,7 +15,7 @@ pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
 }
 
 pub(crate) fn endpoint_addr(number: u32) -> EndpointAddr {
-    EndpointAddr { ip: IpAddr::V4((0x0a00_0000 + number).into()), port: 8080 }
+    EndpointAddr::new(IpAddr::V4((0x0a00_0000 + number).into()), 8080)
 }
 
 pub(crate) fn endpoint(number: u32, weight: u16) -> Endpoint {
@@ -32,7 +32,15 @@ pub(crate) fn endpoint(number: u32, weight: u16) -> Endpoint {
 /// A backend with these endpoints, as pairs of number and weight.
 pub(crate) fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend {
     let endpoints = endpoints.iter().map(|&(number, weight)| endpoint(number, weight)).collect();
-    Backend { cluster: cluster.into(), weight: Weight(weight), priority: 0, endpoints, lingering: Vec::new() }
+    Backend {
+        cluster: cluster.into(),
+        weight: Weight(weight),
+        priority: 0,
+        capacity: 0,
+        remote: false,
+        endpoints,
+        lingering: Vec::new(),
+    }
 }
 
 /// A route to the endpoints at these places of these backends; Reject if there are none.
@@ -63,6 +71,7 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16
         algorithm,
         external: all.clone(),
         internal: all,
+        failover: None,
         backends: Arc::new([backend("local", 100, endpoints)]),
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     async fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let endpoint = listener.local_addr().unwrap();
-        let endpoint = EndpointAddr { ip: endpoint.ip(), port: endpoint.port() };
+        let endpoint = EndpointAddr::new(endpoint.ip(), endpoint.port());
         // An address of the other family cannot be bound, whatever one may.
         let mut speaker = Some(Ipv6Addr::LOCALHOST.into());
         let stream = open(endpoint, &mut speaker).await.unwrap();

@@ -32,10 +32,13 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
         },
         external: route.clone(),
         internal: route,
+        failover: None,
         backends: Arc::new([Backend {
             cluster: "local".into(),
             weight: Weight::default(),
             priority: 0,
+            capacity: 0,
+            remote: false,
             lingering: Vec::new(),
             endpoints,
         }]),

@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
-        let endpoint = EndpointAddr { ip: Ipv4Addr::LOCALHOST.into(), port: 9 };
+        let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _reactor = runtime.enter();
         // An address of the other family cannot be bound, whatever one may.

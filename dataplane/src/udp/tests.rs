@@ -146,7 +146,7 @@ async fn endpoint(ip: &str, mark: &'static [u8]) -> EndpointAddr {
             socket.send_to(&[mark, &buffer[..length]].concat(), peer).await.unwrap();
         }
     });
-    EndpointAddr { ip: addr.ip(), port: addr.port() }
+    EndpointAddr::new(addr.ip(), addr.port())
 }
 
 /// An address at which nobody listens: the kernel answers with ICMP. The socket reserves it, connected to itself.
@@ -154,7 +154,7 @@ fn nobody(ip: &str) -> (EndpointAddr, UdpSocket) {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     let addr = socket.local_addr().unwrap();
     socket.connect(addr).unwrap();
-    (EndpointAddr { ip: addr.ip(), port: addr.port() }, socket)
+    (EndpointAddr::new(addr.ip(), addr.port()), socket)
 }
 
 /// Bytes that differ from place to place and from datagram to datagram.

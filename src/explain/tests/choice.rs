@@ -80,7 +80,7 @@ fn affinity_names_the_record_or_the_hash_that_makes_the_first() {
     let service = &fixture.projection.table.frontends()[1].service;
     let ip: IpAddr = "198.51.100.30".parse().unwrap();
     let two = fixture.ask("port=80").endpoints[1].address.parse::<SocketAddr>().unwrap();
-    let endpoint = EndpointAddr { ip: two.ip(), port: two.port() };
+    let endpoint = EndpointAddr::new(two.ip(), two.port());
     fixture.affinity.record(Scope::of(service), ip, endpoint, Duration::from_secs(10_800), Instant::now());
     let known = fixture.ask("port=80&client=198.51.100.30");
     assert_eq!(known.endpoint.as_deref(), Some("10.1.0.8:8080"));

@@ -13,7 +13,7 @@ use crate::store::{Objects, ServiceKey};
 
 /// What the object says of itself, if it is there.
 fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMeta> {
-    let key = || ServiceKey { namespace: object.namespace.clone(), name: object.name.clone() };
+    let key = || ServiceKey::of_service(object.namespace.clone(), object.name.clone());
     match object.kind {
         "Service" => objects.services.get(&key()).map(|it| &it.metadata),
         "Node" => objects.nodes.get(&object.name).map(|it| &it.metadata),

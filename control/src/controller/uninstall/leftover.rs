@@ -51,7 +51,7 @@ impl Leftover {
     /// Applied under our name it takes away what is ours alone and nothing else. The uid keeps it from a new Service of
     /// the name.
     pub(super) fn empty_status(&self) -> Value {
-        let ServiceKey { namespace, name } = &self.service;
+        let ServiceKey { namespace, name, .. } = &self.service;
         json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"namespace": &**namespace, "name": &**name, "uid": self.uid},

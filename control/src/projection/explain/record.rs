@@ -52,7 +52,7 @@ impl<'a> Record<'a> {
 
     fn add(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, text: &str, port: Option<u16>) -> usize {
         let ip = ip::parse(text).ok().filter(|ip| Family::of(*ip) == self.family);
-        let addr = ip.zip(port).map(|(ip, port)| EndpointAddr { ip, port });
+        let addr = ip.zip(port).map(|(ip, port)| EndpointAddr::new(ip, port));
         let conditions = Conditions::of(endpoint);
         let state = match conditions.state() {
             Some(EndpointState::Ready) => EndpointFactState::Ready,

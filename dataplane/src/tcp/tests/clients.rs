@@ -57,7 +57,7 @@ impl Gateway {
         let frontend_addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: Protocol::Tcp };
         let serves = endpoint.local_addr().unwrap();
         let mut backend = fixture::backend("local", 100, &[(1, 100)]);
-        backend.endpoints[0].addr = EndpointAddr { ip: serves.ip(), port: serves.port() };
+        backend.endpoints[0].addr = EndpointAddr::new(serves.ip(), serves.port());
         let mut frontend = fixture::frontend(1, Algorithm::Random, &[(1, 100)]);
         (frontend.addr, frontend.backends) = (frontend_addr, Arc::new([backend]));
         shape(&mut frontend);

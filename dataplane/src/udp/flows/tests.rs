@@ -13,7 +13,7 @@ fn frontend_addr(port: u16) -> FrontendAddr {
 }
 
 fn endpoint_addr(number: u8) -> EndpointAddr {
-    EndpointAddr { ip: [10, 0, 0, number].into(), port: 53 }
+    EndpointAddr::new([10, 0, 0, number].into(), 53)
 }
 
 fn client_addr(number: u16) -> ClientAddr {

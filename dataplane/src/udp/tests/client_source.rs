@@ -21,7 +21,7 @@ fn ip(text: &str) -> IpAddr {
 async fn plain_endpoint(address: &str) -> (AsyncSocket, EndpointAddr) {
     let socket = AsyncSocket::bind((address, 0)).await.unwrap();
     let bound = socket.local_addr().unwrap();
-    (socket, EndpointAddr { ip: bound.ip(), port: bound.port() })
+    (socket, EndpointAddr::new(bound.ip(), bound.port()))
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn a_bundle_stays_whole_on_its_way_and_reaches_plain_sockets_as_datagrams() {
         on_a_worker(async move {
             let plain = AsyncSocket::bind((ip, 0)).await.unwrap();
             let bound = plain.local_addr().unwrap();
-            let gateway = Gateway::start(ip, &[EndpointAddr { ip: bound.ip(), port: bound.port() }], 10);
+            let gateway = Gateway::start(ip, &[EndpointAddr::new(bound.ip(), bound.port())], 10);
             let client = gateway.client();
             let sent = content(40 * 1200 + 77, 5);
 
@@ -69,7 +69,7 @@ fn bundles_reach_sockets_that_want_them_as_bundles() {
         let end = AsyncSocket::bind((V4, 0)).await.unwrap();
         crate::sys::mmsg::enable_gro(&end).unwrap();
         let bound = end.local_addr().unwrap();
-        let gateway = Gateway::start(V4, &[EndpointAddr { ip: bound.ip(), port: bound.port() }], 10);
+        let gateway = Gateway::start(V4, &[EndpointAddr::new(bound.ip(), bound.port())], 10);
         let client = gateway.client();
         send_bundle(&client.0, &content(5 * 1000, 1), 1000);
         let mut buffer = vec![0; 65_536];

@@ -1,0 +1,64 @@
+//! Karmada's API objects, as far as they are read: lenient in what they take, and never written back whole. A write of ours
+//! is a patch of its own (webhooks re-marshal typed objects, and an older one strips fields that it does not know).
+//!
+//! It must not know what is made of the objects.
+
+/// Says where a type is served, for clients and stores.
+macro_rules! resource {
+    ($type:ty, $group:literal, $version:literal, $plural:literal, $scope:ident) => {
+        impl k8s_openapi::Resource for $type {
+            const API_VERSION: &'static str = concat!($group, "/", $version);
+            const GROUP: &'static str = $group;
+            const KIND: &'static str = stringify!($type);
+            const VERSION: &'static str = $version;
+            const URL_PATH_SEGMENT: &'static str = $plural;
+            type Scope = super::scope::$scope;
+        }
+
+        impl k8s_openapi::Metadata for $type {
+            type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+            fn metadata(&self) -> &Self::Ty {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut Self::Ty {
+                &mut self.metadata
+            }
+        }
+    };
+}
+use resource;
+
+/// Names for the macro.
+mod scope {
+    pub(super) use k8s_openapi::{ClusterResourceScope as Cluster, NamespaceResourceScope as Namespace};
+}
+
+mod binding;
+mod cluster;
+mod multi_cluster_service;
+mod work;
+
+pub use self::binding::{
+    AggregatedStatus, BindingStatus, EvictionTask, RequiredBy, ResourceBinding, ResourceBindingSpec,
+    ResourceReference, TargetCluster,
+};
+pub use self::cluster::{Cluster, ClusterSpec, ClusterStatus};
+pub use self::multi_cluster_service::{
+    ClusterSelector, ExposurePort, ExposureRange, MultiClusterService, MultiClusterServiceSpec,
+};
+pub use self::work::{Manifest, ManifestIdentifier, ManifestStatus, Work};
+
+/// What the namespace of a member cluster's Works begins with; the rest is the cluster's name (karmada
+/// pkg/util/names, `GenerateExecutionSpaceName`).
+pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
+
+/// Marks a Work that carries an EndpointSlice which was collected from a member cluster; whatever its value, dispatched
+/// copies do not have it (karmada.io constants, `EndpointSliceWorkManagedByLabel`).
+pub const COLLECTED_LABEL: &str = "endpointslice.karmada.io/managed-by";
+
+/// Which member cluster an execution space is for.
+pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(EXECUTION_SPACE_PREFIX).filter(|name| !name.is_empty())
+}

@@ -1,0 +1,95 @@
+//! `ResourceBinding` (`work.karmada.io/v1alpha2`): in which clusters a Service runs, and what each of them says of it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Binds a resource template to clusters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceBinding {
+    /// Standard metadata.
+    pub metadata: ObjectMeta,
+    /// Which clusters.
+    pub spec: ResourceBindingSpec,
+    /// What they say.
+    pub status: BindingStatus,
+}
+
+/// Which resource runs in which clusters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceBindingSpec {
+    /// The template.
+    pub resource: ResourceReference,
+    /// Where it was scheduled to; in no order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<TargetCluster>,
+    /// What depends on it, and where that was scheduled to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required_by: Vec<RequiredBy>,
+    /// Clusters that it is being moved away from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub graceful_eviction_tasks: Vec<EvictionTask>,
+}
+
+/// A template on the Karmada API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceReference {
+    /// As `v1`.
+    pub api_version: String,
+    /// As `Service`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// One cluster of a binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TargetCluster {
+    /// The cluster's name.
+    pub name: String,
+}
+
+/// A binding that this one follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequiredBy {
+    /// Where it was scheduled to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<TargetCluster>,
+}
+
+/// A cluster that the resource leaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvictionTask {
+    /// The cluster's name.
+    pub from_cluster: String,
+}
+
+/// What the clusters say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindingStatus {
+    /// One per cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aggregated_status: Vec<AggregatedStatus>,
+}
+
+/// What one cluster says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AggregatedStatus {
+    /// The cluster's name.
+    pub cluster_name: String,
+    /// The part of the object's status that Karmada collects: of a LoadBalancer Service `{"loadBalancer": …}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+}
+
+super::resource!(ResourceBinding, "work.karmada.io", "v1alpha2", "resourcebindings", Namespace);
