@@ -2,6 +2,7 @@
 
 mod changes;
 mod controller;
+mod fleet;
 mod start;
 
 use clap::ValueEnum;
@@ -25,11 +26,13 @@ pub(crate) enum Case {
     Many,
     /// Services with fifty endpoints each
     Wide,
+    /// MultiClusterServices over twenty clusters, with ten endpoints in each
+    Fleet,
 }
 
 impl Case {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Controller, Self::Many, Self::Wide];
+    pub(crate) const ALL: [Self; 5] = [Self::Gateway, Self::Controller, Self::Many, Self::Wide, Self::Fleet];
 
     /// Runs it.
     pub(crate) fn run(self, sizes: &Sizes) -> Vec<Row> {
@@ -38,11 +41,15 @@ impl Case {
                 let server = cluster(sizes.services, ENDPOINTS, true);
                 let case = title(sizes.services, ENDPOINTS);
                 let (gateway, mut rows) = start::run(&case, &server, sizes.services, sizes.full);
-                rows.extend(changes::run(&case, &server, &gateway, sizes));
+                rows.extend(changes::run(&case, &gateway, sizes, |change| {
+                    let number = change.wrapping_mul(7_919) % sizes.services;
+                    server.load(objects::slices(number, ENDPOINTS, change / sizes.services + 1));
+                }));
                 rows.extend(changes::relist(&case, &server, &gateway));
                 rows
             }
             Self::Controller => controller::run(sizes),
+            Self::Fleet => fleet::run(sizes),
             Self::Many => {
                 let server = cluster(sizes.many, 2, true);
                 start::run(&title(sizes.many, 2), &server, sizes.many, false).1

@@ -4,6 +4,7 @@
 //! It must not know Sheave from the inside: configuration and objects in, admin pages and writes out.
 
 mod cases;
+mod fleet;
 mod objects;
 mod options;
 mod process;

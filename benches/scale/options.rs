@@ -37,6 +37,8 @@ pub(crate) struct Sizes {
     pub(crate) wide: u32,
     /// Endpoints of each Service of the wide case.
     pub(crate) wide_endpoints: u32,
+    /// MultiClusterServices.
+    pub(crate) fleet: u32,
     /// Endpoint changes that are timed.
     pub(crate) changes: u32,
     /// How long idle processes are watched.
@@ -61,6 +63,7 @@ impl Options {
                 many: 4_412,
                 wide: 500,
                 wide_endpoints: 50,
+                fleet: 100,
                 changes: 100,
                 idle: Duration::from_secs(6),
             }
@@ -71,6 +74,7 @@ impl Options {
                 many: 44_125,
                 wide: 5_006,
                 wide_endpoints: 50,
+                fleet: 1_000,
                 changes: 600,
                 idle: Duration::from_secs(30),
             }

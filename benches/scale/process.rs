@@ -32,16 +32,25 @@ pub(crate) struct Sheave {
 impl Sheave {
     /// Starts `sheave <role>`; waits for nothing.
     pub(crate) fn start(role: &str, server: &ApiServer) -> Self {
+        Self::start_with(role, server, None)
+    }
+
+    /// The same with a Karmada control plane.
+    pub(crate) fn start_with(role: &str, server: &ApiServer, karmada: Option<&ApiServer>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = |name: &str| folder.path().join(name);
         fs::write(file("kubeconfig"), server.kubeconfig(role)).expect("a file is written");
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let admin = free.expect("a free port");
-        let config = format!(
+        let mut config = format!(
             "node: node-000.example.internal\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 1\n",
             file("kubeconfig").display(),
             file("state").display(),
         );
+        if let Some(karmada) = karmada {
+            fs::write(file("karmada"), karmada.kubeconfig(role)).expect("a file is written");
+            config += &format!("karmada: {{kubeconfig: {}}}\n", file("karmada").display());
+        }
         fs::write(file("config.yaml"), config).expect("a file is written");
         let log = File::create(file("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));

@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::objects;
 use crate::options::Sizes;
 use crate::process::Sheave;
 use crate::report::Row;
 use crate::support::apiserver::ApiServer;
 use crate::support::patience::{eventually_within, let_pass, patience};
-
-use super::ENDPOINTS;
 
 /// Between two changes; single changes are meant, not a burst.
 const SPACING: Duration = Duration::from_millis(25);
@@ -18,17 +15,16 @@ const IN_FORCE: &str = "routing table in force";
 /// Kinds that a gateway watches.
 const KINDS: usize = 3;
 
-/// Changes one endpoint after the other, of Services all over the table. Measured is from just before the server stores the
-/// change to the moment that the gateway's log gives to the new table, so the server's and the wire's part is in it.
-pub(super) fn run(case: &str, server: &ApiServer, gateway: &Sheave, sizes: &Sizes) -> Vec<Row> {
+/// Changes one endpoint after the other, of Services all over the table: `change` makes the one of this number. Measured is from
+/// just before the server stores the change to the moment that the gateway's log gives to the new table, so the server's and
+/// the wire's part is in it.
+pub(super) fn run(case: &str, gateway: &Sheave, sizes: &Sizes, change: impl Fn(u32)) -> Vec<Row> {
     let before = in_force(&gateway.log()).len();
     let cpu = gateway.usage().cpu;
     let mut written = Vec::new();
-    for change in 0..sizes.changes {
-        let number = change.wrapping_mul(7_919) % sizes.services;
-        let slice: Vec<_> = objects::slices(number, ENDPOINTS, change / sizes.services + 1).collect();
+    for number in 0..sizes.changes {
         written.push(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-        server.load(slice);
+        change(number);
         let_pass(SPACING);
     }
     let tables = eventually_within(patience(10.0), "a table for each change", || {

@@ -10,9 +10,25 @@ use crate::support::patience::let_pass;
 /// How long a gateway at rest is watched.
 const WATCHED: Duration = Duration::from_secs(5);
 
+/// What a gateway may take.
+#[derive(Clone, Copy)]
+pub(super) struct Marks {
+    /// Seconds from the process's start to ready.
+    pub(super) ready: f64,
+    /// MiB at the peak.
+    pub(super) memory: f64,
+    /// Whether they are for this size.
+    pub(super) count: bool,
+}
+
 /// Starts a gateway; it must have a frontend for each Service. `marked` says whether the marks are for this size.
 pub(super) fn run(case: &str, server: &ApiServer, services: u32, marked: bool) -> (Sheave, Vec<Row>) {
-    let mut gateway = Sheave::start("gateway", server);
+    let marks = Marks { ready: 5.0, memory: 400.0, count: marked };
+    watch(case, Sheave::start("gateway", server), services, marks)
+}
+
+/// Watches a gateway that has just been started.
+pub(super) fn watch(case: &str, mut gateway: Sheave, services: u32, marks: Marks) -> (Sheave, Vec<Row>) {
     let ready = gateway.ready();
     let at_ready = gateway.usage();
     let frontends = gateway.metric("sheave_table_frontends ");
@@ -30,10 +46,10 @@ pub(super) fn run(case: &str, server: &ApiServer, services: u32, marked: bool) -
     let row = |what: &str, value: f64, unit| Row::new(case, what, value, unit);
     let rows = vec![
         row("start to ready", ready.as_secs_f64(), "s")
-            .at_most(5.0, marked)
+            .at_most(marks.ready, marks.count)
             .note(format!("{frontends} frontends, {problems} not opened")),
         row("CPU until ready", at_ready.cpu.as_secs_f64(), "s"),
-        row("peak RSS", usage.peak, "MiB").at_most(400.0, marked),
+        row("peak RSS", usage.peak, "MiB").at_most(marks.memory, marks.count),
         row("settled RSS", usage.resident, "MiB"),
         row("CPU at rest", idle * 100.0, "%"),
         row("log", log.len() as f64 / 1e6, "MB").note(format!("{lines} lines")),
