@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -10,7 +11,10 @@ use ipnet::IpNet;
 use sheave_dataplane::address_set::AddressSet;
 use sheave_dataplane::affinity::{AffinityTable, Scope};
 use sheave_dataplane::balance::hash::mix;
-use sheave_dataplane::model::{Affinity, Algorithm, ClientAddr};
+use sheave_dataplane::model::{
+    Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Protocol, Route,
+    Spread, Weight,
+};
 use sheave_dataplane::pick::{ActiveTable, Origin, PickRequest};
 
 #[path = "support/frontends.rs"]
@@ -60,6 +64,61 @@ fn balancing(criterion: &mut Criterion) {
                     bencher.iter(|| {
                         number += 1;
                         ask(&active, asked, 100_000, number, now, &affinity);
+                    });
+                },
+            );
+        }
+    }
+}
+
+/// 1,000 frontends of 20 clusters with ten endpoints each, of which every tenth is unhealthy.
+fn across_clusters(algorithm: Algorithm, affinity: Affinity) -> ActiveTable {
+    let frontend = |number| {
+        let whole = frontend(number, algorithm, affinity, 200);
+        let backend = |(cluster, endpoints): (u32, &[Endpoint])| Backend {
+            cluster: format!("member{cluster}").into(),
+            weight: Weight(1 + cluster as u16 % 3),
+            priority: cluster / 10,
+            endpoints: endpoints.to_vec(),
+            ..whole.backends[0].clone()
+        };
+        let all: Arc<[Candidate]> =
+            (0..200).map(|place| Candidate { backend: place / 10, endpoint: place % 10 }).collect();
+        Frontend {
+            backends: (0..).zip(whole.backends[0].endpoints.chunks(10)).map(backend).collect(),
+            external: Route::Forward(all),
+            failover: Some(Arc::new(Failover {
+                spread: Spread::Backends,
+                overprovisioning: 140,
+                panic_threshold: 50,
+                check: None,
+            })),
+            ..whole
+        }
+    };
+    let unhealthy = (0..20_000).step_by(10).map(|number| (Protocol::Tcp, endpoint_addr(number)));
+    ActiveTable::compile(table((0..1_000).map(frontend)), &ActiveTable::default())
+        .with_health(unhealthy.collect())
+}
+
+fn clusters(criterion: &mut Criterion) {
+    let now = Instant::now();
+    let algorithms =
+        [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];
+    let plain = algorithms.map(|algorithm| (algorithm, Affinity::None, format!("{algorithm:?}")));
+    let sticky = (Algorithm::LeastConnections, STICKY, "affinity".to_owned());
+    for (algorithm, affinity, name) in plain.into_iter().chain([sticky]) {
+        let active = across_clusters(algorithm, affinity);
+        let records = AffinityTable::default();
+        for asked in [10, 1_000] {
+            (0..asked * 64).for_each(|number| ask(&active, asked, 10_000, number, now, &records));
+            let mut number = 0;
+            criterion.bench_function(
+                &format!("pick/clusters/{name}/{asked} frontends/20 clusters of 10 endpoints"),
+                |bencher| {
+                    bencher.iter(|| {
+                        number += 1;
+                        ask(&active, asked, 10_000, number, now, &records);
                     });
                 },
             );
@@ -154,5 +213,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(1))
 }
 
-criterion_group! {name = benches; config = config(); targets = balancing, sticking, returning, source_lists}
+criterion_group! {name = benches; config = config(); targets = balancing, clusters, sticking, returning, source_lists}
 criterion_main!(benches);

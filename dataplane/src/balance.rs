@@ -3,6 +3,8 @@
 //! Pure: no clock, no socket, no task, no log, no hidden random numbers. A balancer knows candidates by their index,
 //! weight and hash identity; what it is asked is all in [`Question`], so the same question gets the same answer.
 
+pub mod clusters;
+pub mod failover;
 pub mod hash;
 pub mod maglev;
 pub mod p2c;
@@ -15,6 +17,7 @@ pub mod weights;
 mod tests;
 
 use crate::model::Algorithm;
+use clusters::Clusters;
 use maglev::Maglev;
 use p2c::LeastConnections;
 use random::Random;
@@ -57,10 +60,12 @@ pub enum Balancer {
     RoundRobin(RoundRobin),
     /// See [`random`].
     Random(Random),
+    /// See [`clusters`].
+    Clusters(Clusters),
 }
 
 impl Balancer {
-    /// Makes the balancer for `algorithm`. `identities` are the candidates' [`hash::endpoint`], in the order of
+    /// Makes the balancer for `algorithm` over candidates of which none belong together. `identities` are the candidates' [`hash::endpoint`], in the order of
     /// `weights`.
     pub fn new(algorithm: Algorithm, weights: Weights, identities: Box<[u64]>) -> Self {
         match algorithm {
@@ -79,6 +84,7 @@ impl Balance for Balancer {
             Self::Maglev(balancer) => balancer.choose(question),
             Self::RoundRobin(balancer) => balancer.choose(question),
             Self::Random(balancer) => balancer.choose(question),
+            Self::Clusters(balancer) => balancer.choose(question),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod frontend;
 mod selection;
 mod serving;
+mod unhealthy;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::table::RoutingTable;
 use crate::table::diff::{FrontendChange, diff};
 pub use frontend::{ActiveFrontend, Preview};
+pub use unhealthy::Unhealthy;
 
 /// Which class of clients one belongs to; decides between a frontend's external and internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,13 +111,18 @@ type Part = HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomSta
 #[derive(Debug)]
 pub struct ActiveTable {
     table: Arc<RoutingTable>,
+    unhealthy: Unhealthy,
     parts: Box<[Arc<Part>]>,
 }
 
 impl Default for ActiveTable {
     /// Without any frontend.
     fn default() -> Self {
-        Self { table: Arc::default(), parts: vec![Arc::default(); PARTS].into() }
+        Self {
+            table: Arc::default(),
+            unhealthy: Unhealthy::default(),
+            parts: vec![Arc::default(); PARTS].into(),
+        }
     }
 }
 
@@ -134,20 +141,45 @@ fn part_of(addr: FrontendAddr) -> usize {
 }
 
 impl ActiveTable {
-    /// Prepares `table`; frontends that `previous` has with the same value are carried over with their state.
+    /// Prepares `table` with the health that `previous` has; frontends that it has with the same value are carried over
+    /// with their state.
     #[must_use]
     pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
         let table = table.into();
         let mut parts = previous.parts.clone();
+        let unhealthy = previous.unhealthy.clone();
         for FrontendChange { addr, frontend, .. } in diff(&previous.table, &table) {
             let Some(part) = parts.get_mut(part_of(addr)) else { continue };
             let part = Arc::make_mut(part);
             let before = part.remove(&addr);
             if let Some(spec) = frontend {
-                part.insert(addr, Arc::new(ActiveFrontend::compile(spec, before.as_deref())));
+                part.insert(addr, Arc::new(ActiveFrontend::compile(spec, &unhealthy, before.as_deref())));
             }
         }
-        Self { table, parts }
+        Self { table, unhealthy, parts }
+    }
+
+    /// The same table with these unhealthy endpoints instead. Frontends whose rules do not ask for health, or whose
+    /// endpoints are as they were, are carried over.
+    #[must_use]
+    pub fn with_health(&self, unhealthy: Unhealthy) -> Self {
+        let changed = self.unhealthy.difference(&unhealthy);
+        let mut parts = self.parts.clone();
+        for part in &mut parts {
+            let concerned: Vec<_> =
+                part.values().filter(|frontend| frontend.depends_on(&changed)).cloned().collect();
+            for before in concerned {
+                let spec = Arc::clone(before.spec());
+                let (addr, after) = (spec.addr, ActiveFrontend::compile(spec, &unhealthy, Some(&before)));
+                Arc::make_mut(part).insert(addr, Arc::new(after));
+            }
+        }
+        Self { table: Arc::clone(&self.table), unhealthy, parts }
+    }
+
+    /// The endpoints that count as unhealthy.
+    pub fn unhealthy(&self) -> &Unhealthy {
+        &self.unhealthy
     }
 
     /// The table that this was made from.

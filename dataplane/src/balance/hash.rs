@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::model::{ClientAddr, EndpointAddr, ServicePort};
+use crate::model::{ClientAddr, EndpointAddr, Path, ServicePort};
 
 /// 2^64 divided by the golden ratio: SplitMix64's increment.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -46,16 +46,29 @@ pub fn client(client: ClientAddr) -> u64 {
     fold(client_ip(client), u64::from(client.0.port()))
 }
 
-/// An endpoint's identity: its address and port, never its place in a list. The protocol is left out, because all
-/// candidates of a frontend share it.
+/// An endpoint's identity: its address and port, never its place in a list, and the path to it unless that is the
+/// default one. The protocol is left out, because all candidates of a frontend share it.
 pub fn endpoint(endpoint: EndpointAddr) -> u64 {
-    fold(fold_ip(ENDPOINT, endpoint.ip), u64::from(endpoint.port))
+    let address = fold(fold_ip(ENDPOINT, endpoint.ip), u64::from(endpoint.port));
+    match endpoint.path {
+        Path::DEFAULT => address,
+        Path(path) => fold(address, u64::from(path)),
+    }
 }
 
-/// A Service port by its name, so that records survive a restart and mean the same on every gateway. FNV-1a, then
-/// mixed. Kubernetes names contain no `/`, so different ports never give the same text.
+/// A cluster by its name.
+pub fn cluster(name: &str) -> u64 {
+    text(name)
+}
+
+/// A Service port by its name, so that records survive a restart and mean the same on every gateway. Kubernetes names
+/// contain no `/`, so different ports never give the same text.
 pub fn service_port(port: &ServicePort) -> u64 {
-    let text = format!("{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol);
+    text(&format!("{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
+}
+
+/// FNV-1a, then mixed.
+fn text(text: &str) -> u64 {
     mix(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     }))

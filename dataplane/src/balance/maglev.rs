@@ -44,6 +44,11 @@ impl Maglev {
         Self { weights, identities, slots: OnceLock::new() }
     }
 
+    /// Whether this is the balancer over these candidates.
+    pub fn is_over(&self, weights: &Weights, identities: &[u64]) -> bool {
+        self.weights == *weights && *self.identities == *identities
+    }
+
     /// Makes the table now, unless it is there already; else the first choice does.
     pub fn build(&self) {
         self.slots();

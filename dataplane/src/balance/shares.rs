@@ -1,16 +1,14 @@
 //! Folds the two levels of weights, of backends and of the endpoints inside them, into one weight per endpoint.
 
-use crate::model::Weight;
-
 /// One candidate before folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Which backend it belongs to: any number, equal for members of one backend.
     pub backend: u32,
-    /// The backend's share among the backends.
-    pub backend_weight: Weight,
+    /// The backend's share among the backends; below 2^60.
+    pub backend_weight: u64,
     /// The member's own share inside its backend.
-    pub weight: Weight,
+    pub weight: u32,
 }
 
 /// The share of each member, in order: its backend's share, divided inside the backend. On both levels zero beside
@@ -37,7 +35,7 @@ struct Group {
 
 impl Group {
     fn inside(&self, member: &Member) -> u64 {
-        u64::from(member.weight.0).checked_div(self.unit).unwrap_or(1)
+        u64::from(member.weight).checked_div(self.unit).unwrap_or(1)
     }
 }
 
@@ -52,8 +50,8 @@ impl Backends {
             .chunk_by(|left, right| left.backend == right.backend)
             .filter_map(|chunk| {
                 let (backend, weight) = chunk.first().map(|first| (first.backend, first.backend_weight))?;
-                let unit = chunk.iter().fold(0, |unit, member| gcd(unit, u64::from(member.weight.0)));
-                let mut group = Group { backend, weight: u64::from(weight.0), sum: 0, unit };
+                let unit = chunk.iter().fold(0, |unit, member| gcd(unit, u64::from(member.weight)));
+                let mut group = Group { backend, weight, sum: 0, unit };
                 group.sum = chunk.iter().map(|member| group.inside(member)).sum();
                 Some(group)
             })
@@ -110,7 +108,7 @@ mod tests {
     use super::*;
 
     fn member((backend, backend_weight, weight): (u32, u16, u16)) -> Member {
-        Member { backend, backend_weight: Weight(backend_weight), weight: Weight(weight) }
+        Member { backend, backend_weight: backend_weight.into(), weight: weight.into() }
     }
 
     fn shares(members: &[(u32, u16, u16)]) -> Vec<u32> {
@@ -158,9 +156,9 @@ mod tests {
                 .map(|backend| f64::from(weights[backend]))
                 .sum();
             for (member, &share) in members.iter().zip(&shares) {
-                let inside: f64 = present(member.backend).map(|other| f64::from(other.weight.0)).sum();
+                let inside: f64 = present(member.backend).map(|other| f64::from(other.weight)).sum();
                 if backend_total > 0.0 && inside > 0.0 {
-                    let wanted = f64::from(member.backend_weight.0) / backend_total * f64::from(member.weight.0) / inside;
+                    let wanted = member.backend_weight as f64 / backend_total * f64::from(member.weight) / inside;
                     let got = f64::from(share) / total;
                     prop_assert!((wanted - got).abs() < 1e-6, "wanted {wanted}, got {got}");
                     prop_assert_eq!(share == 0, wanted == 0.0);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{ClientAddr, EndpointAddr, Protocol, ServicePort};
+use crate::model::{ClientAddr, EndpointAddr, Path, Protocol, ServicePort};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];
@@ -180,6 +180,8 @@ mod stable_hash {
         assert_eq!(hash::client(client("192.0.2.1:1234")), 0xa700_47bd_0e47_3745);
         assert_eq!(hash::client(client("[2001:db8::1]:1234")), 0x39e5_ab4a_c6cb_6e01);
         assert_eq!(hash::endpoint(endpoint(1)), 0x8ac8_5b46_7666_08e4);
+        assert_eq!(hash::endpoint(EndpointAddr { path: Path(7), ..endpoint(1) }), 0x3309_ad75_a34d_9dec);
+        assert_eq!(hash::cluster("member1"), 0x2cca_3327_1471_d9e7);
         let port = ServicePort {
             namespace: "shop".into(),
             name: "web".into(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::selection::Selection;
 use super::serving::Serving;
+use super::unhealthy::Unhealthy;
 use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
 use crate::address_set::AddressSet;
 use crate::affinity::{AffinityTable, Scope};
@@ -71,7 +72,7 @@ pub struct ActiveFrontend {
 
 impl ActiveFrontend {
     /// Prepares `spec`, with the loads, turns and Maglev tables of `previous` as far as they still hold.
-    pub(super) fn compile(spec: Arc<Frontend>, previous: Option<&Self>) -> Self {
+    pub(super) fn compile(spec: Arc<Frontend>, unhealthy: &Unhealthy, previous: Option<&Self>) -> Self {
         let nothing = Serving::default();
         let serving = Serving::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
         let known_external = previous.and_then(|previous| previous.external.selection());
@@ -79,7 +80,7 @@ impl ActiveFrontend {
         let algorithm = effective_algorithm(&spec);
         let select = |candidates: &[Candidate], known: [Option<&Arc<Selection>>; 3]| {
             let known: Vec<_> = known.into_iter().flatten().collect();
-            Selection::compile(&spec, algorithm, candidates, &serving, &known)
+            Selection::compile(&spec, algorithm, candidates, unhealthy, &serving, &known)
         };
         let external = Target::new(&spec.external, |candidates| {
             select(candidates, [known_external, known_internal, None])
@@ -145,11 +146,22 @@ impl ActiveFrontend {
     /// The endpoints that new traffic of one class of clients is spread over, sorted by address: those of the route
     /// that have any share.
     pub fn choices(&self, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
+        self.shares(origin).map(|(endpoint, _)| endpoint)
+    }
+
+    /// The same endpoints, each with its share; only the proportions mean anything.
+    pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u32)> {
         let target = match origin {
             Origin::External => &self.external,
             Origin::Internal => &self.internal,
         };
-        target.selection().into_iter().flat_map(|selection| selection.addresses())
+        target.selection().into_iter().flat_map(|selection| selection.shares())
+    }
+
+    /// Whether the health of any of these endpoints decides anything here.
+    pub(super) fn depends_on(&self, health: &Unhealthy) -> bool {
+        let own = |(protocol, endpoint)| protocol == self.spec.addr.protocol && self.serves(endpoint);
+        self.spec.failover.is_some() && health.iter().any(own)
     }
 
     /// What endpoints are to see of a client.

@@ -2,15 +2,19 @@
 //!
 //! It must not know routes' policies, affinity records or frontends' addresses.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::serving::Serving;
+use super::unhealthy::Unhealthy;
 use super::{EndpointLoad, PickRequest};
+use crate::balance::clusters::{self, Clusters};
+use crate::balance::failover::{self, Place};
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
 use crate::balance::{Balance, Balancer, Question, hash};
-use crate::model::{Algorithm, Candidate, EndpointAddr, Frontend};
+use crate::model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
 /// One endpoint that may be chosen.
 #[derive(Debug)]
@@ -39,20 +43,34 @@ impl Selection {
         frontend: &Frontend,
         algorithm: Algorithm,
         candidates: &[Candidate],
+        unhealthy: &Unhealthy,
         serving: &Serving,
         known: &[&Arc<Self>],
     ) -> Option<Arc<Self>> {
-        let shares = shares(frontend, candidates);
-        if let Some(same) = known.iter().find(|known| known.is(algorithm, &shares)) {
+        let members = members(frontend, candidates, unhealthy);
+        let shares = shares(&members);
+        let hashed = algorithm == Algorithm::Maglev && frontend.failover.is_some();
+        let clusters = (hashed && frontend.backends.len() > 1).then(|| clusters(frontend, &members, &shares));
+        if let Some(same) = known.iter().find(|known| known.is(algorithm, &shares, clusters.as_deref())) {
             return Some(Arc::clone(same));
         }
         let weights: Vec<u32> = shares.iter().map(|&(_, share)| share).collect();
-        let identities = shares.iter().map(|&(addr, _)| hash::endpoint(addr)).collect();
+        let weights = Weights::new(&weights)?;
+        let balancer = match clusters {
+            Some(clusters) => {
+                let known = known.iter().find_map(|known| known.clusters());
+                Balancer::Clusters(Clusters::new(&clusters, known))
+            }
+            None => {
+                let identities = shares.iter().map(|&(addr, _)| hash::endpoint(addr)).collect();
+                Balancer::new(algorithm, weights, identities)
+            }
+        };
         let turn = known.first().map_or(0, |known| known.this_turn());
         let load = |addr| serving.load(addr).cloned().unwrap_or_default();
         Some(Arc::new(Self {
             algorithm,
-            balancer: Balancer::new(algorithm, Weights::new(&weights)?, identities),
+            balancer,
             choices: shares
                 .into_iter()
                 .map(|(addr, share)| Choice { addr, share, load: load(addr) })
@@ -61,9 +79,25 @@ impl Selection {
         }))
     }
 
-    fn is(&self, algorithm: Algorithm, shares: &[(EndpointAddr, u32)]) -> bool {
-        let own = self.choices.iter().map(|choice| (choice.addr, choice.share));
-        self.algorithm == algorithm && own.eq(shares.iter().copied())
+    fn is(
+        &self,
+        algorithm: Algorithm,
+        shares: &[(EndpointAddr, u32)],
+        clusters: Option<&[clusters::Cluster]>,
+    ) -> bool {
+        let same_clusters = match (self.clusters(), clusters) {
+            (None, None) => true,
+            (Some(own), Some(clusters)) => own.is_over(clusters),
+            _ => false,
+        };
+        self.algorithm == algorithm && self.shares().eq(shares.iter().copied()) && same_clusters
+    }
+
+    fn clusters(&self) -> Option<&Clusters> {
+        match &self.balancer {
+            Balancer::Clusters(clusters) => Some(clusters),
+            _ => None,
+        }
     }
 
     /// The candidate at `index`.
@@ -71,9 +105,9 @@ impl Selection {
         self.choices.get(index).map(|choice| (choice.addr, &choice.load))
     }
 
-    /// The candidates, sorted.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = EndpointAddr> {
-        self.choices.iter().map(|choice| choice.addr)
+    /// The candidates with their shares, sorted.
+    pub(super) fn shares(&self) -> impl Iterator<Item = (EndpointAddr, u32)> {
+        self.choices.iter().map(|choice| (choice.addr, choice.share))
     }
 
     /// Where the endpoint is among the candidates.
@@ -112,17 +146,38 @@ impl Selection {
     }
 }
 
+/// The candidates that name an endpoint, with their weights on both levels.
+fn members(
+    frontend: &Frontend,
+    candidates: &[Candidate],
+    unhealthy: &Unhealthy,
+) -> Vec<(EndpointAddr, Member)> {
+    let endpoint = |candidate: &Candidate| {
+        let backend = frontend.backends.get(candidate.backend as usize)?;
+        Some((candidate.backend, backend, backend.endpoints.get(candidate.endpoint as usize)?))
+    };
+    let named = candidates.iter().filter_map(endpoint);
+    let Some(rules) = &frontend.failover else {
+        let plain = |(number, backend, endpoint): (u32, &Backend, &Endpoint)| Member {
+            backend: number,
+            backend_weight: backend.weight.0.into(),
+            weight: endpoint.weight.0.into(),
+        };
+        return named.map(|named| (named.2.addr, plain(named))).collect();
+    };
+    let place = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
+        let known_bad = unhealthy.contains(frontend.addr.protocol, endpoint.addr);
+        let healthy = endpoint.state == EndpointState::Ready && !known_bad;
+        (endpoint.addr, Place { backend, weight: endpoint.weight, healthy })
+    };
+    let (addresses, places): (Vec<_>, Vec<_>) = named.map(place).unzip();
+    addresses.into_iter().zip(failover::members(&frontend.backends, &places, rules)).collect()
+}
+
 /// The share of each endpoint, sorted by address. Endpoints of share 0 are left out, so affinity does not keep clients
 /// there either. One address in two backends is one endpoint with both shares.
-fn shares(frontend: &Frontend, candidates: &[Candidate]) -> Vec<(EndpointAddr, u32)> {
-    let member = |candidate: &Candidate| {
-        let backend = frontend.backends.get(candidate.backend as usize)?;
-        let endpoint = backend.endpoints.get(candidate.endpoint as usize)?;
-        let member =
-            Member { backend: candidate.backend, backend_weight: backend.weight, weight: endpoint.weight };
-        Some((endpoint.addr, member))
-    };
-    let (addresses, members): (Vec<_>, Vec<_>) = candidates.iter().filter_map(member).unzip();
+fn shares(members: &[(EndpointAddr, Member)]) -> Vec<(EndpointAddr, u32)> {
+    let (addresses, members): (Vec<_>, Vec<_>) = members.iter().copied().unzip();
     let mut shares: Vec<_> = addresses.into_iter().zip(shares::fold(&members)).collect();
     shares.retain(|&(_, share)| share > 0);
     shares.sort_unstable();
@@ -134,4 +189,31 @@ fn shares(frontend: &Frontend, candidates: &[Candidate]) -> Vec<(EndpointAddr, u
         same
     });
     shares
+}
+
+/// The members that have a share by their clusters, in the order of the clusters' identities: that of backends may be
+/// another on another gateway.
+fn clusters(
+    frontend: &Frontend,
+    members: &[(EndpointAddr, Member)],
+    shares: &[(EndpointAddr, u32)],
+) -> Vec<clusters::Cluster> {
+    let mut loads: BTreeMap<u64, (BTreeMap<u32, u64>, Vec<clusters::Member>)> = BTreeMap::new();
+    for (addr, member) in members {
+        let place = shares.binary_search_by_key(addr, |&(addr, _)| addr);
+        let (Ok(index), Some(backend)) = (place, frontend.backends.get(member.backend as usize)) else {
+            continue;
+        };
+        if member.weight > 0 && member.backend_weight > 0 {
+            let (loads, members) = loads.entry(hash::cluster(&backend.cluster)).or_default();
+            loads.insert(member.backend, member.backend_weight);
+            let (index, identity) = (index as u32, hash::endpoint(*addr));
+            members.push(clusters::Member { index, identity, weight: member.weight });
+        }
+    }
+    let cluster = |(identity, (loads, mut members)): (u64, (BTreeMap<u32, u64>, Vec<_>))| {
+        members.sort_unstable_by_key(|member: &clusters::Member| member.index);
+        clusters::Cluster { identity, load: loads.into_values().sum(), members }
+    };
+    loads.into_iter().map(cluster).collect()
 }

@@ -1,6 +1,7 @@
 //! The pick as a whole: routes, loads and turns across tables, session affinity by the rules of kube-proxy.
 
 mod affinity;
+mod clusters;
 mod tables;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,238 @@
+//! What the rules between clusters come to: how much each backend takes, by priority, health and weight, and each endpoint
+//! inside it. The model is that of Envoy's priority levels, overprovisioning factor, locality weights and panic threshold,
+//! with one difference: panic sets in by degrees.
+//!
+//! Pure, and in whole numbers, so that every gateway of the same opinion comes to the same shares. It must not know who
+//! decides what is healthy, or how an endpoint is chosen by its share.
+
+use std::collections::BTreeMap;
+
+use super::shares::Member;
+use crate::model::{Backend, Failover, Spread, Weight};
+
+/// A candidate as far as shares depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Index into the backends.
+    pub backend: u32,
+    /// Share among the endpoints of its backend.
+    pub weight: Weight,
+    /// Ready, and nothing bad is known of it.
+    pub healthy: bool,
+}
+
+/// All of the traffic; loads of tiers are parts of it.
+const WHOLE: u64 = 1 << 20;
+/// What a healthy endpoint counts; in panic an unhealthy one counts a part of it.
+const SOUND: u64 = 1 << 12;
+/// How finely the load of a tier is divided among its backends.
+const GRAIN: u128 = 1 << 24;
+
+/// The places as members to [fold](super::shares::fold), in order.
+///
+/// Measured are the candidates, and what a backend's `capacity` says of endpoints that serve nothing at present.
+/// Endpoints that serve but are no candidates were left out by a policy: nothing is lost with them. Nor is it with a backend
+/// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere,
+/// every candidate counts as if it were: traffic is never refused while an endpoint exists.
+pub fn members(backends: &[Backend], places: &[Place], rules: &Failover) -> Vec<Member> {
+    let mut clusters = Cluster::all(backends, places);
+    if clusters.iter().all(|cluster| cluster.healthy == 0) {
+        clusters.iter_mut().for_each(|cluster| cluster.healthy = cluster.candidates);
+    }
+    let overprovisioning = u64::from(rules.overprovisioning.max(100));
+    let mut tiers = Tier::all(&clusters, overprovisioning);
+    distribute(&mut tiers);
+    let available = tiers.values().fold(0, |sum, tier| sum + tier.health).min(WHOLE);
+    let alone = tiers.values().filter(|tier| tier.load > 0).count() == 1;
+    for (priority, tier) in &tiers {
+        let mut of_tier: Vec<&mut Cluster> =
+            clusters.iter_mut().filter(|cluster| cluster.priority == *priority).collect();
+        let unsound = tier.unsound(available, rules.panic_threshold);
+        of_tier.iter_mut().for_each(|cluster| cluster.unsound = unsound);
+        let parts: Vec<u64> = match rules.spread {
+            Spread::Endpoints => of_tier.iter().map(|cluster| cluster.weight * cluster.sound()).collect(),
+            Spread::Backends => fill(&of_tier, overprovisioning),
+        };
+        let sum: u64 = parts.iter().sum();
+        for (cluster, part) in of_tier.into_iter().zip(parts) {
+            cluster.share = match tier.load {
+                0 => 0,
+                // Without rounding: a single tier is divided exactly.
+                _ if alone => part,
+                load => portion(u128::from(load) * GRAIN * u128::from(part), u128::from(sum)),
+            };
+        }
+    }
+    places.iter().map(|place| member(&clusters, place)).collect()
+}
+
+fn member(clusters: &[Cluster], place: &Place) -> Member {
+    let cluster = clusters.get(place.backend as usize);
+    let weight = cluster.map_or(0, |cluster| cluster.weight_of(place) * cluster.counts(place));
+    Member {
+        backend: place.backend,
+        backend_weight: cluster.map_or(0, |cluster| cluster.share),
+        weight: u32::try_from(weight).unwrap_or(u32::MAX),
+    }
+}
+
+/// What is counted of one backend.
+struct Cluster {
+    priority: u32,
+    /// 0 only beside others.
+    weight: u64,
+    /// All its candidates have weight 0, and so share equally.
+    even: bool,
+    /// Those that have any weight.
+    candidates: u64,
+    /// Those among them that are healthy, or count as such.
+    healthy: u64,
+    /// What `healthy` is measured by.
+    total: u64,
+    /// What an unhealthy candidate counts.
+    unsound: u64,
+    /// Its share among all backends.
+    share: u64,
+}
+
+impl Cluster {
+    fn all(backends: &[Backend], places: &[Place]) -> Vec<Self> {
+        let mut clusters: Vec<Self> = backends.iter().map(Self::new).collect();
+        for place in places {
+            if let Some(cluster) = clusters.get_mut(place.backend as usize) {
+                cluster.candidates += 1;
+                cluster.even &= place.weight.0 == 0;
+            }
+        }
+        if clusters.iter().all(|cluster| cluster.candidates == 0 || cluster.weight == 0) {
+            clusters.iter_mut().for_each(|cluster| cluster.weight = 1);
+        }
+        clusters.iter_mut().for_each(|cluster| cluster.candidates = 0);
+        for place in places {
+            if let Some(cluster) = clusters.get_mut(place.backend as usize)
+                && cluster.weight > 0
+                && cluster.weight_of(place) > 0
+            {
+                cluster.candidates += 1;
+                cluster.healthy += u64::from(place.healthy);
+            }
+        }
+        for cluster in &mut clusters {
+            cluster.total = if cluster.weight == 0 { 0 } else { cluster.total + cluster.candidates };
+        }
+        clusters
+    }
+
+    /// Without candidates as yet.
+    fn new(backend: &Backend) -> Self {
+        Self {
+            priority: backend.priority,
+            weight: u64::from(backend.weight.0),
+            even: true,
+            candidates: 0,
+            healthy: 0,
+            total: u64::from(backend.capacity).saturating_sub(backend.endpoints.len() as u64),
+            unsound: 0,
+            share: 0,
+        }
+    }
+
+    fn weight_of(&self, place: &Place) -> u64 {
+        if self.even { 1 } else { u64::from(place.weight.0) }
+    }
+
+    /// What the place counts, in parts of [`SOUND`].
+    fn counts(&self, place: &Place) -> u64 {
+        // With all of them counted as healthy, so is this one.
+        if place.healthy || self.healthy == self.candidates { SOUND } else { self.unsound }
+    }
+
+    /// What all its candidates count together.
+    fn sound(&self) -> u64 {
+        self.healthy * SOUND + (self.candidates - self.healthy) * self.unsound
+    }
+}
+
+/// The backends of one priority.
+#[derive(Default)]
+struct Tier {
+    total: u64,
+    healthy: u64,
+    /// How much of all the traffic it can take: parts of [`WHOLE`].
+    health: u64,
+    /// How much it does take, in proportion to the other tiers.
+    load: u64,
+}
+
+impl Tier {
+    fn all(clusters: &[Cluster], overprovisioning: u64) -> BTreeMap<u32, Self> {
+        let mut tiers = BTreeMap::<u32, Self>::new();
+        for cluster in clusters {
+            let tier = tiers.entry(cluster.priority).or_default();
+            tier.total += cluster.total;
+            tier.healthy += cluster.healthy;
+        }
+        for tier in tiers.values_mut() {
+            let able = u128::from(overprovisioning) * u128::from(tier.healthy) * u128::from(WHOLE);
+            tier.health = portion(able, 100 * u128::from(tier.total)).min(WHOLE);
+        }
+        tiers
+    }
+
+    /// What an unhealthy candidate counts: nothing, unless the tier is in panic, below `threshold` per cent of health with
+    /// too little of it everywhere.
+    ///
+    /// Envoy then takes all endpoints alike, and what the healthy ones get falls at once by half or more. Here they get no more
+    /// than they had at the threshold, and the unhealthy ones the rest. With healthy part h, threshold t and so much
+    /// available everywhere, a, the rest is min(1 - h/t, 1 - a), and what follows for one endpoint is divided out.
+    fn unsound(&self, available: u64, threshold: u8) -> u64 {
+        let percent = u64::from(threshold.min(100));
+        if self.load == 0 || available >= WHOLE || 100 * self.healthy >= percent * self.total {
+            return 0;
+        }
+        let [total, healthy, available] = [self.total, self.healthy, available].map(u128::from);
+        let (percent, sound, whole) = (u128::from(percent), u128::from(SOUND), u128::from(WHOLE));
+        let by_threshold = portion(sound * (percent * total - 100 * healthy), 100 * (total - healthy));
+        let by_lack = portion(sound * healthy * (whole - available), available * (total - healthy));
+        by_threshold.min(by_lack).min(SOUND)
+    }
+}
+
+/// Loads the tiers, the first as far as its health allows, then the next. With too little health for all of the traffic,
+/// each has its part of what there is.
+fn distribute(tiers: &mut BTreeMap<u32, Tier>) {
+    let enough = tiers.values().map(|tier| tier.health).sum::<u64>() >= WHOLE;
+    let mut left = WHOLE;
+    for tier in tiers.values_mut() {
+        tier.load = if enough { tier.health.min(left) } else { tier.health };
+        left -= tier.load.min(left);
+    }
+}
+
+/// The parts of a tier's backends by weight. One that lost endpoints takes no more than its healthy part, overprovisioned,
+/// of its weight; what it leaves goes to those that have room, as far as they have. Beyond that all are overrun alike.
+fn fill(clusters: &[&mut Cluster], overprovisioning: u64) -> Vec<u64> {
+    /// The part of weight 1.
+    const UNIT: u64 = 1 << 16;
+    let wanted = |cluster: &Cluster| if cluster.total == 0 { 0 } else { cluster.weight * UNIT };
+    let able = |cluster: &Cluster| {
+        let sound = u128::from(overprovisioning) * u128::from(cluster.sound());
+        portion(u128::from(wanted(cluster)) * sound, u128::from(100 * SOUND * cluster.total))
+    };
+    let base = |cluster: &Cluster| wanted(cluster).min(able(cluster));
+    let room = |cluster: &Cluster| able(cluster) - base(cluster);
+    let lost: u64 = clusters.iter().map(|cluster| wanted(cluster) - base(cluster)).sum();
+    let rooms: u64 = clusters.iter().map(|cluster| room(cluster)).sum();
+    let given = u128::from(lost.min(rooms));
+    let more = |cluster: &Cluster| portion(given * u128::from(room(cluster)), u128::from(rooms));
+    clusters.iter().map(|cluster| base(cluster) + more(cluster)).collect()
+}
+
+/// `part / whole`, never rounded to nothing; nothing of nothing.
+fn portion(part: u128, whole: u128) -> u64 {
+    let portion = part.checked_div(whole).unwrap_or_default();
+    u64::try_from(portion).unwrap_or(u64::MAX).max(u64::from(part > 0 && whole > 0))
+}
+
+#[cfg(test)]
+mod tests;

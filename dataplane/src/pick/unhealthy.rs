@@ -1,0 +1,38 @@
+//! Which endpoints are not to be relied on at present, as an immutable value. Who decides that is not known here.
+
+use std::sync::Arc;
+
+use crate::model::{EndpointAddr, Protocol};
+
+/// The unhealthy endpoints, by protocol: a port may answer over TCP and not over UDP. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unhealthy(Arc<[(Protocol, EndpointAddr)]>);
+
+impl Unhealthy {
+    /// Whether this endpoint is one of them.
+    pub fn contains(&self, protocol: Protocol, endpoint: EndpointAddr) -> bool {
+        self.0.binary_search(&(protocol, endpoint)).is_ok()
+    }
+
+    /// All of them, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = (Protocol, EndpointAddr)> {
+        self.0.iter().copied()
+    }
+
+    /// Those that only one of the two has.
+    pub(super) fn difference(&self, other: &Self) -> Self {
+        let only = |one: &Self, other: &Self| -> Vec<_> {
+            one.iter().filter(|&(protocol, endpoint)| !other.contains(protocol, endpoint)).collect()
+        };
+        only(self, other).into_iter().chain(only(other, self)).collect()
+    }
+}
+
+impl FromIterator<(Protocol, EndpointAddr)> for Unhealthy {
+    fn from_iter<I: IntoIterator<Item = (Protocol, EndpointAddr)>>(endpoints: I) -> Self {
+        let mut endpoints: Vec<_> = endpoints.into_iter().collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        Self(endpoints.into())
+    }
+}
