@@ -160,8 +160,16 @@ impl ActiveFrontend {
 
     /// Whether the health of any of these endpoints decides anything here.
     pub(super) fn depends_on(&self, health: &Unhealthy) -> bool {
-        let own = |(protocol, endpoint)| protocol == self.spec.addr.protocol && self.serves(endpoint);
-        self.spec.failover.is_some() && health.iter().any(own)
+        let protocol = self.spec.addr.protocol;
+        let any_own = || {
+            // The shorter list is walked: a cluster that is cut off has many endpoints, of many frontends.
+            if health.len() < self.serving.len() {
+                health.iter().any(|(of, endpoint)| of == protocol && self.serves(endpoint))
+            } else {
+                self.serving.iter().any(|(endpoint, _)| health.contains(protocol, endpoint))
+            }
+        };
+        self.spec.failover.is_some() && any_own()
     }
 
     /// What endpoints are to see of a client.

@@ -28,6 +28,10 @@ impl Serving {
         self.0.get(index).map(|(_, load)| load)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (EndpointAddr, &Arc<EndpointLoad>)> {
         self.0.iter().map(|(addr, load)| (*addr, load))
     }

@@ -19,6 +19,10 @@ impl Unhealthy {
         self.0.iter().copied()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Those that only one of the two has.
     pub(super) fn difference(&self, other: &Self) -> Self {
         let only = |one: &Self, other: &Self| -> Vec<_> {
