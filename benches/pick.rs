@@ -72,9 +72,9 @@ fn balancing(criterion: &mut Criterion) {
 }
 
 /// 1,000 frontends of 20 clusters with ten endpoints each, of which every tenth is unhealthy.
-fn across_clusters(algorithm: Algorithm, affinity: Affinity) -> ActiveTable {
+fn across_clusters(algorithm: Algorithm) -> ActiveTable {
     let frontend = |number| {
-        let whole = frontend(number, algorithm, affinity, 200);
+        let whole = frontend(number, algorithm, Affinity::None, 200);
         let backend = |(cluster, endpoints): (u32, &[Endpoint])| Backend {
             cluster: format!("member{cluster}").into(),
             weight: Weight(1 + cluster as u16 % 3),
@@ -103,18 +103,16 @@ fn across_clusters(algorithm: Algorithm, affinity: Affinity) -> ActiveTable {
 
 fn clusters(criterion: &mut Criterion) {
     let now = Instant::now();
-    let algorithms =
-        [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];
-    let plain = algorithms.map(|algorithm| (algorithm, Affinity::None, format!("{algorithm:?}")));
-    let sticky = (Algorithm::LeastConnections, STICKY, "affinity".to_owned());
-    for (algorithm, affinity, name) in plain.into_iter().chain([sticky]) {
-        let active = across_clusters(algorithm, affinity);
+    for algorithm in
+        [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random]
+    {
+        let active = across_clusters(algorithm);
         let records = AffinityTable::default();
         for asked in [10, 1_000] {
             (0..asked * 64).for_each(|number| ask(&active, asked, 10_000, number, now, &records));
             let mut number = 0;
             criterion.bench_function(
-                &format!("pick/clusters/{name}/{asked} frontends/20 clusters of 10 endpoints"),
+                &format!("pick/clusters/{algorithm:?}/{asked} frontends/20 clusters of 10 endpoints"),
                 |bencher| {
                     bencher.iter(|| {
                         number += 1;

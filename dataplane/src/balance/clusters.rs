@@ -78,7 +78,7 @@ impl Clusters {
             let (weights, identities) = candidates(cluster)?;
             let same = known.and_then(|known| known.maglev(cluster.identity));
             let same = same.filter(|maglev| maglev.is_over(&weights, &identities));
-            let maglev = same.cloned().unwrap_or_else(|| Arc::new(Maglev::new(weights, identities)));
+            let maglev = same.cloned().unwrap_or_else(|| Arc::new(Maglev::of_cluster(weights, identities)));
             Some(Inner { members: cluster.members.iter().map(|member| member.index).collect(), maglev })
         };
         let (keys, inner): (Vec<Key>, Vec<Inner>) =

@@ -19,11 +19,16 @@ const SMALL: usize = 16_381;
 const LARGE: usize = 65_537;
 const SMALL_CANDIDATES: usize = SMALL / 100;
 
+/// The size for the members of one cluster among several, up to 40 of them: a frontend has as many tables as clusters.
+const TINY: usize = 4_093;
+const TINY_CANDIDATES: usize = TINY / 100;
+
 /// Candidates, and the slots made from them on first use: a frontend that nobody visits costs no table.
 #[derive(Debug)]
 pub struct Maglev {
     weights: Weights,
     identities: Box<[u64]>,
+    size: usize,
     slots: OnceLock<Slots>,
 }
 
@@ -41,7 +46,15 @@ impl Maglev {
     ///
     /// Beyond 65,537 candidates there are more of them than slots: those that got none are not chosen.
     pub fn new(weights: Weights, identities: Box<[u64]>) -> Self {
-        Self { weights, identities, slots: OnceLock::new() }
+        let size = if identities.len() <= SMALL_CANDIDATES { SMALL } else { LARGE };
+        Self { weights, identities, size, slots: OnceLock::new() }
+    }
+
+    /// The same in less memory where candidates are few, for one cluster among several.
+    pub fn of_cluster(weights: Weights, identities: Box<[u64]>) -> Self {
+        let few = identities.len() <= TINY_CANDIDATES;
+        let whole = Self::new(weights, identities);
+        if few { Self { size: TINY, ..whole } } else { whole }
     }
 
     /// Whether this is the balancer over these candidates.
@@ -56,7 +69,7 @@ impl Maglev {
 
     /// How many slots the table has.
     pub fn size(&self) -> usize {
-        if self.identities.len() <= SMALL_CANDIDATES { SMALL } else { LARGE }
+        self.size
     }
 
     /// The candidate of a slot.
