@@ -105,6 +105,7 @@ impl App {
             },
             udp_flows: capacity::udp_flows(open_files, workers),
             listening_sockets: capacity::listening_sockets(open_files),
+            paths: Arc::default(),
         })?;
         Ok(Self {
             started: Instant::now(),
@@ -173,6 +174,7 @@ impl App {
                         ready();
                     }
                 }
+                () = self.dataplane.health_changed() => self.dataplane.refresh_health(),
                 Some(query) = questions.recv() => self.answer(query),
                 _ = retry.tick() => self.retry(),
             }

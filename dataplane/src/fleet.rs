@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
@@ -15,8 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::address_set::AddressSet;
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
+use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
 use crate::listener::{BindFailure, ListenerSet};
 use crate::model::{ClientSource, Frontend, FrontendAddr};
+use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::return_path::{ReturnPath, ReturnPathError};
 use crate::table::RoutingTable;
@@ -25,7 +27,7 @@ use crate::transparency::Transparency;
 use crate::worker::{Broken, Command, Timeouts, WorkerHandle, WorkerSeed};
 
 /// What a data plane is started with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that forward; 0 is taken as 1.
     pub workers: usize,
@@ -36,6 +38,8 @@ pub struct Options {
     /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
     /// stay closed, with `EMFILE`.
     pub listening_sockets: usize,
+    /// The network interface of each [`Path`](crate::model::Path) but the default one, from path 1 on.
+    pub paths: Arc<[String]>,
 }
 
 /// How a drain ended.
@@ -61,6 +65,7 @@ pub struct Dataplane {
     workers: Vec<WorkerHandle>,
     broken: mpsc::UnboundedReceiver<Broken>,
     affinity: Arc<AffinityTable>,
+    health: Health,
     transparency: Arc<Transparency>,
     /// None until a frontend asks for it. Once established it stays: connections depend on it.
     return_path: Option<Result<ReturnPath, ReturnPathError>>,
@@ -74,19 +79,24 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its reactor cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
+        let Options { workers, timeouts, udp_flows, listening_sockets, paths } = options;
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
         let transparency = Arc::new(Transparency::default());
+        let paths = Paths::new(&paths);
+        let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
-        let workers = (0..options.workers.max(1))
+        let workers = (0..workers.max(1))
             .map(|index| {
                 WorkerHandle::start(WorkerSeed {
                     index,
                     table: Arc::clone(&table),
                     affinity: Arc::clone(&affinity),
                     transparency: Arc::clone(&transparency),
-                    timeouts: options.timeouts,
-                    udp_flows: options.udp_flows,
+                    reports: health.reports(),
+                    paths: Arc::clone(&paths),
+                    timeouts,
+                    udp_flows,
                     // The standard library's hasher keys are the system's random numbers.
                     random: RandomState::new().hash_one(index),
                     broken: report_broken.clone(),
@@ -95,12 +105,13 @@ impl Dataplane {
             .collect::<io::Result<_>>()?;
         Ok(Self {
             table,
-            listeners: ListenerSet::new(options.listening_sockets),
+            listeners: ListenerSet::new(listening_sockets),
             failures: BTreeMap::new(),
             failures_revision: 0,
             workers,
             broken,
             affinity,
+            health,
             transparency,
             return_path: None,
             interruption: None,
@@ -119,7 +130,12 @@ impl Dataplane {
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
         self.open_return_path(&table);
-        let active = Arc::new(ActiveTable::compile(table, &previous));
+        let mut active = ActiveTable::compile(table, &previous);
+        self.health.follow(previous.table(), &changes, &active);
+        if let Some(unhealthy) = self.health.take_changed() {
+            active = active.with_health(unhealthy);
+        }
+        let active = Arc::new(active);
         self.table.store(Arc::clone(&active));
         for FrontendChange { addr, frontend, .. } in &changes {
             match frontend {
@@ -170,6 +186,31 @@ impl Dataplane {
                 short |= self.failures.get(&addr).is_some_and(BindFailure::is_of_everyone);
             }
         }
+    }
+
+    /// Waits until an endpoint became unhealthy or healthy, which [`Dataplane::refresh_health`] puts in force. Endpoints are
+    /// checked only while this is waited for. Cancel safe.
+    pub async fn health_changed(&mut self) {
+        self.health.changed(&self.table).await;
+    }
+
+    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that. Open connections
+    /// go on.
+    pub fn refresh_health(&mut self) {
+        let Some(unhealthy) = self.health.take_changed() else { return };
+        let started = Instant::now();
+        self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
+        self.health.rest(started.elapsed());
+    }
+
+    /// The endpoints that are taken to be unhealthy, sorted by protocol and address.
+    pub fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
+        self.health.unhealthy()
+    }
+
+    /// What was done since the start to know endpoints' health.
+    pub fn health_counts(&self) -> HealthCounts {
+        self.health.counts()
     }
 
     /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.

@@ -11,8 +11,10 @@ pub mod affinity;
 pub mod balance;
 pub mod counters;
 mod fleet;
+mod health;
 mod listener;
 pub mod model;
+mod paths;
 pub mod pick;
 pub mod proxy_protocol;
 mod random;
@@ -27,6 +29,7 @@ pub mod udp;
 mod worker;
 
 pub use fleet::{Dataplane, Drained, Options};
+pub use health::{HealthCounts, UnhealthyEndpoint};
 pub use listener::BindFailure;
 pub use sys::rlimit::raise_open_files;
 pub use worker::Timeouts;

@@ -38,6 +38,7 @@ use direction::Direction;
 pub(crate) use direction::RelayBuffers;
 use introduction::Introduction;
 pub(crate) use pipes::PipePool;
+pub(crate) use shortage::is_own_shortage;
 
 /// A peer that was quiet for so long is probed (SO_KEEPALIVE). It finds those that vanished without a word long before the
 /// idle timeout does, and a client's own probes end here.

@@ -19,7 +19,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
+use crate::health::Reports;
 use crate::model::FrontendAddr;
+use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::task::Task;
@@ -44,6 +46,8 @@ pub(crate) struct Worker {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
     pub(crate) transparency: Arc<Transparency>,
+    pub(crate) reports: Arc<Reports>,
+    pub(crate) paths: Arc<Paths>,
     pub(crate) timeouts: Timeouts,
     pub(crate) random: Random,
     pub(crate) buffers: RelayBuffers,
@@ -69,6 +73,8 @@ pub(crate) struct WorkerSeed {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
     pub(crate) transparency: Arc<Transparency>,
+    pub(crate) reports: Arc<Reports>,
+    pub(crate) paths: Arc<Paths>,
     pub(crate) timeouts: Timeouts,
     pub(crate) udp_flows: usize,
     pub(crate) random: u64,
@@ -88,11 +94,20 @@ const PIPES: usize = 64;
 impl Worker {
     fn new(seed: WorkerSeed) -> Self {
         let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
-        let (table, affinity) = (Arc::clone(&seed.table), Arc::clone(&seed.affinity));
-        let transparency = Arc::clone(&seed.transparency);
+        let udp = UdpContext::new(
+            Arc::clone(&seed.table),
+            Arc::clone(&seed.affinity),
+            Arc::clone(&seed.transparency),
+            Arc::clone(&seed.reports),
+            Arc::clone(&seed.paths),
+            limits,
+            !seed.random,
+        );
         Self {
-            udp: UdpContext::new(table, affinity, transparency, limits, !seed.random),
+            udp,
             transparency: seed.transparency,
+            reports: seed.reports,
+            paths: seed.paths,
             table: seed.table,
             affinity: seed.affinity,
             timeouts: seed.timeouts,

@@ -13,14 +13,14 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Sleep;
 
 use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
+use crate::paths::Paths;
 use crate::pick::{Pick, PickRequest, Picked};
-use crate::sys::Errno;
 use crate::sys::bind_as_client::{bind_as_client, is_of_the_source};
 use crate::worker::Worker;
 
 use super::PROBE_AFTER;
 use super::counters::TcpCounters;
-use super::shortage::{PAUSE, is_shortage};
+use super::shortage::{PAUSE, is_own_shortage};
 
 /// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
@@ -67,18 +67,20 @@ impl Search<'_> {
                 self.counters.add_connect_retry();
             }
             let transparency = &self.worker.transparency;
-            let mut speaker = transparency.speaker(source, self.client, self.frontend, endpoint);
+            let speaker = transparency.speaker(source, self.client, self.frontend, endpoint);
+            let mut way = Way { endpoint, paths: &self.worker.paths, speaker, short: false };
             while attempts < ATTEMPTS {
                 attempts += 1;
                 timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
                 let outcome = tokio::select! {
                     biased;
-                    outcome = open(endpoint, &mut speaker) => outcome,
+                    outcome = way.open() => outcome,
                     () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
                 };
                 let error = match outcome {
                     Ok(stream) => {
-                        if source == ClientSource::Transparent && speaker.is_none() {
+                        self.worker.reports.answered(self.frontend.protocol, endpoint);
+                        if source == ClientSource::Transparent && way.speaker.is_none() {
                             self.counters.add_source_lost();
                         }
                         return Connected::To(stream, picked, source);
@@ -86,9 +88,12 @@ impl Search<'_> {
                     Err(error) => error,
                 };
                 let Self { client, frontend, .. } = self;
-                tracing::debug!(client.addr = %client, %frontend, %endpoint, ?speaker, %error, "connect failed");
+                tracing::debug!(client.addr = %client, %frontend, %endpoint, ?way.speaker, %error, "connect failed");
                 // Its answers to the client may go another way than through this machine.
-                if error.kind() != io::ErrorKind::TimedOut || speaker.take().is_none() {
+                if error.kind() != io::ErrorKind::TimedOut || way.speaker.take().is_none() {
+                    if !way.short {
+                        self.worker.reports.failed(&self.worker.table.load(), self.frontend, endpoint, error);
+                    }
                     break;
                 }
             }
@@ -114,39 +119,47 @@ impl Search<'_> {
     }
 }
 
-/// Connects one endpoint, from the address of `speaker` if there is one; it is taken away if it cannot be used. While
-/// this machine is short of what a socket needs, it waits: no endpoint is to blame, and the caller's timer ends the
-/// wait.
-async fn open(endpoint: EndpointAddr, speaker: &mut Option<IpAddr>) -> io::Result<TcpStream> {
-    loop {
-        match attempt(endpoint, *speaker).await {
-            Err(error) if speaker.is_some() && is_of_the_source(&error) => {
-                tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
-                *speaker = None;
+/// How one endpoint is to be connected.
+#[derive(Debug)]
+struct Way<'a> {
+    endpoint: EndpointAddr,
+    paths: &'a Paths,
+    /// Whose address to speak from, if not the gateway's; taken away if it cannot be used.
+    speaker: Option<IpAddr>,
+    /// This machine lacked what a socket needs when it was last tried, so the endpoint is not to blame.
+    short: bool,
+}
+
+impl Way<'_> {
+    /// Connects. While this machine is short of what a socket needs, it waits, and the caller's timer ends the wait.
+    async fn open(&mut self) -> io::Result<TcpStream> {
+        loop {
+            let outcome = self.attempt().await;
+            self.short = outcome.as_ref().is_err_and(is_own_shortage);
+            match outcome {
+                Err(error) if self.speaker.is_some() && is_of_the_source(&error) => {
+                    let Self { endpoint, speaker, .. } = self;
+                    tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
+                    self.speaker = None;
+                }
+                Err(_) if self.short => tokio::time::sleep(PAUSE).await,
+                outcome => return outcome,
             }
-            Err(error) if is_own_shortage(&error) => tokio::time::sleep(PAUSE).await,
-            outcome => return outcome,
         }
     }
-}
 
-async fn attempt(endpoint: EndpointAddr, speaker: Option<IpAddr>) -> io::Result<TcpStream> {
-    let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // The relay writes whole reads: waiting for more (Nagle) could only add latency.
-    socket.set_nodelay(true)?;
-    SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE)?;
-    if let Some(client) = speaker {
-        bind_as_client(&SockRef::from(&socket), client)?;
+    async fn attempt(&self) -> io::Result<TcpStream> {
+        let Self { endpoint, paths, .. } = self;
+        let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // The relay writes whole reads: waiting for more (Nagle) could only add latency.
+        socket.set_nodelay(true)?;
+        SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE)?;
+        paths.bind(&SockRef::from(&socket), endpoint.path)?;
+        if let Some(client) = self.speaker {
+            bind_as_client(&SockRef::from(&socket), client)?;
+        }
+        socket.connect(endpoint.socket_addr()).await
     }
-    socket.connect(endpoint.socket_addr()).await
-}
-
-/// Descriptors, memory or ephemeral ports have run out here (connect(2), socket(2)).
-fn is_own_shortage(error: &io::Error) -> bool {
-    error
-        .raw_os_error()
-        .map(Errno::from_raw)
-        .is_some_and(|errno| is_shortage(errno) || matches!(errno, Errno::EADDRNOTAVAIL | Errno::EAGAIN))
 }
 
 #[cfg(test)]
@@ -155,23 +168,15 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn an_endpoint_is_blamed_for_its_own_failures_only() {
-        assert!(is_own_shortage(&Errno::EMFILE.into()) && is_own_shortage(&Errno::EADDRNOTAVAIL.into()));
-        assert!(
-            !is_own_shortage(&Errno::ECONNREFUSED.into()) && !is_own_shortage(&Errno::EHOSTUNREACH.into())
-        );
-        assert!(!is_own_shortage(&io::ErrorKind::TimedOut.into()));
-    }
-
     #[tokio::test]
     async fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let endpoint = listener.local_addr().unwrap();
         let endpoint = EndpointAddr::new(endpoint.ip(), endpoint.port());
         // An address of the other family cannot be bound, whatever one may.
-        let mut speaker = Some(Ipv6Addr::LOCALHOST.into());
-        let stream = open(endpoint, &mut speaker).await.unwrap();
-        assert_eq!((stream.local_addr().unwrap().ip(), speaker), (endpoint.ip, None));
+        let speaker = Some(Ipv6Addr::LOCALHOST.into());
+        let mut way = Way { endpoint, paths: &Paths::default(), speaker, short: false };
+        let stream = way.open().await.unwrap();
+        assert_eq!((stream.local_addr().unwrap().ip(), way.speaker), (endpoint.ip, None));
     }
 }

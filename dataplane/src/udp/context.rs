@@ -12,6 +12,8 @@ use arc_swap::ArcSwap;
 use super::flows::FlowBudget;
 use super::socket::Offload;
 use crate::affinity::AffinityTable;
+use crate::health::Reports;
+use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::sys::mmsg::{Receiver, Sender};
@@ -42,6 +44,7 @@ pub struct UdpContext {
     pub(super) table: Arc<ArcSwap<ActiveTable>>,
     pub(super) affinity: Arc<AffinityTable>,
     pub(super) transparency: Arc<Transparency>,
+    pub(super) reports: Arc<Reports>,
     pub(super) limits: UdpLimits,
     pub(super) random: Random,
     pub(super) budget: Rc<FlowBudget>,
@@ -52,10 +55,12 @@ pub struct UdpContext {
 
 impl UdpContext {
     /// Allocates a worker's share. `seed` should differ from worker to worker.
-    pub fn new(
+    pub(crate) fn new(
         table: Arc<ArcSwap<ActiveTable>>,
         affinity: Arc<AffinityTable>,
         transparency: Arc<Transparency>,
+        reports: Arc<Reports>,
+        paths: Arc<Paths>,
         limits: UdpLimits,
         seed: u64,
     ) -> Rc<Self> {
@@ -63,10 +68,11 @@ impl UdpContext {
             table,
             affinity,
             transparency,
+            reports,
             limits,
             random: Random::new(seed),
             budget: FlowBudget::new(limits.flows),
-            offload: Offload::new(),
+            offload: Offload::new(paths),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
             warnings: Throttle::new(WARNING_INTERVAL),
         })

@@ -73,6 +73,13 @@ pub(super) struct Flow<L> {
     _slot: Slot,
 }
 
+impl<L> Flow<L> {
+    /// Where its datagrams go.
+    pub(super) fn endpoint(&self) -> EndpointAddr {
+        self.picked.addr()
+    }
+}
+
 /// A flow as a plain value: what a successor of this process needs to carry on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRecord {
@@ -172,12 +179,13 @@ impl<L> FlowTable<L> {
         Some(flow)
     }
 
-    /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one.
-    pub(super) fn suspect(&mut self, client: ClientAddr) {
+    /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one. Which
+    /// endpoint that is, unless it was reported already.
+    pub(super) fn suspect(&mut self, client: ClientAddr) -> Option<EndpointAddr> {
         self.counters.endpoint_errors.add(1);
-        if let Some(flow) = self.flows.get_mut(&client) {
-            flow.suspect = true;
-        }
+        let flow = self.flows.get_mut(&client)?;
+        let known = std::mem::replace(&mut flow.suspect, true);
+        (!known).then(|| flow.endpoint())
     }
 
     /// Takes no new flows from now on.

@@ -4,6 +4,7 @@
 //! It must not know how an endpoint is chosen ([`flows`](super::flows)) or how bytes are packed
 //! ([`batch`]).
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
@@ -88,10 +89,16 @@ impl Forwarder<'_> {
     /// per batch: what it refused and what follows goes to that.
     fn forward(&mut self, client: ClientAddr, pieces: &[Piece<'_>]) {
         let Some(Sent::Refused(_, position)) = self.send(client, pieces, Position::default()) else { return };
-        self.flows.suspect(client);
+        self.suspect(client);
         if let Some(Sent::Refused(_, position)) = self.send(client, pieces, position) {
-            self.flows.suspect(client);
+            self.suspect(client);
             self.dropped(DropReason::SendToEndpoint, batch::datagrams_from(pieces, position));
+        }
+    }
+
+    fn suspect(&mut self, client: ClientAddr) {
+        if let Some(endpoint) = self.flows.suspect(client) {
+            self.state.endpoint_failed(endpoint, &io::ErrorKind::ConnectionRefused.into());
         }
     }
 

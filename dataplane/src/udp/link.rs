@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::batch::BundleLimit;
 use super::flows::{Links, Way};
-use super::socket::Socket;
+use super::socket::{Socket, tells_of_peer};
 use super::state::State;
 use super::{forward, reply};
 use crate::model::ClientSource;
@@ -70,8 +70,12 @@ impl Opener<'_> {
     fn upstream(&self, way: &Way) -> io::Result<Rc<Socket>> {
         let State { context, addr: frontend, counters, .. } = &**self.state;
         let speaker = context.transparency.speaker(way.source, way.client, *frontend, way.endpoint);
-        let (upstream, speaker) =
-            from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker))?;
+        let opened = from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker));
+        let (upstream, speaker) = opened.inspect_err(|error| {
+            if tells_of_peer(error) {
+                self.state.endpoint_failed(way.endpoint, error);
+            }
+        })?;
         let lost = way.source == ClientSource::Transparent && speaker.is_none();
         counters.source_lost.add(usize::from(lost));
         Ok(upstream)
@@ -107,6 +111,7 @@ fn from_whom_it_can<T>(
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     use super::*;
     use crate::model::EndpointAddr;
@@ -140,7 +145,7 @@ mod tests {
         let _reactor = runtime.enter();
         // An address of the other family cannot be bound, whatever one may.
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
-        let offload = Offload::new();
+        let offload = Offload::new(Arc::default());
         let (upstream, speaker) =
             from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker)).unwrap();
         let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();

@@ -13,7 +13,7 @@ use super::counters::DropReason;
 use super::socket::{Socket, tells_of_peer};
 use super::state::State;
 use super::turn::{self, Progress};
-use crate::model::ClientAddr;
+use crate::model::{ClientAddr, Protocol};
 use crate::sys::mmsg::{BATCH, Receiver};
 
 /// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.
@@ -31,7 +31,9 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress
         Err(error) => {
             if tells_of_peer(&error) {
                 // An ICMP error for what this flow sent; it is reported once, so reading goes on.
-                flows.suspect(client);
+                if let Some(endpoint) = flows.suspect(client) {
+                    state.endpoint_failed(endpoint, &error);
+                }
                 return Progress::More;
             }
             return Progress::of_error(&error);
@@ -44,6 +46,7 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress
         debug_assert!(false, "a flow that ended has dropped this task");
         return Progress::Drained;
     };
+    state.context.reports.answered(Protocol::Udp, flow.endpoint());
     let link = &mut flow.link;
     let outlet = Outlet {
         socket: link.client_side.socket.get_ref(),

@@ -14,6 +14,7 @@ use tokio::io::Interest;
 
 use super::batch::BundleLimit;
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::paths::Paths;
 use crate::sys::bind_ahead::bind_ahead;
 use crate::sys::bind_as_client::bind_as_client;
 use crate::sys::{mmsg, reactor};
@@ -28,17 +29,18 @@ pub(super) const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
 /// only for what waits.
 pub(crate) const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// What the kernel can do for us; asked once per worker.
+/// What the kernel can do for us, asked once per worker, and by which interfaces endpoints are reached.
 #[derive(Debug)]
 pub(super) struct Offload {
+    paths: Arc<Paths>,
     gro: Cell<bool>,
     gso: Cell<Option<bool>>,
 }
 
 impl Offload {
     /// Assumes the best until a socket says otherwise.
-    pub(super) fn new() -> Self {
-        Self { gro: Cell::new(true), gso: Cell::new(None) }
+    pub(super) fn new(paths: Arc<Paths>) -> Self {
+        Self { paths, gro: Cell::new(true), gso: Cell::new(None) }
     }
 
     /// What to assume of a path that has not refused a bundle yet.
@@ -75,6 +77,7 @@ impl Offload {
         let addr = endpoint.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        self.paths.bind(&socket, endpoint.path)?;
         if let Some(client) = speaker {
             bind_as_client(&socket, client)?;
         }

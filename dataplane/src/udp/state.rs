@@ -3,6 +3,7 @@
 //! It must not know how datagrams are moved.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::context::UdpContext;
 use super::counters::UdpCounters;
 use super::flows::FlowTable;
 use super::link::{ClientSide, Link};
-use crate::model::FrontendAddr;
+use crate::model::{EndpointAddr, FrontendAddr};
 use crate::task::Task;
 
 /// Shared by the tasks of one frontend.
@@ -59,6 +60,12 @@ impl State {
     /// What to assume of a path that has not refused a bundle yet.
     pub(super) fn initial_limit(&self) -> BundleLimit {
         self.context.offload.initial_limit()
+    }
+
+    /// An endpoint was reported unreachable.
+    pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
+        let context = &self.context;
+        context.reports.failed(&context.table.load(), self.addr, endpoint, error.kind().into());
     }
 
     /// To be called when flows may have come or gone: a frontend without flows has no timer.

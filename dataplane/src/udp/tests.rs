@@ -13,6 +13,7 @@ use tokio::{task, time};
 use super::fixture::{follow, frontend, with_sources};
 use super::*;
 use crate::affinity::AffinityTable;
+use crate::health::Reports;
 use crate::model::{ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 use crate::pick::ActiveTable;
 use crate::sys::mmsg::Sender;
@@ -54,9 +55,17 @@ impl Gateway {
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let limits = UdpLimits { flows, idle: IDLE };
+        let (reports, paths) = (Reports::unheard(), Arc::default());
         let counters = Arc::new(UdpCounters::default());
-        let context =
-            UdpContext::new(Arc::default(), Arc::new(AffinityTable::default()), Arc::default(), limits, 1);
+        let context = UdpContext::new(
+            Arc::default(),
+            Arc::new(AffinityTable::default()),
+            Arc::default(),
+            reports,
+            paths,
+            limits,
+            1,
+        );
         let listener = UdpListener::start(socket, addr, Arc::clone(&counters), &context).unwrap();
         let gateway = Self { addr, context, counters, listener };
         gateway.swap(endpoints);

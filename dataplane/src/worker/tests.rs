@@ -13,6 +13,8 @@ fn start() -> WorkerHandle {
         table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
         affinity: Arc::default(),
         transparency: Arc::default(),
+        reports: Reports::unheard(),
+        paths: Arc::default(),
         timeouts: Timeouts { connect: patience, idle: patience, udp_idle: patience },
         udp_flows: 1,
         random: 1,

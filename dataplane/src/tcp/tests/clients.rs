@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
+use crate::health::Reports;
 use crate::model::{
     Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
 };
@@ -68,6 +69,8 @@ impl Gateway {
             table: Arc::new(ArcSwap::from_pointee(ActiveTable::compile(table, &ActiveTable::default()))),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
+            reports: Reports::unheard(),
+            paths: Arc::default(),
             timeouts: Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE },
             udp_flows: 1,
             random: 1,

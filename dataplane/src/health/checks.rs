@@ -1,0 +1,313 @@
+//! The checks that are due, and what they said: each endpoint is asked in its own rhythm, all together no more than so many
+//! at once. They run only while somebody waits for their answers.
+//!
+//! It must not know how an endpoint is asked, or what real connections say of it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::probe::{self, ProbeError};
+use super::reports::EndpointKey;
+use crate::model::{Check, Frontend};
+use crate::paths::Paths;
+
+/// So many are asked at once.
+const AT_ONCE: usize = 64;
+
+/// What a check says of its endpoint, by its latest answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streak {
+    serves: bool,
+    /// Answers in a row that say the opposite.
+    against: u8,
+}
+
+impl Streak {
+    /// A new endpoint serves until it is found not to.
+    fn new() -> Self {
+        Self { serves: true, against: 0 }
+    }
+
+    /// Takes in one answer; says whether it changed the verdict.
+    fn add(&mut self, serves: bool, check: &Check) -> bool {
+        if serves == self.serves {
+            self.against = 0;
+            return false;
+        }
+        self.against = self.against.saturating_add(1);
+        let enough = if serves { check.successes } else { check.failures };
+        let turned = self.against >= enough;
+        if turned {
+            *self = Self { serves, against: 0 };
+        }
+        turned
+    }
+}
+
+/// One endpoint asked in one way.
+#[derive(Debug)]
+struct Probe {
+    key: EndpointKey,
+    check: Check,
+    cluster: Arc<str>,
+    /// Frontends that want it.
+    users: usize,
+    streak: Streak,
+    running: Option<AbortHandle>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(running) = &self.running {
+            running.abort();
+        }
+    }
+}
+
+/// An answer that changed a check's verdict.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) key: EndpointKey,
+    pub(super) cluster: Arc<str>,
+    /// Why it does not serve; `None` = it does again.
+    pub(super) failure: Option<ProbeError>,
+}
+
+/// All checks.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    probes: HashMap<u64, Probe>,
+    by_endpoint: HashMap<EndpointKey, Vec<u64>>,
+    /// Each probe that does not run has one entry; one of a probe that is gone says nothing.
+    due: BinaryHeap<Reverse<(Instant, u64)>>,
+    running: JoinSet<(u64, Instant, Result<(), ProbeError>)>,
+    next_id: u64,
+    jitter: RandomState,
+    passed: u64,
+    failed: u64,
+}
+
+impl Checks {
+    /// Asks the endpoints of a frontend's remote backends from now on, if it wants that.
+    pub(super) fn add(&mut self, frontend: &Frontend, now: Instant) {
+        for (key, cluster, check) in wanted(frontend) {
+            if let Some(probe) = self.find(key, check) {
+                probe.users += 1;
+                continue;
+            }
+            let id = self.next_id;
+            self.next_id += 1;
+            self.by_endpoint.entry(key).or_default().push(id);
+            let (check, cluster) = (check.clone(), Arc::clone(cluster));
+            // Spread over the interval, so that those that come together are not asked together.
+            let first = now + check.interval.mul_f64(self.random(id, now));
+            self.due.push(Reverse((first, id)));
+            let probe = Probe { key, check, cluster, users: 1, streak: Streak::new(), running: None };
+            self.probes.insert(id, probe);
+        }
+    }
+
+    /// The frontend as it was wants nothing more; gives the endpoints of which nothing is asked any more in some way.
+    pub(super) fn remove(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
+        let mut left = Vec::new();
+        for (key, _, check) in wanted(frontend) {
+            let Some(probe) = self.find(key, check) else { continue };
+            probe.users -= 1;
+            if probe.users > 0 {
+                continue;
+            }
+            left.push(key);
+            let probes = &mut self.probes;
+            let Some(ids) = self.by_endpoint.get_mut(&key) else { continue };
+            ids.retain(|id| {
+                let used = probes.get(id).is_some_and(|probe| probe.users > 0);
+                if !used {
+                    probes.remove(id);
+                }
+                used
+            });
+            if ids.is_empty() {
+                self.by_endpoint.remove(&key);
+            }
+        }
+        left
+    }
+
+    fn find(&mut self, key: EndpointKey, check: &Check) -> Option<&mut Probe> {
+        let probes = &self.probes;
+        let ids = self.by_endpoint.get(&key)?;
+        let id = *ids.iter().find(|id| probes.get(id).is_some_and(|probe| probe.check == *check))?;
+        self.probes.get_mut(&id)
+    }
+
+    /// From 0 to 1.
+    fn random(&self, id: u64, now: Instant) -> f64 {
+        (self.jitter.hash_one((id, now)) % 1024) as f64 / 1024.0
+    }
+
+    /// Begins what is due, as far as there is room. Must be called inside a runtime.
+    pub(super) fn start_due(&mut self, now: Instant, paths: &Arc<Paths>) {
+        while self.running.len() < AT_ONCE
+            && let Some(&Reverse((at, id))) = self.due.peek()
+            && at <= now
+        {
+            self.due.pop();
+            let Some(probe) = self.probes.get_mut(&id) else { continue };
+            let ((_, endpoint), check, paths) = (probe.key, probe.check.clone(), Arc::clone(paths));
+            probe.running = Some(
+                self.running.spawn(async move { (id, now, probe::ask(endpoint, &check, &paths).await) }),
+            );
+        }
+    }
+
+    /// When [`Self::start_due`] has something to do, if no check ends before.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let Reverse((at, _)) = self.due.peek()?;
+        (self.running.len() < AT_ONCE).then_some(*at)
+    }
+
+    /// Waits until a check ends, and says so if that changes what is known of its endpoint. Cancel safe; `None` at once if
+    /// none runs.
+    pub(super) async fn next(&mut self) -> Option<Option<Verdict>> {
+        // One that was aborted belonged to an endpoint that has left.
+        Some(
+            self.running
+                .join_next()
+                .await?
+                .ok()
+                .and_then(|(id, began, answer)| self.answered(id, began, answer)),
+        )
+    }
+
+    fn answered(&mut self, id: u64, began: Instant, answer: Result<(), ProbeError>) -> Option<Verdict> {
+        // Between nine and eleven tenths of the interval.
+        let next = 0.9 + 0.2 * self.random(id, began);
+        let probe = self.probes.get_mut(&id)?;
+        probe.running = None;
+        self.due
+            .push(Reverse((began + probe.check.interval.mul_f64(next).max(Duration::from_millis(1)), id)));
+        if answer.as_ref().is_err_and(ProbeError::is_own) {
+            return None;
+        }
+        let serves = answer.is_ok();
+        if serves {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+        }
+        let turned = probe.streak.add(serves, &probe.check);
+        turned.then(|| Verdict { key: probe.key, cluster: Arc::clone(&probe.cluster), failure: answer.err() })
+    }
+
+    /// Real connections found that the endpoint does not serve: the checks, if there are any, say when it does again.
+    /// Whether there are.
+    pub(super) fn distrust(&mut self, key: EndpointKey) -> bool {
+        let Some(ids) = self.by_endpoint.get(&key) else { return false };
+        for id in ids {
+            if let Some(probe) = self.probes.get_mut(id) {
+                probe.streak = Streak { serves: false, against: 0 };
+            }
+        }
+        true
+    }
+
+    /// Whether any check says that the endpoint does not serve.
+    pub(super) fn is_failing(&self, key: EndpointKey) -> bool {
+        let ids = self.by_endpoint.get(&key).into_iter().flatten();
+        ids.filter_map(|id| self.probes.get(id)).any(|probe| !probe.streak.serves)
+    }
+
+    /// How many checks succeeded and failed since the start.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.passed, self.failed)
+    }
+}
+
+/// The endpoints of remote backends, with their clusters, if the frontend has a check.
+fn wanted(frontend: &Frontend) -> impl Iterator<Item = (EndpointKey, &Arc<str>, &Check)> {
+    let check = frontend.failover.as_ref().and_then(|failover| failover.check.as_ref());
+    check.into_iter().flat_map(move |check| {
+        let remote = frontend.backends.iter().filter(|backend| backend.remote);
+        remote.flat_map(move |backend| {
+            let key = |addr| (frontend.addr.protocol, addr);
+            backend.endpoints.iter().map(move |endpoint| (key(endpoint.addr), &backend.cluster, check))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Algorithm, CheckKind, Failover, Spread};
+    use crate::table::fixture;
+
+    fn check(failures: u8, successes: u8) -> Check {
+        let second = Duration::from_secs(1);
+        Check { kind: CheckKind::Tcp, port: None, interval: second, timeout: second, failures, successes }
+    }
+
+    fn frontend(number: u32, remote: bool, check: Option<Check>) -> Frontend {
+        let mut frontend = fixture::frontend(number, Algorithm::Random, &[(1, 100), (2, 100)]);
+        let mut backend = fixture::backend("member1", 100, &[(1, 100), (2, 100)]);
+        backend.remote = remote;
+        frontend.backends = Arc::new([backend]);
+        let spread = Spread::Endpoints;
+        frontend.failover =
+            Some(Arc::new(Failover { spread, overprovisioning: 140, panic_threshold: 50, check }));
+        frontend
+    }
+
+    #[test]
+    fn so_many_answers_in_a_row_turn_the_verdict() {
+        let (mut streak, check) = (Streak::new(), check(3, 2));
+        let mut said = |answers: &str| -> Vec<bool> {
+            answers.chars().map(|answer| streak.add(answer == '+', &check)).collect()
+        };
+        assert_eq!(said("--+--"), [false; 5]);
+        assert_eq!(said("-"), [true]);
+        assert_eq!(said("+-+"), [false; 3]);
+        assert_eq!(said("+"), [true]);
+        assert_eq!(said("--"), [false; 2]);
+    }
+
+    #[test]
+    fn one_endpoint_is_asked_once_in_each_way_however_many_frontends_want_it() {
+        let (mut checks, now) = (Checks::default(), Instant::now());
+        let frontends = [1, 2].map(|number| frontend(number, true, Some(check(3, 2))));
+        let other = frontend(3, true, Some(check(2, 2)));
+        for frontend in frontends.iter().chain([&other]) {
+            checks.add(frontend, now);
+        }
+        assert_eq!((checks.probes.len(), checks.by_endpoint.len()), (4, 2));
+        assert!(checks.remove(&frontends[0]).is_empty());
+        assert_eq!(checks.remove(&frontends[1]).len(), 2);
+        assert_eq!(checks.remove(&other).len(), 2);
+        assert!(checks.probes.is_empty() && checks.by_endpoint.is_empty());
+    }
+
+    #[test]
+    fn nobody_is_asked_without_a_check_or_in_the_own_cluster() {
+        let (mut checks, now) = (Checks::default(), Instant::now());
+        checks.add(&frontend(1, true, None), now);
+        checks.add(&frontend(2, false, Some(check(3, 2))), now);
+        checks.add(&fixture::frontend(3, Algorithm::Random, &[(1, 100)]), now);
+        assert!(checks.probes.is_empty() && checks.next_due().is_none());
+    }
+
+    #[test]
+    fn what_real_connections_found_is_undone_by_answers() {
+        let (mut checks, now) = (Checks::default(), Instant::now());
+        let check = check(3, 2);
+        checks.add(&frontend(1, true, Some(check)), now);
+        let (id, key) = checks.probes.iter().map(|(id, probe)| (*id, probe.key)).next().unwrap();
+        assert!(checks.distrust(key) && checks.is_failing(key));
+        assert!(checks.answered(id, now, Ok(())).is_none() && checks.is_failing(key));
+        assert!(checks.answered(id, now, Ok(())).is_some_and(|verdict| verdict.failure.is_none()));
+        assert!(!checks.is_failing(key));
+    }
+}

@@ -1,0 +1,140 @@
+//! One question to one endpoint: does it take a connection, or answer a GET.
+//!
+//! It must not know when it is asked, or what the answer means.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::SockRef;
+use thiserror::Error;
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::model::{Check, CheckKind, EndpointAddr};
+use crate::paths::Paths;
+use crate::tcp::is_own_shortage;
+
+/// How long a status line may be. The code is within the first dozen bytes.
+const STATUS_LINE: usize = 256;
+
+/// Why an endpoint is taken not to serve.
+#[derive(Debug, Error)]
+pub(super) enum ProbeError {
+    /// It cannot be reached, or breaks off.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It takes too long.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    /// It answers, but not with success.
+    #[error("HTTP status {0}")]
+    Status(u16),
+    /// It answers something else.
+    #[error("the answer is not HTTP/1")]
+    NotHttp,
+}
+
+impl ProbeError {
+    /// Whether this machine lacks what a socket needs: that says nothing of the endpoint.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self, Self::Io(error) if is_own_shortage(error))
+    }
+}
+
+/// Asks `endpoint` as `check` says.
+///
+/// # Errors
+/// If it does not serve.
+pub(super) async fn ask(endpoint: EndpointAddr, check: &Check, paths: &Paths) -> Result<(), ProbeError> {
+    let asked = EndpointAddr { port: check.port.unwrap_or(endpoint.port), ..endpoint };
+    let answer = async {
+        let stream = connect(asked, paths).await?;
+        match &check.kind {
+            CheckKind::Tcp => Ok(()),
+            CheckKind::Http { path } => get(&stream, asked, path).await,
+        }
+    };
+    tokio::time::timeout(check.timeout, answer).await.unwrap_or(Err(ProbeError::Late(check.timeout)))
+}
+
+async fn connect(endpoint: EndpointAddr, paths: &Paths) -> io::Result<TcpStream> {
+    let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    paths.bind(&SockRef::from(&socket), endpoint.path)?;
+    socket.connect(endpoint.socket_addr()).await
+}
+
+async fn get(stream: &TcpStream, endpoint: EndpointAddr, path: &str) -> Result<(), ProbeError> {
+    let request = request(endpoint, path);
+    let mut rest = request.as_bytes();
+    while !rest.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(rest) {
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let (mut line, mut length) = ([0; STATUS_LINE], 0);
+    loop {
+        stream.readable().await?;
+        match stream.try_read(line.get_mut(length..).unwrap_or_default()) {
+            Ok(0) => return Err(ProbeError::NotHttp),
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match status(line.get(..length).unwrap_or_default())? {
+            Some(200..=399) => return Ok(()),
+            Some(other) => return Err(ProbeError::Status(other)),
+            None => {}
+        }
+    }
+}
+
+/// A byte that could end the request line or begin another is escaped (RFC 3986, section 2.1).
+fn request(endpoint: EndpointAddr, path: &str) -> String {
+    let escaped: String = path
+        .bytes()
+        .map(
+            |byte| {
+                if byte.is_ascii_graphic() { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+            },
+        )
+        .collect();
+    format!("GET {escaped} HTTP/1.1\r\nHost: {endpoint}\r\nUser-Agent: sheave\r\nConnection: close\r\n\r\n")
+}
+
+/// The code of a status line (RFC 9112, section 4) that begins so; `None` if there is too little of it yet.
+fn status(line: &[u8]) -> Result<Option<u16>, ProbeError> {
+    const BEGIN: &[u8] = b"HTTP/1.";
+    let (known, said) = (line.len().min(BEGIN.len()), line.get(..BEGIN.len()).unwrap_or(line));
+    if BEGIN.get(..known) != Some(said) {
+        return Err(ProbeError::NotHttp);
+    }
+    let Some(code) = line.get(9..12) else { return Ok(None) };
+    let code = std::str::from_utf8(code).ok().and_then(|code| code.parse().ok());
+    code.map(Some).ok_or(ProbeError::NotHttp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_read_as_soon_as_it_is_there() {
+        assert!(matches!(status(b""), Ok(None)));
+        assert!(matches!(status(b"HTTP/1.1 20"), Ok(None)));
+        assert!(matches!(status(b"HTTP/1.0 204"), Ok(Some(204))));
+        assert!(matches!(status(b"HTTP/1.1 503 Service Unavailable\r\n"), Ok(Some(503))));
+        for other in [&b"SSH-2.0"[..], b"HTTP/2", b"HTTP/1.1 abc", b"X"] {
+            assert!(matches!(status(other), Err(ProbeError::NotHttp)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_cannot_add_lines_to_the_request() {
+        let endpoint = EndpointAddr::new("2001:db8::1".parse().unwrap(), 80);
+        let expected = "GET /a%20b%0D%0AX HTTP/1.1\r\nHost: [2001:db8::1]:80\r\nUser-Agent: sheave\r\n\
+                        Connection: close\r\n\r\n";
+        assert_eq!(request(endpoint, "/a b\r\nX"), expected);
+    }
+}

@@ -1,0 +1,116 @@
+//! A whole data plane with real endpoints on loopback, some of which fail.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::model::{
+    Algorithm, Check, CheckKind, EndpointAddr, Failover, Frontend, FrontendAddr, Path, Protocol, Spread,
+};
+use crate::table::fixture::{self, table};
+use crate::{Dataplane, Options, Timeouts};
+
+mod checked;
+mod real_traffic;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A frontend over these endpoints, with rules between clusters.
+fn frontend(protocol: Protocol, endpoints: &[EndpointAddr], check: Option<Check>) -> Frontend {
+    let numbers: Vec<(u32, u16)> = (0..).zip(endpoints).map(|(number, _)| (number, 100)).collect();
+    let mut frontend = fixture::frontend(1, Algorithm::RoundRobin, &numbers);
+    let mut backend = fixture::backend("member1", 100, &numbers);
+    for (endpoint, addr) in backend.endpoints.iter_mut().zip(endpoints) {
+        endpoint.addr = *addr;
+    }
+    backend.remote = true;
+    frontend.addr = FrontendAddr { ip: own_address(), port: 8080, protocol };
+    frontend.service.protocol = protocol;
+    frontend.backends = Arc::new([backend]);
+    let (spread, overprovisioning, panic_threshold) = (Spread::Endpoints, 140, 0);
+    frontend.failover = Some(Arc::new(Failover { spread, overprovisioning, panic_threshold, check }));
+    frontend
+}
+
+/// An address of the loopback network that no other test has, in this process or another.
+fn own_address() -> IpAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high | 128, low, NEXT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// Where nothing listens.
+fn refusing() -> EndpointAddr {
+    EndpointAddr::new(own_address(), 8080)
+}
+
+/// An endpoint that takes connections, and keeps them open until the far end closes.
+fn serving() -> EndpointAddr {
+    serve(TcpListener::bind((HERE, 0)).unwrap())
+}
+
+fn serve(listener: TcpListener) -> EndpointAddr {
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                stream.write_all(b"!").ok();
+                stream.read_to_end(&mut Vec::new()).ok();
+            });
+        }
+    });
+    EndpointAddr::new(addr.ip(), addr.port())
+}
+
+fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
+    let timeouts = Timeouts { connect, idle: PATIENCE, udp_idle: PATIENCE };
+    let paths = paths.iter().map(|name| (*name).to_owned()).collect();
+    let options = Options { workers: 2, timeouts, udp_flows: 16, listening_sockets: 16, paths };
+    let mut dataplane = Dataplane::start(options).unwrap();
+    dataplane.apply(table([frontend]));
+    assert_eq!(dataplane.failures().count(), 0);
+    dataplane
+}
+
+/// Follows the health of endpoints until so many are unhealthy.
+async fn until_unhealthy(dataplane: &mut Dataplane, count: usize) {
+    let follow = async {
+        while dataplane.unhealthy().count() != count {
+            dataplane.health_changed().await;
+            dataplane.refresh_health();
+        }
+    };
+    timeout(PATIENCE, follow).await.expect("nothing is noticed");
+}
+
+/// Follows it for as long as `what` takes.
+async fn following<T>(dataplane: &mut Dataplane, what: impl Future<Output = T>) -> T {
+    let follow = async {
+        loop {
+            dataplane.health_changed().await;
+            dataplane.refresh_health();
+        }
+    };
+    tokio::select! {
+        () = follow => unreachable!(),
+        done = timeout(PATIENCE, what) => done.expect("it takes too long"),
+    }
+}
+
+/// Whether a client of the frontend gets to an endpoint.
+async fn is_served(addr: FrontendAddr) -> bool {
+    // A refusal may come before one has even noticed to be connected.
+    let Ok(mut stream) = TcpStream::connect(SocketAddr::new(addr.ip, addr.port)).await else { return false };
+    matches!(stream.read(&mut [0]).await, Ok(1))
+}
+
+fn retries(dataplane: &Dataplane, addr: FrontendAddr) -> u64 {
+    dataplane.counters(addr).iter().filter_map(|worker| Some(worker.tcp()?.connect_retries())).sum()
+}

@@ -1,0 +1,114 @@
+//! What checks tell.
+
+use super::*;
+
+const INTERVAL: Duration = Duration::from_millis(50);
+
+fn check(kind: CheckKind) -> Check {
+    Check { kind, port: None, interval: INTERVAL, timeout: INTERVAL, failures: 2, successes: 2 }
+}
+
+fn http(path: &str) -> CheckKind {
+    CheckKind::Http { path: path.into() }
+}
+
+/// An HTTP server at this address that answers with the status that is there, or is silent while that is 0.
+fn answering(ip: IpAddr, status: &Arc<AtomicU16>) -> EndpointAddr {
+    let (listener, status) = (TcpListener::bind((ip, 0)).unwrap(), Arc::clone(status));
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 512];
+            let length = stream.read(&mut request).unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let status = status.load(Ordering::Relaxed);
+            if status == 0 {
+                // Until the other side gives up.
+                stream.read_to_end(&mut Vec::new()).ok();
+            } else if request.starts_with("GET /ready HTTP/1.1\r\n") && request.contains("\r\nHost: ") {
+                write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").ok();
+            }
+        }
+    });
+    EndpointAddr::new(addr.ip(), addr.port())
+}
+
+#[tokio::test]
+async fn an_endpoint_is_unhealthy_while_it_takes_no_connection() {
+    let endpoint = refusing();
+    let listen = || TcpListener::bind((endpoint.ip, endpoint.port)).unwrap();
+    let listener = listen();
+    let frontend = frontend(Protocol::Tcp, &[endpoint], Some(check(CheckKind::Tcp)));
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
+    assert!(dataplane.health_counts().checks_passed > 0 && dataplane.unhealthy().count() == 0);
+    drop(listener);
+    until_unhealthy(&mut dataplane, 1).await;
+    assert!(dataplane.health_counts().checks_failed >= 2);
+    let _back = listen();
+    until_unhealthy(&mut dataplane, 0).await;
+    assert_eq!(dataplane.health_counts().ejections, 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_is_unhealthy_while_it_answers_with_failure_or_not_at_all() {
+    let status = Arc::new(AtomicU16::new(302));
+    let endpoint = answering(HERE, &status);
+    let frontend = frontend(Protocol::Tcp, &[endpoint], Some(check(http("/ready"))));
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
+    assert!(dataplane.health_counts().checks_passed > 0 && dataplane.unhealthy().count() == 0);
+    for (failing, why) in [(503, "HTTP status 503"), (0, "no answer within 50ms")] {
+        status.store(failing, Ordering::Relaxed);
+        until_unhealthy(&mut dataplane, 1).await;
+        assert_eq!(dataplane.unhealthy().next().unwrap().why, why);
+        status.store(200, Ordering::Relaxed);
+        until_unhealthy(&mut dataplane, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn where_an_endpoint_is_checked_the_check_says_when_it_serves_again() {
+    let status = Arc::new(AtomicU16::new(200));
+    let refusing = refusing();
+    let checked = answering(refusing.ip, &status);
+    let mut check = check(http("/ready"));
+    // Far enough apart that connections find out first.
+    (check.port, check.interval, check.failures) = (Some(checked.port), 10 * INTERVAL, 200);
+    let frontend = frontend(Protocol::Tcp, &[refusing, serving()], Some(check));
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    while dataplane.unhealthy().next().is_none() {
+        assert!(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert_eq!(dataplane.unhealthy().next().unwrap().addr, refusing);
+    until_unhealthy(&mut dataplane, 0).await;
+    assert_eq!(dataplane.health_counts().ejections, 1);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_leaves_is_asked_no_more() {
+    let mut frontend = frontend(Protocol::Tcp, &[refusing()], Some(check(CheckKind::Tcp)));
+    let mut dataplane = start(&[], PATIENCE, frontend.clone());
+    until_unhealthy(&mut dataplane, 1).await;
+    frontend.failover = self::frontend(Protocol::Tcp, &[], None).failover;
+    dataplane.apply(table([frontend]));
+    assert_eq!(dataplane.unhealthy().count(), 0);
+    let asked = dataplane.health_counts();
+    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
+    assert_eq!(dataplane.health_counts(), asked);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_without_a_check_or_in_the_own_cluster() {
+    let unchecked = frontend(Protocol::Tcp, &[refusing()], None);
+    let mut own = frontend(Protocol::Tcp, &[refusing()], Some(check(CheckKind::Tcp)));
+    let mut backend = own.backends[0].clone();
+    backend.remote = false;
+    own.backends = Arc::new([backend]);
+    for frontend in [unchecked, own] {
+        let mut dataplane = start(&[], PATIENCE, frontend);
+        following(&mut dataplane, tokio::time::sleep(6 * INTERVAL)).await;
+        assert_eq!(dataplane.health_counts(), super::super::HealthCounts::default());
+    }
+}

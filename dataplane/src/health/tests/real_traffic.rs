@@ -1,0 +1,143 @@
+//! What connections and datagrams of clients tell.
+
+use tokio::net::UdpSocket as AsyncSocket;
+
+use super::*;
+use crate::health::record::FIRST_EJECTION;
+
+/// Jitter and a bit of slack included.
+const EJECTED: Duration = FIRST_EJECTION.saturating_mul(13).checked_div(10).unwrap();
+
+#[tokio::test]
+async fn one_that_refuses_is_left_alone_at_once_and_tried_again_after_its_time() {
+    let (refusing, serving) = (refusing(), serving());
+    let frontend = frontend(Protocol::Tcp, &[refusing, serving], None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    while dataplane.unhealthy().next().is_none() {
+        assert!(following(&mut dataplane, is_served(addr)).await, "another endpoint serves");
+    }
+    let found = dataplane.unhealthy().next().unwrap();
+    assert_eq!((found.protocol, found.addr), (Protocol::Tcp, refusing));
+    assert!(found.why.contains("refused"), "{}", found.why);
+    assert_eq!(dataplane.health_counts().ejections, 1);
+    let before = retries(&dataplane, addr);
+    assert_eq!(before, 3, "three failures eject");
+    for _ in 0..20 {
+        assert!(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert_eq!(retries(&dataplane, addr), before, "it is not tried any more");
+
+    tokio::time::pause();
+    tokio::time::advance(EJECTED).await;
+    tokio::time::resume();
+    until_unhealthy(&mut dataplane, 0).await;
+    while dataplane.unhealthy().next().is_none() {
+        assert!(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert_eq!(retries(&dataplane, addr), before + 1, "one failure ejects again");
+
+    tokio::time::pause();
+    tokio::time::advance(2 * EJECTED).await;
+    tokio::time::resume();
+    until_unhealthy(&mut dataplane, 0).await;
+    serve(TcpListener::bind((refusing.ip, refusing.port)).unwrap());
+    for _ in 0..20 {
+        assert!(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert_eq!(retries(&dataplane, addr), before + 1);
+}
+
+#[tokio::test]
+async fn no_client_waits_longer_than_the_connect_budget_and_soon_none_waits() {
+    let connect = Duration::from_millis(500);
+    // Its queue is full, so the kernel drops what more comes.
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::new(own_address(), 8080).into()).unwrap();
+    silent.listen(0).unwrap();
+    let bound = silent.local_addr().unwrap().as_socket().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(Ok(stream)) = timeout(connect, TcpStream::connect(bound)).await {
+        waiting.push(stream);
+    }
+    let silent_endpoint = EndpointAddr::new(bound.ip(), bound.port());
+    let frontend = frontend(Protocol::Tcp, &[silent_endpoint, serving()], None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], connect, frontend);
+    let begun = std::time::Instant::now();
+    let clients = async {
+        let clients: Vec<_> = (0..8).map(|_| tokio::spawn(is_served(addr))).collect();
+        for client in clients {
+            assert!(client.await.unwrap());
+        }
+    };
+    following(&mut dataplane, clients).await;
+    assert!(begun.elapsed() < 3 * connect, "{:?}", begun.elapsed());
+    until_unhealthy(&mut dataplane, 1).await;
+    let begun = std::time::Instant::now();
+    for _ in 0..10 {
+        assert!(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert!(begun.elapsed() < connect, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn without_rules_between_clusters_nothing_is_unhealthy() {
+    let mut frontend = frontend(Protocol::Tcp, &[refusing(), serving()], None);
+    frontend.failover = None;
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    for _ in 0..20 {
+        assert!(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert!(retries(&dataplane, addr) > 3);
+    assert_eq!(dataplane.health_counts(), super::super::HealthCounts::default());
+}
+
+#[tokio::test]
+async fn one_that_leaves_the_table_is_forgotten() {
+    let refusing = refusing();
+    let mut frontend = frontend(Protocol::Tcp, &[refusing], None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend.clone());
+    while dataplane.unhealthy().next().is_none() {
+        assert!(!following(&mut dataplane, is_served(addr)).await);
+    }
+    frontend.backends = self::frontend(Protocol::Tcp, &[serving()], None).backends;
+    dataplane.apply(table([frontend]));
+    assert_eq!(dataplane.unhealthy().count(), 0);
+    assert!(following(&mut dataplane, is_served(addr)).await);
+}
+
+#[tokio::test]
+async fn port_unreachable_counts_for_udp() {
+    let gone = refusing();
+    let frontend = frontend(Protocol::Udp, &[gone], None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    let client = AsyncSocket::bind((HERE, 0)).await.unwrap();
+    client.connect((addr.ip, addr.port)).await.unwrap();
+    let begun = std::time::Instant::now();
+    while dataplane.unhealthy().next().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nothing is noticed");
+        client.send(b"?").await.ok();
+        following(&mut dataplane, tokio::time::sleep(Duration::from_millis(5))).await;
+    }
+    let found = dataplane.unhealthy().next().unwrap();
+    assert_eq!((found.protocol, found.addr), (Protocol::Udp, gone));
+}
+
+#[tokio::test]
+async fn an_endpoint_is_reached_by_its_path_alone() {
+    let (serving, missing) = (serving(), "sheave-none");
+    let by = |path| EndpointAddr { path: Path(path), ..serving };
+    let frontend = frontend(Protocol::Tcp, &[by(1), by(2)], None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[missing, "lo"], PATIENCE, frontend);
+    while dataplane.unhealthy().next().is_none() {
+        assert!(following(&mut dataplane, is_served(addr)).await, "the other path leads there");
+    }
+    let found = dataplane.unhealthy().next().unwrap();
+    assert_eq!(found.addr, by(1));
+    assert!(found.why.contains(missing), "{}", found.why);
+}

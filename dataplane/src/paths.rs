@@ -1,0 +1,90 @@
+//! The ways to clusters: network interfaces that sockets are bound to before they connect, so that two clusters whose pods
+//! have the same addresses are told apart.
+//!
+//! It must not know clusters, or what is connected.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use socket2::Socket;
+use thiserror::Error;
+
+use crate::model::Path;
+
+/// The interfaces of all paths. Shared by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Paths(Box<[Interface]>);
+
+#[derive(Debug)]
+struct Interface {
+    name: String,
+    /// It could not be used of late, and that has been told.
+    lost: AtomicBool,
+}
+
+/// Why a socket cannot be led down a path.
+#[derive(Debug, Error)]
+enum Lost {
+    #[error("interface {name}: {error}")]
+    Interface { name: String, error: io::Error },
+    #[error("no interface has the number {0}")]
+    Number(u16),
+}
+
+impl Paths {
+    /// The paths 1, 2 and so on lead through these interfaces.
+    pub(crate) fn new(interfaces: &Arc<[String]>) -> Arc<Self> {
+        let interface = |name: &String| Interface { name: name.clone(), lost: AtomicBool::new(false) };
+        Arc::new(Self(interfaces.iter().map(interface).collect()))
+    }
+
+    /// Makes `socket` use nothing but the path's interface (`SO_BINDTODEVICE`, socket(7)); the default path leaves it alone.
+    ///
+    /// # Errors
+    /// `NetworkUnreachable` if the interface is not there or may not be used: the same as if no route led to the endpoint.
+    pub(crate) fn bind(&self, socket: &Socket, path: Path) -> io::Result<()> {
+        let Some(index) = usize::from(path.0).checked_sub(1) else { return Ok(()) };
+        let unreachable = |lost| io::Error::new(io::ErrorKind::NetworkUnreachable, lost);
+        let interface = self.0.get(index).ok_or_else(|| unreachable(Lost::Number(path.0)))?;
+        match socket.bind_device(Some(interface.name.as_bytes())) {
+            Ok(()) => {
+                if interface.lost.load(Ordering::Relaxed) && interface.lost.swap(false, Ordering::Relaxed) {
+                    tracing::info!(
+                        interface = interface.name,
+                        "the interface to a cluster can be used again"
+                    );
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let name = interface.name.clone();
+                if !interface.lost.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(interface = name, %error, "the interface to a cluster cannot be used");
+                }
+                Err(unreachable(Lost::Interface { name, error }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn a_path_without_its_interface_is_unreachable_and_the_default_one_is_left_alone() {
+        let paths = Paths::new(&["sheave-none".to_owned(), "lo".to_owned()].into());
+        let socket = Socket::from(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        for missing in [1, 3] {
+            let error = paths.bind(&socket, Path(missing)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable, "{error}");
+        }
+        paths.bind(&socket, Path::DEFAULT).unwrap();
+        assert_eq!(socket.device().unwrap(), None);
+        paths.bind(&socket, Path(2)).unwrap();
+        assert_eq!(socket.device().unwrap().as_deref(), Some(&b"lo"[..]));
+    }
+}
