@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::counters::FrontendCounters;
-use sheave_dataplane::model::{Frontend, FrontendKind, Route};
+use sheave_dataplane::model::{Frontend, FrontendKind, Protocol, Route};
 use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::udp::{DropReason, UdpCounters};
@@ -68,6 +68,7 @@ pub(crate) fn text(
     write_guard(&mut text, status);
     text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
     text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
+    write_health(&mut text, dataplane);
 
     let (mut tcp, mut udp) = (Vec::new(), Vec::new());
     for frontend in table.frontends() {
@@ -129,6 +130,20 @@ fn write_guard(text: &mut Exposition, status: &ProcessView) {
         let held = status.guard.iter().filter(|held| held.kind == kind.kind);
         samples.add(&[("kind", &kind.kind)], held.map(|held| held.kept as u64).sum());
     }
+}
+
+/// What is known of endpoints' health, and how.
+fn write_health(text: &mut Exposition, dataplane: &Dataplane) {
+    let mut samples = text.family(&names::ENDPOINTS_UNHEALTHY);
+    for (protocol, label) in [(Protocol::Tcp, "TCP"), (Protocol::Udp, "UDP")] {
+        let count = dataplane.unhealthy().filter(|endpoint| endpoint.protocol == protocol).count();
+        samples.add(&[("protocol", label)], count as u64);
+    }
+    let counts = dataplane.health_counts();
+    text.family(&names::ENDPOINT_EJECTIONS).add(&[], counts.ejections);
+    text.family(&names::HEALTH_CHECKS)
+        .add(&[("result", "passed")], counts.checks_passed)
+        .add(&[("result", "failed")], counts.checks_failed);
 }
 
 fn write_page(text: &mut Exposition, family: &Family, page: &Page) {
