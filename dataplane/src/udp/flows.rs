@@ -136,8 +136,8 @@ impl<L> FlowTable<L> {
 
     /// The flow that takes this client's datagrams: the present one, the present one with another endpoint, or a new one.
     ///
-    /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more, or if the endpoint was
-    /// reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
+    /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more or is unhealthy, or if the endpoint
+    /// was reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
     /// same rules: pkg/proxy/conntrack/cleanup.go). If the frontend's change is what the endpoint is to see of the client,
     /// the flow stays with its endpoint and the way there is opened anew.
     pub(super) fn route<K: Links<Link = L>>(

@@ -58,12 +58,15 @@ impl Decision<'_> {
         let own = flow.picked.addr();
         let frontend = self.frontend.filter(|frontend| frontend.spec().has_endpoints());
         let serves = frontend.is_none_or(|frontend| frontend.serves(own));
-        if let Some(frontend) = frontend.filter(|_| flow.suspect || !serves) {
-            let failed = if flow.suspect { vec![own] } else { Vec::new() };
+        let unhealthy = |endpoint| frontend.is_some_and(|frontend| self.is_unhealthy(frontend, endpoint));
+        let suspect = flow.suspect || unhealthy(own);
+        if let Some(frontend) = frontend.filter(|_| suspect || !serves) {
+            let failed = if suspect { vec![own] } else { Vec::new() };
             let previous = &flow.link;
             let chosen = self.choose(frontend, failed, |way| {
                 // Nothing better than the suspect: it stays, with its link.
-                if serves && way.endpoint == own {
+                let no_better = way.endpoint == own || (!flow.suspect && unhealthy(way.endpoint));
+                if serves && no_better {
                     return Ok(None);
                 }
                 Ok(Some((links.open(way, Some(previous))?, way.source)))
@@ -88,6 +91,12 @@ impl Decision<'_> {
         flow.revision = self.revision;
         flow.suspect = false;
         Ok(entry.into_mut())
+    }
+
+    /// Whether the endpoint is to be avoided here: a flow has no end of its own, so that one would stay with it for ever.
+    fn is_unhealthy(&self, frontend: &ActiveFrontend, endpoint: EndpointAddr) -> bool {
+        let spec = frontend.spec();
+        spec.failover.is_some() && self.view.table.unhealthy().contains(spec.addr.protocol, endpoint)
     }
 
     /// Opens the way to the same endpoint anew if that is to see something else of the client now. If that fails, the

@@ -2,7 +2,7 @@
 
 use super::super::fixture::{follow, frontend, with_sources};
 use super::*;
-use crate::model::{ClientSources, EndpointState, Protocol};
+use crate::model::{ClientSources, EndpointState, Failover, Protocol, Spread};
 
 mod simulation;
 
@@ -265,6 +265,27 @@ fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
     let opened = world.links.opened;
     assert_eq!(world.datagram(1), Ok(second));
     assert_eq!(world.links.opened, opened, "with the link that it has");
+}
+
+#[test]
+fn an_unhealthy_endpoint_is_left_for_a_healthy_one_where_there_are_rules_for_that() {
+    for rules in [true, false] {
+        let mut world = World::new(10, &[]);
+        let mut frontend = frontend(frontend_addr(53), &ready(&[1, 2]));
+        let (spread, overprovisioning, panic_threshold, check) = (Spread::Endpoints, 140, 0, None);
+        frontend.failover =
+            rules.then(|| Arc::new(Failover { spread, overprovisioning, panic_threshold, check }));
+        world.table = follow(&world.table, [frontend]);
+        let first = world.datagram(1).unwrap();
+        world.table = world.table.with_health([(Protocol::Udp, first)].into_iter().collect());
+        let second = world.datagram(1).unwrap();
+        assert_eq!(second != first, rules);
+        let opened = world.links.opened;
+        let both = ready(&[1, 2]).into_iter().map(|(addr, _)| (Protocol::Udp, addr));
+        world.table = world.table.with_health(both.collect());
+        assert_eq!(world.datagram(1), Ok(second), "nothing is better");
+        assert_eq!(world.links.opened, opened);
+    }
 }
 
 #[test]
