@@ -65,7 +65,8 @@ impl State {
     /// An endpoint was reported unreachable.
     pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
         let context = &self.context;
-        context.reports.failed(&context.table.load(), self.addr, endpoint, error.kind().into());
+        let error = io::Error::new(error.kind(), error.to_string());
+        context.reports.failed(&context.table.load(), self.addr, endpoint, error);
     }
 
     /// To be called when flows may have come or gone: a frontend without flows has no timer.
