@@ -90,7 +90,7 @@ impl Guard {
             Change::Nodes(delta) => {
                 admitted(delta, &mut self.nodes, objects, (self.hold, now), Change::Nodes)
             }
-            believed @ (Change::Namespaces(_) | Change::Pools(_)) => Admitted::Whole(believed),
+            believed => Admitted::Whole(believed),
         }
     }
 

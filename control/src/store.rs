@@ -3,6 +3,7 @@
 
 mod change;
 mod fleet;
+mod owners;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,11 +17,15 @@ use sheave_dataplane::model::FrontendSource;
 
 pub use self::change::{Change, Delta};
 pub use self::fleet::{Fleet, WorkKey};
+use self::owners::Owners;
 use crate::address_pool::AddressPool;
 use crate::problem::ObjectRef;
 
 /// The label by which an EndpointSlice names its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// The same for slices that were brought from another cluster for a ServiceImport (KEP-1645, `LabelServiceName`).
+const IMPORTED_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
 /// Names what asks for frontends: a Service, or a MultiClusterService. Both get them from the same pools, and a cluster may
 /// have one of each with the same name. Prints as `namespace/name`.
@@ -123,6 +128,8 @@ pub struct Store {
     dirty: Dirty,
     /// Under which Service a slice is kept: an update may move it, and a deletion names the slice alone.
     slice_owners: BTreeMap<SliceKey, ServiceKey>,
+    /// The same for what a Karmada control plane has.
+    owners: Owners,
 }
 
 /// Namespace and name of an EndpointSlice.
@@ -131,7 +138,12 @@ type SliceKey = (Arc<str>, Arc<str>);
 impl Default for Store {
     /// Empty, with nothing dirty.
     fn default() -> Self {
-        Self { objects: Objects::default(), dirty: Dirty::Nothing, slice_owners: BTreeMap::new() }
+        Self {
+            objects: Objects::default(),
+            dirty: Dirty::Nothing,
+            slice_owners: BTreeMap::new(),
+            owners: Owners::default(),
+        }
     }
 }
 
@@ -152,13 +164,19 @@ impl Store {
     }
 
     /// Takes a whole new state, as after a list: what is missing from it is gone.
-    pub fn replace(&mut self, new: Objects) {
+    pub fn replace(&mut self, mut new: Objects) {
+        let fleet = std::mem::take(&mut new.fleet);
+        self.replace_local(new);
+        self.replace_fleet(fleet);
+    }
+
+    /// Takes a whole new state of everything but the Karmada control plane, which is as before.
+    pub fn replace_local(&mut self, new: Objects) {
         self.replace_services(new.services);
         self.replace_slices(new.slices);
         self.replace_nodes(new.nodes);
         self.replace_namespaces(new.namespaces);
         self.replace_pools(new.pools);
-        self.replace_fleet(new.fleet);
     }
 
     /// Takes a whole new state of the Karmada control plane.
@@ -166,6 +184,7 @@ impl Store {
         for key in self.objects.fleet.replace(new) {
             self.dirty.add(key);
         }
+        self.owners.learn(&mut self.objects.fleet);
     }
 
     /// A Service came or changed.
@@ -312,8 +331,10 @@ impl Store {
             return;
         }
         let first = ServiceKey::of_service(name.clone(), "".into());
-        let of_namespace = self.objects.services.range(first..).take_while(|(key, _)| key.namespace == *name);
-        for (key, _) in of_namespace {
+        let services = self.objects.services.range(first.clone()..).map(|(key, _)| key);
+        let fleet = self.objects.fleet.services.range(first..).map(|(key, _)| key);
+        let is_there = |key: &&ServiceKey| key.namespace == *name;
+        for key in services.take_while(is_there).chain(fleet.take_while(is_there)) {
             self.dirty.add(key.clone());
         }
     }
@@ -354,10 +375,13 @@ pub fn service_key(metadata: &ObjectMeta) -> ServiceKey {
     ServiceKey::of_service(namespace_of(metadata), name_of(metadata))
 }
 
-/// The Service that a slice belongs to: the one that its label names, in its own namespace.
+/// The Service that a slice belongs to: the one that its label names, in its own namespace. Slices from other clusters name
+/// the Service that was exported there; implementations that also make a Service of their own for it name that one by the
+/// ordinary label, which wins.
 pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     let labels = slice.metadata.labels.as_ref()?;
-    let name = labels.get(SERVICE_NAME_LABEL).filter(|name| !name.is_empty())?;
+    let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
+    let name = label(SERVICE_NAME_LABEL).or_else(|| label(IMPORTED_SERVICE_NAME_LABEL))?;
     Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
 }
 

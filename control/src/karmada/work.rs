@@ -104,6 +104,12 @@ impl Work {
         &self.status.manifest_statuses
     }
 
+    /// Whether Karmada collected it from the member cluster; others it brings there. Copies that are brought to other clusters
+    /// have the other labels, but not this one.
+    pub fn is_collected(&self) -> bool {
+        self.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(super::COLLECTED_LABEL))
+    }
+
     /// The member cluster that it is for; `None` if the namespace names none.
     pub fn cluster(&self) -> Option<&str> {
         super::cluster_of_namespace(self.metadata.namespace.as_deref()?)

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{SERVICE_NAME_LABEL, ServiceKey, name_of, namespace_of, replace_map};
+use super::{SERVICE_NAME_LABEL, ServiceKey, metadata_differs, name_of, namespace_of, replace_map};
 use crate::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
 
 /// Namespace and name of a Work.
@@ -51,10 +51,16 @@ impl Fleet {
         dirty.extend(replace_map(&mut self.bindings, new.bindings, differs));
         dirty.extend(replace_nested(&mut self.works, new.works));
         dirty.extend(replace_nested(&mut self.imported, new.imported));
-        if !replace_map(&mut self.clusters, new.clusters, differs).is_empty() {
-            dirty.extend(self.services.keys().cloned());
-        }
+        dirty.extend(self.replace_clusters(new.clusters));
         dirty
+    }
+
+    /// Clusters make a difference to every MultiClusterService.
+    pub(super) fn replace_clusters(&mut self, new: BTreeMap<Arc<str>, Arc<Cluster>>) -> BTreeSet<ServiceKey> {
+        if replace_map(&mut self.clusters, new, cluster_differs).is_empty() {
+            return BTreeSet::new();
+        }
+        self.services.keys().cloned().collect()
     }
 
     /// Adds an object, in place of the one of the same name.
@@ -150,9 +156,27 @@ pub(super) fn differs<T: Metadata<Ty = ObjectMeta> + Clone + PartialEq>(old: &T,
     content(old) != content(new)
 }
 
-type Nested<K, V> = BTreeMap<ServiceKey, BTreeMap<K, Arc<V>>>;
+/// Karmada writes the status of a Cluster every ten seconds (`cluster-status-update-frequency`). Of its conditions only those
+/// that turned count: messages tell what was tried last.
+pub(super) fn cluster_differs(old: &Cluster, new: &Cluster) -> bool {
+    let conditions = |cluster: &Cluster| -> Vec<_> {
+        let conditions = cluster.status.conditions.iter();
+        conditions
+            .map(|it| {
+                (it.type_.clone(), it.status.clone(), it.last_transition_time.clone(), it.reason.clone())
+            })
+            .collect()
+    };
+    old.spec != new.spec
+        || old.status.remedy_actions != new.status.remedy_actions
+        || conditions(old) != conditions(new)
+        || metadata_differs(&old.metadata, &new.metadata)
+}
 
-fn replace_nested<K: Ord + Clone, V: Metadata<Ty = ObjectMeta> + Clone + PartialEq>(
+/// What many objects of one MultiClusterService are kept in.
+pub(super) type Nested<K, V> = BTreeMap<ServiceKey, BTreeMap<K, Arc<V>>>;
+
+pub(super) fn replace_nested<K: Ord + Clone, V: Metadata<Ty = ObjectMeta> + Clone + PartialEq>(
     kept: &mut Nested<K, V>,
     new: Nested<K, V>,
 ) -> BTreeSet<ServiceKey> {

@@ -1,5 +1,7 @@
 //! Which changes make which Services dirty.
 
+mod fleet;
+
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus, ServiceSpec};
 use proptest::prelude::*;
 
