@@ -20,6 +20,7 @@ mod exposure;
 mod facts;
 mod families;
 mod health;
+mod multi_cluster;
 mod names;
 mod placement;
 mod plan;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use jiff::Timestamp;
 use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind, Path};
 use sheave_dataplane::table::RoutingTable;
 
@@ -45,6 +47,7 @@ use self::addresses::Placed;
 use self::conflicts::Claims;
 use self::facts::Facts;
 pub use self::health::HealthCheck;
+pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
 use self::names::Names;
 pub use self::placement::Placement;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
@@ -142,6 +145,8 @@ pub struct Projection {
     pub health_checks: Vec<HealthCheck>,
     /// Whether load balancers may send traffic to this node.
     pub node_eligible: bool,
+    /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
+    pub due: Option<Timestamp>,
 }
 
 /// Projects a cluster's objects again and again, each time doing no more than what changed asks for.
@@ -167,6 +172,10 @@ pub struct Projector {
     health_checks: BTreeMap<ServiceKey, HealthCheck>,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
     table: Arc<RoutingTable>,
+    /// The time, if it was told.
+    now: Option<Timestamp>,
+    /// When the time alone makes a difference.
+    due: Option<Timestamp>,
 }
 
 /// What is kept of a Service between rounds.
@@ -177,6 +186,8 @@ struct Projected {
     /// Frontend addresses that are also endpoints of the Service, and were left out.
     loops: Vec<FrontendAddr>,
     status: Option<LoadBalancerStatus>,
+    /// What is to be told of its clusters, of a MultiClusterService.
+    fleet: Option<FleetStatus>,
     /// Problems beside those of `placed`.
     problems: Vec<Problem>,
     /// An object of the same name with another uid is another Service.
@@ -201,7 +212,14 @@ impl Projector {
             health_checks: BTreeMap::new(),
             frontends: BTreeMap::new(),
             table: Arc::default(),
+            now: None,
+            due: None,
         }
+    }
+
+    /// Tells the time for the next projections. Until it is told, clusters that are not Ready are never held off.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.now = Some(now);
     }
 
     /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
@@ -233,6 +251,11 @@ impl Projector {
     /// What would be published for a Service, if it is ours as a load balancer.
     pub fn status(&self, key: &ServiceKey) -> Option<&LoadBalancerStatus> {
         self.services.get(key)?.status.as_ref()
+    }
+
+    /// What is to be told of a MultiClusterService's clusters, if it is ours.
+    pub fn fleet_status(&self, key: &ServiceKey) -> Option<&FleetStatus> {
+        self.services.get(key)?.fleet.as_ref()
     }
 
     /// What is wrong with a Service, sorted.
@@ -279,6 +302,7 @@ impl Projector {
             touched,
             health_checks: self.health_checks.values().cloned().collect(),
             node_eligible: self.facts.eligible,
+            due: self.due,
         }
     }
 }

@@ -1,0 +1,116 @@
+//! What is to be told of a MultiClusterService's clusters: how each is, how much of it serves, and what could not be
+//! resolved. Plain values for conditions and listings; it must not know how they are written.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The clusters behind one MultiClusterService, and whether everything that it names exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetStatus {
+    /// The clusters that it may use, by name; empty while it is not served.
+    pub clusters: Vec<ClusterStatus>,
+    /// What it refers to.
+    pub resolved: Resolved,
+}
+
+/// One cluster behind a MultiClusterService.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub name: Arc<str>,
+    /// Whether new traffic may go there.
+    pub state: ClusterState,
+    /// Distinct addresses of endpoints that are ready.
+    pub ready: u32,
+    /// Distinct addresses of endpoints, those included that do not serve at present.
+    pub total: u32,
+    /// Its share, as in [`sheave_dataplane::model::Backend::weight`].
+    pub weight: u16,
+    /// Its tier; 0 is used first.
+    pub priority: u32,
+}
+
+/// What a MultiClusterService refers to, and whether it is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its Service on the Karmada API server exists.
+    pub template: bool,
+    /// Clusters that it names and that nobody has, by name.
+    pub unknown_clusters: Vec<String>,
+    /// Entries of `spec.ports` that its Service has no port for, as `name:port` or `port`, in their order.
+    pub unmatched_ports: Vec<String>,
+}
+
+impl Resolved {
+    /// Whether everything is there.
+    pub fn is_complete(&self) -> bool {
+        self.template && self.unknown_clusters.is_empty() && self.unmatched_ports.is_empty()
+    }
+}
+
+/// Whether new traffic may go to a cluster. Prints as it stands behind a cluster's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    /// Karmada says that it is ready.
+    Ready,
+    /// Nothing is known of it: the API that serves clusters may be away. It is used.
+    Unknown,
+    /// Karmada does not reach its API server. What runs there is used as long as it answers.
+    NotReady,
+    /// As `NotReady`, for longer than the configuration lets it get new traffic.
+    HeldOff,
+    /// It is being left: what is open goes on, nothing new goes there.
+    Draining(Drain),
+    /// The Service is not scheduled to it: whatever is left of it there is stale.
+    NotBound,
+}
+
+impl ClusterState {
+    /// Whether its endpoints are candidates.
+    pub fn takes_new(&self) -> bool {
+        matches!(self, Self::Ready | Self::Unknown | Self::NotReady)
+    }
+}
+
+impl fmt::Display for ClusterState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => f.write_str("ready"),
+            Self::Unknown => f.write_str("not known"),
+            Self::NotReady => f.write_str("not ready"),
+            Self::HeldOff => f.write_str("not ready for too long"),
+            Self::Draining(why) => write!(f, "draining: {why}"),
+            Self::NotBound => f.write_str("without the Service: it is not scheduled there"),
+        }
+    }
+}
+
+/// Why a cluster is being left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// The MultiClusterService asks for it.
+    Asked,
+    /// An annotation on the Cluster asks for it.
+    Annotated,
+    /// The Cluster is being deleted.
+    Deleted,
+    /// The Cluster has a `NoExecute` taint with this key.
+    Taint(String),
+    /// The Service is being moved away from it.
+    Evicted,
+    /// Karmada's Remedy keeps traffic away.
+    TrafficControl,
+}
+
+impl fmt::Display for Drain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("the annotation sheave.dev/drain names it"),
+            Self::Annotated => f.write_str("its Cluster has the annotation sheave.dev/drain"),
+            Self::Deleted => f.write_str("its Cluster is being deleted"),
+            Self::Taint(key) => write!(f, "its Cluster has the NoExecute taint {key}"),
+            Self::Evicted => f.write_str("the Service is being moved away from it"),
+            Self::TrafficControl => f.write_str("a Remedy asks for TrafficControl"),
+        }
+    }
+}
