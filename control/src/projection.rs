@@ -20,6 +20,7 @@ mod exposure;
 mod facts;
 mod families;
 mod health;
+mod members;
 mod multi_cluster;
 mod names;
 mod placement;
@@ -219,20 +220,32 @@ impl Projector {
 
     /// Tells the time for the next projections. Until it is told, clusters that are not Ready are never held off.
     pub fn set_now(&mut self, now: Timestamp) {
-        self.now = Some(now);
+        if self.now.replace(now).is_none() {
+            self.due = Some(now);
+        }
     }
 
     /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
     /// everything, whatever it says.
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
-        let keys: BTreeSet<ServiceKey> = match dirty {
+        let mut keys: BTreeSet<ServiceKey> = match dirty {
             Dirty::Services(keys) if self.started && !self.options.placement.depends_on(keys) => keys.clone(),
-            Dirty::Nothing if self.started => return self.answer(false, BTreeSet::new()),
+            Dirty::Nothing if self.started => BTreeSet::new(),
             Dirty::Nothing | Dirty::Services(_) | Dirty::Everything => {
                 self.refresh(objects);
-                objects.services.keys().chain(self.services.keys()).cloned().collect()
+                let all = objects.services.keys().chain(objects.fleet.services.keys());
+                all.chain(self.services.keys()).cloned().collect()
             }
         };
+        if self.now.zip(self.due).is_some_and(|(now, due)| due <= now) {
+            keys.extend(objects.fleet.services.keys().cloned());
+        }
+        self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
+            self.now.and_then(|now| multi_cluster::next_hold_off(&objects.fleet, hold, now))
+        });
+        if keys.is_empty() && *dirty == Dirty::Nothing {
+            return self.answer(false, BTreeSet::new());
+        }
         let (changed, touched) = self.round(objects, keys);
         let changed = changed || self.table.internal_clients() != &self.facts.internal;
         if changed {

@@ -48,6 +48,11 @@ impl Report {
         self.add(reason::INVALID_VALUE, field, Some(port), message);
     }
 
+    /// Problems that were found elsewhere.
+    pub(crate) fn extend(&mut self, problems: Vec<Problem>) {
+        self.problems.extend(problems);
+    }
+
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }

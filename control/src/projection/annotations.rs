@@ -21,7 +21,43 @@ pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
 /// Names the peers whose connections begin with a PROXY header.
 pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
 
-const KNOWN: [&str; 5] = [BALANCE, ADDRESSES, ADDRESS_POOL, CLIENT_SOURCE, ACCEPT_PROXY];
+/// Names whose class a MultiClusterService is of.
+pub(super) const CLASS: &str = "sheave.dev/load-balancer-class";
+/// Shares of clusters.
+pub(super) const CLUSTER_WEIGHTS: &str = "sheave.dev/cluster-weights";
+/// Which clusters are used before others.
+pub(super) const CLUSTER_PRIORITY: &str = "sheave.dev/cluster-priority";
+/// What stands for the endpoints of a cluster.
+pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
+/// Clusters that get nothing new.
+pub(super) const DRAIN: &str = "sheave.dev/drain";
+/// How endpoints of other clusters are asked whether they serve.
+pub(super) const HEALTH_CHECK: &str = "sheave.dev/health-check";
+/// How far a tier may lose health before others take over.
+pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
+/// From when on health is ignored.
+pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
+
+const KNOWN: [&str; 13] = [
+    BALANCE,
+    ADDRESSES,
+    ADDRESS_POOL,
+    CLIENT_SOURCE,
+    ACCEPT_PROXY,
+    CLASS,
+    CLUSTER_WEIGHTS,
+    CLUSTER_PRIORITY,
+    CLUSTER_ENDPOINTS,
+    DRAIN,
+    HEALTH_CHECK,
+    OVERPROVISIONING,
+    PANIC_THRESHOLD,
+];
+
+/// What all of a MultiClusterService's annotations that count begin with; others of it are not read.
+pub(super) fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
 
 /// The value of one annotation.
 pub(super) fn value<'a>(service: &'a Service, name: &str) -> Option<&'a str> {

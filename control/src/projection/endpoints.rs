@@ -3,15 +3,14 @@
 
 pub(super) mod witness;
 
-use std::sync::Arc;
-
 use k8s_openapi::api::discovery::v1::{
     Endpoint as SliceEndpoint, EndpointConditions, EndpointPort, EndpointSlice,
 };
-use sheave_dataplane::model::{Endpoint, EndpointAddr, EndpointState, Weight};
+use sheave_dataplane::model::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 
 use self::witness::{LeftOut, Mark, Mismatch, Nobody, Witness};
 use super::facts::Facts;
+use super::members::{Listed, Member, Origin};
 use super::names::Names;
 use super::ports::{self, PlannedPort, protocol_name};
 use super::topology::{Facet, Hint, Hints};
@@ -28,6 +27,15 @@ pub(super) struct Serving {
     pub(super) loops: Vec<EndpointAddr>,
     /// Endpoints that take nothing new, but still serve.
     pub(super) lingering: Vec<EndpointAddr>,
+    /// How many there are of them and of those that do not serve at present, without those that terminate: they are being
+    /// replaced, and a rollout is no failure.
+    pub(super) capacity: u32,
+}
+
+impl Serving {
+    pub(super) fn is_empty(&self) -> bool {
+        self.endpoints.is_empty() && self.lingering.is_empty() && self.loops.is_empty() && self.capacity == 0
+    }
 }
 
 /// An endpoint as one slice has it. The order of the fields after `addr` says which of several entries for one address
@@ -35,6 +43,7 @@ pub(super) struct Serving {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry<'a> {
     addr: EndpointAddr,
+    copy: bool,
     conditions: Conditions,
     remote: bool,
     node: &'a str,
@@ -64,6 +73,10 @@ impl Conditions {
         }
     }
 
+    pub(super) fn ready(self) -> bool {
+        !self.unready
+    }
+
     /// `None` = does not serve.
     pub(super) fn state(self) -> Option<EndpointState> {
         if !self.unready {
@@ -76,9 +89,9 @@ impl Conditions {
     }
 }
 
-/// Reads the endpoints of one port. Slices of another family are left to the other family's turn.
-pub(super) fn collect<'a>(
-    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+/// Reads the endpoints that one cluster has of a port. Slices of another family are left to the other family's turn.
+pub(super) fn collect(
+    member: &Member,
     family: Family,
     port: &PlannedPort,
     facts: &Facts,
@@ -86,13 +99,12 @@ pub(super) fn collect<'a>(
     names: &mut Names,
     problems: &mut Vec<Problem>,
 ) -> Serving {
-    let mut reader = Reader { family, port, facts, names, problems, witness: &mut Nobody };
-    reader.collect(slices, is_own_frontend)
+    Reader { member, family, port, facts, names, problems, witness: &mut Nobody }.collect(is_own_frontend)
 }
 
 /// As [`collect`], for someone who wants to hear what becomes of each endpoint.
-pub(super) fn witness<'a>(
-    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+pub(super) fn witness(
+    member: &Member,
     family: Family,
     port: &PlannedPort,
     facts: &Facts,
@@ -100,11 +112,12 @@ pub(super) fn witness<'a>(
     witness: &mut impl Witness,
 ) -> Serving {
     let (names, problems) = (&mut Names::default(), &mut Vec::new());
-    Reader { family, port, facts, names, problems, witness }.collect(slices, is_own_frontend)
+    Reader { member, family, port, facts, names, problems, witness }.collect(is_own_frontend)
 }
 
-/// One pass over the slices of a Service, for one port and family.
+/// One pass over the slices of a cluster, for one port and family.
 struct Reader<'r, W> {
+    member: &'r Member,
     family: Family,
     port: &'r PlannedPort,
     facts: &'r Facts,
@@ -113,18 +126,16 @@ struct Reader<'r, W> {
     witness: &'r mut W,
 }
 
-impl<W: Witness> Reader<'_, W> {
-    fn collect<'a>(
-        &mut self,
-        slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
-        is_own_frontend: impl Fn(EndpointAddr) -> bool,
-    ) -> Serving {
+impl<'r, W: Witness> Reader<'r, W> {
+    fn collect(&mut self, is_own_frontend: impl Fn(EndpointAddr) -> bool) -> Serving {
         let mut entries = Vec::new();
         let family = self.family;
-        for slice in slices.filter(|slice| Family::named(&slice.address_type) == Some(family)) {
-            let mut report = Report::about(slice_ref(slice));
-            self.read_slice(slice, &mut entries, &mut report);
-            self.problems.extend(report.into_problems());
+        for listed in
+            self.member.slices.iter().filter(|it| Family::named(&it.slice.address_type) == Some(family))
+        {
+            let mut report = Report::about(object(listed));
+            self.read_slice(listed, &mut entries, &mut report);
+            self.problems.extend(problems_of(listed, report));
         }
         entries.sort_unstable();
         // A pod network may give a terminating Pod's address to a new Pod before the old one is gone: of two entries
@@ -144,6 +155,7 @@ impl<W: Witness> Reader<'_, W> {
         serving.endpoints.reserve_exact(entries.len());
         serving.facets.reserve_exact(entries.len());
         for entry in entries {
+            serving.capacity += u32::from(!entry.conditions.terminating);
             let Some(state) = entry.conditions.state() else {
                 self.witness.left_out(entry.mark, LeftOut::NotReady);
                 if !entry.conditions.unserving {
@@ -151,14 +163,16 @@ impl<W: Witness> Reader<'_, W> {
                 }
                 continue;
             };
-            if is_own_frontend(entry.addr) {
+            // An interface leads away from this machine, whatever addresses it has itself.
+            if entry.addr.path == Path::DEFAULT && is_own_frontend(entry.addr) {
+                serving.capacity -= u32::from(!entry.conditions.terminating);
                 self.witness.left_out(entry.mark, LeftOut::OwnFrontend);
                 serving.loops.push(entry.addr);
                 continue;
             }
             self.witness.serves(entry.mark);
             let local = !entry.remote;
-            serving.facets.push(Facet { state, local, hints: entry.hints });
+            serving.facets.push(Facet { state, local, hints: entry.hints, scope: self.member.scope });
             serving.endpoints.push(Endpoint {
                 addr: entry.addr,
                 node: self.names.share(entry.node),
@@ -171,35 +185,31 @@ impl<W: Witness> Reader<'_, W> {
         serving
     }
 
-    fn read_slice<'a>(
-        &mut self,
-        slice: &'a EndpointSlice,
-        entries: &mut Vec<Entry<'a>>,
-        report: &mut Report,
-    ) {
+    fn read_slice(&mut self, listed: &'r Listed, entries: &mut Vec<Entry<'r>>, report: &mut Report) {
         let mut mismatch = Some(Mismatch::Absent);
-        for (index, slice_port) in slice.ports.as_deref().unwrap_or_default().iter().enumerate() {
+        for (index, slice_port) in listed.slice.ports.as_deref().unwrap_or_default().iter().enumerate() {
             match port_number(slice_port, self.port, index, report) {
                 Ok(number) => {
                     mismatch = None;
-                    self.read_endpoints(slice, number, entries, report);
+                    self.read_endpoints(listed, number, entries, report);
                 }
                 // The one that came nearest says most.
                 Err(why) => mismatch = mismatch.map(|known| known.max(why)),
             }
         }
         if let Some(why) = mismatch {
-            self.witness.unmatched(slice, why);
+            self.witness.unmatched(&listed.slice, why);
         }
     }
 
-    fn read_endpoints<'a>(
+    fn read_endpoints(
         &mut self,
-        slice: &'a EndpointSlice,
+        listed: &'r Listed,
         number: u16,
-        entries: &mut Vec<Entry<'a>>,
+        entries: &mut Vec<Entry<'r>>,
         report: &mut Report,
     ) {
+        let slice = &*listed.slice;
         let endpoints = slice.endpoints.as_deref().unwrap_or_default();
         entries.reserve(endpoints.len());
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -213,7 +223,8 @@ impl<W: Witness> Reader<'_, W> {
             };
             let (left_out, why) = match ip::parse(text) {
                 Ok(ip) if Family::of(ip) == self.family => {
-                    entries.push(entry(endpoint, EndpointAddr::new(ip, number), self.facts, mark));
+                    let addr = EndpointAddr { ip, port: number, path: self.member.path };
+                    entries.push(self.entry(endpoint, addr, listed, mark));
                     continue;
                 }
                 Ok(_) => (LeftOut::OtherFamily, format!("is not of the slice's family {}", self.family)),
@@ -222,6 +233,27 @@ impl<W: Witness> Reader<'_, W> {
             self.witness.left_out(mark, left_out);
             let field = format!("endpoints[{index}].addresses[0]");
             report.invalid(field, format!("{text:?} {why}; the endpoint is left out"));
+        }
+    }
+
+    /// Nodes and zones of other clusters may have the names of ours, and mean nothing here.
+    fn entry(
+        &self,
+        endpoint: &'r SliceEndpoint,
+        addr: EndpointAddr,
+        listed: &Listed,
+        mark: Mark,
+    ) -> Entry<'r> {
+        let own = self.member.own;
+        Entry {
+            addr,
+            copy: matches!(listed.origin, Origin::Copy),
+            conditions: Conditions::of(endpoint),
+            remote: !(own && is_local(endpoint, self.facts)),
+            node: endpoint.node_name.as_deref().unwrap_or_default(),
+            zone: endpoint.zone.as_deref().unwrap_or_default(),
+            hints: if own { hints(endpoint, self.facts) } else { Hints::default() },
+            mark,
         }
     }
 }
@@ -259,19 +291,6 @@ fn port_number(
     })
 }
 
-fn entry<'a>(endpoint: &'a SliceEndpoint, addr: EndpointAddr, facts: &Facts, mark: Mark) -> Entry<'a> {
-    let node = endpoint.node_name.as_deref().unwrap_or_default();
-    Entry {
-        addr,
-        conditions: Conditions::of(endpoint),
-        remote: !is_local(endpoint, facts),
-        node,
-        zone: endpoint.zone.as_deref().unwrap_or_default(),
-        hints: hints(endpoint, facts),
-        mark,
-    }
-}
-
 /// Whether the endpoint runs on the gateway's node.
 pub(super) fn is_local(endpoint: &SliceEndpoint, facts: &Facts) -> bool {
     endpoint.node_name.as_deref().is_some_and(|node| !node.is_empty() && node == facts.node)
@@ -294,22 +313,35 @@ fn hint<'a>(mut named: impl Iterator<Item = &'a str>, here: &str) -> Hint {
 }
 
 /// Slices that no family's turn would read.
-pub(super) fn unreadable<'a>(
-    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
-    problems: &mut Vec<Problem>,
-) {
-    for slice in slices.filter(|slice| Family::named(&slice.address_type).is_none()) {
-        let mut report = Report::about(slice_ref(slice));
-        let message = match slice.address_type.as_str() {
+pub(super) fn unreadable(member: &Member, problems: &mut Vec<Problem>) {
+    for listed in member.slices.iter().filter(|it| Family::named(&it.slice.address_type).is_none()) {
+        let mut report = Report::about(object(listed));
+        let message = match listed.slice.address_type.as_str() {
             "FQDN" => "slices of host names are not served; the slice is left out".to_owned(),
             other => format!("{other:?} is not IPv4 or IPv6; the slice is left out"),
         };
         report.invalid("addressType", message);
-        problems.extend(report.into_problems());
+        problems.extend(problems_of(listed, report));
     }
 }
 
-fn slice_ref(slice: &EndpointSlice) -> ObjectRef {
+fn object(listed: &Listed) -> ObjectRef {
+    match &listed.origin {
+        Origin::Within(object, _) => object.clone(),
+        Origin::Object | Origin::Copy => slice_ref(&listed.slice),
+    }
+}
+
+/// The Problems of a slice, with fields as in the object that it is part of.
+fn problems_of(listed: &Listed, report: Report) -> Vec<Problem> {
+    let mut problems = report.into_problems();
+    if let Origin::Within(_, part) = &listed.origin {
+        problems.iter_mut().for_each(|problem| problem.field = format!("{part}.{}", problem.field));
+    }
+    problems
+}
+
+pub(super) fn slice_ref(slice: &EndpointSlice) -> ObjectRef {
     ObjectRef {
         kind: "EndpointSlice",
         namespace: slice.metadata.namespace.as_deref().unwrap_or_default().into(),

@@ -12,16 +12,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
-use sheave_dataplane::model::Frontend;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use sheave_dataplane::model::{Frontend, FrontendSource};
 
 pub use self::decision::Decision;
 use self::decision::Side;
 pub use self::inside::Inside;
 use self::record::Record;
-pub use self::verdict::{EndpointFact, EndpointFactState, Verdict};
+pub use self::verdict::{EndpointFact, EndpointFactState, NotCounted, Verdict};
+use super::members::{Gathered, Member};
+use super::multi_cluster::{self, ClusterState, Drain};
 use super::plan::{self, Plan, Planned, Slices};
 use super::ports::PlannedPort;
-use super::topology::{Fit, Rule};
+use super::topology::{Fit, Rule, Scope};
 use super::{Options, Projector, class, endpoints, route};
 use crate::ip::Family;
 use crate::problem::Problem;
@@ -51,7 +54,7 @@ pub struct Served<'a> {
     projector: &'a Projector,
     plan: Box<Plan>,
     service: &'a Service,
-    slices: Option<&'a Slices>,
+    members: Vec<Member>,
     frontends: &'a [Arc<Frontend>],
 }
 
@@ -81,19 +84,52 @@ pub struct Why {
 }
 
 impl Projector {
-    /// Explains a Service. `objects` are those that were projected last.
+    /// Explains a Service or a MultiClusterService. `objects` are those that were projected last.
     pub fn explain<'a>(&'a self, objects: &'a Objects, key: &ServiceKey) -> Explanation<'a> {
+        if key.source == FrontendSource::MultiClusterService {
+            return self.explain_fleet(objects, key);
+        }
         let Some(service) = objects.services.get(key) else { return Explanation::Unknown };
         let slices = objects.slices.get(key);
         match plan::plan(key, service, slices, &self.options) {
             Planned::Foreign => Explanation::Foreign(Foreign::new(service, &self.options)),
             Planned::Refused(problems) => Explanation::Refused(problems),
-            Planned::Ours(plan) => {
-                let frontends = self.services.get(key).map(|known| known.frontends.as_slice());
-                let frontends = frontends.unwrap_or_default();
-                Explanation::Served(Box::new(Served { projector: self, plan, service, slices, frontends }))
+            Planned::Ours(plan) => self.served(plan, service, slices),
+        }
+    }
+
+    fn explain_fleet<'a>(&'a self, objects: &'a Objects, key: &ServiceKey) -> Explanation<'a> {
+        let fleet = &objects.fleet;
+        let Some(service) = fleet.services.get(key) else { return Explanation::Unknown };
+        let template = multi_cluster::template(fleet, key);
+        match (multi_cluster::plan(key, fleet, &self.options, self.now), template) {
+            (Planned::Refused(problems), _) => Explanation::Refused(problems),
+            (Planned::Ours(plan), Some(template)) => self.served(plan, template, None),
+            // Without its Service it is refused, so what is left is not ours.
+            (Planned::Foreign | Planned::Ours(_), _) => {
+                let why = multi_cluster::whose(service, template, &self.options).err();
+                let why = why.unwrap_or_else(|| {
+                    if service.metadata.deletion_timestamp.is_some() {
+                        "the MultiClusterService is being deleted".to_owned()
+                    } else {
+                        "spec.types asks for CrossCluster alone, which is Karmada's own business".to_owned()
+                    }
+                });
+                Explanation::Foreign(Foreign(why))
             }
         }
+    }
+
+    fn served<'a>(
+        &'a self,
+        plan: Box<Plan>,
+        service: &'a Service,
+        slices: Option<&Slices>,
+    ) -> Explanation<'a> {
+        let frontends = self.services.get(plan.key()).map(|known| known.frontends.as_slice());
+        let frontends = frontends.unwrap_or_default();
+        let members = plan.members(slices, &self.cluster).into_owned();
+        Explanation::Served(Box::new(Served { projector: self, plan, service, members, frontends }))
     }
 
     /// The Node that this gateway runs on; empty if it has none.
@@ -129,17 +165,27 @@ impl Served<'_> {
     pub fn why(&self, frontend: &Frontend) -> Option<Why> {
         let port = self.planned_port(frontend)?;
         let (facts, family) = (&self.projector.facts, Family::of(frontend.addr.ip));
-        let slices = || self.slices.into_iter().flat_map(Slices::values);
         let is_own = |addr| self.projector.claims.is_endpoint(addr, port.protocol);
         let mut record = Record::new(facts, port, family);
-        let serving = endpoints::witness(slices(), family, port, facts, is_own, &mut record);
+        let mut gathered = Gathered::default();
+        for (index, member) in self.members.iter().enumerate() {
+            record.enter(member, self.closed(member));
+            let serving = endpoints::witness(member, family, port, facts, is_own, &mut record);
+            if self.plan.fleet.is_none() || !serving.is_empty() {
+                gathered.add(index, serving);
+            }
+        }
+        let left = || self.plan.fleet.iter().flat_map(|fleet| &fleet.left);
+        let is_family = |slice: &EndpointSlice| Family::named(&slice.address_type) == Some(family);
+        left().filter(|left| is_family(&left.slice)).for_each(|left| record.leave(left));
         let (external, internal) = route::deciding(frontend.kind, self.plan.policies);
-        let rules = [external, internal].map(|policy| Rule::decide(policy, &serving.facets));
+        let rules = [external, internal].map(|policy| Rule::decide(policy, &gathered.facets));
         let fits: Vec<[Fit; 2]> =
-            serving.facets.iter().map(|facet| rules.map(|rule| rule.judge(facet))).collect();
-        let decide = |side, rule| Decision::new(frontend, side, rule, &serving, facts);
+            gathered.facets.iter().map(|facet| rules.map(|rule| rule.judge(facet))).collect();
+        let decide = |side, rule| Decision::new(frontend, side, rule, &gathered, facts);
         let [external, internal] = rules;
-        let other = slices().filter(|slice| Family::named(&slice.address_type) != Some(family));
+        let slices = self.members.iter().flat_map(|member| &member.slices).map(|listed| &listed.slice);
+        let other = slices.chain(left().map(|left| &left.slice)).filter(|slice| !is_family(slice));
         Some(Why {
             external: decide(Side::Outside, external),
             internal: decide(Side::Inside, internal),
@@ -148,9 +194,21 @@ impl Served<'_> {
         })
     }
 
+    /// Why a cluster gets nothing new, if so.
+    fn closed(&self, member: &Member) -> Option<String> {
+        if member.scope != Scope::Closed {
+            return None;
+        }
+        let known = self.plan.fleet.iter().flat_map(|fleet| &fleet.status.clusters);
+        let state = known.into_iter().find(|it| it.name == member.cluster).map(|it| it.state.to_string());
+        Some(state.unwrap_or_else(|| ClusterState::Draining(Drain::Asked).to_string()))
+    }
+
     fn planned_port(&self, frontend: &Frontend) -> Option<&PlannedPort> {
         let service = &frontend.service;
-        let own = service.namespace == self.plan.key().namespace && service.name == self.plan.key().name;
+        let own = frontend.source == self.plan.key().source
+            && service.namespace == self.plan.key().namespace
+            && service.name == self.plan.key().name;
         let is = |port: &&PlannedPort| port.name == service.port_name && port.protocol == service.protocol;
         self.plan.ports.iter().find(is).filter(|_| own)
     }

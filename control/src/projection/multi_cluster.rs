@@ -1,5 +1,208 @@
 //! MultiClusterServices: what one asks for, and from which clusters it is served.
+//!
+//! One is planned like a Service: the template of its name gives ports, affinity and policies, and its own metadata,
+//! annotations and status stand in for the template's. Ordinary Services whose slices name clusters (the MCS API of
+//! sig-multicluster) share what is between clusters. It must not know the data plane's health.
+#![doc = include_str!("multi_cluster/fields.md")]
 
+mod checks;
+mod clusters;
+mod counts;
+mod exposed;
+mod imported;
+mod ingress;
+mod labelled;
+mod members;
+pub(super) mod overlaps;
+mod sources;
 mod status;
+mod template;
+mod tiers;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use sheave_dataplane::model::{Failover, FrontendKind, FrontendSource};
+
+use self::clusters::Clusters;
+pub(super) use self::sources::Left;
+pub use self::sources::NotCounted;
 pub use self::status::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
+pub(super) use self::template::{template, whose};
+use super::Options;
+use super::annotations;
+use super::class::{self, Kinds};
+use super::members::Member;
+use super::placement::Placement;
+use super::plan::{self, Asked, Plan, Planned};
+use super::policy::TrafficPolicy;
+use crate::karmada::MultiClusterService;
+use crate::problem::{Problem, reason};
+use crate::report::Report;
+use crate::store::{Fleet, ServiceKey};
+
+/// From which clusters something is served, and by which rules between them.
+#[derive(Debug)]
+pub(super) struct FleetPlan {
+    /// By name. A cluster that has nothing, or whose endpoints do not count, is none.
+    pub(super) members: Vec<Member>,
+    pub(super) failover: Arc<Failover>,
+    pub(super) status: FleetStatus,
+    /// Slices that were found and do not count.
+    pub(super) left: Vec<Left>,
+}
+
+/// How Problems of `key` name a field of the Service that it was read from.
+pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
+    match key.source {
+        FrontendSource::Service => field,
+        FrontendSource::MultiClusterService => format!("Service.{field}"),
+    }
+}
+
+/// When the next cluster that is not Ready has had its time.
+pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Option<Timestamp> {
+    let ends = fleet.clusters.values().filter_map(|cluster| clusters::held_until(cluster, hold));
+    ends.filter(|end| *end > now).min()
+}
+
+/// Reads a MultiClusterService.
+pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Option<Timestamp>) -> Planned {
+    let Some(service) = fleet.services.get(key) else { return Planned::Foreign };
+    let template = template(fleet, key);
+    let leaving = service.metadata.deletion_timestamp.is_some();
+    // As with a Service: gateways serve it until its status is empty.
+    if (leaving && matches!(options.placement, Placement::Managed { .. }))
+        || whose(service, template, options).is_err()
+    {
+        return Planned::Foreign;
+    }
+    let mut report = Report::about(key.object());
+    match template::exposure(&service.spec.types, &mut report) {
+        template::Exposure::LoadBalancer => {}
+        template::Exposure::Elsewhere => return Planned::Foreign,
+        template::Exposure::Nowhere => return Planned::Refused(report.into_problems()),
+    }
+    let Some(template) = template else {
+        let message = format!("there is no Service {key} on the Karmada API server; nothing is served");
+        report.add(reason::SERVICE_NOT_FOUND, "metadata.name", None, message);
+        return Planned::Refused(report.into_problems());
+    };
+    match served(key, service, template, (fleet, options, now), &mut report) {
+        Some(plan) => Planned::Ours(Box::new(with_problems(plan, report))),
+        None => Planned::Refused(report.into_problems()),
+    }
+}
+
+fn with_problems(mut plan: Plan, report: Report) -> Plan {
+    plan.problems.extend(report.into_problems());
+    plan
+}
+
+/// `None` = it cannot be served as its Service is; why is in the report.
+fn served(
+    key: &ServiceKey,
+    service: &MultiClusterService,
+    template: &Service,
+    (fleet, options, now): (&Fleet, &Options, Option<Timestamp>),
+    report: &mut Report,
+) -> Option<Plan> {
+    let spec = template.spec.as_ref()?;
+    if let Some((field, message)) =
+        class::skipped(template, spec, spec.type_.as_deref().unwrap_or("ClusterIP"))
+    {
+        report.add(reason::NOT_SERVED, service_field(key, field), None, message);
+        return None;
+    }
+    let exposed = exposed::ports(&service.spec.ports, spec, report);
+    if exposed.indexes.as_ref().is_some_and(|indexes| indexes.is_empty()) {
+        let message = "the Service has none of the ports; nothing is served";
+        report.add(reason::NOT_SERVED, "spec.ports", None, message);
+        return None;
+    }
+    let effective = template::effective(service, template, options);
+    let clusters = Clusters::read(key, service, &effective, fleet, (options, now), report);
+    let sources = sources::gather(key, fleet, &clusters);
+    let mode = ingress::mode(&effective, report);
+    let found = members::build(key, &effective, (&clusters, sources, mode), report);
+    let slices = || found.members.iter().flat_map(|it| it.slices.iter().map(|listed| &listed.slice));
+    let asked = Asked {
+        key,
+        service: &effective,
+        kinds: Kinds::from([FrontendKind::LoadBalancer]),
+        exposed: exposed.indexes.as_ref(),
+    };
+    let mut own = Report::about(key.object());
+    annotations::check(&effective, &mut own);
+    let mut plan = plan::read(asked, slices(), options, own);
+    template::rename_fields(&mut plan, service, template);
+    let (failover, spread_problems) = checks::failover(key, &effective, found.spread, options);
+    plan.problems.extend(found.problems);
+    plan.problems.extend(template::renamed(spread_problems, service));
+    across(template, &plan, &found.members, &options.cluster, report);
+    let status = FleetStatus {
+        clusters: counts::count(&found.standing, &plan.ports),
+        resolved: Resolved {
+            template: true,
+            unknown_clusters: clusters.unknown.clone(),
+            unmatched_ports: exposed.unmatched,
+        },
+    };
+    plan.fleet = Some(FleetPlan { members: found.members, failover, status, left: found.left });
+    Some(plan)
+}
+
+/// What the Service asks for and cannot hold between clusters.
+fn across(template: &Service, plan: &Plan, members: &[Member], own: &str, report: &mut Report) {
+    if plan.policies.external != TrafficPolicy::Local {
+        return;
+    }
+    let field = "Service.spec.externalTrafficPolicy";
+    let others: Vec<&str> = members.iter().filter(|it| !it.own).map(|it| &*it.cluster).collect();
+    if !members.iter().any(|member| member.own) {
+        let message = format!(
+            "Local keeps clients from outside on the gateway's node, and its cluster, {own:?}, is none of those that \
+             serve; they get nothing (see cluster in the configuration)"
+        );
+        report.add(reason::NOT_ACROSS_CLUSTERS, field, None, message);
+    } else if !others.is_empty() {
+        let message = format!(
+            "Local keeps clients from outside on the gateway's node; endpoints of {} get nothing from them",
+            others.join(", ")
+        );
+        report.add(reason::NOT_ACROSS_CLUSTERS, field, None, message);
+    }
+    let port = template.spec.as_ref().and_then(|spec| spec.health_check_node_port).unwrap_or_default();
+    if port != 0 {
+        let message = format!("{port} is the port of one cluster's nodes; gateways do not answer on it");
+        report.add(reason::NOT_ACROSS_CLUSTERS, "Service.spec.healthCheckNodePort", None, message);
+    }
+}
+
+/// The clusters of an ordinary Service; `None` if its slices name none, so that all are the gateway's own.
+pub(super) fn of_service<'a>(
+    key: &ServiceKey,
+    service: &Service,
+    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+    options: &Options,
+    report: &mut Report,
+) -> Option<FleetPlan> {
+    let found = labelled::members(service, slices, options, report)?;
+    let (failover, problems) = checks::failover(key, service, found.spread, options);
+    report.extend(problems);
+    let status = FleetStatus::default();
+    Some(FleetPlan { members: found.members, failover, status, left: Vec::new() })
+}
+
+/// What clusters come to.
+struct Found {
+    members: Vec<Member>,
+    /// Every cluster that may be used, with what it has.
+    standing: Vec<(ClusterStatus, Member)>,
+    spread: sheave_dataplane::model::Spread,
+    left: Vec<Left>,
+    problems: Vec<Problem>,
+}

@@ -1,5 +1,6 @@
 //! What one Service asks for, read and checked once: everything that needs neither addresses nor endpoints.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use super::conflicts::{Rank, Title, Titles};
 use super::exposure::{self, Exposure, SpecAddresses};
 use super::facts::Facts;
 use super::families::{self, Families};
+use super::members::Member;
+use super::multi_cluster::{self, FleetPlan};
 use super::placement::{self, Placement};
 use super::policy::{self, TrafficPolicies, TrafficPolicy};
 use super::ports::{self, ListedPort, PlannedPort, protocol_name};
@@ -49,6 +52,8 @@ pub(super) struct Plan {
     pub(super) policies: TrafficPolicies,
     pub(super) client_address: ClientAddress,
     pub(super) health_check_port: Option<u16>,
+    /// The clusters that it is served from; `None` = the gateway's own.
+    pub(super) fleet: Option<FleetPlan>,
     /// What was wrong with the Service itself.
     pub(super) problems: Vec<Problem>,
 }
@@ -88,18 +93,43 @@ pub(super) fn plan(
         Claim::Refused => return Planned::Refused(report.into_problems()),
         Claim::Ours(kinds) => kinds,
     };
+    annotations::check(service, &mut report);
+    let slices = || slices.into_iter().flat_map(BTreeMap::values);
+    let fleet = multi_cluster::of_service(key, service, slices(), options, &mut report);
+    let mut plan = read(Asked { key, service, kinds, exposed: None }, slices(), options, report);
+    plan.fleet = fleet;
+    Planned::Ours(Box::new(plan))
+}
+
+/// What is to be read once it is clear that it is ours.
+pub(super) struct Asked<'a> {
+    pub(super) key: &'a ServiceKey,
+    pub(super) service: &'a Service,
+    pub(super) kinds: Kinds,
+    /// The indexes of the ports that are exposed; `None` = all.
+    pub(super) exposed: Option<&'a BTreeSet<usize>>,
+}
+
+/// Reads what the fields of a Service ask for.
+pub(super) fn read<'a>(
+    asked: Asked<'_>,
+    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+    options: &Options,
+    mut report: Report,
+) -> Plan {
+    let Asked { key, service, kinds, exposed } = asked;
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
-    annotations::check(service, &mut report);
-    let families = families::read(spec, slices.into_iter().flat_map(BTreeMap::values), &mut report);
+    let families = families::read(spec, slices, &mut report);
     let (mut wishes, mut ranges) = (Wishes::default(), FamilyRanges::default());
     if kinds.contains(&FrontendKind::LoadBalancer) {
         wishes = wishes::read(service, &families, &mut report);
         ranges = source_ranges::read(service, &families, &mut report);
     }
-    let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), &mut report);
+    let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));
+    let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), exposed, &mut report);
     let policies = policy::traffic(spec, &mut report);
-    Planned::Ours(Box::new(Plan {
+    Plan {
         rank: Rank::of(key, service),
         uid: service.metadata.uid.clone(),
         labels: service.metadata.labels.clone().unwrap_or_default(),
@@ -115,8 +145,9 @@ pub(super) fn plan(
         ports,
         listed_ports,
         kinds,
+        fleet: None,
         problems: report.into_problems(),
-    }))
+    }
 }
 
 impl Plan {
@@ -139,9 +170,27 @@ impl Plan {
     pub(super) fn local_nodes(&self, placement: &Placement, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
         let managed = matches!(placement, Placement::Managed { .. });
         (managed && self.policies.external == TrafficPolicy::Local).then(|| {
+            if let Some(fleet) = &self.fleet {
+                let own = fleet.members.iter().filter(|member| member.own);
+                let slices = own.flat_map(|member| member.slices.iter().map(|listed| &listed.slice));
+                return placement::nodes_with_local(slices);
+            }
             let slices = objects.slices.get(self.key());
             placement::nodes_with_local(slices.into_iter().flat_map(BTreeMap::values))
         })
+    }
+
+    /// The clusters that it is served from; `slices` are those of its own name in the cluster `own`.
+    pub(super) fn members(&self, slices: Option<&Slices>, own: &Arc<str>) -> Cow<'_, [Member]> {
+        match &self.fleet {
+            Some(fleet) => Cow::Borrowed(&fleet.members),
+            None => Cow::Owned(vec![Member::alone(own, slices.into_iter().flat_map(BTreeMap::values))]),
+        }
+    }
+
+    /// How Problems name a field of the Service that it was read from.
+    pub(super) fn field(&self, field: String) -> String {
+        multi_cluster::service_field(self.key(), field)
     }
 
     /// The frontends that the Service claims once it has these load balancer addresses.

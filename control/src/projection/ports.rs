@@ -50,11 +50,16 @@ pub(super) fn number(port: i32) -> Option<u16> {
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// The ports that can be served, and all that a status can name; what cannot be served is reported.
-pub(super) fn plan(ports: &[ServicePort], report: &mut Report) -> (Vec<PlannedPort>, Vec<ListedPort>) {
+/// The ports that can be served, and all that a status can name; what cannot be served is reported. Only those that are
+/// `exposed`, by their index, are looked at.
+pub(super) fn plan(
+    ports: &[ServicePort],
+    exposed: impl Fn(usize) -> bool,
+    report: &mut Report,
+) -> (Vec<PlannedPort>, Vec<ListedPort>) {
     let mut planned: Vec<PlannedPort> = Vec::with_capacity(ports.len());
     let mut listed: Vec<ListedPort> = Vec::with_capacity(ports.len());
-    for (index, port) in ports.iter().enumerate() {
+    for (index, port) in ports.iter().enumerate().filter(|(index, _)| exposed(*index)) {
         let Some(named) = named(index, port, report) else { continue };
         let refused = match candidate(index, port, named, report) {
             None => Some(reason::PROTOCOL_NOT_SUPPORTED),

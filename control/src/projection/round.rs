@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use sheave_dataplane::model::{Frontend, FrontendAddr};
+use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendSource};
 
 use super::conflicts::{Rank, Touched};
+use super::multi_cluster::{self, FleetStatus, Resolved};
 use super::placement::Placement;
 use super::plan::{self, Plan, Planned};
 use super::service::{self, Input, Output};
@@ -40,7 +41,10 @@ impl Projector {
                     round.plans.insert(key.clone(), plan);
                 }
                 Planned::Foreign => self.retire(key, Vec::new(), &mut round),
-                Planned::Refused(problems) => self.retire(key, problems, &mut round),
+                Planned::Refused(problems) => {
+                    self.retire(key, problems, &mut round);
+                    self.tell_refused(objects, key);
+                }
             }
         }
         self.place(objects, &mut round);
@@ -61,6 +65,9 @@ impl Projector {
     }
 
     fn plan(&self, objects: &Objects, key: &ServiceKey) -> Planned {
+        if key.source == FrontendSource::MultiClusterService {
+            return multi_cluster::plan(key, &objects.fleet, &self.options, self.now);
+        }
         match objects.services.get(key) {
             Some(service) => plan::plan(key, service, objects.slices.get(key), &self.options),
             None => Planned::Foreign,
@@ -89,6 +96,17 @@ impl Projector {
         self.health_checks.remove(key);
         if !problems.is_empty() {
             self.services.insert(key.clone(), Projected { problems, ..Projected::default() });
+        }
+    }
+
+    /// What is told of a MultiClusterService that is ours, but not served.
+    fn tell_refused(&mut self, objects: &Objects, key: &ServiceKey) {
+        if key.source == FrontendSource::MultiClusterService
+            && let Some(known) = self.services.get_mut(key)
+        {
+            let template = multi_cluster::template(&objects.fleet, key).is_some();
+            let resolved = Resolved { template, ..Resolved::default() };
+            known.fleet = Some(FleetStatus { clusters: Vec::new(), resolved });
         }
     }
 
@@ -180,6 +198,7 @@ impl Projector {
         projected.frontends = frontends;
         projected.loops = loops;
         projected.status = status;
+        projected.fleet = plan.fleet.as_ref().map(|fleet| fleet.status.clone());
         match health_check {
             Some(check) => self.health_checks.insert(key.clone(), check),
             None => self.health_checks.remove(key),

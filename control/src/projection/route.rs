@@ -1,7 +1,5 @@
 //! From endpoint sets to what happens to a client's traffic.
 
-use std::sync::Arc;
-
 use sheave_dataplane::model::{Candidate, FrontendKind, Route};
 
 use super::policy::{TrafficPolicies, TrafficPolicy};
@@ -15,9 +13,10 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// `any` says whether there is an endpoint at all.
-    pub(super) fn new(sets: &Sets, any: bool) -> Self {
-        Self { cluster: route(&sets.cluster, any), local: route(&sets.local, any) }
+    /// `candidates` are the endpoints that the sets are of; `any` says whether there is one that could be in them.
+    pub(super) fn new(sets: &Sets, candidates: &[Candidate], any: bool) -> Self {
+        let route = |set: &[u32]| route(set, candidates, any);
+        Self { cluster: route(&sets.cluster), local: route(&sets.local) }
     }
 
     /// What clients outside and inside the cluster get on a frontend.
@@ -46,10 +45,10 @@ pub(super) fn deciding(kind: FrontendKind, policies: TrafficPolicies) -> (Traffi
 }
 
 /// Nothing anywhere is refused visibly; something, but not where the policy looks, is dropped in silence.
-fn route(chosen: &[u32], any: bool) -> Route {
+fn route(chosen: &[u32], candidates: &[Candidate], any: bool) -> Route {
     if !chosen.is_empty() {
-        let candidates = chosen.iter().map(|&endpoint| Candidate { backend: 0, endpoint });
-        Route::Forward(Arc::from_iter(candidates))
+        let chosen = chosen.iter().filter_map(|&index| candidates.get(index as usize).copied());
+        Route::Forward(chosen.collect())
     } else if any {
         Route::Drop
     } else {

@@ -3,21 +3,22 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_dataplane::model::{
-    Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, FrontendSource, ServicePort, Weight,
-};
+use sheave_dataplane::model::{Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, ServicePort};
 
 use super::conflicts::Claims;
 use super::endpoints::{self, Serving};
 use super::exposure::Exposure;
 use super::facts::Facts;
 use super::health::{HealthCheck, LocalReady};
+use super::members::{Gathered, Member};
+use super::multi_cluster::overlaps;
 use super::names::Names;
 use super::plan::{Plan, Slices, service_ref};
+use super::policy;
 use super::ports::PlannedPort;
 use super::route::Routes;
 use super::status::{self, LoadBalancerStatus};
-use super::{policy, topology};
+use super::topology::{self, Scope};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -54,10 +55,9 @@ struct Target {
 /// Projects one Service.
 pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
     let mut output = Output::default();
-    if let Some(slices) = input.slices {
-        endpoints::unreadable(slices.values(), &mut output.problems);
-    }
     let plan = input.plan;
+    let members = plan.members(input.slices, input.cluster);
+    members.iter().for_each(|member| endpoints::unreadable(member, &mut output.problems));
     let won = won(input, &mut output.problems);
     let mut local_ready = LocalReady::default();
     for (index, port) in plan.ports.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
             if !counted && here.clone().next().is_none() {
                 continue;
             }
-            let target = target(input, port, family, names, &mut output);
+            let target = target(input, &members, (port, family), names, &mut output);
             if counted {
                 local_ready.count(target.backends.iter().flat_map(|backend| &backend.endpoints));
             }
@@ -91,7 +91,7 @@ fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
                 "{} ({}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
                 twice.addr, twice.kind, first.kind, other.index
             );
-            let field = format!("spec.ports[{}]", port.index);
+            let field = plan.field(format!("spec.ports[{}]", port.index));
             report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
         }
     });
@@ -99,8 +99,9 @@ fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
         let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());
         if let Some(owner) = owner {
             let port = &plan.ports[port];
-            let message = format!("{addr} already belongs to Service {owner}; it is not served for this one");
-            let field = format!("spec.ports[{}]", port.index);
+            let message =
+                format!("{addr} already belongs to {}; it is not served for this one", owner.object());
+            let field = plan.field(format!("spec.ports[{}]", port.index));
             report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
         }
         owner.is_none()
@@ -111,33 +112,51 @@ fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
 
 fn target(
     input: Input<'_>,
-    port: &PlannedPort,
-    family: Family,
+    members: &[Member],
+    (port, family): (&PlannedPort, Family),
     names: &mut Names,
     output: &mut Output,
 ) -> Target {
+    let plan = input.plan;
     let frontend_of =
         |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
     let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
-    let slices = input.slices.into_iter().flat_map(Slices::values);
-    let Serving { endpoints, facets, loops, lingering } =
-        endpoints::collect(slices, family, port, input.facts, is_own, names, &mut output.problems);
-    report_loops(input.plan, port, &loops, &mut output.problems);
-    output.loops.extend(loops.into_iter().map(frontend_of));
-    let sets = topology::categorize(&facets);
-    let routes = Routes::new(&sets, !endpoints.is_empty());
-    let cluster = input.cluster.clone();
-    let capacity = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
-    let backend = Backend {
-        cluster,
-        weight: Weight::default(),
-        priority: 0,
-        capacity,
-        remote: false,
-        endpoints,
-        lingering,
-    };
-    Target { routes, backends: Arc::new([backend]) }
+    let mut gathered = Gathered::default();
+    for (index, member) in members.iter().enumerate() {
+        let serving =
+            endpoints::collect(member, family, port, input.facts, is_own, names, &mut output.problems);
+        report_loops(plan, port, &serving.loops, &mut output.problems);
+        output.loops.extend(serving.loops.iter().copied().map(frontend_of));
+        if plan.fleet.is_none() || !serving.is_empty() {
+            gathered.add(index, serving);
+        }
+    }
+    let sets = topology::categorize(&gathered.facets);
+    let open = gathered.facets.iter().any(|facet| facet.scope != Scope::Closed);
+    let routes = Routes::new(&sets, &gathered.candidates, open);
+    let backends: Arc<[Backend]> = gathered
+        .parts
+        .into_iter()
+        .filter_map(|(index, serving)| Some(backend(plan, members.get(index)?, serving)))
+        .collect();
+    if plan.fleet.is_some() {
+        overlaps::report(plan.key(), port, members, &backends, &mut output.problems);
+    }
+    Target { routes, backends }
+}
+
+fn backend(plan: &Plan, member: &Member, serving: Serving) -> Backend {
+    let served = u32::try_from(serving.endpoints.len()).unwrap_or(u32::MAX);
+    Backend {
+        cluster: member.cluster.clone(),
+        weight: member.weight,
+        priority: member.priority,
+        // Within one cluster nothing is measured by it.
+        capacity: if plan.fleet.is_some() { serving.capacity.max(served) } else { served },
+        remote: !member.own,
+        endpoints: serving.endpoints,
+        lingering: serving.lingering,
+    }
 }
 
 fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problems: &mut Vec<Problem>) {
@@ -170,7 +189,7 @@ fn frontend(input: Input<'_>, exposure: Exposure, target: &Target) -> Frontend {
             port_name: port.name.clone(),
             protocol: port.protocol,
         },
-        source: FrontendSource::Service,
+        source: plan.key().source,
         affinity: plan.affinity,
         source_ranges,
         proxied_by: plan.client_address.proxied_by(Family::of(addr.ip), addr.protocol),
@@ -179,7 +198,7 @@ fn frontend(input: Input<'_>, exposure: Exposure, target: &Target) -> Frontend {
         algorithm: plan.algorithm.unwrap_or_else(|| policy::default_algorithm(port.protocol)),
         external,
         internal,
-        failover: None,
+        failover: plan.fleet.as_ref().map(|fleet| fleet.failover.clone()),
         backends: target.backends.clone(),
     }
 }

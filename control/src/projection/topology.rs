@@ -25,17 +25,35 @@ pub(super) struct Hints {
     pub(super) node: Hint,
 }
 
+/// Which cluster an endpoint is in, as far as the decision goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The gateway's own.
+    #[default]
+    Own,
+    /// Another one: hints have no say, for their zones and nodes are not ours.
+    Other,
+    /// One that gets nothing new.
+    Closed,
+}
+
 /// All that the decision needs to know of an endpoint that still serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facet {
     pub(super) state: EndpointState,
     pub(super) local: bool,
     pub(super) hints: Hints,
+    pub(super) scope: Scope,
 }
 
 impl Facet {
     fn ready(&self) -> bool {
         self.state == EndpointState::Ready
+    }
+
+    /// Whether hints are asked about it.
+    fn hinted(&self) -> bool {
+        self.ready() && self.scope == Scope::Own
     }
 }
 
@@ -79,6 +97,8 @@ pub(super) enum Fit {
     OtherZone,
     /// Its hints name other nodes.
     OtherNode,
+    /// Its cluster gets nothing new.
+    Closed,
 }
 
 impl Rule {
@@ -93,6 +113,9 @@ impl Rule {
 
     /// Whether the endpoint, one of those decided over, may be used.
     pub(super) fn judge(&self, facet: &Facet) -> Fit {
+        if facet.scope == Scope::Closed {
+            return Fit::Closed;
+        }
         if self.policy == TrafficPolicy::Local && !facet.local {
             return Fit::NotHere;
         }
@@ -104,6 +127,7 @@ impl Rule {
                     Fit::Terminates
                 }
             }
+            _ if facet.scope == Scope::Other => Fit::Used,
             Mode::SameZone if facet.hints.zone != Hint::Here => Fit::OtherZone,
             Mode::SameNode if facet.hints.node != Hint::Here => Fit::OtherNode,
             Mode::Everywhere | Mode::SameZone | Mode::SameNode => Fit::Used,
@@ -148,7 +172,7 @@ pub(super) enum Weighed {
 /// Hints count only if every ready endpoint has one and some name this node or zone: all or nothing.
 pub(super) fn weigh(endpoints: &[Facet], hint: fn(Hints) -> Hint) -> Weighed {
     let mut here = false;
-    for (index, facet) in endpoints.iter().enumerate().filter(|(_, facet)| facet.ready()) {
+    for (index, facet) in endpoints.iter().enumerate().filter(|(_, facet)| facet.hinted()) {
         match hint(facet.hints) {
             Hint::Absent => return Weighed::MissingAt(index),
             Hint::Elsewhere => {}

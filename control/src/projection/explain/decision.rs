@@ -1,11 +1,13 @@
 //! Which rule decided what one class of clients gets, in words.
 
+use std::collections::BTreeSet;
+
 use sheave_dataplane::model::{EndpointAddr, Frontend, FrontendKind, Route};
 
-use super::super::endpoints::Serving;
 use super::super::facts::Facts;
+use super::super::members::Gathered;
 use super::super::policy::TrafficPolicy;
-use super::super::topology::{self, Hint, Hints, Mode, Rule, Weighed};
+use super::super::topology::{self, Hint, Hints, Mode, Rule, Scope, Weighed};
 
 /// Where clients are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +24,16 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub(super) fn new(frontend: &Frontend, side: Side, rule: Rule, serving: &Serving, facts: &Facts) -> Self {
+    pub(super) fn new(
+        frontend: &Frontend,
+        side: Side,
+        rule: Rule,
+        gathered: &Gathered,
+        facts: &Facts,
+    ) -> Self {
         let mut reasons = vec![said(frontend.kind, side, rule.policy, facts)];
-        reasons.extend(hints(rule, serving, facts));
+        reasons.extend(closed(frontend, gathered));
+        reasons.extend(hints(rule, gathered, facts));
         let route = match side {
             Side::Outside => &frontend.external,
             Side::Inside => &frontend.internal,
@@ -59,6 +68,15 @@ fn said(kind: FrontendKind, side: Side, policy: TrafficPolicy, facts: &Facts) ->
     }
 }
 
+/// Which clusters get nothing new; why stands beside their endpoints.
+fn closed(frontend: &Frontend, gathered: &Gathered) -> Option<String> {
+    let closed = gathered.facets.iter().zip(&gathered.candidates).filter(|(it, _)| it.scope == Scope::Closed);
+    let clusters = closed.filter_map(|(_, candidate)| frontend.backends.get(candidate.backend as usize));
+    let names: BTreeSet<&str> = clusters.map(|backend| &*backend.cluster).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty()).then(|| format!("nothing new goes to {}", names.join(", ")))
+}
+
 /// One kind of topology hints.
 struct Kind<'a> {
     what: &'static str,
@@ -69,10 +87,10 @@ struct Kind<'a> {
 }
 
 /// What is said about topology hints; nothing where no endpoint that serves has any.
-fn hints(rule: Rule, serving: &Serving, facts: &Facts) -> Vec<String> {
+fn hints(rule: Rule, gathered: &Gathered, facts: &Facts) -> Vec<String> {
     let node = Kind { what: "node", of: |hints| hints.node, mode: Mode::SameNode, here: &facts.node };
     let zone = Kind { what: "zone", of: |hints| hints.zone, mode: Mode::SameZone, here: &facts.zone };
-    let given = |kind: &Kind<'_>| serving.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
+    let given = |kind: &Kind<'_>| gathered.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
     let mut reasons = Vec::new();
     for kind in [node, zone].iter().filter(|kind| given(kind)) {
         let Kind { what, here, .. } = kind;
@@ -85,8 +103,8 @@ fn hints(rule: Rule, serving: &Serving, facts: &Facts) -> Vec<String> {
             ));
             break;
         }
-        reasons.push(match topology::weigh(&serving.facets, kind.of) {
-            Weighed::MissingAt(index) => missing(what, serving.endpoints.get(index).map(|it| it.addr)),
+        reasons.push(match topology::weigh(&gathered.facets, kind.of) {
+            Weighed::MissingAt(index) => missing(what, gathered.addr(index)),
             _ if here.is_empty() => format!("{what} hints do not count: this gateway's {what} is not known"),
             Weighed::NobodyHere | Weighed::Count => {
                 format!("{what} hints do not count: those of no ready endpoint name this {what}, {here}")

@@ -1,11 +1,13 @@
 //! Listens to the projection's pass over the slices and writes down what becomes of each address.
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use sheave_dataplane::model::{EndpointAddr, EndpointState};
+use sheave_dataplane::model::{EndpointAddr, EndpointState, Path};
 
 use super::super::endpoints::witness::{LeftOut, Mark, Mismatch, Witness};
 use super::super::endpoints::{self, Conditions};
 use super::super::facts::Facts;
+use super::super::members::Member;
+use super::super::multi_cluster::Left;
 use super::super::ports::{PlannedPort, protocol_name};
 use super::super::topology::Fit;
 use super::verdict::{EndpointFact, EndpointFactState, Verdict};
@@ -16,6 +18,11 @@ pub(super) struct Record<'a> {
     facts: &'a Facts,
     port: &'a PlannedPort,
     family: Family,
+    /// The cluster that is read, and why it gets nothing new, if so.
+    cluster: String,
+    own: bool,
+    path: Path,
+    closed: Option<String>,
     entries: Vec<Entry>,
     /// Which entries serve, in the order of the endpoints.
     serving: Vec<usize>,
@@ -24,6 +31,8 @@ pub(super) struct Record<'a> {
 struct Entry {
     fact: EndpointFact,
     terminating: bool,
+    /// Why its cluster gets nothing new, if so.
+    closed: Option<String>,
     /// What its hints name.
     zones: Vec<String>,
     nodes: Vec<String>,
@@ -31,7 +40,36 @@ struct Entry {
 
 impl<'a> Record<'a> {
     pub(super) fn new(facts: &'a Facts, port: &'a PlannedPort, family: Family) -> Self {
-        Self { facts, port, family, entries: Vec::new(), serving: Vec::new() }
+        Self {
+            facts,
+            port,
+            family,
+            cluster: String::new(),
+            own: true,
+            path: Path::DEFAULT,
+            closed: None,
+            entries: Vec::new(),
+            serving: Vec::new(),
+        }
+    }
+
+    /// The slices of this cluster are next.
+    pub(super) fn enter(&mut self, member: &Member, closed: Option<String>) {
+        self.cluster = member.cluster.to_string();
+        self.own = member.own;
+        self.path = member.path;
+        self.closed = closed;
+    }
+
+    /// A slice that is not read at all.
+    pub(super) fn leave(&mut self, left: &Left) {
+        self.cluster = left.cluster.to_string();
+        (self.own, self.path, self.closed) = (false, Path::DEFAULT, None);
+        for endpoint in left.slice.endpoints.iter().flatten() {
+            let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
+            let index = self.add(&left.slice, endpoint, text, None);
+            self.judge(index, Verdict::NotCounted(left.why.clone()));
+        }
     }
 
     /// Adds what the rules for clients outside and inside say about each endpoint that serves.
@@ -45,14 +83,16 @@ impl<'a> Record<'a> {
         let mut facts: Vec<EndpointFact> = self.entries.into_iter().map(|entry| entry.fact).collect();
         facts.sort_by(|a, b| {
             let order = |fact: &EndpointFact| (fact.addr.is_none(), fact.addr);
-            order(a).cmp(&order(b)).then_with(|| (&a.address, &a.slice).cmp(&(&b.address, &b.slice)))
+            order(a)
+                .cmp(&order(b))
+                .then_with(|| (&a.address, &a.cluster, &a.slice).cmp(&(&b.address, &b.cluster, &b.slice)))
         });
         facts
     }
 
     fn add(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, text: &str, port: Option<u16>) -> usize {
         let ip = ip::parse(text).ok().filter(|ip| Family::of(*ip) == self.family);
-        let addr = ip.zip(port).map(|(ip, port)| EndpointAddr::new(ip, port));
+        let addr = ip.zip(port).map(|(ip, port)| EndpointAddr { ip, port, path: self.path });
         let conditions = Conditions::of(endpoint);
         let state = match conditions.state() {
             Some(EndpointState::Ready) => EndpointFactState::Ready,
@@ -66,15 +106,17 @@ impl<'a> Record<'a> {
             fact: EndpointFact {
                 address: addr.map_or_else(|| text.to_owned(), |addr| addr.to_string()),
                 addr,
+                cluster: self.cluster.clone(),
                 slice: slice.metadata.name.clone().unwrap_or_default(),
                 node: endpoint.node_name.clone().unwrap_or_default(),
                 zone: endpoint.zone.clone().unwrap_or_default(),
                 state,
-                local: endpoints::is_local(endpoint, self.facts),
+                local: self.own && endpoints::is_local(endpoint, self.facts),
                 external: Verdict::Used,
                 internal: Verdict::Used,
             },
             terminating: conditions.terminating,
+            closed: self.closed.clone(),
             zones: zones.iter().map(|zone| zone.name.clone()).collect(),
             nodes: nodes.iter().map(|node| node.name.clone()).collect(),
         });
@@ -147,6 +189,10 @@ fn verdict(fit: Fit, fallback: bool, entry: &Entry, facts: &Facts) -> Verdict {
     match fit {
         Fit::Used if fallback => Verdict::LastResort,
         Fit::Used => Verdict::Used,
+        Fit::Closed => Verdict::ClusterClosed {
+            cluster: entry.fact.cluster.clone(),
+            why: entry.closed.clone().unwrap_or_default(),
+        },
         Fit::Terminates => Verdict::Terminates,
         Fit::NotHere => Verdict::NotHere { here: facts.node.clone() },
         Fit::OtherZone => Verdict::OtherZone { hinted: entry.zones.clone(), here: facts.zone.clone() },

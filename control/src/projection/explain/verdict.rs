@@ -4,6 +4,8 @@ use std::fmt;
 
 use sheave_dataplane::model::EndpointAddr;
 
+pub use super::super::multi_cluster::NotCounted;
+
 /// One address of the Service's slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointFact {
@@ -11,6 +13,8 @@ pub struct EndpointFact {
     pub address: String,
     /// Where it would serve; `None` if its slice has no port or address to serve with.
     pub addr: Option<EndpointAddr>,
+    /// The cluster that it is in.
+    pub cluster: String,
     /// The EndpointSlice's name.
     pub slice: String,
     /// Empty if the slice names none.
@@ -81,6 +85,15 @@ pub enum Verdict {
         /// The gateway's node.
         here: String,
     },
+    /// Its cluster gets nothing new.
+    ClusterClosed {
+        /// The cluster.
+        cluster: String,
+        /// How it is.
+        why: String,
+    },
+    /// Its slice does not count for this MultiClusterService.
+    NotCounted(NotCounted),
     /// Another entry for the same address counts.
     Duplicate {
         /// The EndpointSlice of that entry.
@@ -137,6 +150,10 @@ impl fmt::Display for Verdict {
             Self::OtherNode { hinted, here } => {
                 write!(f, "its hints name node {}, and this node is {here}", list(hinted))
             }
+            Self::ClusterClosed { cluster, why } => {
+                write!(f, "cluster {cluster} gets nothing new: it is {why}")
+            }
+            Self::NotCounted(why) => why.fmt(f),
             Self::Duplicate { slice } => {
                 write!(f, "the entry of EndpointSlice {slice} for this address counts")
             }

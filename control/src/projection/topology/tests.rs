@@ -9,6 +9,7 @@ use sheave_dataplane::model::Protocol;
 
 use super::super::endpoints::{self, Serving};
 use super::super::facts::Facts;
+use super::super::members::Member;
 use super::super::names::Names;
 use super::super::ports::PlannedPort;
 use super::*;
@@ -186,15 +187,9 @@ fn endpoint_sets_are_those_of_kube_proxy() {
         let facts = Facts { node: case.node.into(), zone: case.zone.into(), ..Facts::default() };
         let slices = [slice(case)];
         let (mut names, mut problems) = (Names::default(), Vec::new());
-        let serving = endpoints::collect(
-            slices.iter(),
-            Family::V4,
-            &port,
-            &facts,
-            |_| false,
-            &mut names,
-            &mut problems,
-        );
+        let member = Member::alone(&"local".into(), slices.iter());
+        let serving =
+            endpoints::collect(&member, Family::V4, &port, &facts, |_| false, &mut names, &mut problems);
         let sets = categorize(&serving.facets);
         if let Some(cluster) = case.cluster {
             assert_eq!(octets(&sets.cluster, &serving), cluster, "{}: cluster", case.name);

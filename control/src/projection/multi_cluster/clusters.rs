@@ -1,0 +1,257 @@
+//! Which clusters may serve a MultiClusterService, and how each of them is. It must not know what they have.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Service;
+
+use super::super::Options;
+use super::super::annotations::{self, DRAIN};
+use super::sources::NotCounted;
+use super::status::{ClusterState, Drain};
+use super::{template, tiers};
+use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, cluster_of_namespace};
+use crate::problem::reason;
+use crate::report::Report;
+use crate::store::{Fleet, ServiceKey};
+use crate::suggest;
+
+/// The clusters of one MultiClusterService.
+pub(super) struct Clusters<'a> {
+    pub(super) fleet: &'a Fleet,
+    pub(super) options: &'a Options,
+    now: Option<Timestamp>,
+    /// Those that it names, without such that nobody has; `None` = all.
+    pub(super) named: Option<BTreeSet<Arc<str>>>,
+    /// Names that nobody has.
+    pub(super) unknown: Vec<String>,
+    /// What is known of where the Service is scheduled to.
+    pub(super) binding: Option<&'a ResourceBinding>,
+    bound: Option<BTreeSet<&'a str>>,
+    /// Those that it names to get nothing new.
+    drained: Vec<String>,
+    /// Every name that something goes by, for attributions that only give a part of a name.
+    names: BTreeSet<&'a str>,
+}
+
+impl<'a> Clusters<'a> {
+    /// Reads which clusters it names, and reports what is wrong with that.
+    pub(super) fn read(
+        key: &ServiceKey,
+        service: &'a MultiClusterService,
+        effective: &Service,
+        fleet: &'a Fleet,
+        (options, now): (&'a Options, Option<Timestamp>),
+        report: &mut Report,
+    ) -> Self {
+        let binding = fleet.bindings.get(key).filter(|it| it.metadata.deletion_timestamp.is_none());
+        let binding = binding.map(|it| &**it);
+        let (mut named, mut unknown) = (None, Vec::new());
+        if let Some((field, names)) = asked(service, options, report) {
+            let (known, missing): (Vec<_>, Vec<_>) = names
+                .into_iter()
+                .enumerate()
+                .partition(|(_, name)| fleet.clusters.is_empty() || fleet.clusters.contains_key(*name));
+            for (index, name) in missing {
+                report.add(reason::CLUSTER_NOT_FOUND, field(index), None, nobody(name, fleet));
+                unknown.push(name.to_owned());
+            }
+            named = Some(known.into_iter().map(|(_, name)| Arc::from(name)).collect());
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        let mut own = Report::about(key.object());
+        let drained = tiers::list(effective, DRAIN, &mut own);
+        report.extend(template::renamed(own.into_problems(), service));
+        let bound = binding.map(bound).filter(|names| !names.is_empty());
+        let mut clusters =
+            Self { fleet, options, now, named, unknown, binding, bound, drained, names: BTreeSet::new() };
+        clusters.names = clusters.names(key, service);
+        clusters
+    }
+
+    fn names(&self, key: &ServiceKey, service: &'a MultiClusterService) -> BTreeSet<&'a str> {
+        let registered = self.fleet.clusters.keys().map(|name| &**name);
+        let providers = service.spec.provider_clusters.iter().map(|it| it.name.as_str());
+        let works = self.fleet.works.get(key).into_iter().flat_map(|works| works.keys());
+        let works = works.filter_map(|(namespace, _)| cluster_of_namespace(namespace));
+        let names = registered.chain(providers).chain(works).chain(self.bound.iter().flatten().copied());
+        names.filter(|name| !name.is_empty()).collect()
+    }
+
+    /// Whether what a cluster of this name has may be used.
+    pub(super) fn judge(&self, name: &str) -> Result<(), NotCounted> {
+        if !self.fleet.clusters.is_empty() && !self.fleet.clusters.contains_key(name) {
+            return Err(NotCounted::Unregistered);
+        }
+        if self.named.as_ref().is_some_and(|named| !named.contains(name)) {
+            return Err(NotCounted::NotNamed);
+        }
+        if self.bound.as_ref().is_some_and(|bound| !bound.contains(name)) {
+            return Err(NotCounted::Stale);
+        }
+        Ok(())
+    }
+
+    /// Whether new traffic may go to it.
+    pub(super) fn state(&self, name: &str) -> ClusterState {
+        if self.bound.as_ref().is_some_and(|bound| !bound.contains(name)) {
+            return ClusterState::NotBound;
+        }
+        if self.drained.iter().any(|it| it == name) {
+            return ClusterState::Draining(Drain::Asked);
+        }
+        let evicted = self.binding.into_iter().flat_map(|it| &it.spec.graceful_eviction_tasks);
+        if evicted.into_iter().any(|task| task.from_cluster == name) {
+            return ClusterState::Draining(Drain::Evicted);
+        }
+        let Some(cluster) = self.fleet.clusters.get(name) else { return ClusterState::Unknown };
+        if let Some(why) = drain(cluster) {
+            return ClusterState::Draining(why);
+        }
+        match ready(cluster) {
+            Some(true) => ClusterState::Ready,
+            None => ClusterState::Unknown,
+            Some(false) => {
+                let hold = self.options.fleet.not_ready_hold;
+                let end = hold.and_then(|hold| held_until(cluster, hold));
+                match end.zip(self.now) {
+                    Some((end, now)) if end <= now => ClusterState::HeldOff,
+                    _ => ClusterState::NotReady,
+                }
+            }
+        }
+    }
+
+    /// The longest name of a cluster that `text` begins with, a dash behind it: names of clusters have dashes themselves.
+    pub(super) fn longest_prefix(&self, text: &str) -> Option<&'a str> {
+        let fits = |name: &&str| text.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+        self.names.iter().copied().filter(fits).max_by_key(|name| name.len())
+    }
+
+    /// Whether a cluster goes by this name.
+    pub(super) fn is_name(&self, text: &str) -> bool {
+        self.names.contains(text)
+    }
+
+    /// The names that may be used for it, whatever is there: those that it names, or where its Service is scheduled to.
+    pub(super) fn expected(&self) -> BTreeSet<Arc<str>> {
+        match (&self.named, &self.bound) {
+            (Some(named), _) => named.clone(),
+            (None, Some(bound)) => {
+                bound.iter().filter(|name| self.judge(name).is_ok()).map(|name| Arc::from(*name)).collect()
+            }
+            (None, None) => BTreeSet::new(),
+        }
+    }
+
+    /// Names that `sheave.dev/drain` has.
+    pub(super) fn drained(&self) -> &[String] {
+        &self.drained
+    }
+}
+
+type Field = fn(usize) -> String;
+
+/// The names that count, and the field of each. The fields of older versions are told of in any case: today's Karmada
+/// ignores them, so that an object with these alone is for all clusters.
+fn asked<'a>(
+    service: &'a MultiClusterService,
+    options: &Options,
+    report: &mut Report,
+) -> Option<(Field, Vec<&'a str>)> {
+    let spec = &service.spec;
+    let providers: Vec<&str> = spec.provider_clusters.iter().map(|it| it.name.as_str()).collect();
+    let older: [(&str, Field, &[String]); 2] = [
+        (
+            "spec.serviceProvisionClusters",
+            |it| format!("spec.serviceProvisionClusters[{it}]"),
+            &spec.service_provision_clusters,
+        ),
+        ("spec.range.clusterNames", |it| format!("spec.range.clusterNames[{it}]"), &spec.range.cluster_names),
+    ];
+    let mut chosen: Option<(Field, Vec<&str>)> = None;
+    if !providers.is_empty() {
+        chosen = Some((|it| format!("spec.providerClusters[{it}].name"), providers));
+    }
+    for (name, field, names) in older.into_iter().filter(|(_, _, names)| !names.is_empty()) {
+        let outcome = match (&chosen, options.fleet.legacy_clusters) {
+            (None, true) => "it is honoured here (karmada.legacyClusterFields in the configuration)",
+            (None, false) => "it is ignored here as well, so that all clusters count",
+            (Some(_), _) => "it is ignored here as well, for another field names clusters",
+        };
+        let message = format!("today's Karmada ignores it: use spec.providerClusters; {outcome}");
+        report.add(reason::LEGACY_FIELD, name, None, message);
+        if chosen.is_none() && options.fleet.legacy_clusters {
+            chosen = Some((field, names.iter().map(String::as_str).collect()));
+        }
+    }
+    chosen
+}
+
+fn nobody(name: &str, fleet: &Fleet) -> String {
+    let known = fleet.clusters.keys().map(|name| &**name);
+    match suggest::closest(name, known) {
+        Some(near) => format!("no member cluster is called {name:?}; did you mean {near:?}?"),
+        None => format!("no member cluster is called {name:?}; nothing is served from it"),
+    }
+}
+
+/// Where the Service is, or still is while it is moved away; empty while it is not scheduled, which says nothing.
+fn bound(binding: &ResourceBinding) -> BTreeSet<&str> {
+    let spec = &binding.spec;
+    let required = spec.required_by.iter().flat_map(|it| &it.clusters);
+    let scheduled = spec.clusters.iter().chain(required).map(|it| it.name.as_str());
+    let mut names: BTreeSet<&str> = scheduled.filter(|name| !name.is_empty()).collect();
+    if !names.is_empty() {
+        names.extend(spec.graceful_eviction_tasks.iter().map(|it| it.from_cluster.as_str()));
+    }
+    names
+}
+
+/// Why a cluster is being left, if it is. `NoSchedule` taints are about new replicas, not about traffic: Karmada itself puts
+/// them on clusters that it does not reach.
+fn drain(cluster: &Cluster) -> Option<Drain> {
+    let annotations = cluster.metadata.annotations.as_ref();
+    if annotations.and_then(|all| all.get(DRAIN)).is_some_and(|value| value.trim() == "true") {
+        return Some(Drain::Annotated);
+    }
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return Some(Drain::Deleted);
+    }
+    if let Some(taint) = cluster.spec.taints.iter().find(|taint| taint.effect == "NoExecute") {
+        return Some(Drain::Taint(taint.key.clone()));
+    }
+    cluster.status.remedy_actions.iter().any(|it| it == "TrafficControl").then_some(Drain::TrafficControl)
+}
+
+fn ready(cluster: &Cluster) -> Option<bool> {
+    let condition = cluster.status.conditions.iter().find(|it| it.type_ == "Ready")?;
+    Some(condition.status == "True")
+}
+
+/// Until when a cluster that is not Ready gets new traffic.
+pub(super) fn held_until(cluster: &Cluster, hold: Duration) -> Option<Timestamp> {
+    let condition = cluster.status.conditions.iter().find(|it| it.type_ == "Ready" && it.status != "True")?;
+    let hold = SignedDuration::try_from(hold).ok()?;
+    condition.last_transition_time.0.checked_add(hold).ok()
+}
+
+/// Reports names in an annotation that are none of the clusters that serve.
+pub(super) fn check_names<'n>(
+    annotation: &str,
+    names: impl Iterator<Item = &'n str>,
+    serving: &BTreeSet<Arc<str>>,
+    report: &mut Report,
+) {
+    for name in names.filter(|name| !serving.contains(*name)) {
+        let hint = match suggest::closest(name, serving.iter().map(|it| &**it)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => "it has no effect".to_owned(),
+        };
+        let message = format!("{name:?} is none of the clusters that this is served from; {hint}");
+        report.add(reason::CLUSTER_NOT_FOUND, annotations::field(annotation), None, message);
+    }
+}

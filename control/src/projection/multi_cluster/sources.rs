@@ -1,0 +1,230 @@
+//! What each cluster has of a Service: from the Works that carry its collected slices, and from slices that Karmada imported.
+//! Copies that Karmada made for consumers are told from originals here. It must not know how clusters count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::super::members::{Listed, Origin};
+use super::clusters::Clusters;
+use super::imported;
+use crate::karmada::{COLLECTED_LABEL, Manifest, Work, cluster_of_namespace};
+use crate::problem::{ObjectRef, Problem, reason};
+use crate::report::Report;
+use crate::store::{Fleet, SERVICE_NAME_LABEL, ServiceKey, WorkKey};
+
+/// On copies that were made for consumers: the cluster that they are from (karmada pkg/apis/networking/v1alpha1,
+/// `EndpointSliceProvisionClusterAnnotation`).
+const PROVISION_ANNOTATION: &str = "endpointslice.karmada.io/provision-cluster";
+/// Who made a slice (discovery/v1, `LabelManagedBy`).
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+/// Makes the copies for consumers.
+const DISPATCHER: &str = "endpointslice-dispatch-controller.karmada.io";
+/// Imports slices into the control plane; in a member cluster such a slice is a copy, too (karmada pkg/util/helper/mcs.go,
+/// `IsEndpointSliceManagedByKarmada`).
+const IMPORTER: &str = "endpointslice-controller.karmada.io";
+
+/// Why a slice does not count, although it is about the Service. Prints as a reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotCounted {
+    /// No member cluster has this name.
+    Unregistered,
+    /// The MultiClusterService names other clusters.
+    NotNamed,
+    /// The Service is not scheduled to its cluster.
+    Stale,
+    /// It is a copy for consumers.
+    Dispatched,
+    /// It is a copy of a slice that a Work has.
+    Imported,
+    /// Nobody collected it: it is on its way to the cluster.
+    NotCollected,
+    /// The addresses of the cluster's Service count.
+    IngressCounts,
+}
+
+impl fmt::Display for NotCounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unregistered => "no member cluster has the name of its cluster",
+            Self::NotNamed => "the MultiClusterService names other clusters",
+            Self::Stale => {
+                "its ResourceBinding says that the Service is not scheduled to its cluster: it is stale"
+            }
+            Self::Dispatched => "its slice is a copy that Karmada made for consumers",
+            Self::Imported => "its slice is a copy of one that a Work has",
+            Self::NotCollected => "its slice was not collected from the cluster, but is applied there",
+            Self::IngressCounts => {
+                "sheave.dev/cluster-endpoints is ingress: the addresses of the cluster's Service count"
+            }
+        })
+    }
+}
+
+/// A slice that does not count.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Left {
+    pub(in super::super) cluster: Arc<str>,
+    pub(in super::super) slice: Arc<EndpointSlice>,
+    pub(in super::super) why: NotCounted,
+}
+
+/// What one cluster has.
+#[derive(Default)]
+pub(super) struct Part<'a> {
+    pub(super) slices: Vec<Listed>,
+    /// Works that carry the Service as it is there.
+    pub(super) services: Vec<(&'a WorkKey, &'a Work, &'a Service)>,
+}
+
+/// What all clusters have.
+#[derive(Default)]
+pub(super) struct Sources<'a> {
+    pub(super) parts: BTreeMap<Arc<str>, Part<'a>>,
+    pub(super) left: Vec<Left>,
+    pub(super) problems: Vec<Problem>,
+    /// Works whose slices count, and the names of these.
+    pub(super) collected: BTreeSet<&'a WorkKey>,
+}
+
+impl Sources<'_> {
+    pub(super) fn leave(&mut self, cluster: &str, slice: &Arc<EndpointSlice>, why: NotCounted) {
+        self.left.push(Left { cluster: cluster.into(), slice: slice.clone(), why });
+    }
+}
+
+/// Looks through everything that is about the Service.
+pub(super) fn gather<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Clusters<'a>) -> Sources<'a> {
+    let mut sources = Sources::default();
+    for (name, work) in fleet.works.get(key).into_iter().flatten() {
+        if work.metadata.deletion_timestamp.is_none()
+            && let Some(cluster) = cluster_of_namespace(&name.0)
+        {
+            read_work(key, (name, work, cluster), clusters, &mut sources);
+        }
+    }
+    for slice in fleet.imported.get(key).into_iter().flat_map(BTreeMap::values) {
+        if slice.metadata.deletion_timestamp.is_none() {
+            imported::read(key, slice, clusters, &mut sources);
+        }
+    }
+    sources
+}
+
+fn read_work<'a>(
+    key: &ServiceKey,
+    (name, work, cluster): (&'a WorkKey, &'a Work, &str),
+    clusters: &Clusters<'_>,
+    sources: &mut Sources<'a>,
+) {
+    let labels = work.metadata.labels.as_ref();
+    let collected = labels.is_some_and(|labels| labels.contains_key(COLLECTED_LABEL));
+    let counts = clusters.judge(cluster);
+    let mut report = Report::about(work_ref(name));
+    for (index, manifest) in work.manifests().iter().enumerate() {
+        let field = format!("spec.workload.manifests[{index}]");
+        match manifest {
+            Manifest::EndpointSlice(slice) => {
+                let verdict = match counts.clone() {
+                    _ if is_copy(work, collected, slice) => Err(NotCounted::Dispatched),
+                    Ok(()) if !collected => Err(NotCounted::NotCollected),
+                    other => other,
+                };
+                match verdict {
+                    Err(why) => sources.leave(cluster, slice, why),
+                    Ok(()) if slice.metadata.deletion_timestamp.is_some() => {}
+                    Ok(()) if !is_of(slice, key, &field, &mut report) => {}
+                    Ok(()) => {
+                        let origin = Origin::Within(work_ref(name), field);
+                        let part = sources.parts.entry(cluster.into()).or_default();
+                        part.slices.push(Listed { slice: slice.clone(), origin });
+                        sources.collected.insert(name);
+                    }
+                }
+            }
+            Manifest::Service(service) if counts.is_ok() && is_named(service, key) => {
+                let part = sources.parts.entry(cluster.into()).or_default();
+                part.services.push((name, work, service));
+            }
+            Manifest::Broken { kind, why } if counts.is_ok() => broken(kind, why, field, &mut report),
+            Manifest::Other { kind } if counts.is_ok() && collected => {
+                let message =
+                    format!("{kind:?} is not an EndpointSlice, which the Work should carry; it is not used");
+                report.add(reason::INVALID_MANIFEST, field, None, message);
+            }
+            Manifest::Service(_) | Manifest::Broken { .. } | Manifest::Other { .. } => {}
+        }
+    }
+    if counts.is_ok() && collected && work.manifests().is_empty() {
+        let message = "there is no EndpointSlice in it, which the Work should carry; nothing of it is used";
+        report.add(reason::INVALID_MANIFEST, "spec.workload.manifests", None, message);
+    }
+    sources.problems.extend(report.into_problems());
+}
+
+fn broken(kind: &str, why: &str, field: String, report: &mut Report) {
+    let kind = if kind.is_empty() { "the manifest" } else { kind };
+    let message = format!("{kind} cannot be read: {why}; it is left out");
+    report.add(reason::INVALID_MANIFEST, field, None, message);
+}
+
+/// Whether a slice was made for consumers. The dispatcher gives its Works the names of those that it copies from, so in a
+/// cluster that is provider and consumer the two may become one: its labels and annotations say what both are, and only the
+/// manifest says which of them is in it.
+fn is_copy(work: &Work, collected: bool, slice: &EndpointSlice) -> bool {
+    if is_karmadas(slice) {
+        return true;
+    }
+    let annotations = work.metadata.annotations.as_ref();
+    let Some(provider) = annotations.and_then(|all| all.get(PROVISION_ANNOTATION)) else { return false };
+    // Its name begins with the provider's, but so may that of an original, which says who manages it.
+    let unmanaged = label(slice, MANAGED_BY_LABEL).is_none();
+    let name = slice.metadata.name.as_deref().unwrap_or_default();
+    let named = name.strip_prefix(provider.as_str()).is_some_and(|rest| rest.starts_with('-'));
+    !collected || (unmanaged && named)
+}
+
+/// Whether Karmada itself made the slice out of another.
+fn is_karmadas(slice: &EndpointSlice) -> bool {
+    is_dispatched(slice) || label(slice, MANAGED_BY_LABEL) == Some(IMPORTER)
+}
+
+/// Whether the slice itself says that it was made for consumers.
+pub(super) fn is_dispatched(slice: &EndpointSlice) -> bool {
+    let annotations = slice.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key(PROVISION_ANNOTATION))
+        || label(slice, MANAGED_BY_LABEL) == Some(DISPATCHER)
+}
+
+pub(super) fn label<'a>(slice: &'a EndpointSlice, name: &str) -> Option<&'a str> {
+    slice.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Whether it is a slice of the Service that its Work says; Karmada derives no names in member clusters.
+fn is_of(slice: &EndpointSlice, key: &ServiceKey, field: &str, report: &mut Report) -> bool {
+    let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
+    let service = label(slice, SERVICE_NAME_LABEL).unwrap_or_default();
+    let (field, value) = if namespace != &*key.namespace {
+        (format!("{field}.metadata.namespace"), namespace)
+    } else if service != &*key.name {
+        (format!("{field}.metadata.labels[{SERVICE_NAME_LABEL}]"), service)
+    } else {
+        return true;
+    };
+    let message =
+        format!("{value:?} is not of the Service {key}, which the Work is about; the slice is left out");
+    report.invalid(field, message);
+    false
+}
+
+fn is_named(service: &Service, key: &ServiceKey) -> bool {
+    let metadata = &service.metadata;
+    metadata.namespace.as_deref() == Some(&*key.namespace) && metadata.name.as_deref() == Some(&*key.name)
+}
+
+pub(super) fn work_ref(name: &WorkKey) -> ObjectRef {
+    ObjectRef { kind: "Work", namespace: name.0.clone(), name: name.1.clone() }
+}

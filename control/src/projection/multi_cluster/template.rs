@@ -1,0 +1,136 @@
+//! Whose a MultiClusterService is, and the Service that it is planned as: the template of its name with its own metadata,
+//! annotations and status.
+
+use k8s_openapi::api::core::v1::Service;
+use sheave_dataplane::model::FrontendKind;
+
+use super::super::Options;
+use super::super::annotations::{self, CLASS};
+use super::super::plan::Plan;
+use crate::karmada::MultiClusterService;
+use crate::problem::{Problem, reason};
+use crate::report::Report;
+use crate::store::{Fleet, ServiceKey};
+
+/// Where `spec.types` puts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Exposure {
+    /// On our addresses, whatever else.
+    LoadBalancer,
+    /// In other clusters alone: Karmada's own business.
+    Elsewhere,
+    /// Nothing that anybody knows; it has been reported.
+    Nowhere,
+}
+
+/// Reads `spec.types`.
+pub(super) fn exposure(types: &[String], report: &mut Report) -> Exposure {
+    let has = |name: &str| types.iter().any(|it| it == name);
+    let known = |name: &String| matches!(name.as_str(), "LoadBalancer" | "CrossCluster");
+    for (index, other) in types.iter().enumerate().filter(|(_, name)| !known(name)) {
+        let message = format!("{other:?} is not LoadBalancer or CrossCluster; it is ignored");
+        report.invalid(format!("spec.types[{index}]"), message);
+    }
+    match (has("LoadBalancer"), has("CrossCluster")) {
+        (true, true) => {
+            let message = "LoadBalancer and CrossCluster in one object, which the admission of Karmada denies since v1.9; \
+                           LoadBalancer is served";
+            report.invalid("spec.types", message);
+            Exposure::LoadBalancer
+        }
+        (true, false) => Exposure::LoadBalancer,
+        (false, true) => Exposure::Elsewhere,
+        (false, false) => {
+            let message = "neither LoadBalancer nor CrossCluster is asked for; it is not served";
+            report.add(reason::NOT_SERVED, "spec.types", None, message);
+            Exposure::Nowhere
+        }
+    }
+}
+
+/// The Service that a MultiClusterService exposes; one that is being deleted is gone.
+pub(in super::super) fn template<'a>(fleet: &'a Fleet, key: &ServiceKey) -> Option<&'a Service> {
+    fleet.templates.get(key).map(|it| &**it).filter(|it| it.metadata.deletion_timestamp.is_none())
+}
+
+/// Whether it is ours; the error says why not. Its API has no field for a class, so its annotation counts, then those of
+/// the Service.
+pub(in super::super) fn whose(
+    service: &MultiClusterService,
+    template: Option<&Service>,
+    options: &Options,
+) -> Result<(), String> {
+    if !options.frontends.contains(&FrontendKind::LoadBalancer) {
+        return Err("this gateway makes no frontends of kind LoadBalancer (frontends in the configuration)"
+            .to_owned());
+    }
+    let own = service.metadata.annotations.as_ref().and_then(|all| all.get(CLASS)).map(String::as_str);
+    let annotated = || annotations::value(template?, CLASS);
+    let field = || template?.spec.as_ref()?.load_balancer_class.as_deref();
+    let class = own.or_else(annotated).or_else(field).map(str::trim).filter(|class| !class.is_empty());
+    match class {
+        Some(class) if class == options.load_balancer_class => Ok(()),
+        None if options.fleet.handle_unclassified => Ok(()),
+        Some(class) => Err(format!(
+            "its class is {class:?}; this gateway serves class {:?}",
+            options.load_balancer_class
+        )),
+        None => {
+            Err("nothing names its class, and karmada.handleUnclassified in the configuration is off"
+                .to_owned())
+        }
+    }
+}
+
+/// The Service that it is planned as.
+pub(super) fn effective(service: &MultiClusterService, template: &Service, options: &Options) -> Service {
+    let mut effective = template.clone();
+    effective.metadata = service.metadata.clone();
+    let mut annotated = template.metadata.annotations.clone().unwrap_or_default();
+    let own = service.metadata.annotations.iter().flatten().filter(|(name, _)| annotations::is_ours(name));
+    annotated.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+    effective.metadata.annotations = Some(annotated);
+    effective.status.clone_from(&service.status);
+    if let Some(spec) = &mut effective.spec {
+        spec.type_ = Some("LoadBalancer".to_owned());
+        spec.load_balancer_class = Some(options.load_balancer_class.clone());
+        // These are the member clusters' own.
+        spec.external_ips = None;
+        spec.health_check_node_port = None;
+        spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);
+    }
+    effective
+}
+
+/// Says of each field whose it is: the MultiClusterService's, or its Service's.
+pub(super) fn rename_fields(plan: &mut Plan, service: &MultiClusterService, template: &Service) {
+    plan.problems = renamed(std::mem::take(&mut plan.problems), service);
+    let asked = plan.wishes.addresses_field.as_str();
+    let own = annotated(asked).is_none_or(|name| has_annotation(service, name));
+    let by_template = annotated(asked).is_some_and(|name| annotations::value(template, name).is_some());
+    if asked.starts_with("spec.") || (!own && by_template) {
+        plan.wishes.addresses_field = format!("Service.{asked}");
+    }
+}
+
+/// As [`rename_fields`], for Problems alone.
+pub(super) fn renamed(mut problems: Vec<Problem>, service: &MultiClusterService) -> Vec<Problem> {
+    for problem in &mut problems {
+        let of_template = problem.field.starts_with("spec.")
+            || annotated(&problem.field).is_some_and(|name| !has_annotation(service, name));
+        if of_template {
+            problem.field.insert_str(0, "Service.");
+        }
+    }
+    problems
+}
+
+/// The annotation that a field names.
+fn annotated(field: &str) -> Option<&str> {
+    field.strip_prefix("metadata.annotations[")?.strip_suffix(']')
+}
+
+fn has_annotation(service: &MultiClusterService, name: &str) -> bool {
+    service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(name))
+}
