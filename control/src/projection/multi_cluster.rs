@@ -19,6 +19,7 @@ mod status;
 mod template;
 mod tiers;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +119,7 @@ fn served(
         return None;
     }
     let exposed = exposed::ports(&service.spec.ports, spec, report);
-    if exposed.indexes.as_ref().is_some_and(|indexes| indexes.is_empty()) {
+    if exposed.indexes.as_ref().is_some_and(BTreeSet::is_empty) {
         let message = "the Service has none of the ports; nothing is served";
         report.add(reason::NOT_SERVED, "spec.ports", None, message);
         return None;

@@ -258,9 +258,7 @@ fn copies_for_consumers_are_told_from_originals() {
 #[test]
 fn bad_works_are_told_and_the_others_go_on() {
     let [a, _] = both();
-    let broken = work("m2", "b", &["10.2.0.7"])
-        .replace("endpoints: [", "endpoints: [")
-        .replace("addressType: IPv4", "addressType: [1]");
+    let broken = work("m2", "b", &["10.2.0.7"]).replace("addressType: IPv4", "addressType: [1]");
     let foreign = work("m2", "c", &["10.2.0.8"])
         .replace("kubernetes.io/service-name: web", "kubernetes.io/service-name: derived-web");
     let bad = work("m2", "d", &["10.2.0.999"]);
