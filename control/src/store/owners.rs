@@ -143,7 +143,7 @@ impl Owners {
         is_told: impl Fn(&T) -> bool,
     ) -> Touched {
         match delta {
-            Delta::Put(object) => self.put(fleet, object),
+            Delta::Put(object) => self.put(fleet, &object),
             Delta::Gone { namespace, name } => {
                 let key = (namespace, name);
                 let told = self.get::<T>(fleet, &key).is_some_and(|kept| is_told(kept));
@@ -167,16 +167,16 @@ impl Owners {
         }
     }
 
-    fn put<T: Owned>(&mut self, fleet: &mut Fleet, object: Arc<T>) -> Touched {
+    fn put<T: Owned>(&mut self, fleet: &mut Fleet, object: &Arc<T>) -> Touched {
         let mut touched = Touched::new();
-        let (key, owner) = (key(&*object), object.owner());
+        let (key, owner) = (key(&**object), object.owner());
         if T::index(self).get(&key) != owner.as_ref() {
             touched.extend(self.remove::<T>(fleet, &key));
         }
         let Some(owner) = owner else { return touched };
         let kept = T::kept(fleet).entry(owner.clone()).or_default();
         let old = kept.insert(T::inner(&key), object.clone());
-        if old.is_none_or(|old| fleet::differs(&*old, &*object)) {
+        if old.is_none_or(|old| fleet::differs(&*old, &**object)) {
             touched.insert(owner.clone());
         }
         T::index(self).insert(key, owner);
