@@ -127,8 +127,7 @@ fn served(
     let effective = template::effective(service, template, options);
     let clusters = Clusters::read(key, service, &effective, fleet, (options, now), report);
     let sources = sources::gather(key, fleet, &clusters);
-    let mode = ingress::mode(&effective, report);
-    let found = members::build(key, &effective, (&clusters, sources, mode), report);
+    let found = members::build(key, &effective, (&clusters, sources), report);
     let slices = || found.members.iter().flat_map(|it| it.slices.iter().map(|listed| &listed.slice));
     let asked = Asked {
         key,

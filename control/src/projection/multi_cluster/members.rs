@@ -22,13 +22,14 @@ use crate::store::ServiceKey;
 pub(super) fn build(
     key: &ServiceKey,
     effective: &Service,
-    (clusters, mut sources, mode): (&Clusters<'_>, Sources<'_>, Mode),
+    (clusters, mut sources): (&Clusters<'_>, Sources<'_>),
     report: &mut Report,
 ) -> Found {
     let mut names: BTreeSet<Arc<str>> = sources.parts.keys().cloned().collect();
     names.extend(clusters.expected());
     let options = clusters.options;
     let mut own = Report::about(key.object());
+    let mode = ingress::mode(effective, &mut own);
     let region = Region { own: &options.cluster, clusters: &clusters.fleet.clusters };
     let tiers = Tiers::read(effective, &names, &region, &mut own);
     clusters::check_names(DRAIN, clusters.drained().iter().map(String::as_str), &names, &mut own);
