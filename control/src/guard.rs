@@ -11,19 +11,23 @@
 //! namespace that is deleted, or a CRD, is meant; a controller that has gone wild is not stopped by a gateway which looks
 //! away for a minute, while endpoints that are gone in truth would be sent clients meanwhile.
 //!
-//! Held back are Services, EndpointSlices and Nodes. Namespaces and pools are believed: without them nothing that is
-//! published is taken away. It must not know how the objects are used; time is given to it.
+//! Held back are Services, EndpointSlices and Nodes, and of a Karmada control plane MultiClusterServices, their templates,
+//! Works and Clusters. Namespaces and pools are believed: without them nothing that is published is taken away. So are
+//! imported slices and bindings, which tell again what Works tell. It must not know how the objects are used; time is given
+//! to it.
 
 mod doubt;
 mod kinds;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use self::doubt::Doubt;
-use self::kinds::Guarded;
+use self::kinds::{CollectedWorks, Guarded, ServiceWorks, Templates};
+use crate::karmada::{Cluster, MultiClusterService};
 use crate::store::{Change, Delta, Objects};
 
 /// What to do with a change. Either way it is to be applied to the store.
@@ -48,7 +52,7 @@ impl Admitted {
 /// One kind whose newest list is doubted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// `Service`, `EndpointSlice` or `Node`.
+    /// As `Service`, or which Services.
     pub kind: &'static str,
     /// Objects that there were when the newest list came.
     pub there: usize,
@@ -66,91 +70,77 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Guard {
     hold: Duration,
-    services: Option<Doubt>,
-    slices: Option<Doubt>,
-    nodes: Option<Doubt>,
+    /// By kind.
+    doubts: BTreeMap<&'static str, Doubt>,
 }
 
 impl Guard {
     /// Doubts a list for as long as `hold`.
     pub fn new(hold: Duration) -> Self {
-        Self { hold, services: None, slices: None, nodes: None }
+        Self { hold, doubts: BTreeMap::new() }
     }
 
     /// Judges what the source says, given what the store has. The answer is to be applied to the store before the next
     /// change is judged.
     pub fn admit(&mut self, change: Change, objects: &Objects, now: Instant) -> Admitted {
         match change {
-            Change::Services(delta) => {
-                admitted(delta, &mut self.services, objects, (self.hold, now), Change::Services)
-            }
-            Change::Slices(delta) => {
-                admitted(delta, &mut self.slices, objects, (self.hold, now), Change::Slices)
-            }
-            Change::Nodes(delta) => {
-                admitted(delta, &mut self.nodes, objects, (self.hold, now), Change::Nodes)
-            }
-            believed => Admitted::Whole(believed),
+            Change::Services(delta) => self.judge::<Service>(delta, objects, now),
+            Change::Slices(delta) => self.judge::<EndpointSlice>(delta, objects, now),
+            Change::Nodes(delta) => self.judge::<Node>(delta, objects, now),
+            Change::MultiClusterServices(delta) => self.judge::<MultiClusterService>(delta, objects, now),
+            Change::Templates(delta) => self.judge::<Templates>(delta, objects, now),
+            Change::CollectedWorks(delta) => self.judge::<CollectedWorks>(delta, objects, now),
+            Change::ServiceWorks(delta) => self.judge::<ServiceWorks>(delta, objects, now),
+            Change::Clusters(delta) => self.judge::<Cluster>(delta, objects, now),
+            believed @ (Change::Namespaces(_)
+            | Change::Pools(_)
+            | Change::Imported(_)
+            | Change::Bindings(_)) => Admitted::Whole(believed),
         }
     }
 
     /// When [`release`](Self::release) has something to say, if nothing else happens before.
     pub fn due(&self) -> Option<Instant> {
-        [&self.services, &self.slices, &self.nodes].into_iter().flatten().map(|doubt| doubt.until).min()
+        self.doubts.values().map(|doubt| doubt.until).min()
     }
 
     /// Believes the lists whose time is up: what they lack is gone, object by object.
     pub fn release(&mut self, now: Instant) -> Vec<Change> {
-        let mut changes = Vec::new();
-        release::<Service>(&mut self.services, now, Change::Services, &mut changes);
-        release::<EndpointSlice>(&mut self.slices, now, Change::Slices, &mut changes);
-        release::<Node>(&mut self.nodes, now, Change::Nodes, &mut changes);
-        changes
+        let up = self.doubts.extract_if(.., |_, doubt| doubt.until <= now);
+        up.flat_map(|(_, doubt)| doubt.believe()).collect()
     }
 
     /// What is held back now, by kind.
     pub fn holding(&self) -> Vec<Held> {
-        let held = [
-            self.services.as_ref().map(Doubt::held::<Service>),
-            self.slices.as_ref().map(Doubt::held::<EndpointSlice>),
-            self.nodes.as_ref().map(Doubt::held::<Node>),
-        ];
-        held.into_iter().flatten().collect()
+        self.doubts.values().map(Doubt::held).collect()
+    }
+
+    fn judge<T: Guarded>(&mut self, delta: Delta<T::Object>, objects: &Objects, now: Instant) -> Admitted {
+        let mut doubt = self.doubts.remove(T::KIND);
+        let admitted = admitted::<T>(delta, &mut doubt, objects, (self.hold, now));
+        self.doubts.extend(doubt.map(|doubt| (T::KIND, doubt)));
+        admitted
     }
 }
 
 fn admitted<T: Guarded>(
-    delta: Delta<T>,
+    delta: Delta<T::Object>,
     doubt: &mut Option<Doubt>,
     objects: &Objects,
     (hold, now): (Duration, Instant),
-    change: fn(Delta<T>) -> Change,
 ) -> Admitted {
     let listed = match delta {
         Delta::All(listed) => listed,
         Delta::Put(_) | Delta::Gone { .. } => {
-            doubt::settle(doubt, &delta);
-            return Admitted::Whole(change(delta));
+            doubt::settle::<T>(doubt, &delta);
+            return Admitted::Whole(T::change(delta));
         }
     };
-    let kept = doubt::judge(doubt, &listed, objects, hold, now);
+    let kept = doubt::judge::<T>(doubt, &listed, objects, hold, now);
     if kept.is_empty() {
-        return Admitted::Whole(change(Delta::All(listed)));
+        return Admitted::Whole(T::change(Delta::All(listed)));
     }
-    Admitted::Completed(change(Delta::All(listed.into_iter().chain(kept).collect())))
-}
-
-fn release<T: Guarded>(
-    doubt: &mut Option<Doubt>,
-    now: Instant,
-    change: fn(Delta<T>) -> Change,
-    changes: &mut Vec<Change>,
-) {
-    if let Some(believed) = doubt.take_if(|doubt| doubt.until <= now) {
-        believed.tell_believed::<T>();
-        let gone = |(namespace, name)| change(Delta::Gone { namespace, name });
-        changes.extend(believed.missing.into_iter().map(gone));
-    }
+    Admitted::Completed(T::change(Delta::All(listed.into_iter().chain(kept).collect())))
 }
 
 #[cfg(test)]

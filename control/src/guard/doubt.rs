@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Held;
 use super::kinds::{Guarded, Key, key, names};
-use crate::store::{Delta, Objects};
+use crate::store::{Change, Delta, Objects};
 
 /// Fewer objects than these may go at once without a question: that happens in small clusters.
 const PLENTY: usize = 10;
@@ -17,8 +17,11 @@ const NEARLY_ALL: usize = 90;
 /// A list that is not believed yet.
 #[derive(Debug)]
 pub(super) struct Doubt {
+    kind: &'static str,
+    /// What says that one is gone.
+    gone: fn(Key) -> Change,
     /// What the newest list lacks and nothing since has settled; never empty.
-    pub(super) missing: BTreeSet<Key>,
+    missing: BTreeSet<Key>,
     there: usize,
     listed: usize,
     since: Instant,
@@ -26,14 +29,20 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    pub(super) fn held<T: Guarded>(&self) -> Held {
-        let Self { there, listed, since, until, ref missing } = *self;
-        Held { kind: T::KIND, there, listed, kept: missing.len(), since, until }
+    pub(super) fn held(&self) -> Held {
+        let Self { kind, there, listed, since, until, ref missing, .. } = *self;
+        Held { kind, there, listed, kept: missing.len(), since, until }
     }
 
-    fn tell_begun<T: Guarded>(&self, hold: Duration) {
+    /// What it held back is gone.
+    pub(super) fn believe(self) -> impl Iterator<Item = Change> {
+        self.tell_believed();
+        self.missing.into_iter().map(self.gone)
+    }
+
+    fn tell_begun(&self, hold: Duration) {
         tracing::warn!(
-            kind = T::KIND,
+            kind = self.kind,
             there = self.there,
             listed = self.listed,
             kept = self.missing.len(),
@@ -41,29 +50,29 @@ impl Doubt {
              list is wrong; if they were deleted on purpose, there is nothing to do but wait (`massDeletion.hold` in the \
              config says how long)",
             self.listed,
-            T::KIND,
+            self.kind,
             self.there,
             self.missing.len()
         );
     }
 
-    pub(super) fn tell_believed<T: Guarded>(&self) {
+    fn tell_believed(&self) {
         tracing::warn!(
-            kind = T::KIND,
+            kind = self.kind,
             gone = self.missing.len(),
             "after {:?} the API server still lists no more {}s: the {} that stayed in force are taken for deleted",
             self.until.duration_since(self.since),
-            T::KIND,
+            self.kind,
             self.missing.len()
         );
     }
 }
 
-fn tell_ended<T: Guarded>() {
+fn tell_ended(kind: &str) {
     tracing::info!(
-        kind = T::KIND,
+        kind,
         "what the API server says of {}s is believed again: nothing of them is held back any more",
-        T::KIND
+        kind
     );
 }
 
@@ -73,14 +82,14 @@ fn tell_ended<T: Guarded>() {
 /// would make the same wrong list look better.
 pub(super) fn judge<T: Guarded>(
     doubt: &mut Option<Doubt>,
-    listed: &[Arc<T>],
+    listed: &[Arc<T::Object>],
     objects: &Objects,
     hold: Duration,
     now: Instant,
-) -> Vec<Arc<T>> {
+) -> Vec<Arc<T::Object>> {
     let in_list: HashSet<(&str, &str)> = listed.iter().map(|object| names(&**object)).collect();
     let there = T::there(objects).count();
-    let missing: Vec<Arc<T>> =
+    let missing: Vec<Arc<T::Object>> =
         T::there(objects).filter(|object| !in_list.contains(&names(&***object))).cloned().collect();
     let still_doubted = doubt.as_ref().is_some_and(|doubt| {
         let lacks = |(namespace, name): &&Key| !in_list.contains(&(&**namespace, &**name));
@@ -89,12 +98,14 @@ pub(super) fn judge<T: Guarded>(
     let begins = there >= PLENTY && nearly_all(missing.len(), there);
     if missing.is_empty() || !(still_doubted || begins) {
         if doubt.take().is_some() {
-            tell_ended::<T>();
+            tell_ended(T::KIND);
         }
         return Vec::new();
     }
     let since = doubt.as_ref().map_or(now, |doubt| doubt.since);
     let newest = Doubt {
+        kind: T::KIND,
+        gone: |(namespace, name)| T::change(Delta::Gone { namespace, name }),
         missing: missing.iter().map(|object| key(&**object)).collect(),
         there,
         listed: listed.len(),
@@ -102,14 +113,14 @@ pub(super) fn judge<T: Guarded>(
         until: since + hold,
     };
     if doubt.is_none() {
-        newest.tell_begun::<T>(hold);
+        newest.tell_begun(hold);
     }
     *doubt = Some(newest);
     missing
 }
 
 /// An object that came, changed or was deleted by name is in doubt no more. With the last one the doubt ends.
-pub(super) fn settle<T: Guarded>(doubt: &mut Option<Doubt>, delta: &Delta<T>) {
+pub(super) fn settle<T: Guarded>(doubt: &mut Option<Doubt>, delta: &Delta<T::Object>) {
     let Some(Doubt { missing, .. }) = doubt else { return };
     match delta {
         Delta::Put(object) => missing.remove(&key(&**object)),
@@ -118,7 +129,7 @@ pub(super) fn settle<T: Guarded>(doubt: &mut Option<Doubt>, delta: &Delta<T>) {
     };
     if missing.is_empty() {
         *doubt = None;
-        tell_ended::<T>();
+        tell_ended(T::KIND);
     }
 }
 

@@ -1,49 +1,78 @@
-//! What the guard has to know of each kind: its name, and where the store has its objects.
+//! What the guard has to know of each kind: its name, where the store has its objects, and what a change of it is.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, Resource};
 
-use crate::store::Objects;
+use crate::karmada::{Cluster, MultiClusterService, Work};
+use crate::store::{Change, Delta, Objects};
 
 /// Namespace and name; the namespace is empty for cluster-scoped kinds.
 pub(super) type Key = (Arc<str>, Arc<str>);
 
 /// A kind whose lists may be doubted.
-pub(super) trait Guarded: Resource + Metadata<Ty = ObjectMeta> + Sized + 'static {
+pub(super) trait Guarded: 'static {
+    type Object: Metadata<Ty = ObjectMeta> + 'static;
+    const KIND: &'static str;
     /// Every object that the store has.
-    fn there(objects: &Objects) -> impl Iterator<Item = &Arc<Self>>;
+    fn there(objects: &Objects) -> impl Iterator<Item = &Arc<Self::Object>>;
+    fn change(delta: Delta<Self::Object>) -> Change;
 }
 
-impl Guarded for Service {
-    fn there(objects: &Objects) -> impl Iterator<Item = &Arc<Self>> {
-        objects.services.values()
-    }
+/// Services on a Karmada API server.
+pub(super) enum Templates {}
+/// Works with EndpointSlices of member clusters.
+pub(super) enum CollectedWorks {}
+/// Works that carry Services.
+pub(super) enum ServiceWorks {}
+
+/// Says all of it in one line per kind.
+macro_rules! guarded {
+    ($($kind:ty, $object:ty, $name:literal, $change:ident, |$objects:ident| $there:expr;)*) => {$(
+        impl Guarded for $kind {
+            type Object = $object;
+            const KIND: &'static str = $name;
+
+            fn there($objects: &Objects) -> impl Iterator<Item = &Arc<$object>> {
+                $there
+            }
+
+            fn change(delta: Delta<$object>) -> Change {
+                Change::$change(delta)
+            }
+        }
+    )*};
 }
 
-impl Guarded for EndpointSlice {
-    fn there(objects: &Objects) -> impl Iterator<Item = &Arc<Self>> {
-        objects.slices.values().flat_map(|slices| slices.values())
-    }
+guarded! {
+    Service, Service, "Service", Services, |objects| objects.services.values();
+    EndpointSlice, EndpointSlice, "EndpointSlice", Slices, |objects| objects.slices.values().flat_map(BTreeMap::values);
+    Node, Node, "Node", Nodes, |objects| objects.nodes.values();
+    MultiClusterService, MultiClusterService, "MultiClusterService", MultiClusterServices,
+        |objects| objects.fleet.services.values();
+    Templates, Service, "template Service", Templates, |objects| objects.fleet.templates.values();
+    CollectedWorks, Work, "collected Work", CollectedWorks, |objects| works(objects, true);
+    ServiceWorks, Work, "Work", ServiceWorks, |objects| works(objects, false);
+    Cluster, Cluster, "Cluster", Clusters, |objects| objects.fleet.clusters.values();
 }
 
-impl Guarded for Node {
-    fn there(objects: &Objects) -> impl Iterator<Item = &Arc<Self>> {
-        objects.nodes.values()
-    }
+fn works(objects: &Objects, collected: bool) -> impl Iterator<Item = &Arc<Work>> {
+    let works = objects.fleet.works.values().flat_map(BTreeMap::values);
+    works.filter(move |work| work.is_collected() == collected)
 }
 
 /// The names of `object`, without copying them: lists are long.
-pub(super) fn names<T: Guarded>(object: &T) -> (&str, &str) {
+pub(super) fn names(object: &impl Metadata<Ty = ObjectMeta>) -> (&str, &str) {
     let metadata = object.metadata();
     (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 /// The names of `object`, to keep.
-pub(super) fn key<T: Guarded>(object: &T) -> Key {
+pub(super) fn key(object: &impl Metadata<Ty = ObjectMeta>) -> Key {
     let (namespace, name) = names(object);
     (namespace.into(), name.into())
 }

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
-use crate::store::{SERVICE_NAME_LABEL, Store};
+use crate::karmada::{COLLECTED_LABEL, Manifest, Work};
+use crate::store::{Fleet, SERVICE_NAME_LABEL, Store};
 
 mod model;
 
@@ -199,4 +200,27 @@ fn kinds_are_doubted_one_by_one() {
     let name = "s7".into();
     assert!(!bench.apply(Change::Nodes(Delta::Gone { namespace: "".into(), name })));
     assert_eq!(bench.held(), [("Node", 30, 0, 29)]);
+}
+
+#[test]
+fn a_control_plane_that_lists_nothing_keeps_its_services_and_the_two_lists_of_works_are_apart() {
+    let mut bench = Bench::with(0);
+    let mcs = |count: usize| {
+        let object = |name| MultiClusterService { metadata: meta(name), ..MultiClusterService::default() };
+        Change::MultiClusterServices(Delta::All((0..count).map(|name| Arc::new(object(name))).collect()))
+    };
+    let work = |name: usize, collected: bool| {
+        let mut metadata = meta(name);
+        metadata.labels = collected.then(|| BTreeMap::from([(COLLECTED_LABEL.to_owned(), String::new())]));
+        Arc::new(Work::new(metadata, vec![Manifest::Service(service(name, "a"))]))
+    };
+    assert!(!bench.apply(mcs(20)));
+    assert!(!bench.apply(Change::CollectedWorks(Delta::All((0..20).map(|it| work(it, true)).collect()))));
+    assert!(!bench.apply(Change::ServiceWorks(Delta::All(vec![work(100, false)]))));
+    assert!(bench.apply(mcs(0)));
+    assert!(bench.apply(Change::CollectedWorks(Delta::All(Vec::new()))));
+    assert!(!bench.apply(Change::ServiceWorks(Delta::All(Vec::new()))), "there was one");
+    assert_eq!(bench.held(), [("MultiClusterService", 20, 0, 20), ("collected Work", 20, 0, 20)]);
+    bench.pass(HOLD);
+    assert_eq!(bench.store.objects().fleet, Fleet::default());
 }

@@ -8,6 +8,7 @@
 
 mod backoff;
 mod event;
+mod fleet;
 mod follow;
 mod item;
 mod kept;
@@ -28,12 +29,14 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::task::JoinSet;
 
+use self::fleet::{CollectedWorks, Imported, ServiceWorks, Templates};
 use self::follow::Follower;
 use self::kept::{Feed, Kept, News, Start};
-use self::kind::Watched;
+use self::kind::{Need, Watched};
 pub use self::limits::Limits;
 use crate::address_pool::AddressPool;
 use crate::connection::Connection;
+use crate::karmada::{Cluster, MultiClusterService, ResourceBinding};
 use crate::problem::Problem;
 use crate::store::Change;
 
@@ -75,11 +78,23 @@ pub struct KindStatus {
     pub error: Option<String>,
     /// How many objects are kept.
     pub objects: usize,
+    /// Whether it is waited for. A kind that is not may be unknown while all else is served.
+    pub needed: bool,
 }
 
 impl KindStatus {
-    fn new(kind: &'static str) -> Self {
-        Self { kind, synced: false, heard: None, lists: 0, restarts: 0, error: None, objects: 0 }
+    fn new(kind: &'static str, needed: bool) -> Self {
+        Self { kind, synced: false, heard: None, lists: 0, restarts: 0, error: None, objects: 0, needed }
+    }
+
+    /// Both as one: it is no better known than the part that is known least.
+    fn join(&mut self, other: Self) {
+        self.synced &= other.synced;
+        self.heard = self.heard.min(other.heard);
+        self.lists += other.lists.saturating_sub(1);
+        self.restarts += other.restarts;
+        self.error = self.error.take().or(other.error);
+        self.objects += other.objects;
     }
 }
 
@@ -112,11 +127,38 @@ pub fn watch_with(connection: &Connection, wanted: Wanted, limits: Limits) -> Ap
     watch
 }
 
+/// Starts to follow what a Karmada API server has of MultiClusterServices, on the current Tokio runtime.
+pub fn watch_fleet(connection: &Connection) -> ApiWatch {
+    watch_fleet_with(connection, Limits::default())
+}
+
+/// The same with other limits.
+pub fn watch_fleet_with(connection: &Connection, limits: Limits) -> ApiWatch {
+    let mut watch = ApiWatch { news: Arc::new(News::of(7)), feeds: Vec::new(), tasks: JoinSet::new() };
+    watch.follow::<MultiClusterService>(connection, limits);
+    watch.follow::<Templates>(connection, limits);
+    watch.follow::<CollectedWorks>(connection, limits);
+    watch.follow::<ServiceWorks>(connection, limits);
+    watch.follow::<Imported>(connection, limits);
+    watch.follow::<ResourceBinding>(connection, limits);
+    watch.follow::<Cluster>(connection, limits);
+    watch
+}
+
 impl ApiWatch {
     fn follow<T: Watched>(&mut self, connection: &Connection, limits: Limits) {
         let kept = Arc::new(Kept::<T>::new(self.news.clone()));
         self.feeds.push(kept.clone());
-        self.tasks.spawn(Follower::new(connection.clone(), limits, kept).follow());
+        let following = Follower::new(connection.clone(), limits, kept.clone()).follow();
+        self.tasks.spawn(async move {
+            let excusing = async {
+                if T::RESOURCE.need == Need::Spared {
+                    tokio::time::sleep(limits.spared).await;
+                    kept.excuse();
+                }
+            };
+            tokio::join!(following, excusing);
+        });
     }
 
     /// What happened since the last call, all of it at once. The first batch comes after the first full list of every wanted
@@ -139,12 +181,21 @@ impl ApiWatch {
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = self.feeds.iter().flat_map(|feed| feed.problems()).collect();
         problems.sort();
+        // A kind of which two parts are followed is missing twice.
+        problems.dedup();
         problems
     }
 
     /// How well each wanted kind is known.
     pub fn kinds(&self) -> Vec<KindStatus> {
-        self.feeds.iter().map(|feed| feed.status()).collect()
+        let mut kinds: Vec<KindStatus> = Vec::new();
+        for status in self.feeds.iter().map(|feed| feed.status()) {
+            match kinds.iter_mut().find(|known| known.kind == status.kind) {
+                Some(known) => known.join(status),
+                None => kinds.push(status),
+            }
+        }
+        kinds
     }
 
     /// Ends as soon as something has failed before everything was known: whoever has a snapshot then better serves from it.

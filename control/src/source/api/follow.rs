@@ -35,7 +35,7 @@ enum End {
 }
 
 /// Follows the objects of one kind.
-pub(super) struct Follower<T> {
+pub(super) struct Follower<T: Watched> {
     connection: Connection,
     limits: Limits,
     kept: Arc<Kept<T>>,
@@ -124,7 +124,11 @@ impl<T: Watched> Follower<T> {
     /// One watch. `version` moves on with what it brings.
     async fn watch(&mut self, version: &mut String) -> End {
         let timeout = spread(self.limits.watch).as_secs().max(1);
-        let params = WatchParams { timeout: u32::try_from(timeout).ok(), ..Default::default() };
+        let params = WatchParams {
+            timeout: u32::try_from(timeout).ok(),
+            label_selector: T::RESOURCE.selector(),
+            ..Default::default()
+        };
         let request = uncompressed(Request::new(T::RESOURCE.path).watch(&params, version));
         let whole = Duration::from_secs(timeout) + self.limits.grace;
         let patience = Patience { head: self.limits.silence, piece: whole, whole };
@@ -193,8 +197,8 @@ impl<T: Watched> Follower<T> {
     async fn settle(&mut self, failure: Failure) {
         match (failure, T::RESOURCE.definition) {
             (Failure::Missing(_), Some(definition)) => {
-                if self.kept.is_missing(trouble::missing(&T::RESOURCE, definition)) {
-                    tracing::warn!("{}", trouble::missing(&T::RESOURCE, definition));
+                if self.kept.is_missing(trouble::missing(&T::RESOURCE, &definition)) {
+                    tracing::warn!("{}", trouble::missing(&T::RESOURCE, &definition));
                 }
                 sleep(spread(self.limits.absent)).await;
             }

@@ -36,21 +36,26 @@ impl Item {
     }
 
     /// Whether this is the very version of the object that is kept.
-    pub(super) fn is<T: Watched>(&self, kept: &T) -> bool {
-        let kept = kept.metadata();
+    pub(super) fn is<T: Watched>(&self, kept: &T::Object) -> bool {
+        let kept = T::metadata(kept);
         !self.version.is_empty()
             && kept.resource_version.as_deref() == Some(&self.version)
             && kept.uid.as_deref() == self.uid.as_deref()
     }
 
+    /// Whether it is one of those that are followed.
+    pub(super) fn concerns<T: Watched>(&self) -> bool {
+        T::concerns(&self.value)
+    }
+
     /// The typed object, or what is wrong with it. `kept` says whether there is a version of it that can be read.
-    pub(super) fn read<T: Watched>(mut self, kept: bool) -> Result<Arc<T>, Box<Problem>> {
+    pub(super) fn read<T: Watched>(mut self, kept: bool) -> Result<Arc<T::Object>, Box<Problem>> {
         if let Some(object) = self.value.as_object_mut() {
             prune::metadata(object);
             typed::drop_nulls(object);
             T::prepare(object);
         }
-        typed::decode::<T>(&self.value)
+        typed::decode::<T::Object>(&self.value)
             .map(Arc::new)
             .map_err(|error| Box::new(unreadable::<T>(&self.key, &self.value, &error, kept)))
     }
@@ -101,8 +106,8 @@ mod tests {
     use super::*;
     use crate::address_pool::AddressPool;
 
-    fn read<T: Watched>(value: Value) -> Result<Arc<T>, Box<Problem>> {
-        Item::new(value).unwrap().read(false)
+    fn read<T: Watched>(value: Value) -> Result<Arc<T::Object>, Box<Problem>> {
+        Item::new(value).unwrap().read::<T>(false)
     }
 
     #[test]
@@ -147,7 +152,7 @@ mod tests {
     fn the_same_version_of_the_same_object_is_known_again() {
         let value = |version: &str, uid: &str| json!({"metadata": {"name": "n1", "resourceVersion": version, "uid": uid}});
         let kept = read::<Node>(value("7", "a")).unwrap();
-        let is = |version, uid| Item::new(value(version, uid)).unwrap().is(kept.as_ref());
+        let is = |version, uid| Item::new(value(version, uid)).unwrap().is::<Node>(kept.as_ref());
         assert!(is("7", "a"));
         assert!(!is("8", "a"));
         assert!(!is("7", "b"));

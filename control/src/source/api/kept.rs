@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use super::item::Item;
-use super::kind::{Key, Watched};
+use super::kind::{Key, Need, Watched};
 use super::{Batch, KindStatus};
 use crate::problem::Problem;
 use crate::store::Delta;
@@ -73,19 +73,19 @@ pub(super) trait Feed: Send + Sync {
 }
 
 /// The objects of a list that is under way, and those that cannot be read.
-pub(super) struct Stage<T> {
-    objects: BTreeMap<Key, Arc<T>>,
+pub(super) struct Stage<T: Watched> {
+    objects: BTreeMap<Key, Arc<T::Object>>,
     problems: BTreeMap<Key, Problem>,
 }
 
-impl<T> Default for Stage<T> {
+impl<T: Watched> Default for Stage<T> {
     /// Empty.
     fn default() -> Self {
         Self { objects: BTreeMap::new(), problems: BTreeMap::new() }
     }
 }
 
-impl<T> Stage<T> {
+impl<T: Watched> Stage<T> {
     /// An object that was listed is gone before the list is complete.
     pub(super) fn remove(&mut self, key: &Key) {
         self.objects.remove(key);
@@ -94,13 +94,13 @@ impl<T> Stage<T> {
 }
 
 /// The objects of one kind.
-pub(super) struct Kept<T> {
+pub(super) struct Kept<T: Watched> {
     news: Arc<News>,
     state: Mutex<State<T>>,
 }
 
-struct State<T> {
-    objects: BTreeMap<Key, Arc<T>>,
+struct State<T: Watched> {
+    objects: BTreeMap<Key, Arc<T::Object>>,
     /// Of objects whose latest version cannot be read.
     unreadable: BTreeMap<Key, Problem>,
     /// Of the kind as a whole.
@@ -109,6 +109,8 @@ struct State<T> {
     /// When the first of the news came.
     since: Option<Instant>,
     status: KindStatus,
+    /// Nobody waits for it any more.
+    counted: bool,
 }
 
 enum Changed {
@@ -126,7 +128,8 @@ impl<T: Watched> Kept<T> {
             trouble: None,
             changed: Changed::Keys(BTreeMap::new()),
             since: None,
-            status: KindStatus::new(T::RESOURCE.kind),
+            status: KindStatus::new(T::RESOURCE.kind, T::RESOURCE.need != Need::Spared),
+            counted: false,
         };
         Self { news, state: Mutex::new(state) }
     }
@@ -134,10 +137,13 @@ impl<T: Watched> Kept<T> {
     /// Puts one object of a list on the stage. A version that is kept already is not read again.
     pub(super) fn stage_one(&self, stage: &mut Stage<T>, item: Item) {
         let key = item.key.clone();
+        if !item.concerns::<T>() {
+            return stage.remove(&key);
+        }
         let kept = stage.objects.get(&key).cloned().or_else(|| self.object(&key));
         let object = match kept {
-            Some(kept) if item.is(kept.as_ref()) => Some(kept),
-            kept => match item.read(kept.is_some()) {
+            Some(kept) if item.is::<T>(kept.as_ref()) => Some(kept),
+            kept => match item.read::<T>(kept.is_some()) {
                 Ok(object) => {
                     stage.problems.remove(&key);
                     Some(object)
@@ -162,26 +168,31 @@ impl<T: Watched> Kept<T> {
         self.all_are_known(&mut state);
     }
 
-    /// There are none, as the server does not know the kind. Answers whether that is new.
+    /// There are none, as the server does not know the kind. Where it once did and nothing works without, that is doubted: what
+    /// is deleted is deleted object by object, before its definition is. Answers whether that is new.
     pub(super) fn is_missing(&self, problem: Problem) -> bool {
         let mut state = self.lock();
         if state.trouble.as_ref() == Some(&problem) {
             return false;
         }
-        state.objects.clear();
-        state.unreadable.clear();
         // The message alone does not name what is missing.
         let Problem { object, message, .. } = &problem;
         state.status.error = Some(format!("{} {} {message}", object.kind, object.name));
         state.trouble = Some(problem);
-        self.all_are_known(&mut state);
+        if T::RESOURCE.need == Need::Required && state.status.synced {
+            self.tell(&mut state);
+        } else {
+            state.objects.clear();
+            state.unreadable.clear();
+            self.all_are_known(&mut state);
+        }
         true
     }
 
     /// We may not read them. What is known stays; of an optional kind nothing is known at first, which is as good as none.
     /// Answers whether that is new.
     pub(super) fn is_denied(&self, problem: Problem) -> bool {
-        if !T::RESOURCE.optional {
+        if T::RESOURCE.need == Need::Required {
             self.news.failed();
         }
         let mut state = self.lock();
@@ -190,7 +201,7 @@ impl<T: Watched> Kept<T> {
         }
         state.status.error = Some(problem.message.clone());
         state.trouble = Some(problem);
-        if T::RESOURCE.optional && !state.status.synced {
+        if T::RESOURCE.need == Need::Optional && !state.status.synced {
             self.all_are_known(&mut state);
         } else {
             self.tell(&mut state);
@@ -201,16 +212,19 @@ impl<T: Watched> Kept<T> {
     /// A watch brought an object.
     pub(super) fn put(&self, item: Item) {
         let key = item.key.clone();
+        if !item.concerns::<T>() {
+            return self.remove(&key);
+        }
         let kept = self.object(&key);
-        if kept.as_ref().is_some_and(|kept| item.is(kept.as_ref())) {
+        if kept.as_ref().is_some_and(|kept| item.is::<T>(kept.as_ref())) {
             return;
         }
         let read = item.read::<T>(kept.is_some());
         let mut state = self.lock();
         match read {
             Ok(object) => {
-                let before = kept.as_ref().and_then(|kept| kept.triggered());
-                let triggered = object.triggered().filter(|new| Some(*new) != before);
+                let before = kept.as_ref().and_then(|kept| T::triggered(kept));
+                let triggered = T::triggered(&object).filter(|new| Some(*new) != before);
                 state.unreadable.remove(&key);
                 state.objects.insert(key.clone(), object.clone());
                 state.changed.note(key, triggered.and_then(|time| time.parse().ok()));
@@ -246,7 +260,9 @@ impl<T: Watched> Kept<T> {
 
     /// A list or watch could not be had. Answers whether that is new.
     pub(super) fn failed(&self, error: &str) -> bool {
-        self.news.failed();
+        if T::RESOURCE.need != Need::Spared {
+            self.news.failed();
+        }
         let mut state = self.lock();
         state.status.error.replace(error.to_owned()).is_none()
     }
@@ -256,16 +272,27 @@ impl<T: Watched> Kept<T> {
         self.lock().status.restarts += 1;
     }
 
-    fn object(&self, key: &Key) -> Option<Arc<T>> {
+    fn object(&self, key: &Key) -> Option<Arc<T::Object>> {
         self.lock().objects.get(key).cloned()
     }
 
     fn all_are_known(&self, state: &mut State<T>) {
         state.changed = Changed::All;
-        if !std::mem::replace(&mut state.status.synced, true) {
+        state.status.synced = true;
+        self.count(state);
+        self.tell(state);
+    }
+
+    /// It was waited for long enough; until it is listed nothing is known of it.
+    pub(super) fn excuse(&self) {
+        self.count(&mut self.lock());
+        self.news.arrived.notify_one();
+    }
+
+    fn count(&self, state: &mut State<T>) {
+        if !std::mem::replace(&mut state.counted, true) {
             self.news.one_synced();
         }
-        self.tell(state);
     }
 
     fn tell(&self, state: &mut State<T>) {

@@ -26,32 +26,66 @@ pub(super) struct Resource {
     pub(super) plural: &'static str,
     /// Where the objects of all namespaces are listed.
     pub(super) path: &'static str,
-    /// Whether everything else works without it. If we may not read it, it then counts as empty.
-    pub(super) optional: bool,
-    /// The CustomResourceDefinition that has to be installed first, if it is not built in.
-    pub(super) definition: Option<&'static str>,
+    /// Which labels the objects have to have; empty = any.
+    pub(super) selector: &'static str,
+    pub(super) need: Need,
+    /// What has to be installed first, if it is not built in.
+    pub(super) definition: Option<Definition>,
 }
 
-/// A kind that is read from an API server.
-pub(super) trait Watched: DeserializeOwned + Send + Sync + 'static {
+impl Resource {
+    /// As requests have it.
+    pub(super) fn selector(&self) -> Option<String> {
+        (!self.selector.is_empty()).then(|| self.selector.to_owned())
+    }
+}
+
+/// What becomes of everything else without a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing is served before it is known.
+    Required,
+    /// Everything else works without it. If we may not read it, it counts as empty.
+    Optional,
+    /// The same, but what cannot be read is not known and never counts as empty; it is waited for a moment alone.
+    Spared,
+}
+
+/// A CustomResourceDefinition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Definition {
+    pub(super) name: &'static str,
+    /// What to do about it where it is missing.
+    pub(super) remedy: &'static str,
+}
+
+/// A kind that is read from an API server, or some of its objects.
+pub(super) trait Watched: Send + Sync + 'static {
+    type Object: DeserializeOwned + Send + Sync + 'static;
     const RESOURCE: Resource;
+    /// Whether the object is any concern of ours, as far as labels cannot say it.
+    fn concerns(_object: &Value) -> bool {
+        true
+    }
     /// Takes out what is not read, and puts in what our type requires and the server may leave out.
     fn prepare(object: &mut Map<String, Value>);
-    fn metadata(&self) -> &ObjectMeta;
-    fn change(delta: Delta<Self>) -> Change;
+    fn metadata(object: &Self::Object) -> &ObjectMeta;
+    fn change(delta: Delta<Self::Object>) -> Change;
     /// When the latest change of what the object tells of happened, as its writer says.
-    fn triggered(&self) -> Option<&str> {
+    fn triggered(_object: &Self::Object) -> Option<&str> {
         None
     }
 }
 
 impl Watched for Service {
+    type Object = Self;
     const RESOURCE: Resource = Resource {
         kind: "Service",
         group: "",
         plural: "services",
         path: "/api/v1/services",
-        optional: false,
+        selector: "",
+        need: Need::Required,
         definition: None,
     };
 
@@ -59,8 +93,8 @@ impl Watched for Service {
         typed::complete_conditions(object);
     }
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn metadata(object: &Self) -> &ObjectMeta {
+        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -69,12 +103,14 @@ impl Watched for Service {
 }
 
 impl Watched for EndpointSlice {
+    type Object = Self;
     const RESOURCE: Resource = Resource {
         kind: "EndpointSlice",
         group: "discovery.k8s.io",
         plural: "endpointslices",
         path: "/apis/discovery.k8s.io/v1/endpointslices",
-        optional: false,
+        selector: "",
+        need: Need::Required,
         definition: None,
     };
 
@@ -82,26 +118,28 @@ impl Watched for EndpointSlice {
         prune::slice(object);
     }
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn metadata(object: &Self) -> &ObjectMeta {
+        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Slices(delta)
     }
 
-    fn triggered(&self) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(LAST_CHANGE_TRIGGER_TIME).map(String::as_str)
+    fn triggered(slice: &Self) -> Option<&str> {
+        slice_triggered(slice)
     }
 }
 
 impl Watched for Node {
+    type Object = Self;
     const RESOURCE: Resource = Resource {
         kind: "Node",
         group: "",
         plural: "nodes",
         path: "/api/v1/nodes",
-        optional: false,
+        selector: "",
+        need: Need::Required,
         definition: None,
     };
 
@@ -109,8 +147,8 @@ impl Watched for Node {
         prune::node(object);
     }
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn metadata(object: &Self) -> &ObjectMeta {
+        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -119,12 +157,14 @@ impl Watched for Node {
 }
 
 impl Watched for Namespace {
+    type Object = Self;
     const RESOURCE: Resource = Resource {
         kind: "Namespace",
         group: "",
         plural: "namespaces",
         path: "/api/v1/namespaces",
-        optional: true,
+        selector: "",
+        need: Need::Optional,
         definition: None,
     };
 
@@ -132,8 +172,8 @@ impl Watched for Namespace {
         prune::namespace(object);
     }
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn metadata(object: &Self) -> &ObjectMeta {
+        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -142,24 +182,34 @@ impl Watched for Namespace {
 }
 
 impl Watched for AddressPool {
+    type Object = Self;
     const RESOURCE: Resource = Resource {
         kind: address_pool::KIND,
         group: "sheave.dev",
         plural: "addresspools",
         path: "/apis/sheave.dev/v1alpha1/addresspools",
-        optional: true,
-        definition: Some("addresspools.sheave.dev"),
+        selector: "",
+        need: Need::Optional,
+        definition: Some(Definition {
+            name: "addresspools.sheave.dev",
+            remedy: "everything else works. `kubectl apply -k deploy/base` installs it",
+        }),
     };
 
     fn prepare(_object: &mut Map<String, Value>) {}
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn metadata(object: &Self) -> &ObjectMeta {
+        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Pools(delta)
     }
+}
+
+/// When what a slice tells of happened.
+pub(super) fn slice_triggered(slice: &EndpointSlice) -> Option<&str> {
+    slice.metadata.annotations.as_ref()?.get(LAST_CHANGE_TRIGGER_TIME).map(String::as_str)
 }
 
 /// Namespace and name; the namespace of cluster-scoped objects is empty.

@@ -20,6 +20,8 @@ pub struct Limits {
     pub longest_pause: Duration,
     /// How often a kind is asked for that the server does not know, at least; at most twice that.
     pub absent: Duration,
+    /// How long the first batch waits for a kind that is served apart and may fail alone.
+    pub spared: Duration,
     /// How many objects there are to a page of a list.
     pub page: u32,
 }
@@ -36,6 +38,7 @@ impl Default for Limits {
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(10),
             absent: Duration::from_secs(10),
+            spared: Duration::from_secs(2),
             page: 500,
         }
     }

@@ -14,7 +14,7 @@ use super::page;
 use super::request::{Failure, Patience, get, uncompressed};
 
 /// A complete list.
-pub(super) struct List<T> {
+pub(super) struct List<T: Watched> {
     pub(super) stage: Stage<T>,
     /// As of which version it is: what comes later is watched for.
     pub(super) version: String,
@@ -22,7 +22,7 @@ pub(super) struct List<T> {
 
 /// What came of asking for a streamed list.
 #[must_use]
-pub(super) enum Streamed<T> {
+pub(super) enum Streamed<T: Watched> {
     Complete(List<T>),
     /// This server does not stream lists: it says so, or never says that the list is complete.
     NotHere,
@@ -36,8 +36,13 @@ pub(super) async fn streamed<T: Watched>(
     limits: &Limits,
 ) -> Result<Streamed<T>, Failure> {
     let seconds = u32::try_from(limits.list.as_secs()).ok();
-    let params =
-        WatchParams { timeout: seconds, send_initial_events: true, bookmarks: true, ..Default::default() };
+    let params = WatchParams {
+        timeout: seconds,
+        send_initial_events: true,
+        bookmarks: true,
+        label_selector: T::RESOURCE.selector(),
+        ..Default::default()
+    };
     let request = uncompressed(Request::new(T::RESOURCE.path).watch(&params, ""));
     let mut answer = match get(client, request, patience(limits)).await {
         Err(failure) if refuses(&failure) => return Ok(Streamed::NotHere),
@@ -78,14 +83,15 @@ pub(super) async fn paged<T: Watched>(
     kept: &Kept<T>,
     limits: &Limits,
 ) -> Result<List<T>, Failure> {
-    let mut params = ListParams { limit: Some(limits.page), ..Default::default() };
+    let all = ListParams { label_selector: T::RESOURCE.selector(), ..Default::default() };
+    let mut params = ListParams { limit: Some(limits.page), ..all.clone() };
     let mut stage = Stage::default();
     loop {
         let request = Request::new(T::RESOURCE.path).list(&params);
         let text = match get(client, request, patience(limits)).await {
             Ok(answer) => answer.whole().await?,
             Err(Failure::Expired(_)) if params.continue_token.is_some() => {
-                params = ListParams::default();
+                params = all.clone();
                 stage = Stage::default();
                 continue;
             }
@@ -108,7 +114,7 @@ pub(super) async fn paged<T: Watched>(
 
 /// As of which version the server is.
 pub(super) async fn version<T: Watched>(client: &Client, limits: &Limits) -> Result<String, Failure> {
-    let params = ListParams { limit: Some(1), ..Default::default() };
+    let params = ListParams { limit: Some(1), label_selector: T::RESOURCE.selector(), ..Default::default() };
     let request = Request::new(T::RESOURCE.path).list(&params);
     let text = get(client, request, patience(limits)).await?.whole().await?;
     let page = page::read(&text, drop).map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;

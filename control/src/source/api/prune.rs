@@ -15,6 +15,10 @@ pub(super) fn metadata(object: &mut Fields) {
     // Known from where the object was listed, and no fields of the typed objects.
     object.remove("kind");
     object.remove("apiVersion");
+    fields_of_metadata(object);
+}
+
+fn fields_of_metadata(object: &mut Fields) {
     let Some(metadata) = inside(object, "metadata") else { return };
     for name in [MANAGED_FIELDS, "ownerReferences", "selfLink", "generateName"] {
         metadata.remove(name);
@@ -49,6 +53,33 @@ pub(super) fn namespace(namespace: &mut Fields) {
     namespace.retain(|name, _| name == "metadata");
     if let Some(metadata) = inside(namespace, "metadata") {
         metadata.retain(|name, _| ["name", "labels", "uid", "resourceVersion"].contains(&name.as_str()));
+    }
+}
+
+/// What Karmada stamps on whatever passes through it, and nobody here reads.
+const TEMPLATE_STAMPS: &str = "resourcetemplate.karmada.io/";
+
+/// What a Work carries is pruned as the same objects are elsewhere, and of other kinds, and of the status of other kinds,
+/// nothing is kept. A manifest keeps its kind: nothing else says it.
+pub(super) fn work(work: &mut Fields) {
+    let workload = inside(work, "spec").and_then(|spec| inside(spec, "workload"));
+    let manifests = workload.and_then(|workload| workload.get_mut("manifests"));
+    for manifest in manifests.and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(manifest) = manifest.as_object_mut() else { continue };
+        match manifest.get("kind").and_then(Value::as_str) {
+            Some("EndpointSlice") => slice(manifest),
+            Some("Service") => {}
+            _ => manifest.retain(|name, _| name == "kind"),
+        }
+        fields_of_metadata(manifest);
+        let annotations = inside(manifest, "metadata").and_then(|metadata| inside(metadata, "annotations"));
+        if let Some(annotations) = annotations {
+            annotations.retain(|name, _| !name.starts_with(TEMPLATE_STAMPS));
+        }
+    }
+    let statuses = inside(work, "status").and_then(|status| status.get_mut("manifestStatuses"));
+    if let Some(statuses) = statuses.and_then(Value::as_array_mut) {
+        statuses.retain(|status| status["identifier"]["kind"] == "Service");
     }
 }
 
@@ -107,5 +138,30 @@ mod tests {
         let full = json!({"metadata": {"name": "shop", "labels": {"a": "b"}, "annotations": {"c": "d"}},
             "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
         assert_eq!(pruned(&full, namespace), json!({"metadata": {"name": "shop", "labels": {"a": "b"}}}));
+    }
+
+    #[test]
+    fn works_keep_the_slices_and_services_that_they_carry_and_what_is_said_of_these() {
+        let full = json!({"spec": {"workload": {"manifests": [
+            {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": "web-1", "managedFields": [], "annotations": {
+                    "resourcetemplate.karmada.io/uid": "u", "endpointslice.karmada.io/provision-cluster": "m"}},
+                "endpoints": [{"addresses": ["10.1.0.7"], "targetRef": {"name": "web-1-x"}}]},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2}},
+            null]}},
+            "status": {"manifestStatuses": [{"identifier": {"kind": "Deployment"}, "status": {"replicas": 2}},
+                {"identifier": {"kind": "Service"}, "status": {"loadBalancer": {}}}]}});
+        let kept = json!({"spec": {"workload": {"manifests": [
+            {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web-1",
+                "annotations": {"endpointslice.karmada.io/provision-cluster": "m"}},
+                "endpoints": [{"addresses": ["10.1.0.7"]}]},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}},
+            {"kind": "Deployment"}, null]}},
+            "status": {"manifestStatuses": [{"identifier": {"kind": "Service"}, "status": {"loadBalancer": {}}}]}});
+        assert_eq!(pruned(&full, work), kept);
+        for odd in [json!({"spec": {"workload": {"manifests": {}}}}), json!({"spec": null, "status": []})] {
+            assert_eq!(pruned(&odd, work), odd);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The source against a server that answers as each test says: what a real API server does only when it is in trouble.
 
+mod fleet;
 mod stub;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +21,7 @@ const LIMITS: Limits = Limits {
     first_pause: Duration::from_millis(5),
     longest_pause: Duration::from_millis(50),
     absent: Duration::from_millis(20),
+    spared: Duration::from_millis(100),
     page: 2,
 };
 

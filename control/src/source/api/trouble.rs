@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use super::kind::Resource;
+use super::kind::{Definition, Need, Resource};
 use crate::problem::{ObjectRef, Problem, reason};
 
 /// The server does not know the kind.
-pub(super) fn missing(resource: &Resource, definition: &'static str) -> Problem {
+pub(super) fn missing(resource: &Resource, definition: &Definition) -> Problem {
+    let Definition { name, remedy } = definition;
     let message = format!(
-        "is not installed, so there are no {}s; everything else works. `kubectl apply -k deploy/base` installs it; it is \
-         looked for all the time",
+        "is not installed, so there are no {}s; {remedy}; it is looked for all the time",
         resource.kind
     );
-    about("CustomResourceDefinition", definition.into(), reason::DEFINITION_MISSING, message)
+    about("CustomResourceDefinition", (*name).into(), reason::DEFINITION_MISSING, message)
 }
 
 /// The server does not let us read the kind.
 pub(super) fn denied(resource: &Resource, said: &str) -> Problem {
     let Resource { group, plural, .. } = resource;
-    let instead = if resource.optional {
-        "what was known of them stays in use; everything else works"
-    } else {
+    let instead = if resource.need == Need::Required {
         "what was known of them stays in use, and nothing is served before they can be read"
+    } else {
+        "what was known of them stays in use; everything else works"
     };
     let message = format!(
         "the API server does not let us list and watch them; {instead}. Sheave's ClusterRole needs a rule with \
@@ -46,7 +46,8 @@ mod tests {
 
     #[test]
     fn a_missing_definition_comes_with_how_to_install_it() {
-        let problem = missing(&AddressPool::RESOURCE, "addresspools.sheave.dev").to_string();
+        let resource = AddressPool::RESOURCE;
+        let problem = missing(&resource, &resource.definition.unwrap()).to_string();
         assert!(
             problem.starts_with(
                 "CustomResourceDefinition addresspools.sheave.dev: DefinitionMissing: is not installed"
