@@ -18,13 +18,13 @@ use sheave_control::controller::ControllerStatus;
 use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement, Projection, Projector};
 use sheave_control::store::Store;
-use sheave_dataplane::model::FrontendAddr;
+use sheave_dataplane::model::{FrontendAddr, Path};
 use sheave_dataplane::{Dataplane, Drained, Options, Timeouts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
 use self::intake::News;
-pub(crate) use self::intake::{ApiIntake, Intake};
+pub(crate) use self::intake::{ApiIntake, Intake, Source};
 use self::measures::UPDATE_SECONDS;
 pub(crate) use self::measures::install as install_metrics;
 use self::problems::Setbacks;
@@ -57,8 +57,22 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
         placement,
-        fleet: projection::FleetOptions::default(),
+        fleet: projection::FleetOptions {
+            handle_unclassified: config.karmada.handle_unclassified,
+            legacy_clusters: config.karmada.legacy_cluster_fields,
+            not_ready_hold: config.karmada.not_ready_hold,
+            paths: paths(config).map(|(path, cluster, _)| (cluster.into(), path)).collect(),
+            overprovisioning: config.failover.overprovisioning,
+            panic_threshold: config.failover.panic_threshold,
+        },
     }
+}
+
+/// The paths that the configuration names, with cluster and network interface of each: the first is 1, by the clusters' names.
+/// The projection gives paths to endpoints, and the data plane takes them by these interfaces.
+fn paths(config: &Config) -> impl Iterator<Item = (Path, &str, &str)> {
+    let numbered = (1..).zip(&config.clusters);
+    numbered.map(|(number, (cluster, interface))| (Path(number), cluster.as_str(), interface.as_str()))
 }
 
 /// A running gateway.
@@ -170,7 +184,9 @@ impl App {
                         break;
                     };
                     self.take(news);
-                    if let Some(ready) = ready.take() {
+                    if self.intake.has_spoken()
+                        && let Some(ready) = ready.take()
+                    {
                         ready();
                     }
                 }
@@ -320,6 +336,7 @@ impl App {
             generation: active.table().generation(),
             frontends: active.table().frontends().len(),
             source: self.intake.view(&self.store),
+            karmada: self.intake.karmada_view(&self.store),
             guard: self.intake.doubts(),
             problems: self.told.count(),
             controller: self.controller.as_ref().map(|status| facts::of_controller(&status.borrow())),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -68,6 +68,9 @@ pub(crate) struct Run {
     /// Folder of Kubernetes manifests, or a single file, in place of the API server
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
+    /// Folder of the manifests of a Karmada control plane, or a single file, in place of its API server
+    #[arg(long, value_name = "DIR")]
+    pub(crate) karmada_manifests: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) node: Node,
 }
@@ -120,10 +123,13 @@ pub(crate) struct Sources {
     /// Folder of Kubernetes manifests, or a single file
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
+    /// Folder of the manifests of a Karmada control plane, or a single file, in place of its API server
+    #[arg(long, value_name = "DIR")]
+    pub(crate) karmada_manifests: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) node: Node,
     /// Ask the gateway whose admin server is here [default without --manifests: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "node"])]
+    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
     pub(crate) admin: Option<AdminUrl>,
 }
 
@@ -144,6 +150,9 @@ pub(crate) struct Validate {
     /// Folder of Kubernetes manifests, or a single file
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
+    /// Folder of the manifests of a Karmada control plane, or a single file, in place of its API server
+    #[arg(long, value_name = "DIR")]
+    pub(crate) karmada_manifests: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) node: Node,
 }
@@ -224,6 +233,29 @@ impl Cli {
     }
 }
 
+/// Folders of manifests, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Folders<'a> {
+    /// Of the cluster that the gateways run in.
+    pub(crate) local: Option<&'a Path>,
+    /// Of a Karmada control plane.
+    pub(crate) karmada: Option<&'a Path>,
+}
+
+impl<'a> Folders<'a> {
+    /// None if there is none.
+    pub(crate) fn of(local: Option<&'a Path>, karmada: Option<&'a Path>) -> Option<Self> {
+        (local.is_some() || karmada.is_some()).then_some(Self { local, karmada })
+    }
+}
+
+impl Sources {
+    /// The manifests, unless a gateway is to be asked.
+    pub(crate) fn folders(&self) -> Option<Folders<'_>> {
+        Folders::of(self.manifests.as_deref(), self.karmada_manifests.as_deref())
+    }
+}
+
 impl Explain {
     /// What is asked.
     pub(crate) fn question(&self) -> Question {
@@ -277,10 +309,11 @@ mod tests {
 
     #[test]
     fn flags_are_read() {
-        let cli = parse("sheave run --manifests d --node n1").unwrap();
+        let cli = parse("sheave run --manifests d --karmada-manifests k --node n1").unwrap();
         assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
         let Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.manifests.as_deref(), Some("d".as_ref()));
+        assert_eq!(run.karmada_manifests.as_deref(), Some("k".as_ref()));
         let cli = parse("sheave demo --for 10s").unwrap();
         assert_eq!(cli.overrides().node.as_deref(), Some("demo"));
         assert_eq!(cli.command, Command::Demo(Demo { duration: Some(Duration::from_secs(10)) }));
@@ -332,6 +365,7 @@ mod tests {
             "sheave demo --for ten",
             "sheave routes -o xml",
             "sheave routes --admin http://h:1 --manifests d",
+            "sheave routes --admin http://h:1 --karmada-manifests d",
             "sheave routes --admin http://h:1 --node n1",
             "sheave routes --admin h",
             "sheave routes --admin https://h:1",

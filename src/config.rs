@@ -6,7 +6,7 @@ mod node;
 mod section;
 mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -41,6 +41,12 @@ const NAMESPACE: &str = "sheave-system";
 const MASS_DELETION_HOLD: Duration = Duration::from_secs(60);
 /// Where a package of this name keeps its state (file-hierarchy(7)).
 const STATE_DIR: &str = "/var/lib/sheave";
+/// As Envoy has it: a cluster bears its whole share until 28 % of its endpoints are lost.
+const OVERPROVISIONING: u16 = 140;
+/// As Envoy has it.
+const PANIC_THRESHOLD: u8 = 50;
+/// As many as there are numbers for paths.
+const MOST_CLUSTERS: usize = 1000;
 /// More threads than any machine has cores is a slip of the finger.
 const MAX_WORKERS: usize = 1024;
 
@@ -66,7 +72,13 @@ sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-c
 massDeletion: {hold: 60s}       # how long to doubt a list that lacks what was there
 stateDir: /var/lib/sheave
 logging: {format: text, level: info}
-karmada:                        # {kubeconfig: /etc/sheave/karmada.kubeconfig}
+karmada:
+  kubeconfig: ""                # of the Karmada control plane; empty = none; not used with --manifests or --karmada-manifests
+  handleUnclassified: true      # MultiClusterServices without a class are ours
+  legacyClusterFields: honour   # range.clusterNames and serviceProvisionClusters, which today's Karmada ignores; or ignore
+  notReadyHold: ""              # how long a cluster that is not Ready gets new traffic; empty = as long as its endpoints answer
+clusters: {}                    # member2: {interface: wg-member2} = through which interface the endpoints of a cluster are reached
+failover: {overprovisioning: 140, panicThreshold: 50}   # percent; when clusters spill over, and when health is no guide any more
 "#;
 
 /// The settings, checked and complete.
@@ -114,8 +126,34 @@ pub(crate) struct Config {
     pub(crate) state_dir: PathBuf,
     /// How to log.
     pub(crate) logging: Logging,
-    /// How to reach the Karmada control plane, if there is one.
-    pub(crate) karmada_kubeconfig: Option<PathBuf>,
+    /// The Karmada control plane.
+    pub(crate) karmada: Karmada,
+    /// Through which network interface the endpoints of a cluster are reached, by cluster; those not named by the system's routing.
+    pub(crate) clusters: BTreeMap<String, String>,
+    /// When traffic goes elsewhere than the rules between clusters say.
+    pub(crate) failover: Failover,
+}
+
+/// The Karmada control plane, and how its objects are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Karmada {
+    /// How to reach it, if there is one.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// MultiClusterServices without a class are ours.
+    pub(crate) handle_unclassified: bool,
+    /// Fields of old versions that name clusters count.
+    pub(crate) legacy_cluster_fields: bool,
+    /// How long a cluster that is not Ready gets new traffic; none = as long as its endpoints answer.
+    pub(crate) not_ready_hold: Option<Duration>,
+}
+
+/// When traffic goes elsewhere than the rules between clusters say; in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// So much of a cluster's share its healthy endpoints bear.
+    pub(crate) overprovisioning: u16,
+    /// With fewer healthy endpoints health is no guide any more.
+    pub(crate) panic_threshold: u8,
 }
 
 /// How long to wait for what; never zero.
@@ -263,8 +301,16 @@ impl Config {
                 .nested("massDeletion", |section| section.get("hold", MASS_DELETION_HOLD, values::timeout)),
             state_dir: root.get("stateDir", STATE_DIR.into(), values::path),
             logging: root.nested("logging", read_logging),
-            karmada_kubeconfig: root
-                .nested_if_given("karmada", |section| section.required("kubeconfig", values::path)),
+            karmada: root.nested("karmada", read_karmada),
+            clusters: root.nested("clusters", read_clusters),
+            failover: root.nested("failover", |section| Failover {
+                overprovisioning: section.get(
+                    "overprovisioning",
+                    OVERPROVISIONING,
+                    values::between(100, 10_000),
+                ),
+                panic_threshold: section.get("panicThreshold", PANIC_THRESHOLD, values::between(0, 100)),
+            }),
         };
         root.finish();
         match node::resolve(overrides.node.as_deref(), node.as_deref(), environment) {
@@ -274,12 +320,6 @@ impl Config {
                 config
             }
         }
-    }
-
-    /// Settings that are accepted but have no effect in this version, each as it is written.
-    pub(crate) fn without_effect(&self) -> Vec<&'static str> {
-        let settings = [(self.karmada_kubeconfig.is_some(), "karmada.kubeconfig")];
-        settings.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
     }
 }
 
@@ -295,6 +335,21 @@ fn read_timeouts(section: &mut Section<'_>) -> Timeouts {
         udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
         drain: section.get("drain", DRAIN, values::timeout),
     }
+}
+
+fn read_karmada(section: &mut Section<'_>) -> Karmada {
+    let legacy = [("honour", true), ("ignore", false)];
+    Karmada {
+        kubeconfig: section.get("kubeconfig", None, values::optional(values::path)),
+        handle_unclassified: section.get("handleUnclassified", true, values::boolean),
+        legacy_cluster_fields: section.get("legacyClusterFields", true, values::one_of(&legacy)),
+        not_ready_hold: section.get("notReadyHold", None, values::optional(values::timeout)),
+    }
+}
+
+fn read_clusters(section: &mut Section<'_>) -> BTreeMap<String, String> {
+    let clusters = section.entries(MOST_CLUSTERS, |cluster| cluster.required("interface", values::interface));
+    clusters.into_iter().filter_map(|(name, interface)| Some((name, interface?))).collect()
 }
 
 fn read_logging(section: &mut Section<'_>) -> Logging {

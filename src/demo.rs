@@ -33,7 +33,7 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
         Exit::Ok => {}
         _ => tracing::warn!("the demo runs on, but what to try could not be shown"),
     };
-    gateway::run(&config, Source::Manifests(folder.path()), duration, welcome).await
+    gateway::run(&config, Source::Manifests(folder.path()), None, duration, welcome).await
 }
 
 /// The user's configuration, as far as it fits the demo.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sheave_control::connection::Connection;
 use sheave_control::controller::Controller;
-use sheave_control::source::files;
+use sheave_control::source::files::{self, Of};
 use sheave_dataplane::Drained;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -33,15 +33,17 @@ pub(crate) enum Source<'a> {
     ApiWithController,
 }
 
-/// Runs a gateway until a signal, or for `duration`. `started` is told the admin address once
+/// Runs a gateway until a signal, or for `duration`. A Karmada control plane is followed by `karmada_manifests`, or else by the
+/// configuration. `started` is told the admin address once
 /// the first objects have been read.
 pub(crate) async fn run(
     config: &Config,
     source: Source<'_>,
+    karmada_manifests: Option<&Path>,
     duration: Option<Duration>,
     started: impl FnOnce(SocketAddr),
 ) -> Exit {
-    match start(config, source).await {
+    match start(config, source, karmada_manifests).await {
         Ok(parts) => parts.serve(duration, started).await,
         Err(why) => {
             eprintln!("sheave: {why}");
@@ -62,10 +64,11 @@ struct Parts {
     termination: Termination,
 }
 
-async fn start(config: &Config, source: Source<'_>) -> Result<Parts, String> {
-    for setting in config.without_effect() {
-        tracing::warn!(setting, "this setting has no effect in this version");
-    }
+async fn start(
+    config: &Config,
+    source: Source<'_>,
+    karmada_manifests: Option<&Path>,
+) -> Result<Parts, String> {
     let admin = admin::bind("admin", config.admin_listen).await?;
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
     let healthz = bind_optional("healthz", config.healthz_listen).await?;
@@ -77,11 +80,12 @@ async fn start(config: &Config, source: Source<'_>) -> Result<Parts, String> {
         Source::Api => Some(connect(config, "gateway").await?),
         Source::ApiWithController => Some(connect(config, "run").await?),
     };
-    let intake = match (&source, &connection) {
-        (Source::Manifests(manifests), _) => Intake::files(files::watch(manifests)),
-        (_, Some(connection)) => Intake::Api(Box::new(ApiIntake::start(connection, config))),
+    let local = match (&source, &connection) {
+        (Source::Manifests(manifests), _) => app::Source::files(files::watch(manifests)),
+        (_, Some(connection)) => app::Source::Api(Box::new(ApiIntake::start(connection, config))),
         (_, None) => return Err("no API server".to_owned()),
     };
+    let intake = Intake::new(local, karmada(config, &source, karmada_manifests).await?);
     let mut app = App::start(config, own_metrics, intake)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller = connection
@@ -92,6 +96,25 @@ async fn start(config: &Config, source: Source<'_>) -> Result<Parts, String> {
     }
     let report = report.map(|listener| report::serve(listener, app.report()));
     Ok(Parts { app, controller, admin, address, healthz, report, termination })
+}
+
+/// The Karmada control plane, if there is one. Manifests win over the configuration, and whoever has the cluster's objects from
+/// manifests asks no API server at all.
+async fn karmada(
+    config: &Config,
+    source: &Source<'_>,
+    manifests: Option<&Path>,
+) -> Result<Option<app::Source>, String> {
+    if let Some(manifests) = manifests {
+        return Ok(Some(app::Source::files(files::watch_of(Of::Karmada, manifests))));
+    }
+    let (Some(kubeconfig), Source::Api | Source::ApiWithController) = (&config.karmada.kubeconfig, source)
+    else {
+        return Ok(None);
+    };
+    let connection = Connection::open_as(Some(kubeconfig), "karmada").await;
+    let connection = connection.map_err(|error| format!("karmada: {error}"))?;
+    Ok(Some(app::Source::Api(Box::new(ApiIntake::karmada(&connection, config)))))
 }
 
 async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {

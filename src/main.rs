@@ -48,17 +48,17 @@ fn execute(cli: Cli) -> Exit {
     let config = Config::load(cli.config.as_deref(), &cli.overrides());
     match (cli.command, config) {
         (Command::Version, _) => output::print(concat!("sheave ", env!("CARGO_PKG_VERSION"), "\n")),
-        (Command::Validate(validate), config) => offline::validate(validate.manifests.as_deref(), config),
+        (Command::Validate(validate), config) => offline::validate(&validate, config),
         (_, Err(mistakes)) => offline::tell_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => offline::routes(&routes, &config),
         (Command::Explain(explain), Ok(config)) => offline::explain(&explain, &config),
         (Command::Run(run), Ok(config)) => {
             let source = run.manifests.as_deref().map_or(Source::ApiWithController, Source::Manifests);
-            serve(&config, gateway::run(&config, source, None, |_| ()))
+            serve(&config, gateway::run(&config, source, run.karmada_manifests.as_deref(), None, |_| ()))
         }
         (Command::Gateway(run), Ok(config)) => {
             let source = run.manifests.as_deref().map_or(Source::Api, Source::Manifests);
-            serve(&config, gateway::run(&config, source, None, |_| ()))
+            serve(&config, gateway::run(&config, source, run.karmada_manifests.as_deref(), None, |_| ()))
         }
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config)),
         (Command::Status(status), Ok(config)) => offline::status(&status, &config),

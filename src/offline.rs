@@ -1,19 +1,18 @@
 //! Commands that answer and end: `routes`, `explain`, `status` and `validate`. They read what a gateway would read and project it as it
 //! would, or ask one that runs. Nothing is forwarded here.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 
 use sheave_control::projection::{Placement, Projection, Projector};
-use sheave_control::source::files::{self, Loaded};
+use sheave_control::source::files::{self, Loaded, Of};
 use sheave_control::store::Store;
 use sheave_dataplane::pick::ActiveTable;
 
 use crate::app::projection_options;
-use crate::cli::{AdminUrl, Explain, Output, Routes, Status, TextOutput};
+use crate::cli::{AdminUrl, Explain, Folders, Output, Routes, Status, TextOutput, Validate};
 use crate::client;
 use crate::config::{Config, ConfigMistake};
 use crate::exit::Exit;
@@ -24,8 +23,8 @@ use crate::status::ProcessView;
 
 /// Prints the routing table that manifests give, or that a running gateway has.
 pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
-    let view = match &command.sources.manifests {
-        Some(manifests) => read(manifests).map(|loaded| Offline::new(loaded, config).routes(config)),
+    let view = match command.sources.folders() {
+        Some(folders) => read(folders).map(|manifests| Offline::new(manifests, config).routes(config)),
         None => ask(command.sources.admin.as_ref(), config, "/api/routes").map(|(_, view)| view),
     };
     match (view, command.output) {
@@ -38,8 +37,8 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
 /// Prints why a client goes where it goes, by manifests or by a running gateway.
 pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     let question = command.question();
-    let answer = match &command.sources.manifests {
-        Some(manifests) => read(manifests).map(|loaded| Offline::new(loaded, config).explain(&question)),
+    let answer = match command.sources.folders() {
+        Some(folders) => read(folders).map(|manifests| Offline::new(manifests, config).explain(&question)),
         None => {
             ask(command.sources.admin.as_ref(), config, &question.path()).map(|(status, view)| match status {
                 NOT_FOUND => Answer::NotFound(view),
@@ -71,13 +70,14 @@ pub(crate) fn status(command: &Status, config: &Config) -> Exit {
 }
 
 /// Tells every mistake in the configuration and the manifests: one line each, on stdout.
-pub(crate) fn validate(manifests: Option<&Path>, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
+pub(crate) fn validate(command: &Validate, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
     let (config, mistakes) = match config {
         Ok(config) => (config, Vec::new()),
         // The manifests are judged by the defaults then.
         Err(mistakes) => (Config::fallback(), mistakes),
     };
-    let problems = manifests.map(|path| Offline::new(files::load(path), &config).problems());
+    let folders = Folders::of(command.manifests.as_deref(), command.karmada_manifests.as_deref());
+    let problems = folders.map(|folders| Offline::new(Manifests::load(folders), &config).problems());
     let problems = problems.unwrap_or_default();
     let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
     report.extend(problems.iter().map(|problem| format!("{problem}\n")));
@@ -103,35 +103,60 @@ pub(crate) fn tell_mistakes(mistakes: &[ConfigMistake]) -> Exit {
 }
 
 /// Reads manifests; tells what is wrong if they cannot be listed at all.
-fn read(manifests: &Path) -> Result<Loaded, Exit> {
-    let loaded = files::load(manifests);
-    if loaded.listed {
-        return Ok(loaded);
+fn read(folders: Folders<'_>) -> Result<Manifests, Exit> {
+    let manifests = Manifests::load(folders);
+    if manifests.all().all(|loaded| loaded.listed) {
+        return Ok(manifests);
     }
-    loaded.problems.iter().for_each(|problem| eprintln!("sheave: {problem}"));
+    let unlisted = manifests.all().filter(|loaded| !loaded.listed);
+    unlisted.flat_map(|loaded| &loaded.problems).for_each(|problem| eprintln!("sheave: {problem}"));
     Err(Exit::Data)
+}
+
+/// What the folders say.
+struct Manifests {
+    local: Option<Loaded>,
+    karmada: Option<Loaded>,
+}
+
+impl Manifests {
+    fn load(folders: Folders<'_>) -> Self {
+        Self {
+            local: folders.local.map(files::load),
+            karmada: folders.karmada.map(|path| files::load_of(Of::Karmada, path)),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Loaded> {
+        self.local.iter().chain(&self.karmada)
+    }
 }
 
 /// What a gateway with this configuration would make of manifests.
 struct Offline {
-    loaded: Loaded,
+    manifests: Manifests,
     store: Store,
     projector: Projector,
     projection: Projection,
 }
 
 impl Offline {
-    fn new(loaded: Loaded, config: &Config) -> Self {
+    fn new(manifests: Manifests, config: &Config) -> Self {
         let mut store = Store::default();
-        store.replace(loaded.objects.clone());
+        if let Some(local) = &manifests.local {
+            store.replace_local(local.objects.clone());
+        }
+        if let Some(karmada) = &manifests.karmada {
+            store.replace_fleet(karmada.objects.fleet.clone());
+        }
         let dirty = store.take_dirty();
         let mut projector = Projector::new(projection_options(config, Placement::Alone));
         let projection = projector.project(store.objects(), &dirty);
-        Self { loaded, store, projector, projection }
+        Self { manifests, store, projector, projection }
     }
 
     fn problems(&self) -> Vec<ProblemView> {
-        problems(&self.loaded, &self.projection)
+        problems(&self.manifests.all().collect::<Vec<_>>(), &self.projection)
     }
 
     fn routes(&self, config: &Config) -> RoutesView {
@@ -155,13 +180,13 @@ impl Offline {
     }
 }
 
-/// The Problems of source and projection, each with the document that it is in.
-pub(crate) fn problems(loaded: &Loaded, projection: &Projection) -> Vec<ProblemView> {
-    let of_files = loaded.problems.iter().map(ProblemView::from);
-    let of_objects = projection
-        .problems
-        .iter()
-        .map(|problem| ProblemView::new(problem, loaded.origins.of(&problem.object)));
+/// The Problems of sources and projection, each with the document that it is in.
+pub(crate) fn problems(manifests: &[&Loaded], projection: &Projection) -> Vec<ProblemView> {
+    let of_files = manifests.iter().flat_map(|loaded| &loaded.problems).map(ProblemView::from);
+    let of_objects = projection.problems.iter().map(|problem| {
+        let origin = manifests.iter().find_map(|loaded| loaded.origins.of(&problem.object));
+        ProblemView::new(problem, origin)
+    });
     of_files.chain(of_objects).collect()
 }
 

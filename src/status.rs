@@ -26,6 +26,9 @@ pub(crate) struct ProcessView {
     pub(crate) frontends: usize,
     /// Where the objects come from.
     pub(crate) source: SourceView,
+    /// Where those of the Karmada control plane come from; null without one.
+    #[serde(default)]
+    pub(crate) karmada: Option<SourceView>,
     /// Lists that are not believed yet, by kind; usually none.
     pub(crate) guard: Vec<GuardView>,
     /// As many as `/api/routes` lists; of a controller by itself all that it sees.
@@ -58,7 +61,7 @@ pub(crate) struct SourceView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KindView {
-    /// `Service`, `EndpointSlice`, `Node`, `Namespace` or `AddressPool`.
+    /// As in manifests: `Service`, `EndpointSlice`, `Node`, `Work`.
     pub(crate) kind: String,
     /// Whether it has been listed since the start.
     pub(crate) synced: bool,
@@ -90,7 +93,7 @@ pub(crate) struct SnapshotView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GuardView {
-    /// `Service`, `EndpointSlice` or `Node`.
+    /// As in manifests, or which of them: `template Service`, `collected Work`.
     pub(crate) kind: String,
     /// Objects that there were.
     pub(crate) there: usize,

@@ -1,6 +1,7 @@
 //! The last good input on disk, so that a gateway which starts while the API server is away serves what it served before.
 //!
-//! One file, `snapshot.jsonl`, in the state directory: a header line, one object per line, and a last line with the number
+//! One file, `snapshot.jsonl`, in the state directory, and beside it `karmada.jsonl` with what a Karmada control plane said:
+//! either server may be away alone, and each file stands in for its own. In each a header line, one object per line, and a last line with the number
 //! of objects and a CRC-32 of all before it. The CRC is against torn writes and failing disks: a single flipped bit in an
 //! address would otherwise send clients somewhere else without anybody noticing. It is no signature; who may write the
 //! state directory may decide what is served, which is why the file is for its owner alone.
@@ -22,9 +23,20 @@ use thiserror::Error;
 pub use self::writer::SnapshotWriter;
 use crate::store::Objects;
 
+/// Which of the objects are kept together: those of one API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the fleet.
+    Local,
+    /// The fleet.
+    Karmada,
+}
+
 /// Which API server and cluster objects are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
+    /// Which of the objects.
+    pub part: Part,
     /// The API server's URL.
     pub server: String,
     /// The cluster's name, as configured.
@@ -98,8 +110,8 @@ pub enum SnapshotError {
 }
 
 /// Where the snapshot is in the state directory `dir`.
-pub fn path(dir: &Path) -> PathBuf {
-    dir.join(folder::FILE)
+pub fn path(dir: &Path, part: Part) -> PathBuf {
+    dir.join(folder::name(part))
 }
 
 /// Writes the snapshot into `dir`, in place of the one there, and answers when that was. It is either there as a whole
@@ -110,12 +122,12 @@ pub fn path(dir: &Path) -> PathBuf {
 pub fn write(dir: &Path, identity: &Identity, objects: &Objects) -> Result<Timestamp, SnapshotError> {
     let written_at = Timestamp::now();
     let header = format::Header::new(identity, written_at);
-    folder::replace(dir, |file| {
+    folder::replace(dir, identity.part, |file| {
         let mut out = BufWriter::new(file);
-        format::encode(&header, objects, &mut out)?;
+        format::encode(&header, objects, identity.part, &mut out)?;
         out.into_inner().map(drop).map_err(io::IntoInnerError::into_error)
     })
-    .map_err(|error| SnapshotError::Unwritable { path: path(dir), error })?;
+    .map_err(|error| SnapshotError::Unwritable { path: path(dir, identity.part), error })?;
     Ok(written_at)
 }
 
@@ -124,7 +136,7 @@ pub fn write(dir: &Path, identity: &Identity, objects: &Objects) -> Result<Times
 /// # Errors
 /// If it cannot be used: it is never used in part.
 pub fn read(dir: &Path, identity: &Identity) -> Result<Option<Snapshot>, SnapshotError> {
-    let path = path(dir);
+    let path = path(dir, identity.part);
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

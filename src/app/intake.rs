@@ -1,5 +1,6 @@
-//! From a source to the store: a folder of manifests, or an API server with what keeps its objects through an outage. It
-//! must not know what is made of the objects.
+//! From sources to the store: folders of manifests, or API servers with what keeps their objects through an outage. One source
+//! is of the cluster that this runs in, and another may be of a Karmada control plane. It must not know what is made of the
+//! objects.
 
 mod api;
 
@@ -8,6 +9,7 @@ use std::time::Instant;
 
 use sheave_control::problem::{ObjectRef, Problem};
 use sheave_control::projection::Placement;
+use sheave_control::snapshot::Part;
 use sheave_control::source::files::{FileWatch, Loaded, Origin};
 use sheave_control::store::Store;
 
@@ -17,7 +19,14 @@ use crate::routes::ProblemView;
 use crate::status::{GuardView, SourceView, facts};
 
 /// Where objects come from.
-pub(crate) enum Intake {
+pub(crate) struct Intake {
+    local: Source,
+    /// Of a Karmada control plane, if there is one.
+    karmada: Option<Source>,
+}
+
+/// One source.
+pub(crate) enum Source {
     /// Manifests.
     Files(FilesIntake),
     /// An API server.
@@ -32,7 +41,13 @@ pub(crate) struct FilesIntake {
 }
 
 /// What a source has to say; [`Intake::take`] makes something of it.
-pub(crate) enum News {
+pub(crate) struct News {
+    /// Of which source.
+    pub(super) part: Part,
+    pub(super) said: Said,
+}
+
+pub(super) enum Said {
     /// The folder.
     Files(Arc<Loaded>),
     /// The API server, or what stands in for it.
@@ -42,57 +57,137 @@ pub(crate) enum News {
 impl News {
     /// When it came.
     pub(super) fn received(&self) -> Instant {
-        match self {
-            Self::Api(ApiNews::Batch(batch)) => batch.received,
-            Self::Files(_) | Self::Api(_) => Instant::now(),
+        match &self.said {
+            Said::Api(ApiNews::Batch(batch)) => batch.received,
+            Said::Files(_) | Said::Api(_) => Instant::now(),
         }
     }
 }
 
 impl Intake {
+    /// What there is to take in.
+    pub(crate) fn new(local: Source, karmada: Option<Source>) -> Self {
+        Self { local, karmada }
+    }
+
     /// Who decides about addresses, if the objects come from here.
     pub(super) fn placement(&self) -> Placement {
-        match self {
-            Self::Files(_) => Placement::Alone,
-            Self::Api(_) => Placement::Published,
+        match self.local {
+            Source::Files(_) => Placement::Alone,
+            Source::Api(_) => Placement::Published,
         }
     }
 
-    /// A folder, or a single file.
-    pub(crate) fn files(watch: FileWatch) -> Self {
-        Self::Files(FilesIntake { watch, loaded: None })
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        std::iter::once(&self.local).chain(&self.karmada)
     }
 
     /// Waits for something new. Cancel safe. None only at the end of the runtime.
     pub(crate) async fn next(&mut self, store: &Store) -> Option<News> {
-        match self {
-            Self::Files(files) => files.watch.next().await.map(News::Files),
-            Self::Api(api) => api.next(store.objects()).await.map(News::Api),
+        let news = |part| move |said| News { part, said };
+        let Some(karmada) = &mut self.karmada else {
+            return self.local.next(store).await.map(news(Part::Local));
+        };
+        tokio::select! {
+            said = self.local.next(store) => said.map(news(Part::Local)),
+            said = karmada.next(store) => said.map(news(Part::Karmada)),
         }
     }
 
     /// Takes it into the store.
-    pub(crate) fn take(&mut self, news: News, store: &mut Store) {
-        match (self, news) {
-            (Self::Files(files), News::Files(loaded)) => {
-                store.replace(loaded.objects.clone());
+    pub(crate) fn take(&mut self, News { part, said }: News, store: &mut Store) {
+        let source = match part {
+            Part::Local => Some(&mut self.local),
+            Part::Karmada => self.karmada.as_mut(),
+        };
+        match (source, said) {
+            (Some(Source::Files(files)), Said::Files(loaded)) => {
+                match part {
+                    Part::Local => store.replace_local(loaded.objects.clone()),
+                    Part::Karmada => store.replace_fleet(loaded.objects.fleet.clone()),
+                }
                 files.loaded = Some(loaded);
             }
-            (Self::Api(api), News::Api(news)) => api.take(news, store),
-            (Self::Files(_), News::Api(_)) | (Self::Api(_), News::Files(_)) => {}
+            (Some(Source::Api(api)), Said::Api(news)) => api.take(news, store),
+            (None, _) | (Some(Source::Files(_)), Said::Api(_)) | (Some(Source::Api(_)), Said::Files(_)) => {}
         }
     }
 
     /// What was taken in last is in force now.
     pub(super) fn in_force(&mut self) {
-        match self {
-            Self::Files(_) => {}
-            Self::Api(api) => api.in_force(),
+        for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
+            if let Source::Api(api) = source {
+                api.in_force();
+            }
         }
+    }
+
+    /// Whether every source has said something.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.sources().all(|source| match source {
+            Source::Files(files) => files.loaded.is_some(),
+            Source::Api(api) => api.missing().is_none(),
+        })
     }
 
     /// What keeps it from saying what is there, if anything does.
     pub(crate) fn missing(&self) -> Option<&'static str> {
+        self.sources().find_map(Source::missing)
+    }
+
+    /// What is wrong with the sources themselves, or with objects that they could not read.
+    pub(crate) fn problems(&self) -> Vec<ProblemView> {
+        self.sources().flat_map(Source::problems).collect()
+    }
+
+    /// A Problem of an object, with the manifest that the object is from.
+    pub(crate) fn place(&self, problem: &Problem) -> ProblemView {
+        ProblemView::new(problem, self.sources().find_map(|source| source.origin(&problem.object)))
+    }
+
+    /// What the status says of it.
+    pub(super) fn view(&self, store: &Store) -> SourceView {
+        self.local.view(Part::Local, store)
+    }
+
+    /// The same of the Karmada control plane, if there is one.
+    pub(super) fn karmada_view(&self, store: &Store) -> Option<SourceView> {
+        Some(self.karmada.as_ref()?.view(Part::Karmada, store))
+    }
+
+    /// Lists that it doubts.
+    pub(super) fn doubts(&self) -> Vec<GuardView> {
+        let doubts = |source| match source {
+            &Source::Files(_) => Vec::new(),
+            Source::Api(api) => api.doubts(),
+        };
+        self.sources().flat_map(doubts).collect()
+    }
+
+    /// Leaves behind what the next process starts from.
+    pub(crate) async fn finish(&mut self, store: &Store) {
+        for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
+            if let Source::Api(api) = source {
+                api.finish(store.objects()).await;
+            }
+        }
+    }
+}
+
+impl Source {
+    /// A folder, or a single file.
+    pub(crate) fn files(watch: FileWatch) -> Self {
+        Self::Files(FilesIntake { watch, loaded: None })
+    }
+
+    async fn next(&mut self, store: &Store) -> Option<Said> {
+        match self {
+            Self::Files(files) => files.watch.next().await.map(Said::Files),
+            Self::Api(api) => api.next(store.objects()).await.map(Said::Api),
+        }
+    }
+
+    fn missing(&self) -> Option<&'static str> {
         match self {
             Self::Files(FilesIntake { loaded: None, .. }) => Some("no objects have been read yet"),
             Self::Files(FilesIntake { loaded: Some(loaded), .. }) if !loaded.listed => {
@@ -103,19 +198,13 @@ impl Intake {
         }
     }
 
-    /// What is wrong with the source itself, or with objects that it could not read.
-    pub(crate) fn problems(&self) -> Vec<ProblemView> {
+    fn problems(&self) -> Vec<ProblemView> {
         match self {
             Self::Files(files) => {
                 files.loaded.iter().flat_map(|loaded| &loaded.problems).map(ProblemView::from).collect()
             }
             Self::Api(api) => api.problems().iter().map(|problem| ProblemView::new(problem, None)).collect(),
         }
-    }
-
-    /// A Problem of an object, with the manifest that the object is from.
-    pub(crate) fn place(&self, problem: &Problem) -> ProblemView {
-        ProblemView::new(problem, self.origin(&problem.object))
     }
 
     fn origin(&self, object: &ObjectRef) -> Option<&Origin> {
@@ -125,30 +214,13 @@ impl Intake {
         }
     }
 
-    /// What the status says of it.
-    pub(super) fn view(&self, store: &Store) -> SourceView {
+    fn view(&self, part: Part, store: &Store) -> SourceView {
         match self {
             Self::Files(files) => {
                 let listed = files.loaded.as_ref().is_some_and(|loaded| loaded.listed);
-                facts::of_manifests(store.objects(), listed)
+                facts::of_manifests(part, store.objects(), listed)
             }
             Self::Api(api) => api.view(store.objects()),
-        }
-    }
-
-    /// Lists that it doubts.
-    pub(super) fn doubts(&self) -> Vec<GuardView> {
-        match self {
-            Self::Files(_) => Vec::new(),
-            Self::Api(api) => api.doubts(),
-        }
-    }
-
-    /// Leaves behind what the next process starts from.
-    pub(crate) async fn finish(&mut self, store: &Store) {
-        match self {
-            Self::Files(_) => {}
-            Self::Api(api) => api.finish(store.objects()).await,
         }
     }
 }

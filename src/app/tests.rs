@@ -4,13 +4,15 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use sheave_control::source::files;
+use sheave_control::snapshot::Part;
+use sheave_control::source::files::{self, Of};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
+use super::intake::Said;
 use super::*;
 use crate::config::Overrides;
 
@@ -25,7 +27,7 @@ struct Running {
 }
 
 fn app(manifests: &Path) -> App {
-    app_of(Intake::files(files::watch(manifests)))
+    app_of(Intake::new(Source::files(files::watch(manifests)), None))
 }
 
 fn app_of(intake: Intake) -> App {
@@ -107,7 +109,8 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     let text = manifest("TCP", occupant.local_addr().unwrap(), endpoint);
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let mut app = app(folder.path());
-    app.take(News::Files(Arc::new(files::load(folder.path()))));
+    let said = Said::Files(Arc::new(files::load(folder.path())));
+    app.take(News { part: Part::Local, said });
     assert_eq!(app.told.count(), 1);
     app.retry();
     assert_eq!(app.told.count(), 1);
@@ -162,11 +165,35 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
         files::watch(folder.path())
     };
     other.shutdown_background();
-    let mut app = app_of(Intake::files(watch));
+    let mut app = app_of(Intake::new(Source::files(watch), None));
     app.source_ended = true;
     assert_eq!(app.live(), Err("nothing is heard of the objects any more"));
     let (_questions, inbox) = mpsc::channel(1);
     let (_stop, stopped) = oneshot::channel();
     let ended = tokio::time::timeout(DEADLINE, app.run(inbox, stopped, || ())).await;
     assert_eq!(ended.unwrap(), Drained::Completely);
+}
+
+#[tokio::test]
+async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_what_there_is() {
+    let (folder, fleet) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
+               metadata: {name: web, namespace: shop}\nspec: {types: [LoadBalancer]}\n";
+    fs::write(fleet.path().join("web.yaml"), mcs).unwrap();
+    let karmada = Source::files(files::watch_of(Of::Karmada, fleet.path()));
+    let mut app = app_of(Intake::new(Source::files(files::watch(folder.path())), Some(karmada)));
+    assert!(!app.intake.has_spoken());
+    let said = Said::Files(Arc::new(files::load(folder.path())));
+    app.take(News { part: Part::Local, said });
+    assert_eq!(app.missing(), Some("no objects have been read yet"));
+    let said = Said::Files(Arc::new(files::load_of(Of::Karmada, fleet.path())));
+    app.take(News { part: Part::Karmada, said });
+    assert_eq!(app.missing(), None);
+    assert!(app.intake.has_spoken());
+    let status = app.status();
+    let kinds = status.karmada.unwrap().kinds;
+    assert_eq!((kinds[0].kind.as_str(), kinds[0].objects), ("MultiClusterService", 1));
+    let said = Said::Files(Arc::new(files::load(folder.path())));
+    app.take(News { part: Part::Local, said });
+    assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
 }

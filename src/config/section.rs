@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use sheave_control::suggest;
 
-use super::ConfigMistake;
+use super::{ConfigMistake, values};
 
 /// Why a value cannot be used, without the place.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(super) struct Section<'a> {
     prefix: String,
     fields: Option<&'a Map<String, Value>>,
     known: Vec<&'static str>,
+    /// Keys that are names, and so known whatever they are.
+    named: Vec<&'a str>,
     mistakes: &'a mut Vec<ConfigMistake>,
 }
 
@@ -46,7 +48,7 @@ impl<'a> Section<'a> {
             let Wrong { message, hint } = Wrong::expected("a mapping of keys to values", value);
             mistakes.push(ConfigMistake { path, message, hint });
         }
-        Self { prefix, fields: value.as_object(), known: Vec::new(), mistakes }
+        Self { prefix, fields: value.as_object(), known: Vec::new(), named: Vec::new(), mistakes }
     }
 
     /// The value of `key`. An absent or empty one is the default.
@@ -115,18 +117,30 @@ impl<'a> Section<'a> {
         result
     }
 
-    /// The mapping at `key`, if there is one.
-    pub(super) fn nested_if_given<T>(
+    /// The mappings of a mapping whose keys are names, at most so many. A name that is none is told and left out.
+    pub(super) fn entries<T>(
         &mut self,
-        key: &'static str,
-        read: impl FnOnce(&mut Section<'_>) -> Option<T>,
-    ) -> Option<T> {
-        if self.has(key) {
-            self.nested(key, read)
-        } else {
-            self.known.push(key);
-            None
+        most: usize,
+        read: impl Fn(&mut Section<'_>) -> T,
+    ) -> Vec<(String, T)> {
+        let mut entries = Vec::new();
+        for (name, value) in self.fields.into_iter().flatten() {
+            self.named.push(name);
+            match values::name(&Value::from(name.as_str())) {
+                Err(wrong) => self.tell(name, wrong),
+                Ok(_) if entries.len() == most => {
+                    let message = format!("is more than {most} of them");
+                    self.tell(name, Wrong { message, hint: None });
+                }
+                Ok(name) => {
+                    let mut section = Section::new(format!("{}{name}.", self.prefix), value, self.mistakes);
+                    let result = read(&mut section);
+                    section.finish();
+                    entries.push((name, result));
+                }
+            }
         }
+        entries
     }
 
     /// Notes a mistake at `key`.
@@ -137,7 +151,7 @@ impl<'a> Section<'a> {
     /// Every key that was not asked for is unknown.
     pub(super) fn finish(mut self) {
         for key in self.fields.into_iter().flat_map(Map::keys) {
-            if self.known.contains(&key.as_str()) {
+            if self.known.contains(&key.as_str()) || self.named.contains(&key.as_str()) {
                 continue;
             }
             let hint = match suggest::closest(key, self.known.iter().copied()) {

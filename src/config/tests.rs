@@ -30,7 +30,15 @@ fn the_defaults_are_those_of_the_contract() {
     let Timeouts { connect, idle, udp_idle, drain } = config.timeouts;
     assert_eq!([connect, idle, udp_idle, drain].map(seconds), [2, 3600, 60, 60]);
     assert_eq!(config.logging, Logging { format: LogFormat::Text, level: LogLevel::Info });
-    assert_eq!((config.karmada_kubeconfig, config.kubeconfig), (None, None));
+    let karmada = Karmada {
+        kubeconfig: None,
+        handle_unclassified: true,
+        legacy_cluster_fields: true,
+        not_ready_hold: None,
+    };
+    assert_eq!((config.karmada, config.kubeconfig), (karmada, None));
+    assert_eq!(config.failover, Failover { overprovisioning: 140, panic_threshold: 50 });
+    assert!(config.clusters.is_empty());
     assert!(config.external_ips_allow.is_empty() && config.internal_cidrs.is_empty());
     assert_eq!(config.state_dir, Path::new("/var/lib/sheave"));
 }
@@ -50,7 +58,10 @@ fn every_key_is_read() {
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, drain: 1h}\nstateDir: /s\n\
-         logging: {format: json, level: debug}\nkarmada: {kubeconfig: /kk}\n",
+         logging: {format: json, level: debug}\n\
+         karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m}\n\
+         clusters: {member2: {interface: wg-member2}, member1: {interface: eth1}}\n\
+         failover: {overprovisioning: 100, panicThreshold: 0}\n",
     )
     .unwrap();
     assert_eq!((config.node.as_str(), config.cluster.as_str(), config.workers), ("gw-1", "west", 4));
@@ -63,7 +74,16 @@ fn every_key_is_read() {
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
     assert_eq!(config.logging, Logging { format: LogFormat::Json, level: LogLevel::Debug });
-    assert_eq!(config.karmada_kubeconfig.as_deref(), Some(Path::new("/kk")));
+    let karmada = Karmada {
+        kubeconfig: Some("/kk".into()),
+        handle_unclassified: false,
+        legacy_cluster_fields: false,
+        not_ready_hold: Some(Duration::from_secs(300)),
+    };
+    assert_eq!(config.karmada, karmada);
+    let clusters = ["member1", "member2"].map(str::to_owned);
+    assert!(config.clusters.into_keys().eq(clusters));
+    assert_eq!(config.failover, Failover { overprovisioning: 100, panic_threshold: 0 });
     assert_eq!(
         (config.kubeconfig.as_deref(), config.state_dir.as_path()),
         (Some(Path::new("/k")), Path::new("/s"))
@@ -77,7 +97,8 @@ fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
          internalCIDRs: [10.0.0.0/8, 10.1.2.3/8, 10.1.2.3, ten]\nadmin: {listen: ':9841'}\n\
          healthz: {listen: 10256}\n\
          logging: {level: information, format: Json}\nloadBalancerClass: ''\nfrontends: [Loadbalancer]\n\
-         handleUnclassified: maybe\nkarmada: {}\nexternalIPs: 10.0.0.0/8\nstateDir: ''\ncluster: A B\n",
+         handleUnclassified: maybe\nkarmada: {kubeConfig: /k}\n\
+         clusters: {A: {interface: a}, b: {}, c: {interface: a/b}}\nfailover: {overprovisioning: 99, panicThreshold: 101}\nexternalIPs: 10.0.0.0/8\nstateDir: ''\ncluster: A B\n",
     )
     .unwrap_err();
     assert_eq!(
@@ -105,7 +126,12 @@ fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
             "stateDir: \"\" is not a path",
             "logging.format: \"Json\" is not one of text, json; did you mean json?",
             "logging.level: \"information\" is not one of error, warn, info, debug, trace",
-            "karmada.kubeconfig: is missing",
+            "karmada.kubeConfig: unknown key; did you mean kubeconfig?",
+            "clusters.A: \"A\" is not a name of small letters, digits, '-' and '.'",
+            "clusters.b.interface: is missing",
+            "clusters.c.interface: \"a/b\" is not the name of a network interface",
+            "failover.overprovisioning: 99 is not a whole number from 100 to 10000",
+            "failover.panicThreshold: 101 is not a whole number from 0 to 100",
             "worker: unknown key; did you mean workers?",
         ]
     );

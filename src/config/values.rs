@@ -51,6 +51,32 @@ pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, Wrong> {
     }
 }
 
+/// A whole number from `least` to `most`.
+pub(super) fn between<T>(least: T, most: T) -> impl Fn(&Value) -> Result<T, Wrong>
+where
+    T: TryFrom<u64> + PartialOrd + Copy + std::fmt::Display,
+{
+    move |value| {
+        let number = value.as_u64().and_then(|number| T::try_from(number).ok());
+        number
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| Wrong::expected(&format!("a whole number from {least} to {most}"), value))
+    }
+}
+
+/// A network interface, as dev_valid_name() of the kernel has it.
+pub(super) fn interface(value: &Value) -> Result<String, Wrong> {
+    let is_interface = |text: &str| {
+        (1..16).contains(&text.len())
+            && !matches!(text, "." | "..")
+            && !text.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_whitespace())
+    };
+    match value.as_str() {
+        Some(text) if is_interface(text) => Ok(text.to_owned()),
+        _ => Err(Wrong::expected("the name of a network interface", value)),
+    }
+}
+
 pub(super) fn path(value: &Value) -> Result<PathBuf, Wrong> {
     match value.as_str() {
         Some(text) if !text.is_empty() => Ok(text.into()),

@@ -44,6 +44,7 @@ impl Page {
             generation: 0,
             frontends: 0,
             source: facts::of_api(&self.server, &now.kinds),
+            karmada: None,
             guard: facts::of_guard(&now.held),
             problems: now.problems.len(),
             controller: Some(facts::of_controller(&now)),

@@ -99,7 +99,7 @@ impl Fixture {
     }
 
     fn answer(&self, query: &str, running: bool) -> Answer {
-        let problems = offline::problems(&self.loaded, &self.projection);
+        let problems = offline::problems(&[&self.loaded], &self.projection);
         let basis = Basis {
             projector: &self.projector,
             objects: self.store.objects(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sheave_control::controller::ControllerStatus;
 use sheave_control::guard::Held;
-use sheave_control::snapshot::SnapshotWriter;
+use sheave_control::snapshot::{Part, SnapshotWriter};
 use sheave_control::source::api::KindStatus;
 use sheave_control::store::Objects;
 
@@ -17,7 +17,7 @@ const LISTED: usize = 20;
 
 /// The objects of a folder, which is `listed` as a whole or not at all. Files say nothing by themselves, so there is no time
 /// at which a kind was last heard of; nor is a snapshot needed beside them.
-pub(crate) fn of_manifests(objects: &Objects, listed: bool) -> SourceView {
+pub(crate) fn of_manifests(part: Part, objects: &Objects, listed: bool) -> SourceView {
     let kind = |(kind, objects): (&str, usize)| KindView {
         kind: kind.to_owned(),
         synced: listed,
@@ -27,24 +27,35 @@ pub(crate) fn of_manifests(objects: &Objects, listed: bool) -> SourceView {
     SourceView {
         kind: "manifests".to_owned(),
         synced: listed,
-        kinds: counts(objects).map(kind).to_vec(),
+        kinds: counts(part, objects).into_iter().map(kind).collect(),
         ..SourceView::default()
     }
 }
 
-fn counts(objects: &Objects) -> [(&'static str, usize); 5] {
-    [
-        ("Service", objects.services.len()),
-        ("EndpointSlice", objects.slices.values().map(BTreeMap::len).sum()),
-        ("Node", objects.nodes.len()),
-        ("Namespace", objects.namespaces.len()),
-        ("AddressPool", objects.pools.len()),
-    ]
+fn counts(part: Part, objects: &Objects) -> Vec<(&'static str, usize)> {
+    let fleet = &objects.fleet;
+    match part {
+        Part::Local => vec![
+            ("Service", objects.services.len()),
+            ("EndpointSlice", objects.slices.values().map(BTreeMap::len).sum()),
+            ("Node", objects.nodes.len()),
+            ("Namespace", objects.namespaces.len()),
+            ("AddressPool", objects.pools.len()),
+        ],
+        Part::Karmada => vec![
+            ("MultiClusterService", fleet.services.len()),
+            ("Service", fleet.templates.len()),
+            ("Work", fleet.works.values().map(BTreeMap::len).sum()),
+            ("EndpointSlice", fleet.imported.values().map(BTreeMap::len).sum()),
+            ("ResourceBinding", fleet.bindings.len()),
+            ("Cluster", fleet.clusters.len()),
+        ],
+    }
 }
 
 /// Counts what stands in for objects that the API server has not listed yet.
-pub(crate) fn recount(kinds: &mut [KindView], objects: &Objects) {
-    for (name, count) in counts(objects) {
+pub(crate) fn recount(kinds: &mut [KindView], part: Part, objects: &Objects) {
+    for (name, count) in counts(part, objects) {
         for kind in kinds.iter_mut().filter(|kind| kind.kind == name) {
             kind.objects = count;
         }
@@ -64,7 +75,7 @@ pub(crate) fn of_api(server: &str, kinds: &[KindStatus]) -> SourceView {
     SourceView {
         kind: "api".to_owned(),
         server: Some(server.to_owned()),
-        synced: kinds.iter().all(|kind| kind.synced),
+        synced: kinds.iter().all(|kind| kind.synced || !kind.needed),
         kinds: kinds.iter().map(view).collect(),
         ..SourceView::default()
     }
@@ -119,7 +130,7 @@ mod tests {
         let mut kinds = [kind("Service"), kind("Node")];
         let mut objects = Objects::default();
         objects.nodes.insert("a".into(), std::sync::Arc::default());
-        recount(&mut kinds, &objects);
+        recount(&mut kinds, Part::Local, &objects);
         assert_eq!(kinds.map(|kind| kind.objects), [0, 1]);
     }
 

@@ -34,6 +34,7 @@ fn well() -> ProcessView {
             from_snapshot: false,
             snapshot: Some(snapshot),
         },
+        karmada: None,
         guard: Vec::new(),
         problems: 0,
         controller: None,
@@ -57,7 +58,7 @@ fn the_keys_are_those_of_the_contract() {
     let json: serde_json::Value = serde_json::from_str(&view.to_json()).unwrap();
     let expected = json!({
         "node": "gw-1", "version": "0.1.0", "role": "gateway", "uptimeSeconds": 90, "generation": 7, "frontends": 12,
-        "source": {
+        "karmada": null, "source": {
             "kind": "api", "server": "https://10.0.0.1:6443/", "synced": true,
             "kinds": [
                 {"kind": "Service", "synced": true, "objects": 120, "lastHeardSeconds": 3, "restarts": 0, "error": null},

@@ -11,7 +11,10 @@ const CONTROLLER: &str = "controller";
 /// The whole text, with a newline at the end.
 pub(super) fn render(view: &ProcessView) -> String {
     let mut text = headline(view);
-    text += &source(&view.source);
+    text += &source(&view.source, "Source");
+    if let Some(karmada) = &view.karmada {
+        text += &format!("\n{}", source(karmada, "Karmada"));
+    }
     let wrong = wrong(view);
     if wrong.is_empty() {
         return text + "\nNothing is wrong.\n";
@@ -63,10 +66,10 @@ fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn source(source: &SourceView) -> String {
+fn source(source: &SourceView, title: &str) -> String {
     let mut text = match &source.server {
-        Some(server) => format!("Source: API server {server}.\n"),
-        None => "Source: a folder of manifests.\n".to_owned(),
+        Some(server) => format!("{title}: API server {server}.\n"),
+        None => format!("{title}: a folder of manifests.\n"),
     };
     if let Some(SnapshotView { path, age_seconds: Some(age), .. }) = &source.snapshot {
         text += &format!("Snapshot: {path}, written {} ago.\n", span(*age));
@@ -95,11 +98,15 @@ fn wrong(view: &ProcessView) -> Vec<String> {
     if view.draining {
         wrong.push("it was told to end: nothing new is accepted, and open connections finish".to_owned());
     }
-    wrong.extend(unsynced(view));
-    wrong.extend(source_errors(&source.kinds));
+    for source in std::iter::once(source).chain(&view.karmada) {
+        wrong.extend(unsynced(view, source));
+        wrong.extend(source_errors(&source.kinds));
+    }
     wrong.extend(view.guard.iter().map(doubted));
-    if let Some(SnapshotView { error: Some(error), .. }) = &source.snapshot {
-        wrong.push(format!("the snapshot: {error}"));
+    for source in std::iter::once(source).chain(&view.karmada) {
+        if let Some(SnapshotView { error: Some(error), .. }) = &source.snapshot {
+            wrong.push(format!("the snapshot: {error}"));
+        }
     }
     if let Some(ControllerView { leading: false, leader: None, .. }) = view.controller {
         wrong.push(
@@ -134,8 +141,7 @@ fn wrong(view: &ProcessView) -> Vec<String> {
     wrong
 }
 
-fn unsynced(view: &ProcessView) -> Option<String> {
-    let source = &view.source;
+fn unsynced(view: &ProcessView, source: &SourceView) -> Option<String> {
     let SourceView { synced, from_snapshot, server, .. } = source;
     let age = source.snapshot.as_ref().and_then(|snapshot| snapshot.age_seconds);
     let old = age.map(|age| format!(", {} old", span(age))).unwrap_or_default();

@@ -5,14 +5,28 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The file's name.
-pub(super) const FILE: &str = "snapshot.jsonl";
-/// What files begin with that are being written.
-const TEMPORARY: &str = ".snapshot-";
+use super::Part;
+
 /// Who serves what is nobody else's business.
 const FILE_MODE: u32 = 0o600;
 /// As the file's, for a directory.
 const DIR_MODE: u32 = 0o700;
+
+/// The file's name.
+pub(super) fn name(part: Part) -> &'static str {
+    match part {
+        Part::Local => "snapshot.jsonl",
+        Part::Karmada => "karmada.jsonl",
+    }
+}
+
+/// What files begin with that are being written. One writer must not take the other's for leftovers.
+fn temporary(part: Part) -> &'static str {
+    match part {
+        Part::Local => ".snapshot-",
+        Part::Karmada => ".karmada-",
+    }
+}
 
 /// A file under a name of its own until it is complete; removed if it does not get that far.
 struct Temporary {
@@ -23,8 +37,8 @@ struct Temporary {
 impl Temporary {
     /// The name is random: in containers every gateway has process number 1, and during a roll-out two of them may share
     /// the directory.
-    fn create(dir: &Path) -> io::Result<Self> {
-        let path = dir.join(format!("{TEMPORARY}{:016x}", fastrand::u64(..)));
+    fn create(dir: &Path, part: Part) -> io::Result<Self> {
+        let path = dir.join(format!("{}{:016x}", temporary(part), fastrand::u64(..)));
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
         Ok(Self { path, file })
     }
@@ -39,12 +53,12 @@ impl Drop for Temporary {
 
 /// Puts what `fill` writes in place of the file, and returns once that would survive a power failure: the file's
 /// contents are on the disk before its name is, and its name before this returns (rename(2), fsync(2)).
-pub(super) fn replace(dir: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn replace(dir: &Path, part: Part, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     ensure(dir)?;
-    let temporary = Temporary::create(dir)?;
+    let temporary = Temporary::create(dir, part)?;
     fill(&temporary.file)?;
     temporary.file.sync_all()?;
-    fs::rename(&temporary.path, dir.join(FILE))?;
+    fs::rename(&temporary.path, dir.join(name(part)))?;
     File::open(dir)?.sync_all()
 }
 
@@ -58,9 +72,9 @@ fn ensure(dir: &Path) -> io::Result<()> {
 
 /// Removes what a process left that was killed while it wrote. Another one that writes at this moment fails for once and
 /// tries again.
-pub(super) fn remove_leftovers(dir: &Path) {
+pub(super) fn remove_leftovers(dir: &Path, part: Part) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+        if entry.file_name().as_encoded_bytes().starts_with(temporary(part).as_bytes()) {
             // What cannot be removed is in nobody's way.
             fs::remove_file(entry.path()).ok();
         }

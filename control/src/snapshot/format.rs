@@ -1,5 +1,6 @@
 //! The lines of a snapshot, both ways. It must not know where they are kept.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,11 +11,13 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::{Identity, Snapshot, SnapshotError};
+use super::{Identity, Part, Snapshot, SnapshotError};
 use crate::address_pool::AddressPool;
-use crate::store::{Objects, service_key, slice_owner};
+use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::store::{Fleet, Objects, service_key, slice_owner};
 
-/// Changes with whatever an older version would misread.
+/// Changes with whatever an older version would misread. The kinds of a fleet are in a file of their own, which an older
+/// version does not look for.
 pub(super) const VERSION: u32 = 1;
 
 /// The first line.
@@ -45,6 +48,12 @@ enum LineRef<'a> {
     Node(&'a Node),
     Namespace(&'a Namespace),
     Pool(&'a AddressPool),
+    MultiClusterService(&'a MultiClusterService),
+    Template(&'a Service),
+    Work(&'a Work),
+    Imported(&'a EndpointSlice),
+    Binding(&'a ResourceBinding),
+    Cluster(&'a Cluster),
     End(Footer),
 }
 
@@ -57,6 +66,12 @@ enum Line {
     Node(Box<Node>),
     Namespace(Box<Namespace>),
     Pool(Box<AddressPool>),
+    MultiClusterService(Box<MultiClusterService>),
+    Template(Box<Service>),
+    Work(Box<Work>),
+    Imported(Box<EndpointSlice>),
+    Binding(Box<ResourceBinding>),
+    Cluster(Box<Cluster>),
     End(Footer),
 }
 
@@ -129,14 +144,23 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// Writes the whole snapshot.
-pub(super) fn encode(header: &Header, objects: &Objects, out: impl Write) -> io::Result<()> {
+/// Writes the whole snapshot of this part of the objects.
+pub(super) fn encode(header: &Header, objects: &Objects, part: Part, out: impl Write) -> io::Result<()> {
     let mut lines = Encoder { out, line: Vec::new(), crc: crc32fast::Hasher::new(), objects: 0 };
     lines.line(header)?;
+    match part {
+        Part::Local => encode_local(objects, &mut lines)?,
+        Part::Karmada => encode_fleet(&objects.fleet, &mut lines)?,
+    }
+    let footer = Footer { objects: lines.objects, crc32: lines.crc.clone().finalize() };
+    lines.line(&LineRef::End(footer))
+}
+
+fn encode_local(objects: &Objects, lines: &mut Encoder<impl Write>) -> io::Result<()> {
     for service in objects.services.values() {
         lines.object(&LineRef::Service(service))?;
     }
-    for slice in objects.slices.values().flat_map(|slices| slices.values()) {
+    for slice in objects.slices.values().flat_map(BTreeMap::values) {
         lines.object(&LineRef::Slice(slice))?;
     }
     for node in objects.nodes.values() {
@@ -148,8 +172,29 @@ pub(super) fn encode(header: &Header, objects: &Objects, out: impl Write) -> io:
     for pool in objects.pools.values() {
         lines.object(&LineRef::Pool(pool))?;
     }
-    let footer = Footer { objects: lines.objects, crc32: lines.crc.clone().finalize() };
-    lines.line(&LineRef::End(footer))
+    Ok(())
+}
+
+fn encode_fleet(fleet: &Fleet, lines: &mut Encoder<impl Write>) -> io::Result<()> {
+    for service in fleet.services.values() {
+        lines.object(&LineRef::MultiClusterService(service))?;
+    }
+    for template in fleet.templates.values() {
+        lines.object(&LineRef::Template(template))?;
+    }
+    for work in fleet.works.values().flat_map(BTreeMap::values) {
+        lines.object(&LineRef::Work(work))?;
+    }
+    for slice in fleet.imported.values().flat_map(BTreeMap::values) {
+        lines.object(&LineRef::Imported(slice))?;
+    }
+    for binding in fleet.bindings.values() {
+        lines.object(&LineRef::Binding(binding))?;
+    }
+    for cluster in fleet.clusters.values() {
+        lines.object(&LineRef::Cluster(cluster))?;
+    }
+    Ok(())
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -190,7 +235,7 @@ pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapsho
         .written_at
         .parse()
         .map_err(|error| DecodeError::Damaged(format!("line 1: writtenAt: {error}")))?;
-    let identity = Identity { server: header.server, cluster: header.cluster };
+    let identity = Identity { part: expected.part, server: header.server, cluster: header.cluster };
     if identity != *expected {
         return Err(DecodeError::OtherCluster { found: identity, expected: expected.clone() });
     }
@@ -244,6 +289,12 @@ fn take(objects: &mut Objects, line: Line) {
         Line::Pool(pool) => {
             objects.pools.insert(name(&pool.metadata), pool.into());
         }
+        Line::MultiClusterService(service) => objects.fleet.put_service(*service),
+        Line::Template(template) => objects.fleet.put_template(*template),
+        Line::Work(work) => objects.fleet.put_work(*work),
+        Line::Imported(slice) => objects.fleet.put_imported(*slice),
+        Line::Binding(binding) => objects.fleet.put_binding(*binding),
+        Line::Cluster(cluster) => objects.fleet.put_cluster(*cluster),
         // Handled by whoever reads the lines.
         Line::End(_) => {}
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     Namespace, Node, NodeAddress, NodeSpec, NodeStatus, Service, ServicePort, ServiceSpec,
@@ -15,10 +16,11 @@ use proptest::prelude::*;
 use super::format::{DecodeError, Header, decode, encode};
 use super::*;
 use crate::address_pool::{AddressPool, AddressPoolSpec};
+use crate::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
 use crate::store::{Change, Delta, SERVICE_NAME_LABEL, Store};
 
 pub(super) fn identity() -> Identity {
-    Identity { server: "https://10.0.0.1:6443/".to_owned(), cluster: "local".to_owned() }
+    Identity { part: Part::Local, server: "https://10.0.0.1:6443/".to_owned(), cluster: "local".to_owned() }
 }
 
 /// One small object of each kind.
@@ -40,7 +42,7 @@ pub(super) fn objects() -> Objects {
 
 fn bytes(objects: &Objects) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(&Header::new(&identity(), Timestamp::UNIX_EPOCH), objects, &mut bytes).unwrap();
+    encode(&Header::new(&identity(), Timestamp::UNIX_EPOCH), objects, Part::Local, &mut bytes).unwrap();
     bytes
 }
 
@@ -60,8 +62,41 @@ fn what_is_written_is_read_and_only_the_owner_may() {
     let snapshot = read(dir.path(), &identity()).unwrap().unwrap();
     let sheave = env!("CARGO_PKG_VERSION").to_owned();
     assert_eq!(snapshot, Snapshot { identity: identity(), written_at, sheave, objects: objects() });
-    assert_eq!(fs::metadata(path(dir.path())).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(path(dir.path(), Part::Local)).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(files(dir.path()), ["snapshot.jsonl"]);
+}
+
+#[test]
+fn each_server_is_kept_by_itself_and_read_back_as_it_was() {
+    let mut both = objects();
+    let shop = |name: &str| ObjectMeta {
+        namespace: Some("shop".to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let labels = Some(BTreeMap::from([(SERVICE_NAME_LABEL.to_owned(), "web".to_owned())]));
+    let slice =
+        EndpointSlice { metadata: ObjectMeta { labels, ..shop("web-1") }, ..EndpointSlice::default() };
+    let manifests = vec![
+        Manifest::EndpointSlice(Arc::new(slice.clone())),
+        Manifest::Other { kind: "Deployment".to_owned() },
+    ];
+    both.fleet.put_work(Work::new(shop("web-1-x"), manifests));
+    both.fleet.put_imported(slice);
+    both.fleet.put_template(Service { metadata: shop("web"), ..Service::default() });
+    both.fleet.put_service(MultiClusterService { metadata: shop("web"), ..MultiClusterService::default() });
+    both.fleet.put_cluster(Cluster { metadata: shop("member1"), ..Cluster::default() });
+    let mut binding = ResourceBinding { metadata: shop("web-service"), ..ResourceBinding::default() };
+    binding.spec.resource.kind = "Service".to_owned();
+    both.fleet.put_binding(binding);
+    let dir = tempfile::tempdir().unwrap();
+    let karmada = Identity { part: Part::Karmada, ..identity() };
+    write(dir.path(), &identity(), &both).unwrap();
+    write(dir.path(), &karmada, &both).unwrap();
+    assert_eq!(files(dir.path()), ["karmada.jsonl", "snapshot.jsonl"]);
+    let kept = |identity: &Identity| read(dir.path(), identity).unwrap().unwrap().objects;
+    assert_eq!(kept(&identity()), objects());
+    assert_eq!(kept(&karmada), Objects { fleet: both.fleet, ..Objects::default() });
 }
 
 #[test]
@@ -89,7 +124,7 @@ fn the_directory_is_made_but_not_the_path_to_it() {
 fn what_cannot_be_put_in_place_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     // A name that nothing can be renamed to, whoever runs the test: a directory that is not empty.
-    fs::create_dir_all(path(dir.path()).join("in the way")).unwrap();
+    fs::create_dir_all(path(dir.path(), Part::Local).join("in the way")).unwrap();
     let error = write(dir.path(), &identity(), &objects()).unwrap_err();
     assert!(matches!(error, SnapshotError::Unwritable { .. }), "{error}");
     assert_eq!(files(dir.path()), ["snapshot.jsonl"]);
@@ -98,12 +133,12 @@ fn what_cannot_be_put_in_place_leaves_nothing_behind() {
 #[test]
 fn what_a_killed_process_left_is_removed_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    for name in [".snapshot-0123456789abcdef", "snapshot.jsonl", "other"] {
+    for name in [".snapshot-0123456789abcdef", ".karmada-0123456789abcdef", "snapshot.jsonl"] {
         fs::write(dir.path().join(name), "half").unwrap();
     }
-    folder::remove_leftovers(dir.path());
-    assert_eq!(files(dir.path()), ["other", "snapshot.jsonl"]);
-    folder::remove_leftovers(&dir.path().join("missing"));
+    folder::remove_leftovers(dir.path(), Part::Local);
+    assert_eq!(files(dir.path()), [".karmada-0123456789abcdef", "snapshot.jsonl"]);
+    folder::remove_leftovers(&dir.path().join("missing"), Part::Local);
 }
 
 #[test]
@@ -132,7 +167,7 @@ fn a_flipped_bit_anywhere_is_refused() {
 fn a_file_about_something_else_is_refused_and_says_what_happens_instead() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &identity(), &objects()).unwrap();
-    let file = path(dir.path()).display().to_string();
+    let file = path(dir.path(), Part::Local).display().to_string();
     let told = |expected: &Identity| read(dir.path(), expected).unwrap_err().to_string();
     let instead = "it is not used, and the gateway waits for the API server";
     let server = Identity { server: "https://other:6443/".to_owned(), ..identity() };

@@ -94,7 +94,7 @@ impl SnapshotWriter {
         let tidy = !std::mem::replace(&mut self.tidied, true);
         self.writing = Some(spawn_blocking(move || {
             if tidy {
-                folder::remove_leftovers(&dir);
+                folder::remove_leftovers(&dir, identity.part);
             }
             super::write(&dir, &identity, &objects)
         }));
@@ -124,7 +124,7 @@ impl SnapshotWriter {
 
     /// Where the snapshot is.
     pub fn path(&self) -> PathBuf {
-        super::path(&self.dir)
+        super::path(&self.dir, self.identity.part)
     }
 
     /// Waits for the write that runs, if any, and takes note of its outcome. Cancel safe: the handle is let go only after

@@ -6,6 +6,7 @@
 
 mod document;
 mod folder;
+mod kind;
 mod known_file;
 mod line;
 mod manifest;
@@ -15,8 +16,17 @@ mod watch;
 use std::path::Path;
 
 pub use self::origin::{FileProblem, Origin, Origins};
-pub use self::watch::{FileWatch, watch};
+pub use self::watch::{FileWatch, watch, watch_of};
 use crate::store::Objects;
+
+/// Whose manifests are in a folder: many kinds are on both API servers and mean something else on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The cluster that the gateways run in.
+    Cluster,
+    /// A Karmada control plane.
+    Karmada,
+}
 
 /// What a folder of manifests says.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +50,12 @@ const TRIES: usize = 100;
 
 /// Reads the folder, or the single file, once. A folder that cannot be listed is a Problem, too.
 pub fn load(path: &Path) -> Loaded {
-    let mut folder = folder::Folder::new(path.to_owned());
+    load_of(Of::Cluster, path)
+}
+
+/// The same for a folder of these manifests.
+pub fn load_of(of: Of, path: &Path) -> Loaded {
+    let mut folder = folder::Folder::new(path.to_owned(), of);
     for _ in 0..TRIES {
         if !folder.scan().unsettled {
             break;

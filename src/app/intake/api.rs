@@ -1,4 +1,4 @@
-//! An API server as a source, and what stands in for it: the snapshot of the last process while the server is away, and the
+//! An API server as a source, of the cluster's own objects or of a Karmada control plane's, and what stands in for it: the snapshot of the last process while the server is away, and the
 //! guard against lists that lack nearly everything.
 
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use sheave_control::connection::Connection;
 use sheave_control::due::until;
 use sheave_control::guard::Guard;
 use sheave_control::problem::Problem;
-use sheave_control::snapshot::{self, Identity, Snapshot, SnapshotWriter};
+use sheave_control::snapshot::{self, Identity, Part, Snapshot, SnapshotWriter};
 use sheave_control::source::api::{self, ApiWatch, Batch, Wanted};
-use sheave_control::store::{Change, Objects, Store};
+use sheave_control::store::{Change, Delta, Objects, Store};
 use tokio::time::sleep_until;
 
 use crate::app::measures::PROGRAMMING_SECONDS;
@@ -24,6 +24,7 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// The objects of one API server.
 pub(crate) struct ApiIntake {
+    part: Part,
     server: String,
     watch: ApiWatch,
     guard: Guard,
@@ -54,10 +55,21 @@ pub(crate) enum ApiNews {
 }
 
 impl ApiIntake {
-    /// Watches what a gateway needs. Reads the snapshot, which blocks on the disk. Must be called inside a Tokio runtime.
+    /// Watches what a gateway needs of its own cluster. Reads the snapshot, which blocks on the disk. Must be called inside a
+    /// Tokio runtime.
     pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
-        let identity =
-            Identity { server: connection.server().as_ref().to_owned(), cluster: config.cluster.clone() };
+        let wanted = Wanted { namespaces: false, pools: false };
+        Self::of(Part::Local, api::watch(connection, wanted), connection, config)
+    }
+
+    /// The same for a Karmada control plane.
+    pub(crate) fn karmada(connection: &Connection, config: &Config) -> Self {
+        Self::of(Part::Karmada, api::watch_fleet(connection), connection, config)
+    }
+
+    fn of(part: Part, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {
+        let server = connection.server().as_ref().to_owned();
+        let identity = Identity { part, server: server.clone(), cluster: config.cluster.clone() };
         let stored = match snapshot::read(&config.state_dir, &identity) {
             Ok(stored) => stored,
             Err(error) => {
@@ -67,8 +79,9 @@ impl ApiIntake {
         };
         let written = stored.as_ref().map(|stored| stored.written_at);
         Self {
-            server: connection.server().as_ref().to_owned(),
-            watch: api::watch(connection, Wanted { namespaces: false, pools: false }),
+            part,
+            server,
+            watch,
             guard: Guard::new(config.mass_deletion_hold),
             snapshots: SnapshotWriter::new(&config.state_dir, identity, written),
             stand_in: StandIn::Awaited { since: Instant::now(), stored: stored.map(Box::new) },
@@ -100,9 +113,9 @@ impl ApiIntake {
                         "the API server is back; the snapshot is not needed any more"
                     );
                 }
-                self.stand_in = StandIn::Over;
+                let before = std::mem::replace(&mut self.stand_in, StandIn::Over);
                 self.triggered = batch.triggered;
-                for change in batch.changes {
+                for change in stored_clusters(before, &batch.changes).into_iter().chain(batch.changes) {
                     let admitted = self.guard.admit(change, store.objects(), Instant::now());
                     store.apply(admitted.into_change());
                 }
@@ -119,7 +132,10 @@ impl ApiIntake {
                     server = self.server, written = %stored.written_at,
                     "the API server does not answer: serving what it said last, from the snapshot"
                 );
-                store.replace(stored.objects);
+                match self.part {
+                    Part::Local => store.replace_local(stored.objects),
+                    Part::Karmada => store.replace_fleet(stored.objects.fleet),
+                }
             }
         }
     }
@@ -134,9 +150,12 @@ impl ApiIntake {
     }
 
     pub(super) fn missing(&self) -> Option<&'static str> {
-        match self.stand_in {
-            StandIn::Awaited { .. } => Some("the API server has not said yet what there is; see /api/status"),
-            StandIn::Snapshot | StandIn::Over => None,
+        match (&self.stand_in, self.part) {
+            (StandIn::Snapshot | StandIn::Over, _) => None,
+            (_, Part::Local) => Some("the API server has not said yet what there is; see /api/status"),
+            (_, Part::Karmada) => {
+                Some("the Karmada API server has not said yet what there is; see /api/status")
+            }
         }
     }
 
@@ -148,7 +167,7 @@ impl ApiIntake {
         let from_snapshot = matches!(self.stand_in, StandIn::Snapshot);
         let mut view = facts::of_api(&self.server, &self.watch.kinds());
         if from_snapshot {
-            facts::recount(&mut view.kinds, objects);
+            facts::recount(&mut view.kinds, self.part, objects);
         }
         SourceView { from_snapshot, snapshot: Some(facts::of_snapshots(&self.snapshots)), ..view }
     }
@@ -164,6 +183,15 @@ impl ApiIntake {
             tracing::warn!("the snapshot was not written in time; the one before stays");
         }
     }
+}
+
+/// The clusters of the snapshot, if the server says everything else before the snapshot was needed and nothing of clusters: they
+/// are served apart, and what was known of them is better than nothing.
+fn stored_clusters(stand_in: StandIn, changes: &[Change]) -> Option<Change> {
+    let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return None };
+    let told = changes.iter().any(|change| matches!(change, Change::Clusters(_)));
+    let clusters: Vec<_> = stored.objects.fleet.clusters.into_values().collect();
+    (!told && !clusters.is_empty()).then_some(Change::Clusters(Delta::All(clusters)))
 }
 
 /// Waits until the server counts as away while there is a snapshot to stand in for it; then gives that. Cancel safe.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+use super::super::Part;
 use super::*;
 use crate::snapshot::tests::{identity, objects};
 use crate::snapshot::{path, read};
@@ -53,9 +54,9 @@ async fn a_flush_writes_what_is_not_written_and_nothing_twice() {
     assert_eq!(read(dir.path(), &identity()).unwrap(), None, "nothing was worth keeping yet");
     writer.changed();
     writer.flush(&objects()).await;
-    let inode = fs::metadata(path(dir.path())).unwrap().ino();
+    let inode = fs::metadata(path(dir.path(), Part::Local)).unwrap().ino();
     writer.flush(&objects()).await;
-    assert_eq!(fs::metadata(path(dir.path())).unwrap().ino(), inode);
+    assert_eq!(fs::metadata(path(dir.path(), Part::Local)).unwrap().ino(), inode);
     writer.changed();
     writer.start(&Objects::default());
     // A write that runs is waited for, and what changed meanwhile follows.

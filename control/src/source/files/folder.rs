@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Loaded;
 use super::known_file::{KnownFile, Scan, Stamp};
 use super::manifest::{self, Object, Placed};
 use super::origin::{FileProblem, Origin, Origins};
+use super::{Loaded, Of};
 use crate::problem::{Problem, reason};
 use crate::store::{Objects, service_key, slice_owner};
 
@@ -24,6 +24,7 @@ const MAX_FILE: u64 = 256 << 20;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    of: Of,
     files: BTreeMap<Arc<str>, KnownFile>,
     listed: bool,
     /// Why the folder cannot be listed; then its files are kept as they were.
@@ -46,8 +47,8 @@ enum Outcome {
 
 impl Folder {
     /// A folder of which nothing is known yet. A single file is a folder of one.
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, files: BTreeMap::new(), listed: false, unlisted: None }
+    pub(super) fn new(path: PathBuf, of: Of) -> Self {
+        Self { path, of, files: BTreeMap::new(), listed: false, unlisted: None }
     }
 
     /// Looks at every file and reads those that changed.
@@ -90,7 +91,7 @@ impl Folder {
                 self.files.entry(name.clone()).or_default().take_failure(name, message)
             }
             Outcome::Text(text, stamp) => {
-                self.files.entry(name.clone()).or_default().take_text(name, &text, stamp, now)
+                self.files.entry(name.clone()).or_default().take_text((name, self.of), &text, stamp, now)
             }
         }
     }
@@ -109,7 +110,7 @@ impl Folder {
                 match origins.entry(placed.reference.clone()) {
                     Entry::Vacant(entry) => {
                         entry.insert(placed.origin.clone());
-                        insert(&mut loaded.objects, &placed.object);
+                        insert(&mut loaded.objects, self.of, &placed.object);
                     }
                     Entry::Occupied(first) => loaded.problems.push(duplicate(placed, first.get())),
                 }
@@ -187,8 +188,14 @@ fn try_read(path: &Path, last: Option<Stamp>) -> io::Result<Outcome> {
     })
 }
 
-fn insert(objects: &mut Objects, object: &Object) {
+fn insert(objects: &mut Objects, of: Of, object: &Object) {
     match object {
+        Object::Service(service) if of == Of::Karmada => objects.fleet.put_template(service.clone()),
+        Object::Slice(slice) if of == Of::Karmada => objects.fleet.put_imported(slice.clone()),
+        Object::MultiClusterService(service) => objects.fleet.put_service(service.clone()),
+        Object::Work(work) => objects.fleet.put_work(work.clone()),
+        Object::Binding(binding) => objects.fleet.put_binding(binding.clone()),
+        Object::Cluster(cluster) => objects.fleet.put_cluster(cluster.clone()),
         Object::Service(service) => {
             objects.services.insert(service_key(&service.metadata), service.clone());
         }

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::Of;
 use super::manifest::{self, Manifest, Object, Placed};
 use super::origin::{FileProblem, Origin};
 
@@ -117,12 +118,18 @@ impl KnownFile {
         self.doubted.filter(|doubted| !doubted.is_settled(now)).map(|doubted| doubted.stamp)
     }
 
-    pub(super) fn take_text(&mut self, name: &Arc<str>, text: &str, stamp: Stamp, now: Instant) -> Scan {
+    pub(super) fn take_text(
+        &mut self,
+        (name, of): (&Arc<str>, Of),
+        text: &str,
+        stamp: Stamp,
+        now: Instant,
+    ) -> Scan {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let content = hasher.finish();
         let known = self.content == Some(content);
-        let manifest = if known { Manifest::default() } else { manifest::parse(name, text) };
+        let manifest = if known { Manifest::default() } else { manifest::parse(name, text, of) };
         if !known && self.doubts(&manifest, text, stamp) && !self.is_settled(content, stamp, now) {
             return Scan::UNSETTLED;
         }

@@ -9,10 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::Of;
 use super::document::{self, Document};
+use super::kind::{Kind, Use, is_lenient, is_of_our_groups};
 use super::line;
 use super::origin::{FileProblem, Origin};
-use crate::address_pool::{self, AddressPool};
+use crate::address_pool::AddressPool;
+use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::problem::{ObjectRef, Problem, reason};
 use crate::source::field_path::{FieldPath, Step};
 use crate::source::typed::{self, UnknownField};
@@ -26,6 +29,10 @@ pub(super) enum Object {
     Node(Arc<Node>),
     Namespace(Arc<Namespace>),
     Pool(Arc<AddressPool>),
+    MultiClusterService(Arc<MultiClusterService>),
+    Work(Arc<Work>),
+    Binding(Arc<ResourceBinding>),
+    Cluster(Arc<Cluster>),
 }
 
 /// An object with its name and place.
@@ -56,14 +63,14 @@ const MAX_LINE_LOOKUPS: usize = 20;
 /// How deep lists may hold lists.
 const MAX_LIST_DEPTH: usize = 4;
 
-/// Reads the text of the file `name`.
-pub(super) fn parse(name: &Arc<str>, text: &str) -> Manifest {
+/// Reads the text of the file `name`, of a folder of these manifests.
+pub(super) fn parse(name: &Arc<str>, text: &str, of: Of) -> Manifest {
     // Some editors put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = document::parse(text, name.ends_with(".json"));
     let mut manifest = Manifest::default();
     for document in documents {
-        let mut reader = Reader { file: name, document: &document, manifest: &mut manifest, lookups: 0 };
+        let mut reader = Reader { of, file: name, document: &document, manifest: &mut manifest, lookups: 0 };
         match &document.value {
             Ok(value) => reader.read(value, &FieldPath::default(), None, 0),
             Err(error) => reader.refuse_text(&error.message, error.line),
@@ -72,48 +79,9 @@ pub(super) fn parse(name: &Arc<str>, text: &str) -> Manifest {
     manifest
 }
 
-/// Which of our kinds a document is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Service,
-    Slice,
-    Node,
-    Namespace,
-    Pool,
-}
-
-impl Kind {
-    const ALL: [Self; 5] = [Self::Service, Self::Slice, Self::Node, Self::Namespace, Self::Pool];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Service => "Service",
-            Self::Slice => "EndpointSlice",
-            Self::Node => "Node",
-            Self::Namespace => "Namespace",
-            Self::Pool => address_pool::KIND,
-        }
-    }
-
-    fn api_version(self) -> &'static str {
-        match self {
-            Self::Service | Self::Node | Self::Namespace => "v1",
-            Self::Slice => "discovery.k8s.io/v1",
-            Self::Pool => address_pool::API_VERSION,
-        }
-    }
-
-    fn is_namespaced(self) -> bool {
-        matches!(self, Self::Service | Self::Slice)
-    }
-
-    fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
 /// Reads one document into a manifest.
 struct Reader<'a> {
+    of: Of,
     file: &'a Arc<str>,
     document: &'a Document<'a>,
     manifest: &'a mut Manifest,
@@ -141,6 +109,11 @@ impl Reader<'_> {
             self.manifest.passed_over += 1;
             return tracing::debug!(file = %self.file, document = self.document.number, kind, "kind is not used");
         };
+        match kind.use_in(self.of) {
+            Use::Taken => {}
+            Use::None => return self.manifest.passed_over += 1,
+            Use::Elsewhere => return self.misplaced(kind, fields, place),
+        }
         let listed = listed_as == Some(kind);
         if let Err(found) = check_api_version(kind, fields, listed) {
             let reference = reference_in(kind, fields);
@@ -148,6 +121,25 @@ impl Reader<'_> {
             return self.refuse(place, reference, "apiVersion", &message);
         }
         self.read_object(kind, fields, place);
+    }
+
+    /// The object is of no use here, but where it belongs.
+    fn misplaced(&mut self, kind: Kind, fields: &Map<String, Value>, place: &FieldPath) {
+        let (folder, whose) = match self.of {
+            Of::Cluster => ("--karmada-manifests", "a Karmada control plane"),
+            Of::Karmada => ("--manifests", "the cluster that the gateways run in"),
+        };
+        let message = format!(
+            "is not used here: a {} belongs in the folder of {folder}, with the objects of {whose}",
+            kind.name()
+        );
+        self.tell(
+            place,
+            reference_in(kind, fields),
+            &FieldPath::default(),
+            reason::INVALID_MANIFEST,
+            message,
+        );
     }
 
     fn read_items(&mut self, list: &Map<String, Value>, place: &FieldPath, kind: Option<Kind>, depth: usize) {
@@ -176,7 +168,7 @@ impl Reader<'_> {
         typed::drop_nulls(&mut value);
         // Checked already, and not fields of the typed objects.
         value.retain(|name, _| name != "kind" && name != "apiVersion");
-        if kind == Kind::Service {
+        if matches!(kind, Kind::Service | Kind::MultiClusterService | Kind::Cluster) {
             typed::complete_conditions(&mut value);
         }
         let value = Value::Object(value);
@@ -196,6 +188,18 @@ impl Reader<'_> {
             Kind::Pool => self
                 .typed(&value, &reference, place, |it: &mut AddressPool| &mut it.metadata)
                 .map(Object::Pool),
+            Kind::MultiClusterService => self
+                .typed(&value, &reference, place, |it: &mut MultiClusterService| &mut it.metadata)
+                .map(Object::MultiClusterService),
+            Kind::Work => {
+                self.typed(&value, &reference, place, |it: &mut Work| &mut it.metadata).map(Object::Work)
+            }
+            Kind::Binding => self
+                .typed(&value, &reference, place, |it: &mut ResourceBinding| &mut it.metadata)
+                .map(Object::Binding),
+            Kind::Cluster => self
+                .typed(&value, &reference, place, |it: &mut Cluster| &mut it.metadata)
+                .map(Object::Cluster),
         };
         let Some(object) = object else { return };
         if let Object::Slice(slice) = &object
@@ -219,8 +223,8 @@ impl Reader<'_> {
     ) -> Option<Arc<T>> {
         match typed::read::<T>(value) {
             Ok(mut typed) => {
-                for field in typed.unknown {
-                    self.tell_unknown(place, reference, &field);
+                for field in typed.unknown.iter().filter(|_| !is_lenient(reference.kind)) {
+                    self.tell_unknown(place, reference, field);
                 }
                 let namespace = &reference.namespace;
                 metadata(&mut typed.object).namespace =
@@ -291,25 +295,12 @@ pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
     Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
 }
 
-/// Whether the object's API group is one of those that our kinds are of. Other groups have kinds of the same names
-/// (Knative's Service, Longhorn's Node), which are foreign to us. An object without a readable group counts as ours, to be
-/// told of.
-fn is_of_our_groups(fields: &Map<String, Value>) -> bool {
-    let found = fields.get("apiVersion").and_then(Value::as_str).map(group).unwrap_or_default();
-    Kind::ALL.iter().any(|kind| group(kind.api_version()) == found)
-}
-
-/// The group of an API version; the core group has the empty name.
-fn group(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
-}
-
 /// Whether the object has its kind's API version; items of a typed list may leave it out.
 fn check_api_version(kind: Kind, fields: &Map<String, Value>, listed: bool) -> Result<(), String> {
     match fields.get("apiVersion") {
         None if listed => Ok(()),
         None => Err("is missing".to_owned()),
-        Some(Value::String(found)) if found == kind.api_version() => Ok(()),
+        Some(Value::String(found)) if kind.has_api_version(found) => Ok(()),
         Some(found) => Err(format!("{found} is not supported")),
     }
 }

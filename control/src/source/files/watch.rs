@@ -12,9 +12,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Loaded;
 use super::folder::Folder;
 use super::known_file::Scan;
+use super::{Loaded, Of};
 
 /// A burst of events is over after so long without one: an editor's or `git`'s steps are less far apart.
 const QUIET: Duration = Duration::from_millis(50);
@@ -46,14 +46,19 @@ impl FileWatch {
 
 /// Watches a folder of manifests, or a single file, which need not exist yet. Must be called inside a Tokio runtime.
 pub fn watch(path: &Path) -> FileWatch {
+    watch_of(Of::Cluster, path)
+}
+
+/// The same for a folder of these manifests.
+pub fn watch_of(of: Of, path: &Path) -> FileWatch {
     let (sender, states) = watch::channel(None);
-    tokio::spawn(follow(path.to_owned(), sender));
+    tokio::spawn(follow(path.to_owned(), of, sender));
     FileWatch { states }
 }
 
-async fn follow(path: PathBuf, states: watch::Sender<Option<Arc<Loaded>>>) {
+async fn follow(path: PathBuf, of: Of, states: watch::Sender<Option<Arc<Loaded>>>) {
     let mut alarm = Alarm::new(&path);
-    let mut folder = Folder::new(path.clone());
+    let mut folder = Folder::new(path.clone(), of);
     loop {
         // Setting a watch looks the folder up, so it waits for a slow file system as the scan does.
         let looking = spawn_blocking(move || {
@@ -68,7 +73,7 @@ async fn follow(path: PathBuf, states: watch::Sender<Option<Arc<Loaded>>>) {
             Err(error) if error.is_panic() => {
                 // A bug in a parser must not end the watching. What was published stays until a scan succeeds.
                 tracing::error!(path = %path.display(), %error, "reading the manifests failed");
-                (Alarm::new(&path), Folder::new(path.clone()), Scan::default())
+                (Alarm::new(&path), Folder::new(path.clone(), of), Scan::default())
             }
             // The runtime ends.
             Err(_) => return,

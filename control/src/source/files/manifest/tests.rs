@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(text: &str) -> Manifest {
-    parse(&"web.yaml".into(), text)
+    parse(&"web.yaml".into(), text, Of::Cluster)
 }
 
 fn names(manifest: &Manifest) -> Vec<String> {
@@ -180,7 +180,7 @@ fn a_byte_order_mark_and_carriage_returns_do_no_harm() {
                 apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n1}\r\n";
     assert_eq!(names(&read(text)), ["Service default/a", "Node n1"]);
     let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\"}}";
-    assert_eq!(names(&parse(&"a.json".into(), json)), ["Service default/a"]);
+    assert_eq!(names(&parse(&"a.json".into(), json, Of::Cluster)), ["Service default/a"]);
 }
 
 #[test]
@@ -197,4 +197,54 @@ fn ten_thousand_objects_in_one_list_are_read() {
     assert!(text.len() > 10_000_000);
     let manifest = read(&text);
     assert_eq!((manifest.objects.len(), problems(&manifest)), (10_000, vec![]));
+}
+
+const FLEET: &str = "apiVersion: networking.karmada.io/v1alpha1
+kind: MultiClusterService
+metadata: {name: web, namespace: shop}
+spec: {types: [LoadBalancer], newField: 1}
+---
+apiVersion: work.karmada.io/v1alpha1
+kind: WorkList
+items: [{metadata: {name: w, namespace: karmada-es-member1}}]
+---
+apiVersion: work.karmada.io/v1alpha1
+kind: ResourceBinding
+metadata: {name: web-service, namespace: shop}
+spec: {resource: {apiVersion: v1, kind: Service, namespace: shop, name: web}}
+---
+apiVersion: cluster.karmada.io/v1alpha1
+kind: Cluster
+metadata: {name: member1, namespace: ignored}
+status: {conditions: [{type: Ready, status: \"True\", reason: R, message: m, lastTransitionTime: null}]}
+";
+
+#[test]
+fn what_karmada_writes_is_read_whatever_else_it_holds() {
+    let manifest = super::parse(&"fleet.yaml".into(), FLEET, Of::Karmada);
+    assert_eq!(manifest.problems, []);
+    let names = [
+        "MultiClusterService shop/web",
+        "Work karmada-es-member1/w",
+        "ResourceBinding shop/web-service",
+        "Cluster member1",
+    ];
+    assert_eq!(self::names(&manifest), names);
+}
+
+#[test]
+fn an_object_in_the_wrong_folder_is_told_where_it_belongs() {
+    let manifest = super::parse(&"web.yaml".into(), FLEET, Of::Cluster);
+    assert!(manifest.objects.is_empty() && !manifest.refused);
+    let told: Vec<String> = manifest.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(
+        told[0].starts_with("web.yaml#1: MultiClusterService shop/web: InvalidManifest: is not used here"),
+        "{told:?}"
+    );
+    assert!(told[0].contains("--karmada-manifests"), "{told:?}");
+    let others = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: sheave.dev/v1alpha1\n\
+                  kind: AddressPool\nmetadata: {name: p}\n";
+    let manifest = super::parse(&"k.yaml".into(), others, Of::Karmada);
+    assert_eq!((manifest.passed_over, manifest.problems.len()), (1, 1));
 }

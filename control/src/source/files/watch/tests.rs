@@ -210,7 +210,7 @@ async fn our_own_reading_raises_no_alarm() {
     fs::write(dir.path().join("a.yaml"), service("a")).unwrap();
     let mut alarm = Alarm::new(dir.path());
     alarm.arm();
-    let mut folder = Folder::new(dir.path().to_owned());
+    let mut folder = Folder::new(dir.path().to_owned(), Of::Cluster);
     assert!(folder.scan().changed && !folder.scan().unsettled);
     assert!(timeout(4 * QUIET, alarm.bell.notified()).await.is_err());
     fs::write(dir.path().join("b.yaml"), service("b")).unwrap();
@@ -221,7 +221,7 @@ async fn our_own_reading_raises_no_alarm() {
 async fn dropping_the_watch_ends_the_watching() {
     let dir = tempfile::tempdir().unwrap();
     let (sender, states) = watch::channel(None);
-    let task = tokio::spawn(follow(dir.path().to_owned(), sender));
+    let task = tokio::spawn(follow(dir.path().to_owned(), Of::Cluster, sender));
     drop(states);
     timeout(DEADLINE, task).await.unwrap().unwrap();
 }
