@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 use sheave_control::address_pool::{AddressPool, AddressPoolStatus};
 use sheave_control::connection::Connection;
@@ -89,7 +90,7 @@ impl Cluster {
             let ours =
                 object["spec"]["type"] == "LoadBalancer" && object["metadata"]["deletionTimestamp"].is_null();
             let desired = if ours { Desired::Published(statement()) } else { Desired::Released };
-            let service = Arc::new(serde_json::from_value(object).unwrap());
+            let service: Arc<Service> = Arc::new(serde_json::from_value(object).unwrap());
             self.publisher.desire(&ServiceKey::new(NAMESPACE, &name), &service, desired);
             present.insert(name);
         }
@@ -302,7 +303,7 @@ fn lost_answers_and_restarts_between_any_two_writes_end_the_same() {
 #[test]
 fn what_was_meant_for_one_service_never_reaches_the_next_of_that_name() {
     let mut cluster = Cluster::start();
-    let old = Arc::new(serde_json::from_value(cluster.create("web")).unwrap());
+    let old: Arc<Service> = Arc::new(serde_json::from_value(cluster.create("web")).unwrap());
     cluster.request("DELETE", &path("web"), JSON, &json!({}));
     cluster.create("web");
     cluster.publisher.desire(&ServiceKey::new(NAMESPACE, "web"), &old, Desired::Published(statement()));

@@ -1,5 +1,7 @@
 //! What our conditions say of a Service, and how a condition is brought up to date. It must not know how they are written.
 
+mod fleet;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -7,6 +9,7 @@ use std::net::IpAddr;
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+pub use self::fleet::{CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN};
 use super::names::{ALLOCATED, PROGRAMMED};
 use super::publication::{PortFailure, Statement};
 use crate::problem::{Problem, reason};
@@ -52,12 +55,18 @@ impl Said {
 
     /// Whether `conditions` have this one, once, and nothing in it but its time may differ. `generation` is the object's.
     pub fn stands_in(&self, conditions: &[Condition], generation: Option<i64>) -> bool {
+        let named = |condition: &&Condition| condition.type_ == self.kind;
+        self.is_meant_by(conditions, generation)
+            && conditions.iter().filter(named).all(|stands| stands.message == self.message)
+    }
+
+    /// As [`Self::stands_in`], whatever the message.
+    pub fn is_meant_by(&self, conditions: &[Condition], generation: Option<i64>) -> bool {
         let mut same_type = conditions.iter().filter(|condition| condition.type_ == self.kind);
         let Some(stands) = same_type.next() else { return false };
         same_type.next().is_none()
             && stands.status == self.status()
             && stands.reason == self.reason
-            && stands.message == self.message
             && (generation.is_none() || stands.observed_generation == generation)
     }
 
@@ -85,9 +94,12 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     time.round(rounding).unwrap_or(time)
 }
 
-/// Our conditions of a Service.
-pub fn of(statement: &Statement) -> [Said; 2] {
-    [allocated(statement), programmed(statement)]
+/// Our conditions of a Service, or of a MultiClusterService.
+pub fn of(statement: &Statement) -> Vec<Said> {
+    match &statement.fleet {
+        None => vec![allocated(statement), programmed(statement)],
+        Some(fleet) => fleet::of(statement, fleet),
+    }
 }
 
 fn allocated(statement: &Statement) -> Said {

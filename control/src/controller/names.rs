@@ -13,6 +13,14 @@ pub const FIELD_MANAGER: &str = "sheave";
 pub const FINALIZER: &str = "sheave.dev/load-balancer-cleanup";
 /// The cloud controllers' own (`servicehelper.LoadBalancerCleanupFinalizer`), for tools that wait for it.
 pub const SHARED_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// Condition of a MultiClusterService: it is ours, and what it asks for can be done.
+pub const ACCEPTED: &str = "sheave.dev/Accepted";
+/// Condition of a MultiClusterService: what it names is there.
+pub const RESOLVED_REFS: &str = "sheave.dev/ResolvedRefs";
+/// Condition of a MultiClusterService: it is served, but not by all that should.
+pub const DEGRADED: &str = "sheave.dev/Degraded";
+/// Every type of condition that is ours.
+pub const CONDITIONS: [&str; 5] = [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, DEGRADED];
 /// Condition: gateways forward the Service's traffic.
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 /// Condition: the Service has the addresses that it should have.

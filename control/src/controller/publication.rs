@@ -1,23 +1,28 @@
-//! What is to be true of one Service in the API, and the one write that brings it nearer. Pure, and judged by the object
-//! alone, so it does not matter after which write a controller was stopped. It must not know how writes are sent.
+//! What is to be true of one Service or MultiClusterService in its API, and the one write that brings it nearer. Pure, and
+//! judged by the object alone, so it does not matter after which write a controller was stopped. It must not know how writes
+//! are sent.
+//!
+//! What is said here of Services holds for MultiClusterServices, too, unless it says so.
 //!
 //! Two installations with different classes do not touch each other's Services: each has a finalizer of its own, and from a
 //! Service without it nothing is ever taken. One whose finalizer users took away is put right while it is ours; moved
-//! elsewhere meanwhile, it keeps what we said of it, until `uninstall` finds that by its field manager.
+//! elsewhere meanwhile, it keeps what we said of it, until `uninstall` finds that by its field manager. A MultiClusterService
+//! gets the finalizer only with its first address.
 
 mod body;
+mod exposed;
 mod marks;
 mod options;
 
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
 
+pub use self::exposed::Exposed;
 pub use self::options::PublishOptions;
 use crate::problem::Problem;
-use crate::projection::Ingress;
+use crate::projection::{FleetStatus, Ingress};
 
 /// What is to be true of one Service in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct Statement {
     pub gateways: usize,
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
+    /// The clusters behind it, of a MultiClusterService.
+    pub fleet: Option<FleetStatus>,
 }
 
 /// A port that a gateway could not open.
@@ -58,7 +65,7 @@ pub struct PortFailure {
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The object. One without uid or resourceVersion was never at an API server, and nothing is written to it.
-    pub service: &'a Service,
+    pub object: &'a Exposed,
     /// A [`Step::ClearStatus`] has been carried out since it was last ours: what its status still says belongs to others.
     pub status_cleared: bool,
     /// For conditions that change.
@@ -77,16 +84,16 @@ pub enum Step {
     ApplyStatus(Value),
     /// Server-side apply of `/status` that gives up all that we applied; valid for this uid only.
     ClearStatus(Value),
-    /// Merge patch of `/status`, for conditions with our names that others have written over; valid for this uid and
-    /// resourceVersion only.
-    RemoveConditions(Value),
+    /// Merge patch of `/status`, for what others have written over: conditions with our names, and addresses for which
+    /// Karmada would not let the object go; valid for this uid and resourceVersion only.
+    RemoveRest(Value),
     /// Merge patch of the object; valid for this uid and resourceVersion only.
     RemoveFinalizer(Value),
 }
 
 /// The one write that brings the Service nearest to what is desired.
 pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &PublishOptions) -> Step {
-    let metadata = &seen.service.metadata;
+    let metadata = &seen.object.metadata();
     if metadata.uid.is_none() || metadata.resource_version.is_none() {
         return Step::Nothing;
     }
@@ -100,31 +107,59 @@ pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &PublishOptions) -
 
 /// The finalizer comes first: a status without it would stay behind if the Service changed hands while we are away.
 fn publish(seen: &Seen<'_>, statement: &Statement, options: &PublishOptions) -> Step {
-    let service = seen.service;
-    if !marks::is_load_balancer(service) {
+    let object = seen.object;
+    if !object.is_load_balancer() {
         // Decided for an older object. The API server would refuse the ingress (validation, `validateLoadBalancerStatus`).
         return Step::Nothing;
     }
-    if let Some(finalizers) = marks::finalizers_with_ours(service, options) {
-        return Step::AddFinalizer(body::finalizers(service, &finalizers));
+    if let Some(finalizers) = marks::finalizers_due(object, statement, options) {
+        if object.locks().next().is_none() {
+            return Step::AddFinalizer(body::finalizers(object, &finalizers));
+        }
+        // Karmada refuses the finalizer while this is there, and no address of ours may come before the finalizer.
+        let without_addresses = Statement { ingress: Vec::new(), ..statement.clone() };
+        return Step::ApplyStatus(body::status(object, &without_addresses, seen.now));
     }
-    if marks::says(service, statement) {
+    if marks::says(object, statement) {
         return Step::Nothing;
     }
-    Step::ApplyStatus(body::status(service, statement, seen.now))
+    Step::ApplyStatus(body::status(object, statement, seen.now))
 }
 
 /// The finalizer goes last, for the same reason. A Service without it is not ours to release.
 fn release(seen: &Seen<'_>, options: &PublishOptions) -> Step {
-    let service = seen.service;
-    let Some(finalizers) = marks::finalizers_without_ours(service, options) else { return Step::Nothing };
-    if !seen.status_cleared && marks::status_says_something(service) {
-        return Step::ClearStatus(body::cleared(service));
+    let object = seen.object;
+    let Some(finalizers) = marks::finalizers_without_ours(object, options) else {
+        return release_unallocated(seen, options);
+    };
+    if !seen.status_cleared && marks::status_says_something(object) {
+        return Step::ClearStatus(body::cleared(object));
     }
-    if let Some(conditions) = marks::conditions_without_ours(service, options) {
-        return Step::RemoveConditions(body::conditions(service, &conditions));
+    if let Some(rest) = marks::rest(object, options) {
+        return Step::RemoveRest(body::rest(object, &rest));
     }
-    Step::RemoveFinalizer(body::finalizers(service, &finalizers))
+    Step::RemoveFinalizer(body::finalizers(object, &finalizers))
+}
+
+/// A MultiClusterService that never had an address may have conditions of ours all the same. Whether they are, only the
+/// API server knows; if not, this changes nothing.
+fn release_unallocated(seen: &Seen<'_>, options: &PublishOptions) -> Step {
+    let object = seen.object;
+    let without_finalizer = matches!(object, Exposed::MultiClusterService(_));
+    if without_finalizer && !seen.status_cleared && marks::conditions_without_ours(object, options).is_some()
+    {
+        return Step::ClearStatus(body::cleared(object));
+    }
+    Step::Nothing
+}
+
+/// Whether a `step` that [`next_step`] gave says nothing that the object does not say already but numbers in messages: it
+/// can wait, where it would be one of many.
+pub(super) fn is_minor(step: &Step, object: &Exposed, desired: &Desired) -> bool {
+    match (step, desired) {
+        (Step::ApplyStatus(_), Desired::Published(statement)) => marks::differs_in_words(object, statement),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

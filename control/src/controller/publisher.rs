@@ -1,5 +1,6 @@
-//! Carries out what the controller wants to be true of Services and AddressPools: one write at a time per object, several
-//! objects side by side. It must not know why something is wanted.
+//! Carries out what the controller wants to be true of the objects of one API server (Services and AddressPools, or
+//! MultiClusterServices): one write at a time per object, several objects side by side. It must not know why something is
+//! wanted.
 
 mod answer;
 mod backoff;
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -21,7 +21,7 @@ use self::desk::{Desk, Job, Moment};
 use self::request::Sender;
 use self::subject::{Subject, Target};
 pub use self::write_trouble::WriteTrouble;
-use super::publication::{Desired, PublishOptions};
+use super::publication::{Desired, Exposed, PublishOptions};
 use crate::address_pool::{AddressPool, AddressPoolStatus};
 use crate::connection::Connection;
 use crate::store::ServiceKey;
@@ -53,14 +53,15 @@ impl Publisher {
         Self { commands, troubles, task }
     }
 
-    /// What is to be true of this Service, decided by `service`, which is the newest object there is. To be called whenever
-    /// either changes, and as often as one likes: nothing is written that the object says already.
-    pub fn desire(&mut self, key: &ServiceKey, service: &Arc<Service>, desired: Desired) {
-        let subject = Subject::Service(Arc::clone(service), Arc::new(desired));
+    /// What is to be true of this Service or MultiClusterService, decided by `object`, which is the newest there is. To be
+    /// called whenever either changes, and as often as one likes: nothing is written that the object says already, and what
+    /// only counts a MultiClusterService's endpoints anew at most once in 10 s.
+    pub fn desire(&mut self, key: &ServiceKey, object: impl Into<Exposed>, desired: Desired) {
+        let subject = Subject::Service(object.into(), Arc::new(desired));
         self.command(Command::Desire(Target::Service(key.clone()), subject));
     }
 
-    /// The Service has gone.
+    /// The object has gone.
     pub fn forget(&mut self, key: &ServiceKey) {
         self.command(Command::Forget(Target::Service(key.clone())));
     }

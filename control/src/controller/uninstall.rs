@@ -1,22 +1,29 @@
-//! Takes back what Sheave left in an API server's Services, so that it can go without leaving anything stuck. It must not
+//! Takes back what Sheave left in an API server's Services, and in the MultiClusterServices of a Karmada control plane, so
+//! that it can go without leaving anything stuck. It must not
 //! know how this is shown.
 
 mod leftover;
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use sheave_dataplane::model::FrontendSource;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use super::publication::PublishOptions;
+use super::publication::{Exposed, PublishOptions};
 use crate::connection::Connection;
+use crate::karmada::MultiClusterService;
 use crate::store::ServiceKey;
 
 /// A leader renews every 2 s: one that does nothing for so long is dead or has trouble that it will see through.
@@ -50,10 +57,11 @@ impl From<kube::Error> for UninstallError {
     }
 }
 
-/// Takes back what is ours on Services.
+/// Takes back what is ours on the objects of one kind.
 pub struct Uninstall {
-    services: kube::Client,
-    /// By which names Services are ours.
+    api: Connection,
+    source: FrontendSource,
+    /// By which names they are ours.
     names: PublishOptions,
 }
 
@@ -85,20 +93,37 @@ impl Uninstall {
     /// `names` are those that the controller had; with the shared finalizer, that one goes with ours. What other
     /// installations left stays.
     pub fn new(connection: &Connection, names: PublishOptions) -> Self {
-        Self { services: connection.writer(), names }
+        Self { api: connection.clone(), source: FrontendSource::Service, names }
     }
 
-    /// All Services that have something of ours, in the API server's order.
+    /// The same for MultiClusterServices; `connection` is to the Karmada control plane.
+    pub fn of_fleet(connection: &Connection, names: PublishOptions) -> Self {
+        Self { api: connection.clone(), source: FrontendSource::MultiClusterService, names }
+    }
+
+    /// All objects that have something of ours, in the API server's order.
     ///
     /// # Errors
     /// If they cannot be listed to the end.
     pub async fn find(&self) -> Result<Vec<Leftover>, UninstallError> {
-        let api: Api<Service> = Api::all(self.services.clone());
+        match self.source {
+            FrontendSource::Service => self.find_all::<Service>().await,
+            FrontendSource::MultiClusterService => self.find_all::<MultiClusterService>().await,
+        }
+    }
+
+    async fn find_all<T: Kind>(&self) -> Result<Vec<Leftover>, UninstallError> {
+        let api: Api<T> = Api::all(self.api.writer());
+        let optional = self.source == FrontendSource::MultiClusterService;
         let mut found = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page = api.list(&params).await?;
-            found.extend(page.items.iter().filter_map(|it| Leftover::of(it, &self.names)));
+            let page = match api.list(&params).await {
+                // Karmada, or a version of it that has the kind, was never there.
+                Err(kube::Error::Api(status)) if status.code == 404 && optional => return Ok(found),
+                page => page?,
+            };
+            found.extend(page.items.into_iter().filter_map(|it| Leftover::of(&it.exposed(), &self.names)));
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(next) => params.continue_token = Some(next),
                 None => return Ok(found),
@@ -106,12 +131,19 @@ impl Uninstall {
         }
     }
 
-    /// Takes what was found away, and what is there instead if the Service has changed. A Service that is gone is clean.
+    /// Takes what was found away, and what is there instead if the object has changed. One that is gone is clean.
     ///
     /// # Errors
     /// If it could not be done in some tries. Part of it may have been done.
     pub async fn clean(&self, found: &Leftover) -> Result<(), UninstallError> {
-        let api: Api<Service> = Api::namespaced(self.services.clone(), &found.service.namespace);
+        match self.source {
+            FrontendSource::Service => self.clean_one::<Service>(found).await,
+            FrontendSource::MultiClusterService => self.clean_one::<MultiClusterService>(found).await,
+        }
+    }
+
+    async fn clean_one<T: Kind>(&self, found: &Leftover) -> Result<(), UninstallError> {
+        let api: Api<T> = Api::namespaced(self.api.writer(), &found.service.namespace);
         let mut left = Some(found.clone());
         let mut pause = PAUSE;
         for _ in 1..TRIES {
@@ -123,14 +155,33 @@ impl Uninstall {
             sleep(pause).await;
             pause *= 2;
             let now = api.get_opt(&found.service.name).await?;
-            left = now.and_then(|it| Leftover::of(&it, &self.names));
+            left = now.and_then(|it| Leftover::of(&it.exposed(), &self.names));
         }
         Ok(take(&api, left.as_ref(), &self.names).await?)
     }
 }
 
-async fn take(
-    api: &Api<Service>,
+/// The kinds that have something of ours.
+trait Kind:
+    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
+{
+    fn exposed(self) -> Exposed;
+}
+
+impl Kind for Service {
+    fn exposed(self) -> Exposed {
+        Exposed::Service(Arc::new(self))
+    }
+}
+
+impl Kind for MultiClusterService {
+    fn exposed(self) -> Exposed {
+        Exposed::MultiClusterService(Arc::new(self))
+    }
+}
+
+async fn take<T: Kind>(
+    api: &Api<T>,
     left: Option<&Leftover>,
     names: &PublishOptions,
 ) -> Result<(), kube::Error> {
@@ -140,8 +191,8 @@ async fn take(
     // The finalizer goes last: until then the Service cannot go with our address still in use.
     let rest = if left.status {
         let empty = Patch::Apply(left.empty_status());
-        let service = api.patch_status(name, &PatchParams::apply(manager), &empty).await?;
-        Leftover::of(&service, names)
+        let object = api.patch_status(name, &PatchParams::apply(manager), &empty).await?;
+        Leftover::of(&object.exposed(), names)
     } else {
         Some(left.clone())
     };

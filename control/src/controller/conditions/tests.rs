@@ -149,7 +149,7 @@ fn many_ports_are_counted() {
 
 #[test]
 fn the_time_moves_with_the_status_only() {
-    let [allocated, _] = of(&statement());
+    let allocated = of(&statement()).remove(0);
     let first = allocated.clone().stamped(&[], None, at(10));
     assert_eq!(first.last_transition_time.0, at(10));
     let mut reworded = allocated.clone();
@@ -157,20 +157,20 @@ fn the_time_moves_with_the_status_only() {
     assert!(!reworded.stands_in(std::slice::from_ref(&first), None));
     let second = reworded.stamped(std::slice::from_ref(&first), None, at(20));
     assert_eq!(second.last_transition_time.0, at(10));
-    let [lost, _] = of(&Statement::default());
+    let lost = of(&Statement::default()).remove(0);
     assert_eq!(lost.stamped(&[second], None, at(30)).last_transition_time.0, at(30));
 }
 
 #[test]
 fn times_are_whole_seconds() {
-    let [allocated, _] = of(&statement());
+    let allocated = of(&statement()).remove(0);
     let now = at(5) + jiff::SignedDuration::from_millis(987);
     assert_eq!(allocated.stamped(&[], None, now).last_transition_time.0, at(5));
 }
 
 #[test]
 fn a_generation_is_followed_where_there_is_one() {
-    let [allocated, _] = of(&statement());
+    let allocated = of(&statement()).remove(0);
     let without = [allocated.clone().stamped(&[], None, at(0))];
     assert_eq!(without[0].observed_generation, None);
     assert!(allocated.stands_in(&without, None));
@@ -182,7 +182,7 @@ fn a_generation_is_followed_where_there_is_one() {
 
 #[test]
 fn a_condition_that_is_there_twice_does_not_stand() {
-    let [allocated, _] = of(&statement());
+    let allocated = of(&statement()).remove(0);
     let condition = allocated.clone().stamped(&[], None, at(0));
     assert!(!allocated.stands_in(&[condition.clone(), condition], None));
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::address_pool;
+use crate::karmada::MultiClusterService;
 use crate::problem::ObjectRef;
 
 /// Who reports. The server wants a qualified name.
@@ -71,6 +73,7 @@ pub(super) fn api_version(kind: &str) -> Option<&'static str> {
         "Service" | "Node" | "Namespace" => Some("v1"),
         "EndpointSlice" => Some("discovery.k8s.io/v1"),
         address_pool::KIND => Some(address_pool::API_VERSION),
+        MultiClusterService::KIND => Some(MultiClusterService::API_VERSION),
         _ => None,
     }
 }

@@ -2,16 +2,15 @@
 //! now has its name. It must not know when they are written.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{Statement, marks};
+use super::marks::Rest;
+use super::{Exposed, Statement, marks};
 use crate::controller::conditions;
 
 /// A merge patch replaces the list, which is safe because the resourceVersion says from which list it was made.
-pub(super) fn finalizers(service: &Service, finalizers: &[String]) -> Value {
-    let metadata = &service.metadata;
+pub(super) fn finalizers(object: &Exposed, finalizers: &[String]) -> Value {
+    let metadata = object.metadata();
     json!({"metadata": {
         "uid": metadata.uid,
         "resourceVersion": metadata.resource_version,
@@ -19,35 +18,50 @@ pub(super) fn finalizers(service: &Service, finalizers: &[String]) -> Value {
     }})
 }
 
-/// As [`finalizers`]: all conditions, made from the object that the resourceVersion names.
-pub(super) fn conditions(service: &Service, conditions: &[&Condition]) -> Value {
-    let metadata = &service.metadata;
+/// As [`finalizers`]: whole lists, made from the object that the resourceVersion names.
+pub(super) fn rest(object: &Exposed, rest: &Rest<'_>) -> Value {
+    let metadata = object.metadata();
+    let mut status = json!({});
+    if let Some(conditions) = &rest.conditions {
+        status["conditions"] = json!(conditions);
+    }
+    if let Some(ingress) = &rest.ingress {
+        status["loadBalancer"] = json!({"ingress": ingress});
+    }
     json!({
         "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
-        "status": {"conditions": conditions},
+        "status": status,
     })
 }
 
 /// An empty ingress is said as such: left out, that of another manager would stay.
-pub(super) fn status(service: &Service, statement: &Statement, now: Timestamp) -> Value {
-    let before = marks::conditions(service);
-    let generation = service.metadata.generation;
-    let conditions = conditions::of(statement).map(|said| said.stamped(before, generation, now));
-    let ingress = marks::desired_ingress(statement);
-    apply(service, &json!({"loadBalancer": {"ingress": ingress}, "conditions": conditions}))
+pub(super) fn status(object: &Exposed, statement: &Statement, now: Timestamp) -> Value {
+    let before = object.conditions();
+    let generation = object.metadata().generation;
+    let conditions: Vec<_> =
+        conditions::of(statement).into_iter().map(|said| said.stamped(before, generation, now)).collect();
+    let ingress = marks::desired_ingress(object, statement);
+    apply(object, &json!({"loadBalancer": {"ingress": ingress}, "conditions": conditions}))
 }
 
 /// Whatever a manager leaves out of what it applied before is removed, unless others hold it too.
-pub(super) fn cleared(service: &Service) -> Value {
-    apply(service, &json!({}))
+pub(super) fn cleared(object: &Exposed) -> Value {
+    apply(object, &json!({}))
 }
 
-fn apply(service: &Service, status: &Value) -> Value {
-    let metadata = &service.metadata;
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
+/// The status of a custom resource is written into the object that is there, whatever uid the body says (apiextensions
+/// `statusStrategy.PrepareForUpdate`): there the resourceVersion, which no other object ever had, keeps it from another.
+fn apply(object: &Exposed, status: &Value) -> Value {
+    let metadata = object.metadata();
+    let (api_version, kind) = Exposed::type_names(object.source());
+    let mut body = json!({
+        "apiVersion": api_version,
+        "kind": kind,
         "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
         "status": status,
-    })
+    });
+    if matches!(object, Exposed::MultiClusterService(_)) {
+        body["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+    }
+    body
 }

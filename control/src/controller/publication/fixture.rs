@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::Statement;
+use crate::karmada::MultiClusterService;
 use crate::problem::{ObjectRef, Problem, ProblemPort};
-use crate::projection::{Ingress, PortStatus};
+use crate::projection::{ClusterState, ClusterStatus, FleetStatus, Ingress, PortStatus, Resolved};
 
 pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -30,9 +31,35 @@ pub(crate) fn ingress(ip: &str, error: Option<&'static str>) -> Ingress {
     Ingress { ip: ip.parse().unwrap(), hostname: None, ports }
 }
 
+/// A MultiClusterService as the Karmada API server has it, with these differences (JSON merge patch).
+pub(crate) fn multi_cluster_service(differences: &Value) -> MultiClusterService {
+    let mut service = json!({
+        "apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "m1", "resourceVersion": "100", "generation": 4},
+        "spec": {"types": ["LoadBalancer"], "range": {}},
+        "status": {"loadBalancer": {}},
+    });
+    json_patch::merge(&mut service, differences);
+    serde_json::from_value(service).unwrap()
+}
+
 /// One address, two gateways, nothing wrong.
 pub(crate) fn statement() -> Statement {
     Statement { ingress: vec![ingress("203.0.113.7", None)], gateways: 2, ..Statement::default() }
+}
+
+/// The same of a MultiClusterService, one cluster of which has so many endpoints of nine that are ready.
+pub(crate) fn fleet_statement(ready: u32) -> Statement {
+    let cluster = ClusterStatus {
+        name: "member1".into(),
+        state: ClusterState::Ready,
+        ready,
+        total: 9,
+        weight: 100,
+        priority: 0,
+    };
+    let resolved = Resolved { template: true, ..Resolved::default() };
+    Statement { fleet: Some(FleetStatus { clusters: vec![cluster], resolved }), ..statement() }
 }
 
 pub(crate) fn problem(reason: &'static str, message: &str, port: Option<u16>) -> Problem {

@@ -1,92 +1,119 @@
 //! What of ours a Service carries: finalizers, ingress, conditions. It must not know what is to be done about it.
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{PublishOptions, Statement};
+use super::exposed::is_host_name;
+use super::{Exposed, PublishOptions, Statement};
 use crate::controller::conditions;
-use crate::controller::names::{ALLOCATED, PROGRAMMED};
-use crate::projection::port_error;
+use crate::controller::names::CONDITIONS;
+use crate::projection::{Ingress, port_error};
 
-pub(super) fn is_load_balancer(service: &Service) -> bool {
-    service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
+fn finalizers(object: &Exposed) -> &[String] {
+    object.metadata().finalizers.as_deref().unwrap_or_default()
 }
 
-fn finalizers(service: &Service) -> &[String] {
-    service.metadata.finalizers.as_deref().unwrap_or_default()
+fn has(object: &Exposed, finalizer: &str) -> bool {
+    finalizers(object).iter().any(|held| held == finalizer)
 }
 
-fn has(service: &Service, finalizer: &str) -> bool {
-    finalizers(service).iter().any(|held| held == finalizer)
-}
-
-/// The finalizers that the Service is to have while it is ours; nothing if it has them.
-pub(super) fn finalizers_with_ours(service: &Service, options: &PublishOptions) -> Option<Vec<String>> {
-    let missing = options.finalizers().filter(|finalizer| !has(service, finalizer));
+/// The finalizers that the Service is to have before it is said to have these addresses; nothing if it has them. A
+/// MultiClusterService without an address needs none: there is nothing to free when it goes.
+pub(super) fn finalizers_due(
+    object: &Exposed,
+    statement: &Statement,
+    options: &PublishOptions,
+) -> Option<Vec<String>> {
+    if matches!(object, Exposed::MultiClusterService(_)) && statement.ingress.is_empty() {
+        return None;
+    }
+    let missing = options.finalizers_of(object).filter(|finalizer| !has(object, finalizer));
     let missing: Vec<String> = missing.map(str::to_owned).collect();
-    (!missing.is_empty()).then(|| [finalizers(service), &missing].concat())
+    (!missing.is_empty()).then(|| [finalizers(object), &missing].concat())
 }
 
 /// The finalizers that are left when ours go, all copies of them (API servers keep duplicates); nothing if it has none of
 /// ours. The shared one alone proves nothing: it is somebody else's.
-pub(super) fn finalizers_without_ours(service: &Service, options: &PublishOptions) -> Option<Vec<String>> {
-    let is_ours = |held: &String| options.finalizers().any(|finalizer| finalizer == *held);
-    let others = finalizers(service).iter().filter(|held| !is_ours(held));
-    has(service, options.finalizer()).then(|| others.cloned().collect())
+pub(super) fn finalizers_without_ours(object: &Exposed, options: &PublishOptions) -> Option<Vec<String>> {
+    let is_ours = |held: &String| options.finalizers_of(object).any(|finalizer| finalizer == *held);
+    let others = finalizers(object).iter().filter(|held| !is_ours(held));
+    has(object, options.finalizer()).then(|| others.cloned().collect())
 }
 
 /// Whether there is anything that may be ours. Whose it really is, the API server knows (`managedFields`).
-pub(super) fn status_says_something(service: &Service) -> bool {
-    !ingress(service).is_empty() || conditions(service).iter().any(has_our_name)
+pub(super) fn status_says_something(object: &Exposed) -> bool {
+    !object.ingress().is_empty() || object.conditions().iter().any(has_our_name)
 }
 
 /// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where
 /// another installation's finalizer is, they are what that one says.
-pub(super) fn conditions_without_ours<'s>(
-    service: &'s Service,
+pub(super) fn conditions_without_ours<'o>(
+    object: &'o Exposed,
     options: &PublishOptions,
-) -> Option<Vec<&'s Condition>> {
-    let conditions = conditions(service);
-    let theirs = finalizers(service).iter().any(|held| options.is_neighbours(held));
+) -> Option<Vec<&'o Condition>> {
+    let conditions = object.conditions();
+    let theirs = finalizers(object).iter().any(|held| options.is_neighbours(held));
     let spoken = conditions.iter().any(has_our_name) && !theirs;
     spoken.then(|| conditions.iter().filter(|condition| !has_our_name(condition)).collect())
 }
 
+/// What the status is to keep of the lists that hold what must not stay; nothing of a list that may stay as it is.
+pub(super) struct Rest<'o> {
+    pub(super) conditions: Option<Vec<&'o Condition>>,
+    pub(super) ingress: Option<Vec<&'o LoadBalancerIngress>>,
+}
+
+/// What has to go although it is not ours, before the finalizer can; nothing if there is none.
+pub(super) fn rest<'o>(object: &'o Exposed, options: &PublishOptions) -> Option<Rest<'o>> {
+    let locks: Vec<usize> = object.locks().map(|(place, _)| place).collect();
+    let kept = object.ingress().iter().enumerate().filter(|(place, _)| !locks.contains(place));
+    let rest = Rest {
+        conditions: conditions_without_ours(object, options),
+        ingress: (!locks.is_empty()).then(|| kept.map(|(_, entry)| entry).collect()),
+    };
+    (rest.conditions.is_some() || rest.ingress.is_some()).then_some(rest)
+}
+
 fn has_our_name(condition: &Condition) -> bool {
-    [PROGRAMMED, ALLOCATED].contains(&condition.type_.as_str())
+    CONDITIONS.contains(&condition.type_.as_str())
 }
 
 /// Whether its status says what it should. Only the times of conditions may differ.
-pub(super) fn says(service: &Service, statement: &Statement) -> bool {
-    let generation = service.metadata.generation;
-    ingress(service) == desired_ingress(statement)
-        && conditions::of(statement).iter().all(|said| said.stands_in(conditions(service), generation))
+pub(super) fn says(object: &Exposed, statement: &Statement) -> bool {
+    let generation = object.metadata().generation;
+    object.ingress() == desired_ingress(object, statement)
+        && conditions::of(statement).iter().all(|said| said.stands_in(object.conditions(), generation))
 }
 
-fn ingress(service: &Service) -> &[LoadBalancerIngress] {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
+/// Whether its status says what it should, if in other words.
+pub(super) fn differs_in_words(object: &Exposed, statement: &Statement) -> bool {
+    let generation = object.metadata().generation;
+    object.ingress() == desired_ingress(object, statement)
+        && conditions::of(statement).iter().all(|said| said.is_meant_by(object.conditions(), generation))
 }
 
-pub(super) fn conditions(service: &Service) -> &[Condition] {
-    service.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
-}
-
-pub(super) fn desired_ingress(statement: &Statement) -> Vec<LoadBalancerIngress> {
+pub(super) fn desired_ingress(object: &Exposed, statement: &Statement) -> Vec<LoadBalancerIngress> {
     let entries = statement.ingress.iter().map(|entry| {
-        let ports = entry.ports.iter().map(|status| PortStatus {
-            port: status.port.into(),
-            protocol: status.protocol.into(),
-            error: conditions::port_trouble(status, entry.ip, &statement.failed_ports).map(port_error),
-        });
-        let ports: Vec<_> = ports.collect();
+        let ports = ports(object, entry, statement);
         LoadBalancerIngress {
             ip: Some(entry.ip.to_string()),
             ip_mode: Some("Proxy".into()),
-            hostname: entry.hostname.clone(),
+            // What others wrote there is kept, unless Karmada would refuse the object for it.
+            hostname: entry.hostname.clone().filter(|name| is_host_name(name)),
             // An empty list is not stored, and would differ for ever.
             ports: (!ports.is_empty()).then_some(ports),
         }
     });
     entries.collect()
+}
+
+/// A MultiClusterService's ports have to have an error (its definition says so): those that are served are left out.
+fn ports(object: &Exposed, entry: &Ingress, statement: &Statement) -> Vec<PortStatus> {
+    let with_all = matches!(object, Exposed::Service(_));
+    let ports = entry.ports.iter().map(|status| PortStatus {
+        port: status.port.into(),
+        protocol: status.protocol.into(),
+        error: conditions::port_trouble(status, entry.ip, &statement.failed_ports).map(port_error),
+    });
+    ports.filter(|status| with_all || status.error.is_some()).collect()
 }

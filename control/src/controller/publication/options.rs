@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Exposed;
 use crate::controller::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
 /// How Services are marked as one installation's. Cheap to clone.
@@ -33,6 +34,12 @@ impl PublishOptions {
     /// Who the installation is in `metadata.managedFields` of Services and AddressPools.
     pub fn field_manager(&self) -> &str {
         &self.field_manager
+    }
+
+    /// Those that the object may have: the shared one is for Services, where tools look for it.
+    pub(in crate::controller) fn finalizers_of(&self, object: &Exposed) -> impl Iterator<Item = &str> {
+        let (own, all) = (self.finalizer(), matches!(object, Exposed::Service(_)));
+        self.finalizers().filter(move |finalizer| all || *finalizer == own)
     }
 
     /// All finalizers that its Services have.

@@ -1,5 +1,10 @@
 //! Which write comes next, for each thing that a Service may carry.
 
+mod multi_cluster;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 use super::fixture::{at, ingress, service, statement};
@@ -12,7 +17,11 @@ const SHARED: bool = true;
 
 fn step(service: &Service, desired: &Desired, shared: bool) -> Step {
     let options = PublishOptions::new(OUR_CLASS, shared);
-    next_step(&Seen { service, status_cleared: false, now: at(0) }, desired, &options)
+    next_step(&Seen { object: &exposed(service), status_cleared: false, now: at(0) }, desired, &options)
+}
+
+fn exposed(service: &Service) -> Exposed {
+    Exposed::from(&Arc::new(service.clone()))
 }
 
 fn publish(service: &Service) -> Step {
@@ -25,7 +34,7 @@ fn release(service: &Service) -> Step {
 
 fn release_cleared(service: &Service) -> Step {
     next_step(
-        &Seen { service, status_cleared: true, now: at(0) },
+        &Seen { object: &exposed(service), status_cleared: true, now: at(0) },
         &Desired::Released,
         &PublishOptions::default(),
     )
@@ -101,7 +110,7 @@ fn no_address_is_said_as_an_empty_list() {
     let stored = json!({"metadata": {"finalizers": [FINALIZER]},
                         "status": {"loadBalancer": {"ingress": null}, "conditions": body["status"]["conditions"]}});
     let again = next_step(
-        &Seen { service: &service(&stored), status_cleared: false, now: at(9) },
+        &Seen { object: &exposed(&service(&stored)), status_cleared: false, now: at(9) },
         &Desired::Published(Statement::default()),
         &PublishOptions::default(),
     );
@@ -198,7 +207,7 @@ fn conditions_of_ours_that_are_left_after_clearing_are_taken_out_by_name() {
     other.type_ = "example.com/Ready".into();
     conditions.insert(1, other.clone());
     let step = release_cleared(&seen);
-    let Step::RemoveConditions(body) = &step else { panic!("{step:?}") };
+    let Step::RemoveRest(body) = &step else { panic!("{step:?}") };
     assert_eq!(body["metadata"], json!({"uid": "u1", "resourceVersion": "100"}));
     assert_eq!(body["status"], json!({"conditions": [other]}));
 }
@@ -284,7 +293,7 @@ fn another_installations_service_is_never_written() {
         for (theirs, ours) in [(&theirs, &ours), (&ours, &theirs)] {
             for service in life(theirs) {
                 for status_cleared in [false, true] {
-                    let seen = Seen { service: &service, status_cleared, now: at(0) };
+                    let seen = Seen { object: &exposed(&service), status_cleared, now: at(0) };
                     assert_eq!(next_step(&seen, &Desired::Released, ours), Step::Nothing, "{service:?}");
                 }
             }

@@ -46,7 +46,11 @@ impl Job {
     fn resource(&self) -> &'static str {
         match (&self.target, &self.step) {
             (Target::Pool(_), _) => "addresspools/status",
+            (target, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) if target.is_of_fleet() => {
+                "multiclusterservices"
+            }
             (_, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) => "services",
+            (target, _) if target.is_of_fleet() => "multiclusterservices/status",
             _ => "services/status",
         }
     }

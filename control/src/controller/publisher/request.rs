@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
 use kube::api::{GetParams, Patch, PatchParams};
 use kube::client::Body;
+use sheave_dataplane::model::FrontendSource;
 
 use super::answer::{Answer, read};
 use super::desk::Job;
@@ -14,6 +15,7 @@ use super::subject::Target;
 use crate::address_pool::API_VERSION;
 use crate::connection::Connection;
 use crate::controller::publication::{PublishOptions, Step};
+use crate::karmada::MultiClusterService;
 
 /// More than the connection allows for a silent server; this one ends answers that trickle.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -60,7 +62,14 @@ impl Sender {
 
 fn request(job: &Job, field_manager: &str) -> Result<http::Request<Vec<u8>>, kube::Error> {
     let (path, name) = match &job.target {
-        Target::Service(key) => (Service::url_path(&(), Some(&key.namespace)), &key.name),
+        Target::Service(key) => {
+            let namespace = Some(key.namespace.as_ref());
+            let path = match key.source {
+                FrontendSource::Service => Service::url_path(&(), namespace),
+                FrontendSource::MultiClusterService => MultiClusterService::url_path(&(), namespace),
+            };
+            (path, &key.name)
+        }
         Target::Pool(name) => (format!("/apis/{API_VERSION}/addresspools"), name),
     };
     let path = kube::core::Request::new(path);
@@ -72,7 +81,7 @@ fn request(job: &Job, field_manager: &str) -> Result<http::Request<Vec<u8>>, kub
         Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => {
             path.patch(name, &params, &Patch::Merge(body))
         }
-        Step::RemoveConditions(body) => path.patch_subresource(STATUS, name, &params, &Patch::Merge(body)),
+        Step::RemoveRest(body) => path.patch_subresource(STATUS, name, &params, &Patch::Merge(body)),
         // Never sent; were it, it would change nothing.
         Step::Nothing => path.get(name, &GetParams::default()),
     };

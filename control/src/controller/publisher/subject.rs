@@ -1,4 +1,4 @@
-//! One object with what is to be true of it: the two kinds that the controller writes look the same from here on. It must
+//! One object with what is to be true of it: the kinds that the controller writes look the same from here on. It must
 //! not know about queues.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,22 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
+use sheave_dataplane::model::FrontendSource;
 
 use crate::address_pool::{AddressPool, AddressPoolStatus, KIND};
 use crate::controller::pool_status;
-use crate::controller::publication::{self, Desired, PublishOptions, Seen, Step};
+use crate::controller::publication::{self, Desired, Exposed, PublishOptions, Seen, Step};
 use crate::problem::ObjectRef;
 use crate::store::ServiceKey;
 
 /// A pool's counters move with every Service that comes or goes.
 const POOL_PAUSE: Duration = Duration::from_secs(5);
+/// The endpoints of a MultiClusterService are counted in its status, and come and go in many clusters at once.
+const COUNT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Target {
+    /// Or a MultiClusterService: the key says so.
     Service(ServiceKey),
     Pool(Arc<str>),
 }
@@ -29,13 +32,19 @@ pub(super) enum Target {
 impl Target {
     pub(super) fn object(&self) -> ObjectRef {
         match self {
-            Self::Service(key) => ObjectRef {
-                kind: "Service",
-                namespace: Arc::clone(&key.namespace),
-                name: Arc::clone(&key.name),
-            },
+            Self::Service(key) => key.object(),
             Self::Pool(name) => ObjectRef { kind: KIND, namespace: "".into(), name: Arc::clone(name) },
         }
+    }
+
+    /// Whether it is an object of the Karmada control plane.
+    pub(super) fn is_of_fleet(&self) -> bool {
+        matches!(self, Self::Service(key) if key.source == FrontendSource::MultiClusterService)
+    }
+
+    /// How long nothing is written after a status was that only says the same in other words.
+    pub(super) fn minor_pause(&self) -> Duration {
+        if self.is_of_fleet() { COUNT_PAUSE } else { Duration::ZERO }
     }
 
     /// How long nothing is written after a write.
@@ -50,14 +59,14 @@ impl Target {
 /// The object as last known, and what it is to be.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
-    Service(Arc<Service>, Arc<Desired>),
+    Service(Exposed, Arc<Desired>),
     Pool(Arc<AddressPool>, Arc<AddressPoolStatus>),
 }
 
 impl Subject {
     pub(super) fn metadata(&self) -> &ObjectMeta {
         match self {
-            Self::Service(service, _) => &service.metadata,
+            Self::Service(object, _) => object.metadata(),
             Self::Pool(pool, _) => &pool.metadata,
         }
     }
@@ -83,19 +92,25 @@ impl Subject {
 
     pub(super) fn next_step(&self, cleared: bool, options: &PublishOptions, now: Timestamp) -> Step {
         match self {
-            Self::Service(service, desired) => {
-                publication::next_step(&Seen { service, status_cleared: cleared, now }, desired, options)
+            Self::Service(object, desired) => {
+                publication::next_step(&Seen { object, status_cleared: cleared, now }, desired, options)
             }
             Self::Pool(pool, status) => pool_status::next_step(pool, status),
+        }
+    }
+
+    /// Whether the step that [`Self::next_step`] gave only says in other words what the object says already.
+    pub(super) fn is_minor(&self, step: &Step) -> bool {
+        match self {
+            Self::Service(object, desired) => publication::is_minor(step, object, desired),
+            Self::Pool(..) => false,
         }
     }
 
     /// The same wish for the object as the API server has just sent it; nothing if that cannot be read.
     pub(super) fn renewed(&self, body: &[u8]) -> Option<Self> {
         Some(match self {
-            Self::Service(_, desired) => {
-                Self::Service(Arc::new(serde_json::from_slice(body).ok()?), Arc::clone(desired))
-            }
+            Self::Service(object, desired) => Self::Service(object.read(body)?, Arc::clone(desired)),
             Self::Pool(_, status) => {
                 Self::Pool(Arc::new(serde_json::from_slice(body).ok()?), Arc::clone(status))
             }
@@ -105,8 +120,8 @@ impl Subject {
     /// The same wish for that object.
     pub(super) fn of(&self, object: &Self) -> Self {
         match (self, object) {
-            (Self::Service(_, desired), Self::Service(service, _)) => {
-                Self::Service(Arc::clone(service), Arc::clone(desired))
+            (Self::Service(_, desired), Self::Service(object, _)) => {
+                Self::Service(object.clone(), Arc::clone(desired))
             }
             (Self::Pool(_, status), Self::Pool(pool, _)) => Self::Pool(Arc::clone(pool), Arc::clone(status)),
             _ => self.clone(),

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use serde_json::json;
 
 use super::*;
+use crate::controller::publication::Exposed;
 use crate::controller::publication::fixture::{service, statement};
 
 fn key() -> ServiceKey {
@@ -30,7 +31,10 @@ async fn a_write_is_given_up_with_the_term() {
     let connection = Connection::to(&format!("http://{}/", silent.local_addr().unwrap()));
     let options = PublishOptions::default();
     let mut desk = Desk::new(options.clone());
-    let subject = Subject::Service(Arc::new(service(&json!({}))), Arc::new(Desired::Published(statement())));
+    let subject = Subject::Service(
+        Exposed::from(&Arc::new(service(&json!({})))),
+        Arc::new(Desired::Published(statement())),
+    );
     desk.desire(Target::Service(key()), subject, now());
     let job = desk.next(now()).unwrap();
     let answer = Sender::new(&connection, &options).send(&job, Duration::from_millis(200)).await;

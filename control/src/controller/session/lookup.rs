@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::Resource as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::events::Uid;
+use super::super::publication::Exposed;
 use crate::address_pool;
+use crate::karmada::MultiClusterService;
 use crate::problem::ObjectRef;
 use crate::projection::LoadBalancerStatus;
 use crate::store::{Objects, ServiceKey};
@@ -16,6 +18,10 @@ fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMe
     let key = || ServiceKey::of_service(object.namespace.clone(), object.name.clone());
     match object.kind {
         "Service" => objects.services.get(&key()).map(|it| &it.metadata),
+        MultiClusterService::KIND => {
+            let key = ServiceKey::multi_cluster(&object.namespace, &object.name);
+            objects.fleet.services.get(&key).map(|it| &it.metadata)
+        }
         "Node" => objects.nodes.get(&object.name).map(|it| &it.metadata),
         address_pool::KIND => objects.pools.get(&object.name).map(|it| &it.metadata),
         _ => None,
@@ -29,15 +35,9 @@ pub(super) fn uid(objects: &Objects, object: &ObjectRef) -> Option<Uid> {
     Some(Uid { uid: text(&metadata.uid)?, resource_version: text(&metadata.resource_version) })
 }
 
-/// A Service as Events name it.
-pub(super) fn reference(key: &ServiceKey) -> ObjectRef {
-    ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() }
-}
-
-/// Whether the Service's status has these addresses already.
-pub(super) fn publishes(service: &Service, status: &LoadBalancerStatus) -> bool {
-    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let published = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
-    let published = published.iter().map(|ingress| ingress.ip.as_deref().unwrap_or_default().to_owned());
+/// Whether the object's status has these addresses already.
+pub(super) fn publishes(object: &Exposed, status: &LoadBalancerStatus) -> bool {
+    let published =
+        object.ingress().iter().map(|ingress| ingress.ip.as_deref().unwrap_or_default().to_owned());
     published.eq(status.ingress.iter().map(|ingress| ingress.ip.to_string()))
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::Service;
+
 use super::super::publication::{PortFailure, Statement};
-use super::lookup::reference;
 use crate::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
+use crate::karmada::MultiClusterService;
 use crate::problem::{Problem, ProblemPort};
 use crate::projection::{LoadBalancerStatus, PortStatus};
 use crate::store::ServiceKey;
@@ -28,8 +31,8 @@ impl Troubles {
     ) -> Self {
         let mut troubles = Self { gateways, ..Self::default() };
         for report in reports {
-            for trouble in report.troubles.iter().filter(|trouble| trouble.kind == "Service") {
-                let key = ServiceKey::new(&trouble.namespace, &trouble.name);
+            for trouble in &report.troubles {
+                let Some(key) = key(trouble) else { continue };
                 if let Some(status) = status(&key) {
                     troubles.add(key, status, &report.node, trouble);
                 }
@@ -56,7 +59,7 @@ impl Troubles {
             },
         };
         let problem = Problem {
-            object: reference(&key),
+            object: key.object(),
             reason,
             field: String::new(),
             message: format!("gateway {node}: {}", trouble.message),
@@ -91,7 +94,17 @@ impl Troubles {
             problems,
             gateways: self.gateways,
             failed_ports: self.ports.get(key).cloned().unwrap_or_default(),
+            fleet: None,
         }
+    }
+}
+
+/// Which of the kinds that have frontends the trouble is about, if it is about one.
+fn key(trouble: &Trouble) -> Option<ServiceKey> {
+    match trouble.kind.as_str() {
+        Service::KIND => Some(ServiceKey::new(&trouble.namespace, &trouble.name)),
+        MultiClusterService::KIND => Some(ServiceKey::multi_cluster(&trouble.namespace, &trouble.name)),
+        _ => None,
     }
 }
 
@@ -169,6 +182,19 @@ mod tests {
         let said = statement(&troubles, "web");
         assert_eq!((said.failed_ports.len(), said.problems.len()), (0, 1));
         assert_eq!((said.problems[0].reason, said.problems[0].port), (reason::CLIENT_SOURCE_LOST, None));
+    }
+
+    #[test]
+    fn trouble_of_a_multi_cluster_service_is_not_that_of_the_service_of_its_name() {
+        let key = ServiceKey::multi_cluster("shop", "web");
+        let status = LoadBalancerStatus { service: key.clone(), ..web() };
+        let trouble =
+            Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) };
+        let reports = [report("gw-1", vec![trouble])];
+        let troubles = Troubles::read(1, reports.iter(), |it| (*it == key).then_some(&status));
+        let said = troubles.statement(&key, &status, Vec::new());
+        assert_eq!((said.failed_ports.len(), said.problems[0].object.kind), (1, "MultiClusterService"));
+        assert_eq!(statement(&troubles, "web").failed_ports, []);
     }
 
     #[test]

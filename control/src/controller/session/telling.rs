@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::events::{self, EventType, EventWriter};
+use super::super::publication::Exposed;
 use super::super::publisher;
-use super::lookup::{publishes, reference, uid};
+use super::lookup::{publishes, uid};
 use crate::problem::Problem;
 use crate::projection::LoadBalancerStatus;
 use crate::store::{Objects, ServiceKey};
@@ -59,17 +60,17 @@ impl Telling {
         status: Option<&LoadBalancerStatus>,
         objects: &Objects,
     ) {
-        let service = objects.services.get(key);
-        let (Some(service), Some(status)) = (service, status.filter(|status| !status.ingress.is_empty()))
+        let object = Exposed::find(objects, key);
+        let (Some(object), Some(status)) = (object, status.filter(|status| !status.ingress.is_empty()))
         else {
             self.unserved.remove(key);
             return;
         };
-        if !publishes(service, status) {
+        if !publishes(&object, status) {
             self.unserved.insert(key.clone());
             return;
         }
-        let object = reference(key);
+        let object = key.object();
         let Some(uid) = uid(objects, &object).filter(|_| self.unserved.remove(key)) else { return };
         let addresses: Vec<String> = status.ingress.iter().map(|ingress| ingress.ip.to_string()).collect();
         self.events.tell(&events::Occurrence {

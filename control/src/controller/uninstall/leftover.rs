@@ -1,18 +1,19 @@
-//! What of ours is on a Service. Pure; it must not know how it is taken away.
+//! What of ours is on a Service or MultiClusterService. Pure; it must not know how it is taken away.
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
+use sheave_dataplane::model::FrontendSource;
 
-use crate::controller::publication::PublishOptions;
-use crate::store::{ServiceKey, service_key};
+use crate::controller::publication::{Exposed, PublishOptions};
+use crate::store::ServiceKey;
 
-/// What Sheave left on a Service. Prints as a user reads it.
+/// What Sheave left on a Service or MultiClusterService. Prints as a user reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leftover {
-    /// The Service.
+    /// The object.
     pub service: ServiceKey,
     /// Its addresses that we published.
     addresses: Vec<String>,
@@ -27,36 +28,43 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// What of ours is on the Service, if anything. Fields are ours by what the server says about their owners, never by
+    /// What of ours is on the object, if anything. Fields are ours by what the server says about their owners, never by
     /// how they look. The shared finalizer goes where our own one is beside it, if `names` have it.
-    pub(super) fn of(service: &Service, names: &PublishOptions) -> Option<Self> {
-        let entries = service.metadata.managed_fields.iter().flatten();
+    pub(super) fn of(object: &Exposed, names: &PublishOptions) -> Option<Self> {
+        let metadata = object.metadata();
+        let entries = metadata.managed_fields.iter().flatten();
         let owned: Vec<&Value> = entries.filter_map(|entry| status_fields(entry, names)).collect();
-        let finalizers = finalizers(service, names);
+        let finalizers = finalizers(object, names);
         if owned.is_empty() && finalizers.is_empty() {
             return None;
         }
         let owns_ingress = owned.iter().any(|it| it.pointer("/f:loadBalancer/f:ingress").is_some());
         Some(Self {
-            service: service_key(&service.metadata),
-            addresses: if owns_ingress { addresses(service) } else { Vec::new() },
+            service: object.key(),
+            addresses: if owns_ingress { addresses(object.ingress()) } else { Vec::new() },
             conditions: owned.iter().flat_map(|it| conditions(it)).collect(),
             status: !owned.is_empty(),
             finalizers,
-            uid: service.metadata.uid.clone(),
-            resource_version: service.metadata.resource_version.clone(),
+            uid: metadata.uid.clone(),
+            resource_version: metadata.resource_version.clone(),
         })
     }
 
     /// Applied under our name it takes away what is ours alone and nothing else. The uid keeps it from a new Service of
     /// the name.
     pub(super) fn empty_status(&self) -> Value {
-        let ServiceKey { namespace, name, .. } = &self.service;
-        json!({
-            "apiVersion": "v1", "kind": "Service",
+        let ServiceKey { namespace, name, source } = &self.service;
+        let (api_version, kind) = Exposed::type_names(*source);
+        let mut body = json!({
+            "apiVersion": api_version, "kind": kind,
             "metadata": {"namespace": &**namespace, "name": &**name, "uid": self.uid},
             "status": {},
-        })
+        });
+        if *source == FrontendSource::MultiClusterService {
+            // At a custom resource the uid is not looked at.
+            body["metadata"]["resourceVersion"] = json!(self.resource_version);
+        }
+        body
     }
 
     /// Takes the finalizers out as a JSON patch, if there are any. A `test` that fails is a 422; the resource version makes
@@ -90,6 +98,9 @@ impl fmt::Display for Leftover {
         if parts.is_empty() {
             parts.push("empty status".to_owned());
         }
+        if self.service.source == FrontendSource::MultiClusterService {
+            f.write_str("MultiClusterService ")?;
+        }
         write!(f, "{}: {}", self.service, parts.join(", "))
     }
 }
@@ -114,28 +125,28 @@ fn conditions(status: &Value) -> Vec<String> {
     .collect()
 }
 
-fn addresses(service: &Service) -> Vec<String> {
-    let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
-    let ingress = status.and_then(|it| it.ingress.as_ref()).into_iter().flatten();
-    ingress.filter_map(|it| it.ip.clone().or_else(|| it.hostname.clone())).collect()
+fn addresses(ingress: &[LoadBalancerIngress]) -> Vec<String> {
+    ingress.iter().filter_map(|it| it.ip.clone().or_else(|| it.hostname.clone())).collect()
 }
 
-fn finalizers(service: &Service, names: &PublishOptions) -> Vec<(usize, String)> {
-    let all = service.metadata.finalizers.as_deref().unwrap_or_default();
+fn finalizers(object: &Exposed, names: &PublishOptions) -> Vec<(usize, String)> {
+    let all = object.metadata().finalizers.as_deref().unwrap_or_default();
     if !all.iter().any(|it| it == names.finalizer()) {
         return Vec::new();
     }
-    let goes = |it: &str| names.finalizers().any(|name| name == it);
+    let goes = |it: &str| names.finalizers_of(object).any(|name| name == it);
     all.iter().enumerate().filter(|(_, it)| goes(it)).map(|(place, it)| (place, it.clone())).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::controller::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
-    fn service(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Service {
-        serde_json::from_value(json!({
+    fn object(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Value {
+        json!({
             "metadata": {
                 "namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "7", "finalizers": finalizers,
                 "managedFields": [
@@ -145,8 +156,12 @@ mod tests {
                 ],
             },
             "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.10", "ipMode": "Proxy"}]}},
-        }))
-        .unwrap()
+        })
+    }
+
+    fn service(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Exposed {
+        let object = object(finalizers, manager, operation, status);
+        Exposed::Service(Arc::new(serde_json::from_value(object).unwrap()))
     }
 
     fn all() -> Value {
@@ -160,7 +175,7 @@ mod tests {
         PublishOptions::new(OUR_CLASS, shared)
     }
 
-    fn text(service: &Service, shared: bool) -> Option<String> {
+    fn text(service: &Exposed, shared: bool) -> Option<String> {
         Leftover::of(service, &names(shared)).map(|it| it.to_string())
     }
 
@@ -182,6 +197,23 @@ mod tests {
             ])
         );
         assert_eq!(left.empty_status()["metadata"]["uid"], "u");
+    }
+
+    #[test]
+    fn of_a_multi_cluster_service_the_shared_finalizer_stays() {
+        let object = object(&[SHARED_FINALIZER, FINALIZER], FIELD_MANAGER, "Apply", &all());
+        let object = Exposed::MultiClusterService(Arc::new(serde_json::from_value(object).unwrap()));
+        let left = Leftover::of(&object, &names(true)).unwrap();
+        assert_eq!(
+            left.to_string(),
+            "MultiClusterService shop/web: address 203.0.113.10, condition sheave.dev/Programmed, \
+             finalizer sheave.dev/load-balancer-cleanup"
+        );
+        assert_eq!(
+            left.empty_status(),
+            json!({"apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
+                   "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "7"}, "status": {}})
+        );
     }
 
     #[test]
@@ -211,7 +243,7 @@ mod tests {
     #[test]
     fn the_shared_finalizer_goes_only_beside_ours_and_only_if_we_set_it() {
         let both = service(&[SHARED_FINALIZER, "b", FINALIZER], "x", "Apply", &json!({}));
-        let places = |it: &Service, shared| {
+        let places = |it: &Exposed, shared| {
             Leftover::of(it, &names(shared))
                 .map(|it| it.finalizers.into_iter().map(|(place, _)| place).collect::<Vec<_>>())
         };

@@ -50,6 +50,8 @@ pub(super) struct Entry {
     force: bool,
     /// `ClearStatus` was carried out.
     cleared: bool,
+    /// Until then no status is written that only has other words.
+    minor_after: Option<Instant>,
     /// What was written last, by kind of step: if it has to be written again, somebody has undone it.
     written: [Option<u64>; 4],
 }
@@ -108,6 +110,11 @@ impl Entry {
         if step == Step::Nothing {
             self.subject = None;
             return Plan::Rest;
+        }
+        if let Some(at) = self.minor_after.filter(|at| *at > now.instant)
+            && subject.is_minor(&step)
+        {
+            return Plan::Wait(at);
         }
         let meaning = meaning(&step);
         if self.not_before.is_none_or(|at| at <= now.instant) && self.has_written(&step, meaning) {
@@ -173,7 +180,10 @@ impl Entry {
         if let Some(kind) = kind(&job.step) {
             self.written[kind] = Some(job.meaning);
         }
-        let pause = job.target.pause();
+        let (pause, minor) = (job.target.pause(), job.target.minor_pause());
+        if matches!(job.step, Step::ApplyStatus(_)) && !minor.is_zero() {
+            self.minor_after = Some(now.instant + minor);
+        }
         self.not_before = (!pause.is_zero()).then(|| now.instant + pause);
         self.renew(body, now);
         let ended = self.contest.written();
@@ -247,7 +257,7 @@ fn kind(step: &Step) -> Option<usize> {
         Step::AddFinalizer(_) => Some(0),
         Step::ApplyStatus(_) => Some(1),
         Step::RemoveFinalizer(_) => Some(2),
-        Step::RemoveConditions(_) => Some(3),
+        Step::RemoveRest(_) => Some(3),
         // What it leaves belongs to others, so it is never undone.
         Step::ClearStatus(_) | Step::Nothing => None,
     }

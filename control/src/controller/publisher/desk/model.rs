@@ -178,7 +178,7 @@ impl Server {
         let answer = match &job.step {
             Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => self.patch(body),
             Step::ApplyStatus(body) | Step::ClearStatus(body) => self.apply(body, job.force),
-            Step::RemoveConditions(body) => self.set_conditions(body),
+            Step::RemoveRest(body) => self.set_conditions(body),
             Step::Nothing => panic!("nothing was sent"),
         };
         self.changes += usize::from(self.version != before);

@@ -1,16 +1,18 @@
 //! The desk against a model of the server.
 
 mod interleavings;
+mod multi_cluster;
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::model::Server;
 use super::world::{Fate, World};
 use super::*;
 use crate::controller::publication::fixture::ingress;
-use crate::controller::publication::{Desired, Statement};
+use crate::controller::publication::{Desired, Exposed, Statement};
 use crate::store::ServiceKey;
 
 const FOREIGN: &str = "example.com/Ready";
@@ -149,8 +151,8 @@ fn an_ingress_of_others_stays_when_we_let_go() {
     world.server.set_type("ClusterIP");
     world.server.set_type("LoadBalancer");
     world.server.rival("other", "ingress", &foreign_ingress(1));
-    let service = serde_json::from_value(world.server.object.clone().unwrap()).unwrap();
-    let subject = Subject::Service(Arc::new(service), Arc::new(Desired::Released));
+    let service: Service = serde_json::from_value(world.server.object.clone().unwrap()).unwrap();
+    let subject = Subject::Service(Exposed::from(&Arc::new(service)), Arc::new(Desired::Released));
     world.desk.desire(World::target(), subject, world.now());
     while world.write(Fate::Answered) {}
     assert_eq!(world.server.field("ingress"), foreign_ingress(1));
@@ -335,7 +337,7 @@ fn many_services_flow_eight_at_a_time() {
     let service = Arc::new(world.server.history[1].clone().unwrap());
     for index in 0..1000 {
         let target = Target::Service(ServiceKey::new("shop", &index.to_string()));
-        desk.desire(target, Subject::Service(Arc::clone(&service), Arc::clone(&desired)), world.now());
+        desk.desire(target, Subject::Service(Exposed::from(&service), Arc::clone(&desired)), world.now());
     }
     let mut written = HashSet::new();
     loop {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::model::Server;
 use super::{Desk, Job, Moment};
 use crate::controller::publication::fixture::{at, ingress};
-use crate::controller::publication::{Desired, PublishOptions, Statement};
+use crate::controller::publication::{Desired, Exposed, PublishOptions, Statement};
 use crate::controller::publisher::answer::Answer;
 use crate::controller::publisher::subject::{Subject, Target};
 use crate::controller::publisher::write_trouble::WriteTrouble;
@@ -104,7 +104,7 @@ impl World {
         let ours =
             spec.type_.as_deref() == Some("LoadBalancer") && service.metadata.deletion_timestamp.is_none();
         let desired = if ours { Desired::Published(self.wanted.clone()) } else { Desired::Released };
-        let subject = Subject::Service(Arc::new(service.clone()), Arc::new(desired));
+        let subject = Subject::Service(Exposed::from(&Arc::new(service.clone())), Arc::new(desired));
         self.desk.desire(Self::target(), subject, now);
     }
 

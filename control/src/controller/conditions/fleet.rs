@@ -1,0 +1,184 @@
+//! What our conditions say of a MultiClusterService. It must not know how they are written.
+
+use std::fmt::Write as _;
+
+use super::{Said, allocated, not_served, programmed, sentences};
+use crate::controller::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
+use crate::controller::publication::Statement;
+use crate::problem::{Problem, reason};
+use crate::projection::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
+
+/// Reason of `sheave.dev/Accepted` when it is true.
+pub const TAKEN: &str = "Accepted";
+/// Reason of `sheave.dev/ResolvedRefs` when it is true.
+pub const RESOLVED: &str = "ResolvedRefs";
+/// Reason of `sheave.dev/Degraded` when it is false.
+pub const HEALTHY: &str = "Healthy";
+/// Reason of `sheave.dev/Degraded`: nothing is there that could serve.
+pub const NO_ENDPOINTS: &str = "NoEndpoints";
+/// Reason of `sheave.dev/Degraded`: clusters are not ready, or are left although nobody asked for it.
+pub const CLUSTERS_IN_TROUBLE: &str = "ClustersInTrouble";
+/// Reason of `sheave.dev/Degraded`: the state of clusters cannot be known.
+pub const CLUSTERS_UNKNOWN: &str = "ClustersUnknown";
+
+/// So many clusters, names or ports are listed.
+const LISTED: usize = 5;
+/// Of a message, in bytes: several sentences, where the definition allows 32768.
+const LONGEST: usize = 1024;
+
+/// Reasons of Problems that `sheave.dev/Accepted` tells: it is served, if not as it says.
+const TOLD: [&str; 4] = [
+    reason::INVALID_VALUE,
+    reason::LEGACY_FIELD,
+    reason::NOT_ACROSS_CLUSTERS,
+    reason::SOURCE_RANGES_ONE_FAMILY,
+];
+
+/// Our conditions of a MultiClusterService.
+pub(super) fn of(statement: &Statement, fleet: &FleetStatus) -> Vec<Said> {
+    let mut programmed = programmed(statement);
+    if programmed.holds {
+        let _written = write!(programmed.message, " {}", counts(&fleet.clusters));
+    }
+    let said = [
+        accepted(statement),
+        resolved(&fleet.resolved),
+        allocated(statement),
+        programmed,
+        degraded(statement, fleet),
+    ];
+    said.into_iter().map(|said| Said { message: cut(said.message), ..said }).collect()
+}
+
+fn accepted(statement: &Statement) -> Said {
+    if let Some(said) = not_served(statement, ACCEPTED) {
+        return said;
+    }
+    let told = about(statement, |reason| TOLD.contains(&reason));
+    let message = format!("It is ours to serve. {told}");
+    Said::yes(ACCEPTED, TAKEN, message.trim_end().to_owned())
+}
+
+fn resolved(resolved: &Resolved) -> Said {
+    let mut reasons = Vec::new();
+    let mut message = String::new();
+    if !resolved.template {
+        reasons.push(reason::SERVICE_NOT_FOUND);
+        message.push_str("The Karmada API server has no Service of this name. ");
+    }
+    let unknown = list(resolved.unknown_clusters.iter().map(String::as_str), ", ");
+    if !unknown.is_empty() {
+        reasons.push(reason::CLUSTER_NOT_FOUND);
+        let _written = write!(message, "No cluster has the name {unknown}. ");
+    }
+    let unmatched = list(resolved.unmatched_ports.iter().map(String::as_str), ", ");
+    if !unmatched.is_empty() {
+        reasons.push(reason::PORT_NOT_FOUND);
+        let _written = write!(message, "Its Service has no port {unmatched}. ");
+    }
+    match reasons.first() {
+        Some(reason) => Said::no(RESOLVED_REFS, reason, message.trim_end().to_owned()),
+        None => {
+            Said::yes(RESOLVED_REFS, RESOLVED, "Its Service, clusters and ports are all there.".to_owned())
+        }
+    }
+}
+
+/// True is bad here: it says what is worse than it should be, while the address may be served.
+fn degraded(statement: &Statement, fleet: &FleetStatus) -> Said {
+    let mut found: Vec<(&'static str, String)> = Vec::new();
+    let serves = |cluster: &ClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
+    if !fleet.clusters.iter().any(serves) {
+        found.push((
+            NO_ENDPOINTS,
+            "No cluster that takes new traffic has an endpoint that is ready.".to_owned(),
+        ));
+    }
+    let troubled = fleet.clusters.iter().filter(|cluster| is_in_trouble(cluster));
+    let troubled: Vec<String> = troubled.map(state).collect();
+    if !troubled.is_empty() {
+        let listed = list(troubled.iter().map(String::as_str), "; ");
+        found.push((CLUSTERS_IN_TROUBLE, format!("In trouble: {listed}.")));
+    }
+    let unknown = fleet.clusters.iter().filter(|cluster| cluster.state == ClusterState::Unknown);
+    let unknown = list(unknown.map(|cluster| &*cluster.name), ", ");
+    if !unknown.is_empty() {
+        found.push((CLUSTERS_UNKNOWN, format!("Nothing is known of the state of {unknown}.")));
+    }
+    let overlapping = about(statement, |reason| reason == reason::OVERLAPPING_ADDRESSES);
+    if !overlapping.is_empty() {
+        found.push((reason::OVERLAPPING_ADDRESSES, overlapping));
+    }
+    let Some((reason, _)) = found.first() else {
+        return Said::no(DEGRADED, HEALTHY, "Every cluster that should serve it does.".to_owned());
+    };
+    let messages: Vec<&str> = found.iter().map(|(_, message)| message.as_str()).collect();
+    Said::yes(DEGRADED, reason, messages.join(" "))
+}
+
+/// Not a cluster that somebody wants to be left.
+fn is_in_trouble(cluster: &ClusterStatus) -> bool {
+    match &cluster.state {
+        ClusterState::NotReady
+        | ClusterState::HeldOff
+        | ClusterState::Draining(Drain::Taint(_) | Drain::TrafficControl) => true,
+        ClusterState::Ready | ClusterState::Unknown => cluster.total > 0 && cluster.ready == 0,
+        ClusterState::Draining(_) | ClusterState::NotBound => false,
+    }
+}
+
+fn state(cluster: &ClusterStatus) -> String {
+    match &cluster.state {
+        ClusterState::Ready | ClusterState::Unknown => {
+            format!("{} has no endpoint that is ready", cluster.name)
+        }
+        state => format!("{} is {state}", cluster.name),
+    }
+}
+
+/// As `7 of 9 endpoints in 2 of 3 clusters: member1 4/5 ready; …`. Clusters that are not as they should be come first.
+fn counts(clusters: &[ClusterStatus]) -> String {
+    if clusters.is_empty() {
+        return "No cluster is known to run it.".to_owned();
+    }
+    let used = || clusters.iter().filter(|cluster| cluster.state.takes_new() && cluster.ready > 0);
+    let ready: u64 = used().map(|cluster| u64::from(cluster.ready)).sum();
+    let total: u64 = clusters.iter().map(|cluster| u64::from(cluster.total)).sum();
+    let mut listed: Vec<&ClusterStatus> = clusters.iter().collect();
+    listed.sort_by_key(|cluster| cluster.state == ClusterState::Ready);
+    let listed: Vec<String> =
+        listed.into_iter().map(|it| format!("{} {}/{} {}", it.name, it.ready, it.total, it.state)).collect();
+    format!(
+        "{ready} of {total} endpoints in {} of {} clusters: {}.",
+        used().count(),
+        clusters.len(),
+        list(listed.iter().map(String::as_str), "; ")
+    )
+}
+
+fn about(statement: &Statement, is_meant: impl Fn(&str) -> bool) -> String {
+    let meant = |problem: &&Problem| problem.port.is_none() && is_meant(problem.reason);
+    sentences(statement.problems.iter().filter(meant))
+}
+
+/// The first ones, and how many more there are.
+fn list<'a>(all: impl Iterator<Item = &'a str>, separator: &str) -> String {
+    let all: Vec<&str> = all.collect();
+    let mut text = all[..all.len().min(LISTED)].join(separator);
+    if all.len() > LISTED {
+        let _written = write!(text, " and {} more", all.len() - LISTED);
+    }
+    text
+}
+
+fn cut(mut text: String) -> String {
+    const MARK: &str = "...";
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST - MARK.len()));
+        text.push_str(MARK);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

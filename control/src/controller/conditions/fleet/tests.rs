@@ -1,0 +1,128 @@
+//! What each state of a MultiClusterService is called, and that the words are stable.
+
+use super::*;
+use crate::controller::conditions;
+use crate::controller::names::{ALLOCATED, PROGRAMMED};
+use crate::controller::publication::fixture::{problem, statement};
+
+fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> ClusterStatus {
+    ClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0 }
+}
+
+fn fleet(clusters: Vec<ClusterStatus>) -> FleetStatus {
+    FleetStatus { clusters, resolved: Resolved { template: true, ..Resolved::default() } }
+}
+
+fn said(statement: &Statement, fleet: FleetStatus) -> Vec<Said> {
+    conditions::of(&Statement { fleet: Some(fleet), ..statement.clone() })
+}
+
+fn one(kind: &str, statement: &Statement, fleet: FleetStatus) -> (bool, &'static str, String) {
+    let said = said(statement, fleet).into_iter().find(|said| said.kind == kind).unwrap();
+    (said.holds, said.reason, said.message)
+}
+
+#[test]
+fn a_healthy_one_says_so_five_times() {
+    let fleet = fleet(vec![
+        cluster("member1", ClusterState::Ready, 4, 5),
+        cluster("member2", ClusterState::Ready, 3, 4),
+    ]);
+    let said = said(&statement(), fleet);
+    let kinds: Vec<_> = said.iter().map(|it| (it.kind, it.holds, it.reason)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (ACCEPTED, true, "Accepted"),
+            (RESOLVED_REFS, true, "ResolvedRefs"),
+            (ALLOCATED, true, "Allocated"),
+            (PROGRAMMED, true, "Programmed"),
+            (DEGRADED, false, "Healthy"),
+        ]
+    );
+    assert_eq!(
+        said[3].message,
+        "Gateways serve it on 203.0.113.7. 7 of 9 endpoints in 2 of 2 clusters: member1 4/5 ready; member2 3/4 ready."
+    );
+}
+
+#[test]
+fn clusters_in_trouble_come_first_and_degrade_it() {
+    let clusters = vec![
+        cluster("member1", ClusterState::Ready, 4, 5),
+        cluster("member2", ClusterState::NotReady, 3, 4),
+        cluster("member3", ClusterState::Draining(Drain::Asked), 2, 2),
+        cluster("member4", ClusterState::Ready, 0, 3),
+        cluster("member5", ClusterState::Draining(Drain::Taint("broken".into())), 1, 1),
+    ];
+    let fleet = fleet(clusters);
+    let (_, _, counts) = one(PROGRAMMED, &statement(), fleet.clone());
+    assert_eq!(
+        counts,
+        "Gateways serve it on 203.0.113.7. 7 of 15 endpoints in 2 of 5 clusters: member2 3/4 not ready; \
+         member3 2/2 draining: the annotation sheave.dev/drain names it; member5 1/1 draining: its Cluster has the \
+         NoExecute taint broken; member1 4/5 ready; member4 0/3 ready."
+    );
+    assert_eq!(
+        one(DEGRADED, &statement(), fleet),
+        (
+            true,
+            "ClustersInTrouble",
+            "In trouble: member2 is not ready; member4 has no endpoint that is ready; member5 is draining: its Cluster \
+             has the NoExecute taint broken."
+                .into()
+        )
+    );
+}
+
+#[test]
+fn what_it_names_and_is_not_there_is_told() {
+    let resolved = Resolved {
+        template: false,
+        unknown_clusters: (1..=7).map(|n| format!("m{n}")).collect(),
+        unmatched_ports: vec!["http:80".into()],
+    };
+    let told = one(RESOLVED_REFS, &statement(), FleetStatus { clusters: Vec::new(), resolved });
+    assert_eq!(
+        told,
+        (
+            false,
+            "ServiceNotFound",
+            "The Karmada API server has no Service of this name. No cluster has the name m1, m2, m3, m4, m5 and 2 more. \
+             Its Service has no port http:80."
+                .into()
+        )
+    );
+}
+
+#[test]
+fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
+    for clusters in [Vec::new(), vec![cluster("a", ClusterState::HeldOff, 2, 2)]] {
+        let (holds, reason, _) = one(DEGRADED, &statement(), fleet(clusters));
+        assert_eq!((holds, reason), (true, "NoEndpoints"));
+    }
+    let unknown = fleet(vec![cluster("a", ClusterState::Unknown, 2, 2)]);
+    assert_eq!(one(DEGRADED, &statement(), unknown).1, "ClustersUnknown");
+}
+
+#[test]
+fn what_cannot_hold_across_clusters_is_told_where_it_is_accepted() {
+    let limit = problem(reason::NOT_ACROSS_CLUSTERS, "externalTrafficPolicy Local has no effect", None);
+    let with = Statement { problems: vec![limit], ..statement() };
+    let healthy = || fleet(vec![cluster("a", ClusterState::Ready, 1, 1)]);
+    let told = "It is ours to serve. ExternalTrafficPolicy Local has no effect.";
+    assert_eq!(one(ACCEPTED, &with, healthy()), (true, "Accepted", told.into()));
+    let refused = problem(reason::NOT_SERVED, "it is of another kind", None);
+    let with = Statement { problems: vec![refused], ..statement() };
+    assert_eq!(one(ACCEPTED, &with, healthy()), (false, "NotServed", "It is of another kind.".into()));
+}
+
+#[test]
+fn messages_have_a_limit() {
+    let clusters = (0..40).map(|n| cluster(&format!("m{n:02}"), ClusterState::Ready, 1, 1)).collect();
+    let (_, _, message) = one(PROGRAMMED, &statement(), fleet(clusters));
+    assert!(message.ends_with("m04 1/1 ready and 35 more."), "{message}");
+    let long = problem(reason::INVALID_VALUE, &"x".repeat(5000), None);
+    let with = Statement { problems: vec![long], ..statement() };
+    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), LONGEST);
+}
