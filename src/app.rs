@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
+use sheave_control::due::until;
 use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement, Projection, Projector};
 use sheave_control::store::Store;
@@ -91,6 +92,8 @@ pub(crate) struct App {
     projection: Option<Projection>,
     /// Nothing is taken in before.
     pause: Instant,
+    /// When to project again, although nothing may be heard until then.
+    due: Option<Instant>,
     setbacks: Setbacks,
     told: Told,
     report: watch::Sender<GatewayReport>,
@@ -119,7 +122,7 @@ impl App {
             },
             udp_flows: capacity::udp_flows(open_files, workers),
             listening_sockets: capacity::listening_sockets(open_files),
-            paths: Arc::default(),
+            paths: paths(config).map(|(_, _, interface)| interface.to_owned()).collect(),
         })?;
         Ok(Self {
             started: Instant::now(),
@@ -134,6 +137,7 @@ impl App {
             store: Store::default(),
             projection: None,
             pause: Instant::now(),
+            due: None,
             setbacks: Setbacks::default(),
             told: Told::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
@@ -190,6 +194,7 @@ impl App {
                         ready();
                     }
                 }
+                () = until(self.due) => self.project(Instant::now()),
                 () = self.dataplane.health_changed() => self.dataplane.refresh_health(),
                 Some(query) = questions.recv() => self.answer(query),
                 _ = retry.tick() => self.retry(),
@@ -216,11 +221,21 @@ impl App {
     fn take(&mut self, news: News) {
         let (started, received) = (Instant::now(), news.received());
         self.intake.take(news, &mut self.store);
+        self.project(received);
+        self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
+    }
+
+    /// Makes what is known the table; `since` is when it was heard.
+    fn project(&mut self, since: Instant) {
+        let now = jiff::Timestamp::now();
+        self.projector.set_now(now);
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
+        let wait = projection.due.map(|due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
+        self.due = wait.map(|wait| Instant::now() + wait);
         if projection.changed {
             let changed = self.dataplane.apply(Arc::clone(&projection.table));
-            let took = received.elapsed();
+            let took = since.elapsed();
             metrics::histogram!(UPDATE_SECONDS).record(took);
             tracing::info!(
                 generation = projection.table.generation(),
@@ -236,7 +251,6 @@ impl App {
         self.prove_healthy();
         self.tell_setbacks();
         self.tell_problems();
-        self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
     }
 
     /// Gets what could not be had before.

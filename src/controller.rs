@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sheave_control::connection::Connection;
 use sheave_control::controller::publication::PublishOptions;
 use sheave_control::controller::{Controller, ControllerOptions, election};
 use sheave_control::gateway_report::GatewayReport;
@@ -18,17 +19,19 @@ use crate::admin as admin_server;
 use crate::app::{self, projection_options};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::gateway::connect;
+use crate::gateway::{connect, connect_karmada};
 use crate::server::Server;
 use crate::signal::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";
 
-/// What the configuration says to a controller. `own_gateway` is what a gateway in this process says.
+/// What the configuration says to a controller. `own_gateway` is what a gateway in this process says, `karmada` how the
+/// Karmada control plane is reached.
 pub(crate) fn options(
     config: &Config,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
+    karmada: Option<Connection>,
 ) -> ControllerOptions {
     let host = std::env::var(POD_NAME).unwrap_or_else(|_| config.node.clone());
     let own_node = own_gateway.as_ref().map(|_| Arc::from(config.node.as_str()));
@@ -39,6 +42,7 @@ pub(crate) fn options(
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             ..projection_options(config, placement)
         },
+        karmada,
         gateways: config.gateways.clone(),
         own_gateway,
         lease: config.lease.clone(),
@@ -72,8 +76,9 @@ async fn start(config: &Config) -> Result<Parts, String> {
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
     let connection = connect(config, "controller").await?;
+    let karmada = connect_karmada(config, "controller").await?;
     let server = connection.server().as_ref().to_owned();
-    let controller = Controller::start(connection, options(config, None));
+    let controller = Controller::start(connection, options(config, None, karmada));
     let page = Page {
         started: Instant::now(),
         node: config.node.clone(),

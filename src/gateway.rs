@@ -80,41 +80,32 @@ async fn start(
         Source::Api => Some(connect(config, "gateway").await?),
         Source::ApiWithController => Some(connect(config, "run").await?),
     };
+    let fleet = match (&source, karmada_manifests) {
+        (Source::Manifests(_), _) | (_, Some(_)) => None,
+        (Source::Api, None) => connect_karmada(config, "gateway").await?,
+        (Source::ApiWithController, None) => connect_karmada(config, "run").await?,
+    };
     let local = match (&source, &connection) {
         (Source::Manifests(manifests), _) => app::Source::files(files::watch(manifests)),
         (_, Some(connection)) => app::Source::Api(Box::new(ApiIntake::start(connection, config))),
         (_, None) => return Err("no API server".to_owned()),
     };
-    let intake = Intake::new(local, karmada(config, &source, karmada_manifests).await?);
+    let karmada = match (karmada_manifests, &fleet) {
+        (Some(manifests), _) => Some(app::Source::files(files::watch_of(Of::Karmada, manifests))),
+        (None, Some(fleet)) => Some(app::Source::Api(Box::new(ApiIntake::karmada(fleet, config)))),
+        (None, None) => None,
+    };
+    let intake = Intake::new(local, karmada);
     let mut app = App::start(config, own_metrics, intake)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
-    let controller = connection
-        .filter(|_| matches!(source, Source::ApiWithController))
-        .map(|connection| Controller::start(connection, controller::options(config, Some(app.report()))));
+    let controller = connection.filter(|_| matches!(source, Source::ApiWithController)).map(|connection| {
+        Controller::start(connection, controller::options(config, Some(app.report()), fleet))
+    });
     if let Some(controller) = &controller {
         app.run_beside(controller.status());
     }
     let report = report.map(|listener| report::serve(listener, app.report()));
     Ok(Parts { app, controller, admin, address, healthz, report, termination })
-}
-
-/// The Karmada control plane, if there is one. Manifests win over the configuration, and whoever has the cluster's objects from
-/// manifests asks no API server at all.
-async fn karmada(
-    config: &Config,
-    source: &Source<'_>,
-    manifests: Option<&Path>,
-) -> Result<Option<app::Source>, String> {
-    if let Some(manifests) = manifests {
-        return Ok(Some(app::Source::files(files::watch_of(Of::Karmada, manifests))));
-    }
-    let (Some(kubeconfig), Source::Api | Source::ApiWithController) = (&config.karmada.kubeconfig, source)
-    else {
-        return Ok(None);
-    };
-    let connection = Connection::open_as(Some(kubeconfig), "karmada").await;
-    let connection = connection.map_err(|error| format!("karmada: {error}"))?;
-    Ok(Some(app::Source::Api(Box::new(ApiIntake::karmada(&connection, config)))))
 }
 
 async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
@@ -130,6 +121,16 @@ async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Opti
 /// What is wrong with the configuration of the connection; a server that is away is none.
 pub(crate) async fn connect(config: &Config, role: &str) -> Result<Connection, String> {
     Connection::open_as(config.kubeconfig.as_deref(), role).await.map_err(|error| error.to_string())
+}
+
+/// How to reach the Karmada control plane, if the configuration names one; as [`connect`].
+///
+/// # Errors
+/// As [`connect`].
+pub(crate) async fn connect_karmada(config: &Config, role: &str) -> Result<Option<Connection>, String> {
+    let Some(kubeconfig) = &config.karmada.kubeconfig else { return Ok(None) };
+    let connection = Connection::open_as(Some(kubeconfig), role).await;
+    connection.map(Some).map_err(|error| format!("karmada: {error}"))
 }
 
 impl Parts {

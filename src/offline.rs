@@ -151,6 +151,7 @@ impl Offline {
         }
         let dirty = store.take_dirty();
         let mut projector = Projector::new(projection_options(config, Placement::Alone));
+        projector.set_now(jiff::Timestamp::now());
         let projection = projector.project(store.objects(), &dirty);
         Self { manifests, store, projector, projection }
     }

@@ -1,4 +1,6 @@
-//! `sheave uninstall`: takes back what Sheave left in Services, and says so. It must not know how that is done.
+//! `sheave uninstall`: takes back what Sheave left in Services and MultiClusterServices, and says so. It must not know how that is done.
+
+use std::sync::Arc;
 
 use sheave_control::connection::Connection;
 use sheave_control::controller::publication::PublishOptions;
@@ -6,6 +8,7 @@ use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError,
 
 use crate::cli;
 use crate::config::Config;
+use crate::gateway::connect_karmada;
 use crate::exit::Exit;
 use crate::output;
 
@@ -19,11 +22,41 @@ pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
         return Exit::Unavailable;
     }
     let names = PublishOptions::new(&config.load_balancer_class, config.shared_finalizer);
-    let uninstall = Uninstall::new(&connection, names);
-    match uninstall.find().await {
-        Err(error) => failed(&format!("the Services of {} cannot be listed: {error}", connection.server())),
-        Ok(found) if options.dry_run => list(&found),
-        Ok(found) => clean(&uninstall, &found).await,
+    let services = Uninstall::new(&connection, names.clone());
+    let mut parts = vec![Part { kind: "Service", uninstall: services, server: connection.server() }];
+    match connect_karmada(config, "uninstall").await {
+        Ok(Some(karmada)) => parts.push(Part {
+            kind: "MultiClusterService",
+            uninstall: Uninstall::of_fleet(&karmada, names),
+            server: karmada.server(),
+        }),
+        Ok(None) => {}
+        Err(why) => return failed(&why),
+    }
+    let mut exit = Exit::Ok;
+    for part in &parts {
+        // What cannot be done at one API server keeps nothing from being done at the other.
+        let ended = part.run(options.dry_run).await;
+        exit = if exit == Exit::Ok { ended } else { exit };
+    }
+    exit
+}
+
+/// The objects of one kind, and the API server that has them.
+struct Part {
+    kind: &'static str,
+    uninstall: Uninstall,
+    server: Arc<str>,
+}
+
+impl Part {
+    async fn run(&self, dry_run: bool) -> Exit {
+        let Self { kind, uninstall, server } = self;
+        match uninstall.find().await {
+            Err(error) => failed(&format!("the {kind}s of {server} cannot be listed: {error}")),
+            Ok(found) if dry_run => list(kind, &found),
+            Ok(found) => clean(kind, uninstall, &found).await,
+        }
     }
 }
 
@@ -43,12 +76,12 @@ async fn nobody_leads(connection: &Connection, config: &Config) -> bool {
     false
 }
 
-fn list(found: &[Leftover]) -> Exit {
+fn list(kind: &str, found: &[Leftover]) -> Exit {
     let lines: String = found.iter().map(|it| format!("{it}\n")).collect();
-    output::print(&format!("{lines}{}: nothing was changed\n", count(found.len(), "would be cleaned")))
+    output::print(&format!("{lines}{}: nothing was changed\n", count(kind, found.len(), "would be cleaned")))
 }
 
-async fn clean(uninstall: &Uninstall, found: &[Leftover]) -> Exit {
+async fn clean(kind: &str, uninstall: &Uninstall, found: &[Leftover]) -> Exit {
     let mut cleaned = 0;
     let mut left = Vec::new();
     for (place, leftover) in found.iter().enumerate() {
@@ -69,7 +102,7 @@ async fn clean(uninstall: &Uninstall, found: &[Leftover]) -> Exit {
             }
         }
     }
-    let printed = output::print(&format!("{}\n", count(cleaned, "cleaned")));
+    let printed = output::print(&format!("{}\n", count(kind, cleaned, "cleaned")));
     if left.is_empty() {
         return printed;
     }
@@ -77,9 +110,9 @@ async fn clean(uninstall: &Uninstall, found: &[Leftover]) -> Exit {
     failed(&format!("not clean: {}; run the command again", names.join(", ")))
 }
 
-fn count(services: usize, what: &str) -> String {
-    let s = if services == 1 { "" } else { "s" };
-    format!("{services} Service{s} {what}")
+fn count(kind: &str, objects: usize, what: &str) -> String {
+    let s = if objects == 1 { "" } else { "s" };
+    format!("{objects} {kind}{s} {what}")
 }
 
 fn failed(why: &str) -> Exit {

@@ -1,6 +1,10 @@
 //! The controller: of all that run, the elected one gives addresses, publishes status, conditions and Events, and takes back
 //! what Services no longer need. Gateways forward without it.
 //!
+//! With a Karmada control plane it does the same for MultiClusterServices there. Both get their addresses from the same pools,
+//! so a new leader gives none before it has heard from both API servers: it might be one that is in use already. What is
+//! published stays, and is kept up to date. Later either may be away without stopping what concerns the other.
+//!
 //! A term of leadership (`session`) starts from nothing but what the API server says then, so that no other leader's work is
 //! undone by what this process remembers; candidates watch nothing and cost nothing.
 
@@ -36,6 +40,8 @@ use crate::store::ServiceKey;
 pub struct ControllerOptions {
     /// With [`projection::Placement::Managed`].
     pub projection: projection::Options,
+    /// The API server of the Karmada control plane, if MultiClusterServices are to be served.
+    pub karmada: Option<Connection>,
     /// The headless Service over the gateways' Pods.
     pub gateways: ServiceKey,
     /// A gateway in the same process, which needs no Service.
@@ -55,13 +61,13 @@ pub struct ControllerOptions {
 pub struct ControllerStatus {
     /// Whether this process leads.
     pub leading: bool,
-    /// Whether, as leader, it has read every kind once.
+    /// Whether, as leader, it has read every kind once. Until then it gives no addresses.
     pub synced: bool,
     /// Who leads, as last seen.
     pub leader: Option<String>,
     /// Gateways that are ready.
     pub gateways: usize,
-    /// LoadBalancer Services that are ours.
+    /// LoadBalancer Services and MultiClusterServices that are ours.
     pub services: usize,
     /// The kinds it watches; none while it does not lead.
     pub kinds: Vec<KindStatus>,
@@ -131,7 +137,7 @@ async fn serve(
             "leading: this controller gives addresses and writes status"
         );
         let began = Instant::now();
-        let mut session = Session::start(&connection, &options, election.leadership());
+        let mut session = Session::start(&connection, &options, &election.leadership());
         let ended = tokio::select! {
             broken = session.run(&tell) => Ended::Broken(broken),
             lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },

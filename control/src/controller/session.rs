@@ -1,25 +1,31 @@
 //! One term of leadership: the loop from what the API server says to what is written back. It must not know how writes are
 //! sent, nor how leaders are elected.
 
+mod fleet;
 mod hold;
 mod lookup;
 mod statements;
 mod telling;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use sheave_dataplane::model::FrontendSource;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use self::fleet::{FleetNews, FleetSide};
 use self::hold::Hold;
+use self::lookup::publishes;
 use self::statements::Troubles;
 use self::telling::Telling;
 use super::election::Leadership;
 use super::events::EventWriter;
-use super::publication::Desired;
+use super::publication::{Desired, Exposed, Statement};
 use super::publisher::Publisher;
 use super::reports::{self, Reports};
 use super::{ControllerOptions, ControllerStatus, pool_status};
@@ -29,9 +35,9 @@ use crate::due::until;
 use crate::gateway_report::GatewayReport;
 use crate::guard::Guard;
 use crate::problem::Problem;
-use crate::projection::Projector;
+use crate::projection::{self, LoadBalancerStatus, Projector};
 use crate::source::api::{self, ApiWatch, Batch, Wanted};
-use crate::store::{Change, Delta, ServiceKey, Store, service_key};
+use crate::store::{Change, Delta, ServiceKey, Store};
 
 /// A burst of changes is looked at together, so that a Service with many slices is not projected for each. Clients wait for
 /// none of it: gateways follow the endpoints themselves.
@@ -39,6 +45,9 @@ const PACE: Duration = Duration::from_millis(50);
 
 /// Problems that the limits of Events hold back are offered again so often: a quiet cluster gives no other occasion.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
+
+/// The least that passes until the time alone is looked at again.
+const PROJECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a term cannot go on without has ended by itself; a sentence without a stop.
 #[derive(Debug)]
@@ -51,9 +60,15 @@ pub(super) struct Session {
     own_gateway: Option<watch::Receiver<GatewayReport>>,
     gateways: ServiceKey,
     source: ApiWatch,
+    /// Where there is a Karmada control plane.
+    fleet: Option<FleetSide>,
     guard: Guard,
     store: Store,
+    /// For the projector.
+    options: projection::Options,
     projector: Projector,
+    /// When the time alone makes a difference to it.
+    project_at: Option<Instant>,
     /// What source and projection say.
     problems: Vec<Problem>,
     /// The same and what gateways say, as last published.
@@ -73,10 +88,14 @@ impl Session {
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
-        leadership: Leadership,
+        leadership: &Leadership,
     ) -> Self {
-        let may_write = leadership.clone();
-        let events = EventWriter::start(connection, options.identity.clone(), leadership);
+        let publisher = |to: &Connection| {
+            let may_write = leadership.clone();
+            Publisher::start(to, options.publish.clone(), move || may_write.rest())
+        };
+        let events = |to: &Connection| EventWriter::start(to, options.identity.clone(), leadership.clone());
+        let karmada = options.karmada.as_ref();
         let mut tell_again = tokio::time::interval(TELL_AGAIN);
         tell_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -84,18 +103,21 @@ impl Session {
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
             source: api::watch(connection, Wanted { namespaces: true, pools: true }),
+            fleet: karmada.map(|karmada| FleetSide::start(karmada, publisher(karmada))),
             guard: Guard::new(options.mass_deletion_hold),
             store: Store::default(),
+            options: options.projection.clone(),
             projector: Projector::new(options.projection.clone()),
+            project_at: None,
             problems: Vec::new(),
             told: Vec::new(),
             synced: false,
             reports: Reports::start(),
             troubles: Troubles::default(),
             hold: Hold::Idle,
-            publisher: Publisher::start(connection, options.publish.clone(), move || may_write.rest()),
+            publisher: publisher(connection),
             pools: BTreeSet::new(),
-            telling: Telling::new(events),
+            telling: Telling::new(events(connection), karmada.map(events)),
             tell_again,
         }
     }
@@ -106,9 +128,18 @@ impl Session {
             let (doubted, held) = (self.guard.due(), self.hold.due());
             tokio::select! {
                 batch = self.source.next() => match batch {
-                    Some(batch) => self.take(batch),
+                    Some(batch) => {
+                        self.synced = true;
+                        self.take(batch, BTreeSet::new());
+                    }
                     None => return Broken("a watch of the API server has ended"),
                 },
+                news = fleet::news(&mut self.fleet) => match news {
+                    FleetNews::Batch(batch) => self.take_fleet(batch),
+                    FleetNews::Trouble(trouble) => self.telling.trouble(&trouble, self.store.objects()),
+                    FleetNews::Broken(broken) => return broken,
+                },
+                () = until(self.project_at) => self.update(BTreeSet::new()),
                 () = until(doubted) => self.believe(),
                 () = until(held) => self.publish(BTreeSet::new()),
                 () = self.reports.changed() => self.retell(),
@@ -126,15 +157,37 @@ impl Session {
         }
     }
 
-    fn take(&mut self, batch: Batch) {
+    /// What Karmada's API server says. Only from the first time on it is known which addresses MultiClusterServices have:
+    /// those that were thought to be free until then are looked at again.
+    fn take_fleet(&mut self, batch: Batch) {
+        let first = self.awaits_fleet();
+        if let Some(fleet) = &mut self.fleet {
+            fleet.synced = true;
+        }
         let mut heard = BTreeSet::new();
+        if first {
+            tracing::info!("the Karmada API server has said which MultiClusterServices there are");
+            self.projector = Projector::new(self.options.clone());
+            heard = self.all_services();
+        }
+        self.take(batch, heard);
+    }
+
+    /// Whether it is not known yet which addresses MultiClusterServices have.
+    fn awaits_fleet(&self) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| !fleet.synced)
+    }
+
+    fn take(&mut self, batch: Batch, mut heard: BTreeSet<ServiceKey>) {
         for change in batch.changes {
             let admitted = self.guard.admit(change, self.store.objects(), Instant::now()).into_change();
             heard.extend(services(&admitted));
             self.store.apply(admitted);
         }
-        self.synced = true;
-        self.update(heard);
+        // Pools and gateways are here.
+        if self.synced {
+            self.update(heard);
+        }
     }
 
     /// The lists that were doubted are believed.
@@ -142,16 +195,25 @@ impl Session {
         for change in self.guard.release(Instant::now()) {
             self.store.apply(change);
         }
-        self.update(BTreeSet::new());
+        if self.synced {
+            self.update(BTreeSet::new());
+        }
     }
 
     /// From what changed in the store to what is to be written. Services that were `heard` of may look as they did before:
     /// then somebody has undone what we wrote, and we have not seen it in between.
     fn update(&mut self, heard: BTreeSet<ServiceKey>) {
+        let now = Timestamp::now();
         let dirty = self.store.take_dirty();
+        self.projector.set_now(now);
         let projection = self.projector.project(self.store.objects(), &dirty);
+        self.project_at = projection.due.map(|due| {
+            let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+            Instant::now() + wait.max(PROJECT_AGAIN)
+        });
         self.problems = projection.problems;
         self.problems.extend(self.source.problems());
+        self.problems.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
         self.problems.sort_unstable();
         self.reports.follow(reports::addresses(self.gateway_slices()));
         let mut touched = projection.touched;
@@ -188,7 +250,8 @@ impl Session {
     }
 
     fn all_services(&self) -> BTreeSet<ServiceKey> {
-        self.store.objects().services.keys().cloned().collect()
+        let objects = self.store.objects();
+        objects.services.keys().chain(objects.fleet.services.keys()).cloned().collect()
     }
 
     /// Whether each gateway was asked, so that silence means something. One in this process says nothing before its first
@@ -199,30 +262,80 @@ impl Session {
     }
 
     fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
-        let heard = self.heard();
-        let Some(touched) = self.hold.pass(touched, heard, Instant::now()) else { return };
-        let objects = self.store.objects();
-        for key in &touched {
-            match objects.services.get(key) {
-                Some(service) => self.publisher.desire(key, service, self.desired(key)),
-                None => self.publisher.forget(key),
-            }
-            self.telling.assigned(key, self.projector.status(key), objects);
+        let (first, ready) = (!matches!(self.hold, Hold::Over), self.heard() && !self.awaits_fleet());
+        let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
+        if first && self.awaits_fleet() {
+            tracing::warn!(
+                "the Karmada API server has not said yet which addresses MultiClusterServices have: until it does, Services \
+                 keep theirs, and none is given"
+            );
         }
-        self.publish_pools();
+        for key in &touched {
+            self.desire(key);
+            self.telling.assigned(key, self.projector.status(key), self.store.objects());
+        }
+        if !self.awaits_fleet() {
+            self.publish_pools();
+        }
         self.told = self.problems.iter().chain(self.troubles.problems()).cloned().collect();
+        self.told.extend(self.waiting());
         self.told.sort_unstable();
         self.telling.problems(&self.told, self.store.objects());
     }
 
-    fn desired(&self, key: &ServiceKey) -> Desired {
-        match self.projector.status(key) {
-            Some(status) => {
-                let problems = self.projector.problems_of(key);
-                Desired::Published(self.troubles.statement(key, status, problems))
+    fn desire(&mut self, key: &ServiceKey) {
+        let object = Exposed::find(self.store.objects(), key);
+        let desired = object.as_ref().and_then(|object| self.desired(key, object));
+        let publisher = match (key.source, &mut self.fleet) {
+            (FrontendSource::Service, _) => &mut self.publisher,
+            (FrontendSource::MultiClusterService, Some(fleet)) => &mut fleet.publisher,
+            (FrontendSource::MultiClusterService, None) => return,
+        };
+        match (object, desired) {
+            (Some(object), Some(desired)) => {
+                if matches!(desired, Desired::Published(_)) {
+                    self.telling.locked(key, &object, self.store.objects());
+                }
+                publisher.desire(key, object, desired);
             }
-            None => Desired::Released,
+            (Some(_), None) => {}
+            (None, _) => publisher.forget(key),
         }
+    }
+
+    /// What is to be true of the object; nothing if that cannot be said yet.
+    fn desired(&self, key: &ServiceKey, object: &Exposed) -> Option<Desired> {
+        let fleet = match object {
+            Exposed::Service(_) => None,
+            Exposed::MultiClusterService(_) => self.projector.fleet_status(key),
+        };
+        let nothing = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
+        let status = match (self.projector.status(key), fleet) {
+            (Some(status), _) => status,
+            // It is ours, but what it refers to is not there.
+            (None, Some(_)) if object.is_load_balancer() => &nothing,
+            (None, _) => return Some(Desired::Released),
+        };
+        let statement = Statement {
+            fleet: fleet.cloned(),
+            ..self.troubles.statement(key, status, self.projector.problems_of(key))
+        };
+        if self.awaits_fleet() {
+            return waiting::desired(object, status, statement);
+        }
+        Some(Desired::Published(statement))
+    }
+
+    /// The Services that get no address until Karmada's API server has answered.
+    fn waiting(&self) -> Vec<Problem> {
+        if !self.awaits_fleet() {
+            return Vec::new();
+        }
+        let objects = self.store.objects();
+        let waits = |status: &&LoadBalancerStatus| {
+            Exposed::find(objects, &status.service).is_some_and(|it| !publishes(&it, status))
+        };
+        self.projector.statuses().filter(waits).map(|status| waiting::problem(&status.service)).collect()
     }
 
     fn publish_pools(&mut self) {
@@ -246,10 +359,11 @@ impl Session {
         status.leading = true;
         // Told by the Lease only when it is looked at the next time.
         status.leader = Some(self.identity.clone());
-        status.synced = self.synced;
+        status.synced = self.synced && !self.awaits_fleet();
         status.gateways = self.troubles.gateways();
         status.services = self.projector.statuses().count();
         status.kinds = self.source.kinds();
+        status.kinds.extend(self.fleet.iter().flat_map(|fleet| fleet.source.kinds()));
         status.held = self.guard.holding();
         if status.problems != self.told {
             status.problems.clone_from(&self.told);
@@ -260,8 +374,12 @@ impl Session {
 /// The Services that are told of.
 fn services(change: &Change) -> Vec<ServiceKey> {
     match change {
-        Change::Services(Delta::Put(service)) => vec![service_key(&service.metadata)],
-        Change::Services(Delta::All(all)) => all.iter().map(|it| service_key(&it.metadata)).collect(),
+        Change::Services(Delta::Put(service)) => vec![Exposed::from(service).key()],
+        Change::Services(Delta::All(all)) => all.iter().map(|it| Exposed::from(it).key()).collect(),
+        Change::MultiClusterServices(Delta::Put(service)) => vec![Exposed::from(service).key()],
+        Change::MultiClusterServices(Delta::All(all)) => {
+            all.iter().map(|it| Exposed::from(it).key()).collect()
+        }
         _ => Vec::new(),
     }
 }

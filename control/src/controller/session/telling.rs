@@ -2,44 +2,109 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
 use super::super::events::{self, EventType, EventWriter};
 use super::super::publication::Exposed;
 use super::super::publisher;
 use super::lookup::{publishes, uid};
-use crate::problem::Problem;
+use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::problem::{ObjectRef, Problem};
 use crate::projection::LoadBalancerStatus;
 use crate::store::{Objects, ServiceKey};
 
 /// The action of Events about writes that did not go as they should.
 const PUBLISH: &str = "Publish";
 
+/// Kinds of the Karmada control plane that carry what others said.
+const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, EndpointSlice::KIND];
+
 /// The Events of one term.
 pub(super) struct Telling {
     events: EventWriter,
+    /// To the Karmada API server.
+    fleet_events: Option<EventWriter>,
+    /// Problems of objects that get no Events, which the log has.
+    logged: BTreeSet<Problem>,
     /// Services that have addresses which their status did not have yet when they were last looked at.
     unserved: BTreeSet<ServiceKey>,
 }
 
 impl Telling {
-    pub(super) fn new(events: EventWriter) -> Self {
-        Self { events, unserved: BTreeSet::new() }
+    /// Events go where their objects are: those about MultiClusterServices with `fleet_events`.
+    pub(super) fn new(events: EventWriter, fleet_events: Option<EventWriter>) -> Self {
+        Self { events, fleet_events, logged: BTreeSet::new(), unserved: BTreeSet::new() }
     }
 
     /// An Event for each Problem that is new, or that the limits have held back until now.
     pub(super) fn problems(&mut self, problems: &[Problem], objects: &Objects) {
-        self.events.problems(problems, |object| uid(objects, object));
+        self.events.problems(problems, |object| uid(objects, object).filter(|_| !is_of_fleet(object)));
+        if let Some(events) = &mut self.fleet_events {
+            events.problems(problems, |object| uid(objects, object).filter(|_| is_of_fleet(object)));
+            self.log(problems);
+        }
+    }
+
+    /// What is wrong with Works, Clusters and the like is nothing that their owners, controllers of Karmada, would look for
+    /// in Events.
+    fn log(&mut self, problems: &[Problem]) {
+        let carriers = problems.iter().filter(|it| CARRIERS.contains(&it.object.kind));
+        let now: BTreeSet<Problem> = carriers.cloned().collect();
+        for problem in now.difference(&self.logged) {
+            tracing::warn!(object = %problem.object, reason = problem.reason, "{}", problem.message);
+        }
+        self.logged = now;
     }
 
     /// Ends when Events can be written no more. Cancel safe.
     pub(super) async fn ended(&self) {
-        self.events.ended().await;
+        let fleet = async {
+            match &self.fleet_events {
+                Some(events) => events.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.events.ended() => {}
+            () = fleet => {}
+        }
+    }
+
+    fn tell(&mut self, occurrence: &events::Occurrence) {
+        if !is_of_fleet(&occurrence.object) {
+            self.events.tell(occurrence);
+        } else if let Some(events) = &mut self.fleet_events {
+            events.tell(occurrence);
+        }
+    }
+
+    /// An Event if Karmada would refuse every change of the object for what its status says. It is taken away.
+    pub(super) fn locked(&mut self, key: &ServiceKey, object: &Exposed, objects: &Objects) {
+        let Some((place, entry)) = object.locks().next() else { return };
+        let reference = key.object();
+        let Some(uid) = uid(objects, &reference) else { return };
+        let value =
+            [entry.hostname.as_deref(), entry.ip.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+        self.tell(&events::Occurrence {
+            object: reference,
+            uid,
+            r#type: EventType::Warning,
+            reason: "StatusInvalid",
+            action: PUBLISH,
+            note: format!(
+                "status.loadBalancer.ingress[{place}] ({}) is no address or DNS name, and Karmada would refuse every change \
+                 of the object for it; it is taken away",
+                value.join(", ")
+            ),
+        });
     }
 
     /// An Event of the object, or a line of the log where there is none.
     pub(super) fn trouble(&mut self, trouble: &publisher::WriteTrouble, objects: &Objects) {
         let object = trouble.object().and_then(|object| Some((object, uid(objects, object)?)));
         match (object, trouble.object()) {
-            (Some((object, uid)), _) => self.events.tell(&events::Occurrence {
+            (Some((object, uid)), _) => self.tell(&events::Occurrence {
                 object: object.clone(),
                 uid,
                 r#type: EventType::Warning,
@@ -73,7 +138,7 @@ impl Telling {
         let object = key.object();
         let Some(uid) = uid(objects, &object).filter(|_| self.unserved.remove(key)) else { return };
         let addresses: Vec<String> = status.ingress.iter().map(|ingress| ingress.ip.to_string()).collect();
-        self.events.tell(&events::Occurrence {
+        self.tell(&events::Occurrence {
             object,
             uid,
             r#type: EventType::Normal,
@@ -82,4 +147,9 @@ impl Telling {
             note: format!("served at {}", addresses.join(", ")),
         });
     }
+}
+
+/// Whether it is at the Karmada API server.
+fn is_of_fleet(object: &ObjectRef) -> bool {
+    object.kind == MultiClusterService::KIND
 }
