@@ -98,6 +98,9 @@ pub(crate) struct Explain {
     /// The Service
     #[arg(value_name = "NAMESPACE/NAME", value_parser = explain::parse_service)]
     service: ServiceKey,
+    /// The MultiClusterService of that name is meant [default: the Service, if it is one of ours]
+    #[arg(long)]
+    multi_cluster: bool,
     /// Its port, by number or name [default: any, lowest address first]
     #[arg(long, value_name = "PORT", value_parser = explain::parse_port)]
     port: Option<Port>,
@@ -261,6 +264,7 @@ impl Explain {
     pub(crate) fn question(&self) -> Question {
         Question {
             service: self.service.clone(),
+            multi_cluster: self.multi_cluster,
             port: self.port.clone(),
             protocol: self.protocol,
             address: self.address,
@@ -341,13 +345,14 @@ mod tests {
     #[test]
     fn a_question_is_read() {
         let line = "sheave explain shop/web --port http --protocol udp --address ::ffff:203.0.113.10 \
-                    --client [2001:db8::7]:5000 --manifests d --node n1 -o json";
+                    --client [2001:db8::7]:5000 --multi-cluster --manifests d --node n1 -o json";
         let cli = parse(line).unwrap();
         assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
         let Command::Explain(explain) = cli.command else { panic!("explain") };
         assert_eq!(explain.output, TextOutput::Json);
         let question = Question {
             service: ServiceKey::new("shop", "web"),
+            multi_cluster: true,
             port: Some(Port::Name("http".to_owned())),
             protocol: Some(Protocol::Udp),
             address: Some([203, 0, 113, 10].into()),

@@ -1,6 +1,7 @@
 //! The routing table as users and programs see it: the JSON of `sheave routes -o json` and `/api/routes`, and the table
 //! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
 
+mod failover;
 mod problem;
 mod status;
 mod text;
@@ -15,6 +16,7 @@ use sheave_dataplane::model::{
 };
 use sheave_dataplane::table::RoutingTable;
 
+pub(crate) use self::failover::FailoverView;
 pub(crate) use self::problem::ProblemView;
 pub(crate) use self::status::{HealthCheckView, PublishedView};
 
@@ -76,6 +78,9 @@ pub(crate) struct FrontendView {
     pub(crate) external: RouteView,
     /// What clients inside the cluster get.
     pub(crate) internal: RouteView,
+    /// How traffic is spread over clusters; null where there is one alone.
+    #[serde(default)]
+    pub(crate) failover: Option<FailoverView>,
     /// The endpoints by cluster.
     pub(crate) backends: Vec<BackendView>,
 }
@@ -124,6 +129,9 @@ pub(crate) struct BackendView {
     pub(crate) weight: u16,
     /// 0 is used first.
     pub(crate) priority: u32,
+    /// How many endpoints the cluster has, those included that serve nothing at present.
+    #[serde(default)]
+    pub(crate) capacity: u32,
     /// All that serve, by address and port.
     pub(crate) endpoints: Vec<EndpointView>,
 }
@@ -210,6 +218,7 @@ impl From<&Frontend> for FrontendView {
                 .collect(),
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),
+            failover: frontend.failover.as_deref().map(FailoverView::from),
             backends: frontend.backends.iter().map(BackendView::from).collect(),
         }
     }
@@ -253,6 +262,7 @@ impl From<&Backend> for BackendView {
             cluster: backend.cluster.as_ref().to_owned(),
             weight: backend.weight.0,
             priority: backend.priority,
+            capacity: backend.capacity,
             endpoints: backend.endpoints.iter().map(EndpointView::from).collect(),
         }
     }
@@ -311,7 +321,8 @@ pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-fn source_name(source: FrontendSource) -> &'static str {
+/// How users name the kind of an object.
+pub(crate) fn source_name(source: FrontendSource) -> &'static str {
     match source {
         FrontendSource::Service => "Service",
         FrontendSource::MultiClusterService => "MultiClusterService",

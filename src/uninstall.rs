@@ -8,8 +8,8 @@ use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError,
 
 use crate::cli;
 use crate::config::Config;
-use crate::gateway::connect_karmada;
 use crate::exit::Exit;
+use crate::gateway::connect_karmada;
 use crate::output;
 
 /// Does what the command line says: exits 0 if nothing of ours is left, 69 if something is, or nobody knows.

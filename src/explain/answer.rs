@@ -1,28 +1,32 @@
 //! The answer as a whole: from the question to the view, in the order in which things are decided.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, Served, Verdict, Why};
+use sheave_control::store::ServiceKey;
 use sheave_control::suggest;
-use sheave_dataplane::model::{EndpointAddr, Frontend, Protocol, Route};
+use sheave_dataplane::model::{EndpointAddr, Frontend, FrontendSource, Protocol, Route};
 use sheave_dataplane::pick::{ActiveFrontend, Origin};
 
 use super::place::{self, Place};
 use super::question::Question;
 use super::view::{EndpointView, ExplainView};
 use super::{Answer, Basis, choice, client};
-use crate::routes::{ProblemView, action_name};
+use crate::routes::{ProblemView, action_name, source_name};
 
 /// Answers a question.
 pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
+    let (key, explanation) = asked(question, basis);
     let mut view = ExplainView {
-        service: question.service.to_string(),
+        service: key.to_string(),
+        source: source_name(key.source).to_owned(),
         client: question.client.map(|client| client.ip.to_string()),
         client_port: question.client.and_then(|client| client.port),
         ..ExplainView::default()
     };
-    match basis.projector.explain(basis.objects, &question.service) {
+    let question = &Question { service: key, ..question.clone() };
+    match explanation {
         Explanation::Unknown => {
             view.reasons.push(unknown(question, basis));
             // The manifest that should have it may be one that cannot be read.
@@ -37,7 +41,7 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
             Answer::Explained(view)
         }
         Explanation::Refused(_) => {
-            view.reasons.push("the Service asks for this gateway, but cannot be served".to_owned());
+            view.reasons.push(format!("the {} asks for this gateway, but cannot be served", view.source));
             view.reasons.extend(problems(question, None, basis));
             Answer::Explained(view)
         }
@@ -45,15 +49,35 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
     }
 }
 
+/// The object that is meant, and what becomes of it. A name may be that of a Service, of a MultiClusterService, or of both:
+/// then the Service is meant if it is ours.
+fn asked<'a>(question: &Question, basis: Basis<'a>) -> (ServiceKey, Explanation<'a>) {
+    let explain = |key: &ServiceKey| basis.projector.explain(basis.objects, key);
+    let ServiceKey { namespace, name, .. } = &question.service;
+    let fleet = ServiceKey::multi_cluster(namespace, name);
+    let exposed = explain(&fleet);
+    if question.multi_cluster {
+        return (fleet, exposed);
+    }
+    let service = explain(&question.service);
+    match (&service, &exposed) {
+        (_, Explanation::Unknown) => (question.service.clone(), service),
+        (Explanation::Unknown | Explanation::Foreign(_), _) => (fleet, exposed),
+        _ => (question.service.clone(), service),
+    }
+}
+
 fn unknown(question: &Question, basis: Basis<'_>) -> String {
     let service = question.service.to_string();
-    let known: Vec<String> = basis.objects.services.keys().map(ToString::to_string).collect();
-    let same_name = basis.objects.services.keys().find(|key| key.name == question.service.name);
+    let objects = basis.objects;
+    let keys = || objects.services.keys().chain(objects.fleet.services.keys());
+    let known: Vec<String> = keys().map(ToString::to_string).collect();
+    let same_name = keys().find(|key| key.name == question.service.name);
     let meant = same_name.map(ToString::to_string);
     let meant = meant
         .or_else(|| suggest::closest(&service, known.iter().map(String::as_str)).map(str::to_owned))
         .map(|name| format!("; did you mean {name}?"));
-    format!("there is no Service {service}{}", meant.unwrap_or_default())
+    format!("there is no {} {service}{}", source_name(question.service.source), meant.unwrap_or_default())
 }
 
 fn served_answer(
@@ -92,10 +116,17 @@ fn problems(
     basis: Basis<'_>,
 ) -> Vec<String> {
     let key = &question.service;
-    let slices = basis.objects.slices.get(key).into_iter().flat_map(|slices| slices.keys());
+    let fleet = &basis.objects.fleet;
+    let slices = match key.source {
+        FrontendSource::Service => basis.objects.slices.get(key),
+        FrontendSource::MultiClusterService => fleet.imported.get(key),
+    };
+    let slices = slices.into_iter().flat_map(|slices| slices.keys());
     let mut objects: BTreeSet<String> =
         slices.map(|name| format!("EndpointSlice {}/{name}", key.namespace)).collect();
-    objects.insert(format!("Service {key}"));
+    let works = fleet.works.get(key).into_iter().flat_map(|works| works.keys());
+    objects.extend(works.map(|(namespace, name)| format!("Work {namespace}/{name}")));
+    objects.insert(key.object().to_string());
     let touches = |problem: &ProblemView| match (&problem.port, port) {
         (Some(named), Some((protocol, ports))) => {
             ports.contains(&Some(named.port)) && named.protocol == protocol.to_string()
@@ -176,6 +207,7 @@ impl At<'_> {
 
     /// The endpoints as the projection has them, less those that the table in force would not choose.
     fn endpoints(&self, origin: Origin, active: Option<&ActiveFrontend>) -> Vec<EndpointView> {
+        let parts = active.map(|active| percent(active, origin)).unwrap_or_default();
         let chosen: BTreeSet<EndpointAddr> = active.into_iter().flat_map(|it| it.choices(origin)).collect();
         let routed = |addr: EndpointAddr| {
             let in_force = active.map(ActiveFrontend::spec);
@@ -187,14 +219,16 @@ impl At<'_> {
             let missing = addr.filter(|addr| !chosen.contains(addr));
             EndpointView {
                 address: fact.address.clone(),
+                cluster: fact.cluster.clone(),
                 slice: fact.slice.clone(),
                 node: fact.node.clone(),
                 zone: fact.zone.clone(),
                 state: fact.state.to_string(),
                 local: fact.local,
                 used: addr.is_some() && missing.is_none(),
+                share: addr.and_then(|addr| parts.get(&addr).copied()),
                 reason: match missing {
-                    Some(addr) if routed(addr) => "its weight is 0, and others have more".to_owned(),
+                    Some(addr) if routed(addr) => no_share(active),
                     Some(_) => "it would be used, but the table in force does not have it".to_owned(),
                     None => verdict.to_string(),
                 },
@@ -241,6 +275,26 @@ impl At<'_> {
         reasons.extend(obstacle(self.basis));
         reasons
     }
+}
+
+/// Why an endpoint that may be used gets nothing.
+fn no_share(active: Option<&ActiveFrontend>) -> String {
+    if active.is_some_and(|active| active.spec().failover.is_some()) {
+        "clusters that are used before its own carry all of the traffic, its weight is 0, or it does not answer"
+            .to_owned()
+    } else {
+        "its weight is 0, and others have more".to_owned()
+    }
+}
+
+/// What part of the traffic each endpoint gets, where that goes by the health of several clusters.
+fn percent(active: &ActiveFrontend, origin: Origin) -> BTreeMap<EndpointAddr, u8> {
+    if active.spec().failover.is_none() {
+        return BTreeMap::new();
+    }
+    let total: u64 = active.shares(origin).map(|(_, share)| u64::from(share)).sum();
+    let part = |share: u32| (100 * u64::from(share) + total / 2).checked_div(total).unwrap_or_default();
+    active.shares(origin).map(|(addr, share)| (addr, u8::try_from(part(share)).unwrap_or(100))).collect()
 }
 
 fn obstacle(basis: Basis<'_>) -> Option<String> {

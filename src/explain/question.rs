@@ -13,6 +13,8 @@ use sheave_dataplane::model::Protocol;
 pub(crate) struct Question {
     /// The Service.
     pub(crate) service: ServiceKey,
+    /// The MultiClusterService of that name is meant, whatever there is beside it.
+    pub(crate) multi_cluster: bool,
     /// Narrows its frontends down.
     pub(crate) port: Option<Port>,
     /// Narrows its frontends down.
@@ -105,9 +107,11 @@ pub(crate) fn parse_address(text: &str) -> Result<IpAddr, String> {
 
 /// A question as the query of a URL has it.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct QuestionQuery {
     service: String,
+    #[serde(default)]
+    multi_cluster: bool,
     port: Option<String>,
     protocol: Option<String>,
     address: Option<String>,
@@ -119,6 +123,7 @@ impl QuestionQuery {
     pub(crate) fn read(&self) -> Result<Question, String> {
         Ok(Question {
             service: read("service", &self.service, parse_service)?,
+            multi_cluster: self.multi_cluster,
             port: self.port.as_ref().map(|text| read("port", text, parse_port)).transpose()?,
             protocol: self
                 .protocol
@@ -140,6 +145,7 @@ impl Question {
     pub(crate) fn path(&self) -> String {
         let mut path = format!("/api/explain?service={}", self.service);
         let parts = [
+            ("multiCluster", self.multi_cluster.then(|| "true".to_owned())),
             ("port", self.port.as_ref().map(ToString::to_string)),
             ("protocol", self.protocol.map(|protocol| protocol.to_string())),
             ("address", self.address.map(|ip| ip.to_string())),

@@ -29,7 +29,7 @@ pub(super) fn render(view: &ExplainView) -> String {
 fn headline(view: &ExplainView) -> String {
     let (Some(frontend), Some(kind)) = (&view.frontend, &view.kind) else {
         let client = view.client.as_ref().map(|ip| format!(" for {ip}")).unwrap_or_default();
-        return format!("Service {} is not served here{client}.", view.service);
+        return format!("{} {} is not served here{client}.", view.source, view.service);
     };
     let port = if view.port_name.is_empty() { String::new() } else { format!(", port {}", view.port_name) };
     let origin = if view.origin.as_deref() == Some("internal") { "inside" } else { "outside" };
@@ -38,7 +38,8 @@ fn headline(view: &ExplainView) -> String {
         (Some(ip), None) => format!("{ip}, {origin} the cluster,"),
         (None, _) => format!("A client {origin} the cluster"),
     };
-    format!("Service {}{port}, on {frontend} ({kind})\n{client} {}.", view.service, outcome(view))
+    let source = &view.source;
+    format!("{source} {}{port}, on {frontend} ({kind})\n{client} {}.", view.service, outcome(view))
 }
 
 fn outcome(view: &ExplainView) -> String {
@@ -54,20 +55,36 @@ fn outcome(view: &ExplainView) -> String {
     }
 }
 
+/// The cluster only where there are several.
 fn rows(endpoints: &[EndpointView]) -> Vec<Vec<String>> {
-    let header = ["ENDPOINT", "STATE", "NODE", "ZONE", "SLICE", "USED", "WHY"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let clusters: HashSet<&str> = endpoints.iter().map(|endpoint| endpoint.cluster.as_str()).collect();
+    let several = clusters.len() > 1;
+    let mut header: Vec<String> =
+        ["ENDPOINT", "STATE", "NODE", "ZONE", "SLICE", "USED", "WHY"].map(str::to_owned).to_vec();
+    if several {
+        header.insert(2, "CLUSTER".to_owned());
+    }
+    let mut rows = vec![header];
     rows.extend(endpoints.iter().map(|endpoint| {
         let here = if endpoint.local { " (here)" } else { "" };
-        vec![
+        let used = match (endpoint.used, endpoint.share) {
+            (true, Some(share)) => format!("{share} %"),
+            (true, None) => "yes".to_owned(),
+            (false, _) => "no".to_owned(),
+        };
+        let mut row = vec![
             or_dash(&endpoint.address),
             endpoint.state.clone(),
             format!("{}{here}", or_dash(&endpoint.node)),
             or_dash(&endpoint.zone),
             endpoint.slice.clone(),
-            if endpoint.used { "yes" } else { "no" }.to_owned(),
+            used,
             endpoint.reason.clone(),
-        ]
+        ];
+        if several {
+            row.insert(2, or_dash(&endpoint.cluster));
+        }
+        row
     }));
     rows
 }

@@ -10,6 +10,9 @@ use super::text;
 pub(crate) struct ExplainView {
     /// `namespace/name`.
     pub(crate) service: String,
+    /// The kind of the object: `Service` or `MultiClusterService`.
+    #[serde(default)]
+    pub(crate) source: String,
     /// `address:port/protocol` of the frontend that the answer is about; null if there is none.
     pub(crate) frontend: Option<String>,
     /// `LoadBalancer`, `ExternalIP`, `NodePort` or `ClusterIP`; null without a frontend.
@@ -41,6 +44,9 @@ pub(crate) struct ExplainView {
 pub(crate) struct EndpointView {
     /// `ip:port`, or what the slice has.
     pub(crate) address: String,
+    /// The cluster that it is in.
+    #[serde(default)]
+    pub(crate) cluster: String,
     /// The EndpointSlice's name.
     pub(crate) slice: String,
     /// Empty if unknown.
@@ -53,6 +59,9 @@ pub(crate) struct EndpointView {
     pub(crate) local: bool,
     /// Whether the client may get it.
     pub(crate) used: bool,
+    /// Its part of the traffic in percent, where that goes by the health of several clusters.
+    #[serde(default)]
+    pub(crate) share: Option<u8>,
     /// Why, or why not.
     pub(crate) reason: String,
 }
@@ -74,7 +83,13 @@ impl EndpointView {
     /// What becomes of it, as one of the reasons.
     pub(super) fn sentence(&self) -> String {
         let mut about = self.state.clone();
-        for (what, name) in [("Node", &self.node), ("zone", &self.zone), ("EndpointSlice", &self.slice)] {
+        let names = [
+            ("cluster", &self.cluster),
+            ("Node", &self.node),
+            ("zone", &self.zone),
+            ("EndpointSlice", &self.slice),
+        ];
+        for (what, name) in names {
             if !name.is_empty() {
                 about += &format!(", {what} {name}");
             }

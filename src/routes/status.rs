@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sheave_control::problem::reason;
 use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus, PortStatus, port_error};
-use sheave_dataplane::model::{FrontendAddr, FrontendSource, Protocol};
+use sheave_dataplane::model::{FrontendAddr, Protocol};
 
 use super::source_name;
 
@@ -69,7 +69,7 @@ impl PublishedView {
     pub(super) fn new(status: &LoadBalancerStatus, failed: impl Fn(FrontendAddr) -> bool) -> Self {
         Self {
             service: status.service.to_string(),
-            source: source_name(FrontendSource::Service).to_owned(),
+            source: source_name(status.service.source).to_owned(),
             ingress: status.ingress.iter().map(|ingress| IngressView::new(ingress, &failed)).collect(),
         }
     }

@@ -18,6 +18,11 @@ pub(super) fn render(view: &RoutesView) -> String {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
         text += &columns(&frontend_rows(view));
     }
+    let clusters = cluster_rows(view);
+    if clusters.len() > 1 {
+        text += "\nClusters: how traffic is divided, priority 0 first\n";
+        text += &columns(&clusters);
+    }
     let endpoints = endpoint_rows(view);
     if endpoints.len() > 1 {
         text += "\nEndpoints: where it goes\n";
@@ -54,7 +59,7 @@ fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
         vec![
             frontend.place(),
             frontend.kind.clone(),
-            frontend.service.clone(),
+            service(&frontend.service, &frontend.source),
             or_dash(&frontend.port_name),
             outcome(&frontend.external),
             outcome(&frontend.internal),
@@ -63,6 +68,31 @@ fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
         ]
     }));
     rows
+}
+
+/// The clusters of each frontend that several may serve.
+fn cluster_rows(view: &RoutesView) -> Vec<Vec<String>> {
+    let header = ["FRONTEND", "CLUSTER", "PRIORITY", "WEIGHT", "SERVE", "OF"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for frontend in view.frontends.iter().filter(|frontend| frontend.failover.is_some()) {
+        let mut place = frontend.place();
+        rows.extend(frontend.backends.iter().map(|backend| {
+            vec![
+                std::mem::take(&mut place),
+                backend.cluster.clone(),
+                backend.priority.to_string(),
+                backend.weight.to_string(),
+                backend.endpoints.len().to_string(),
+                backend.capacity.to_string(),
+            ]
+        }));
+    }
+    rows
+}
+
+/// `namespace/name`, and a word where it is no Service.
+fn service(name: &str, source: &str) -> String {
+    if source == "MultiClusterService" { format!("{name} (multi-cluster)") } else { name.to_owned() }
 }
 
 fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
@@ -95,7 +125,9 @@ fn status_rows(view: &RoutesView) -> Vec<Vec<String>> {
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for status in &view.status {
         let row = |address: &str, hostname: &str, trouble: &str| {
-            [status.service.as_str(), address, hostname, trouble].map(or_dash).to_vec()
+            [service(&status.service, &status.source).as_str(), address, hostname, trouble]
+                .map(or_dash)
+                .to_vec()
         };
         rows.extend(status.ingress.iter().map(|ingress| {
             let trouble = ingress.ports.iter().filter_map(|port| {
