@@ -72,6 +72,10 @@ fn compare_frontend(place: &str, keys: &Map<String, Value>, frontend: &Value, fo
                 let got = short_route(got);
                 (*expected == got, got)
             }
+            "backends" => {
+                let got = with_endpoints(got);
+                (covers(expected, &got), got)
+            }
             // A key that is not there is not the same as one that is null.
             _ => (frontend.get(key).is_some_and(|got| covers(expected, got)), got.clone()),
         };
@@ -97,6 +101,13 @@ fn short_route(route: &Value) -> Value {
         // Neither: an expectation never looks like that.
         _ => route.clone(),
     }
+}
+
+/// The backends that have endpoints: whether a cluster without any is listed says nothing of where traffic goes.
+fn with_endpoints(backends: &Value) -> Value {
+    let Value::Array(backends) = backends else { return backends.clone() };
+    let kept = backends.iter().filter(|backend| !list(backend, "endpoints").is_empty());
+    kept.cloned().collect()
 }
 
 /// Whether `got` says all that `expected` says. Mappings may say more.
@@ -156,7 +167,7 @@ impl std::fmt::Display for ExpectedProblem {
     }
 }
 
-/// Compares the entries of the list `key` for the Services that the case names.
+/// Compares the entries of the list `key` for the Services, or `MultiClusterService namespace/name`, that the case names.
 fn by_service(
     key: &str,
     expected: &BTreeMap<String, Value>,
@@ -169,8 +180,10 @@ fn by_service(
         return;
     }
     for (service, expected) in expected {
+        let (source, name) = service.split_once(' ').unwrap_or(("Service", service));
+        let is = |entry: &Value, key: &str, wanted: &str| entry.get(key).is_none_or(|value| value == wanted);
         let entries = list(routes, key).iter();
-        let mut entries = entries.filter(|entry| entry.get("service").is_some_and(|name| name == service));
+        let mut entries = entries.filter(|entry| is(entry, "source", source) && is(entry, "service", name));
         let got = entries.next().and_then(&read).unwrap_or_default();
         if entries.next().is_some() {
             found.push(format!("{key}: {service} is there twice"));

@@ -5,6 +5,7 @@
 //! config: {frontends: [LoadBalancer, NodePort]}   # keys of Sheave's configuration file; optional
 //! node: gw-1                                      # the gateway's node; this is the default
 //! objects: [...]                                  # what every case starts from
+//! karmada: [...]                                  # likewise, of the Karmada control plane; optional
 //! cases:
 //! - name: unready-endpoints-are-left-out          # a statement
 //!   rule: What Kubernetes promises, and where it says so.
@@ -12,20 +13,23 @@
 //!   node: gw-2                                    # instead of the file's; optional
 //!   objects: [...]                                # merged over those of the file with the same kind and name, or added
 //!   without: [EndpointSlice shop/web-1]           # objects of the file left out; optional
+//!   karmada: [...]                                # merged as `objects`
+//!   withoutKarmada: [Work karmada-es-member1/web-1]   # as `without`
 //!   frontends:                                    # exactly these places; of each only these keys are looked at
 //!     203.0.113.10:80/TCP: {external: [10.1.0.7:8080], internal: Drop, kind: LoadBalancer}
 //!     "[2001:db8::1]:80/TCP": {both: Reject}      # external and internal alike
 //!   problems:                                     # exactly so many, each matched by one of these; absent = none
 //!   - {object: Service shop/web, reason: InvalidValue, field: "spec.ports[0].port", port: 80/TCP, says: [part, ...]}
-//!   status: {shop/web: [{ip: 203.0.113.10, ipMode: Proxy}]}     # by Service, exact; null = nothing; optional
+//!   status: {shop/web: [{ip: 203.0.113.10, ipMode: Proxy}]}     # by Service, or "MultiClusterService shop/web"; exact;
+//!                                                 # null = nothing; optional
 //!   healthChecks: {shop/web: {port: 32000, localEndpoints: {IPv4: 1}}}   # by Service, exact; null = none; optional
 //!   explain:                                      # optional
 //!   - {args: [shop/web, --client, 198.51.100.7], expect: {origin: external, endpoint: null}, reasons: [part, ...]}
 //! ```
 //!
 //! Merging is that of JSON Merge Patch (RFC 7386): mappings merge, null removes, everything else replaces. `apiVersion` may
-//! be left out. A frontend's keys are those of `sheave routes -o json`; of mappings below them, too, only the keys given
-//! are looked at. Unknown keys are errors.
+//! be left out, also in what a Work carries. A frontend's keys are those of `sheave routes -o json`; of mappings below them,
+//! too, only the keys given are looked at. Of `backends` those that have endpoints are looked at. Unknown keys are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -66,6 +70,7 @@ pub(crate) struct Common {
     pub(crate) config: Value,
     pub(crate) node: String,
     pub(crate) objects: Vec<Value>,
+    pub(crate) karmada: Vec<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,6 +82,8 @@ struct Text {
     #[serde(default = "default_node")]
     node: String,
     objects: Vec<Value>,
+    #[serde(default)]
+    karmada: Vec<Value>,
     cases: Vec<Case>,
 }
 
@@ -93,6 +100,10 @@ pub(crate) struct Case {
     pub(crate) objects: Vec<Value>,
     #[serde(default)]
     pub(crate) without: Vec<String>,
+    #[serde(default)]
+    pub(crate) karmada: Vec<Value>,
+    #[serde(default)]
+    pub(crate) without_karmada: Vec<String>,
     pub(crate) frontends: BTreeMap<String, Map<String, Value>>,
     #[serde(default)]
     pub(crate) problems: Vec<ExpectedProblem>,
@@ -138,7 +149,7 @@ fn default_node() -> String {
 /// Reads a file and checks what its types cannot say.
 pub(crate) fn read(path: &Path) -> Result<Topic, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let Text { about, config, node, objects, cases } =
+    let Text { about, config, node, objects, karmada, cases } =
         serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
     if about.trim().is_empty() {
         return Err("`about` is empty".to_owned());
@@ -150,7 +161,7 @@ pub(crate) fn read(path: &Path) -> Result<Topic, String> {
             return Err(format!("two cases are named {}", case.name));
         }
     }
-    Ok(Topic { common: Common { config, node, objects }, cases })
+    Ok(Topic { common: Common { config, node, objects, karmada }, cases })
 }
 
 fn check(case: &Case) -> Result<(), String> {

@@ -5,24 +5,33 @@ use serde_json::{Map, Value};
 
 use crate::format::{Case, Common};
 
-/// The objects that the case runs with, complete with their `apiVersion`.
+/// The objects of the gateways' own cluster that the case runs with, complete with their `apiVersion`.
 pub(crate) fn of_case(common: &Common, case: &Case) -> Result<Vec<Value>, String> {
+    changed(&common.objects, &case.without, &case.objects)
+}
+
+/// As [`of_case`], of the Karmada control plane.
+pub(crate) fn of_karmada(common: &Common, case: &Case) -> Result<Vec<Value>, String> {
+    changed(&common.karmada, &case.without_karmada, &case.karmada)
+}
+
+fn changed(common: &[Value], without: &[String], own: &[Value]) -> Result<Vec<Value>, String> {
     let mut objects: Vec<(String, Value)> = Vec::new();
-    for object in &common.objects {
+    for object in common {
         add(&mut objects, object)?;
     }
-    for unwanted in &case.without {
+    for unwanted in without {
         let place = objects.iter().position(|(name, _)| name == unwanted);
         objects.remove(place.ok_or_else(|| format!("without: the file has no {unwanted}"))?);
     }
-    for object in &case.objects {
+    for object in own {
         let name = name_of(object)?;
         match objects.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => merge(known, object),
             None => objects.push((name, object.clone())),
         }
     }
-    objects.into_iter().map(|(_, object)| with_api_version(object)).collect()
+    objects.into_iter().map(|(_, object)| complete(object)).collect()
 }
 
 fn add(objects: &mut Vec<(String, Value)>, object: &Value) -> Result<(), String> {
@@ -45,18 +54,36 @@ fn name_of(object: &Value) -> Result<String, String> {
     })
 }
 
-fn with_api_version(mut object: Value) -> Result<Value, String> {
-    let version = match object["kind"].as_str() {
-        Some("Service" | "Node" | "Namespace") => "v1",
-        Some("EndpointSlice") => "discovery.k8s.io/v1",
-        Some("AddressPool") => "sheave.dev/v1alpha1",
-        _ if object.get("apiVersion").is_some() => return Ok(object),
-        _ => return Err(format!("{} needs an apiVersion", name_of(&object)?)),
-    };
+/// With its `apiVersion`, and those of the objects that it carries if it is a Work.
+fn complete(mut object: Value) -> Result<Value, String> {
+    if api_version(&object).is_none() && object.get("apiVersion").is_none() {
+        return Err(format!("{} needs an apiVersion", name_of(&object)?));
+    }
+    let manifests = object.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);
+    manifests.into_iter().flatten().for_each(with_api_version);
+    with_api_version(&mut object);
+    Ok(object)
+}
+
+fn with_api_version(object: &mut Value) {
+    let Some(version) = api_version(object) else { return };
     if let Some(fields) = object.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| version.into());
     }
-    Ok(object)
+}
+
+/// The one that a kind has if nothing else is said.
+fn api_version(object: &Value) -> Option<&'static str> {
+    Some(match object.get("kind")?.as_str()? {
+        "Service" | "Node" | "Namespace" => "v1",
+        "EndpointSlice" => "discovery.k8s.io/v1",
+        "AddressPool" => "sheave.dev/v1alpha1",
+        "MultiClusterService" => "networking.karmada.io/v1alpha1",
+        "Work" => "work.karmada.io/v1alpha1",
+        "ResourceBinding" => "work.karmada.io/v1alpha2",
+        "Cluster" => "cluster.karmada.io/v1alpha1",
+        _ => return None,
+    })
 }
 
 /// JSON Merge Patch (RFC 7386, section 2).

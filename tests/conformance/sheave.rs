@@ -7,22 +7,36 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A configuration file and a folder of manifests, for as long as this lives.
+/// The folder of the objects of the gateways' own cluster.
+const MANIFESTS: &str = "manifests";
+/// The folder of those of the Karmada control plane.
+const KARMADA_MANIFESTS: &str = "karmada-manifests";
+
+/// A configuration file and folders of manifests, for as long as this lives.
 pub(crate) struct Input {
     folder: TempDir,
     node: String,
+    karmada: bool,
 }
 
 impl Input {
-    pub(crate) fn write(config: &Value, objects: &[Value], node: &str) -> io::Result<Self> {
+    /// Without objects of Karmada there is no such control plane.
+    pub(crate) fn write(
+        config: &Value,
+        objects: &[Value],
+        karmada: &[Value],
+        node: &str,
+    ) -> io::Result<Self> {
         let folder = TempDir::new()?;
-        let manifests = folder.path().join("manifests");
-        fs::create_dir(&manifests)?;
         // JSON is YAML.
         fs::write(folder.path().join("config.yaml"), config.to_string())?;
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        fs::write(manifests.join("objects.json"), format!("{list:#}"))?;
-        Ok(Self { folder, node: node.to_owned() })
+        for (name, objects) in [(MANIFESTS, objects), (KARMADA_MANIFESTS, karmada)] {
+            let manifests = folder.path().join(name);
+            fs::create_dir(&manifests)?;
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+            fs::write(manifests.join("objects.json"), format!("{list:#}"))?;
+        }
+        Ok(Self { folder, node: node.to_owned(), karmada: !karmada.is_empty() })
     }
 
     /// What `sheave routes` answers.
@@ -39,7 +53,10 @@ impl Input {
         let path = |name| self.folder.path().join(name);
         let mut sheave = Command::new(env!("CARGO_BIN_EXE_sheave"));
         sheave.arg(command).args(args).args(["-o", "json", "--node", &self.node]);
-        sheave.arg("--config").arg(path("config.yaml")).arg("--manifests").arg(path("manifests"));
+        sheave.arg("--config").arg(path("config.yaml")).arg("--manifests").arg(path(MANIFESTS));
+        if self.karmada {
+            sheave.arg("--karmada-manifests").arg(path(KARMADA_MANIFESTS));
+        }
         let output = sheave.output().map_err(|error| format!("sheave cannot be run: {error}"))?;
         let failure = |why: &dyn std::fmt::Display| {
             let stderr = String::from_utf8_lossy(&output.stderr);
