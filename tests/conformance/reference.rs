@@ -8,11 +8,29 @@ const REFERENCE: &str = include_str!("../../control/src/projection/fields.md");
 /// So many rows name what holds them, at least: fewer means that this no longer finds them.
 const FEWEST: usize = 50;
 
+/// The fields of a MultiClusterService's spec, those of older versions included: each has a row.
+const OF_MULTI_CLUSTER_SERVICES: [&str; 8] = [
+    "spec.types",
+    "spec.ports[].name",
+    "spec.ports[].port",
+    "spec.providerClusters[].name",
+    "spec.consumerClusters",
+    "spec.range.clusterNames",
+    "spec.serviceProvisionClusters",
+    "spec.serviceConsumptionClusters",
+];
+
 /// Checks the last column of every row. The error says what is named and not there.
 pub(crate) fn check(cases: &BTreeSet<String>) -> Result<(), String> {
     let rows: Vec<&str> = REFERENCE.lines().filter(|line| line.starts_with("| `")).collect();
     if rows.len() < FEWEST {
         return Err(format!("{} rows", rows.len()));
+    }
+    let section = REFERENCE.split("\n# ").find(|section| section.starts_with("MultiClusterService\n"));
+    let section = section.ok_or("nothing on MultiClusterServices")?;
+    let missing = |field: &&str| !section.contains(&format!("`{field}`"));
+    if let Some(field) = OF_MULTI_CLUSTER_SERVICES.iter().copied().find(missing) {
+        return Err(format!("nothing on {field} of MultiClusterServices"));
     }
     let wrong: Vec<&str> = rows.into_iter().filter(|row| !holds(row, cases)).collect();
     if wrong.is_empty() { Ok(()) } else { Err(format!("names what is not there:\n{}", wrong.join("\n"))) }
