@@ -207,6 +207,7 @@ impl At<'_> {
 
     /// The endpoints as the projection has them, less those that the table in force would not choose.
     fn endpoints(&self, origin: Origin, active: Option<&ActiveFrontend>) -> Vec<EndpointView> {
+        let several = self.frontend.failover.is_some();
         let parts = active.map(|active| percent(active, origin)).unwrap_or_default();
         let chosen: BTreeSet<EndpointAddr> = active.into_iter().flat_map(|it| it.choices(origin)).collect();
         let routed = |addr: EndpointAddr| {
@@ -219,7 +220,7 @@ impl At<'_> {
             let missing = addr.filter(|addr| !chosen.contains(addr));
             EndpointView {
                 address: fact.address.clone(),
-                cluster: fact.cluster.clone(),
+                cluster: if several { fact.cluster.clone() } else { String::new() },
                 slice: fact.slice.clone(),
                 node: fact.node.clone(),
                 zone: fact.zone.clone(),

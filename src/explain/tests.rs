@@ -148,15 +148,15 @@ fn the_json_is_that_of_the_contract() {
         "the endpoint sees the client's own address (transparent)",
     ];
     let contract = json!({
-        "service": "shop/web", "frontend": "203.0.113.10:80/TCP", "kind": "LoadBalancer", "portName": "http",
+        "service": "shop/web", "source": "Service", "frontend": "203.0.113.10:80/TCP", "kind": "LoadBalancer", "portName": "http",
         "otherFrontends": ["[2001:db8::10]:80/TCP"],
         "client": "198.51.100.7", "clientPort": null, "origin": "external", "allowed": true, "action": "Forward",
         "endpoint": "10.1.0.7:8080", "reasons": reasons,
         "endpoints": [
             {"address": "10.1.0.7:8080", "slice": "web-1", "node": "gw-1", "zone": "a", "state": "Ready", "local": true,
-             "used": true, "reason": "it may be chosen"},
+             "used": true, "share": null, "cluster": "", "reason": "it may be chosen"},
             {"address": "10.1.0.8:8080", "slice": "web-1", "node": "n2", "zone": "b", "state": "Ready", "local": false,
-             "used": false, "reason": "the policy is Local, and it is not on this node, gw-1"}]});
+             "used": false, "share": null, "cluster": "", "reason": "the policy is Local, and it is not on this node, gw-1"}]});
     assert_eq!(json, contract);
     assert_eq!(serde_json::from_str::<ExplainView>(&view.to_json()).unwrap(), view);
 }

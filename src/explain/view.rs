@@ -44,7 +44,7 @@ pub(crate) struct ExplainView {
 pub(crate) struct EndpointView {
     /// `ip:port`, or what the slice has.
     pub(crate) address: String,
-    /// The cluster that it is in.
+    /// The cluster that it is in; empty where the frontend is served by one alone.
     #[serde(default)]
     pub(crate) cluster: String,
     /// The EndpointSlice's name.
