@@ -18,6 +18,7 @@ for_both_families!(
     a_gateway_without_forwarding_lets_nothing_through,
     the_black_hole_swallows_connections,
     a_reset_is_seen_as_one,
+    a_link_that_is_cut_swallows_everything_until_it_is_mended,
 );
 
 fn a_forwarding_gateway_joins_client_and_backend(family: Family) {
@@ -65,6 +66,21 @@ fn a_reset_is_seen_as_one(family: Family) {
     tcp::reset(connections.recv_timeout(patience(10.0)).unwrap());
     let error = std::io::Read::read(&mut client, &mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+fn a_link_that_is_cut_swallows_everything_until_it_is_mended(family: Family) {
+    let world = World::with_addresses(1, 2);
+    let to = at(family.backend_address(0, 1), 9000);
+    let _server = tcp::Server::who_am_i(world.backend(0), to, "there");
+    let ask = || world.gateway.run(|| tcp::ask(to));
+    assert_eq!(ask().unwrap().name, "there");
+    for _ in 0..2 {
+        world.cut(0);
+        let connecting = world.gateway.run(|| tcp::connect_from(None, to, patience(0.3)));
+        assert_eq!(connecting.unwrap_err().kind(), ErrorKind::TimedOut);
+        world.mend(0);
+        assert_eq!(ask().unwrap().name, "there");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::fleet::{self, Cluster, Exposure};
 use super::host::Host;
 use super::http::{self, Response};
 use super::manifest::{App, GATEWAY_NODE, file, nodes};
@@ -21,6 +22,11 @@ use super::world::World;
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
 /// The manifest file that [`Gateway::apply`] replaces.
 pub(crate) const APPS: &str = "apps.yaml";
+
+/// The file of MultiClusterServices that [`Gateway::expose`] replaces.
+const EXPOSURES: &str = "exposures.yaml";
+/// The file of Cluster objects that [`Gateway::set_clusters`] replaces.
+const CLUSTERS: &str = "clusters.yaml";
 
 /// What differs from the defaults.
 #[derive(Clone, Debug)]
@@ -76,12 +82,26 @@ impl<'w> Gateway<'w> {
 
     /// As [`Gateway::start`], with other settings.
     pub(crate) fn start_with(world: &'w World, apps: &[App], settings: &Settings) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        for name in ["manifests", "staged", "state"] {
-            fs::create_dir(folder.path().join(name)).expect("a folder is made");
-        }
-        fs::write(folder.path().join("manifests/nodes.yaml"), nodes()).expect("a file is written");
-        fs::write(folder.path().join("manifests").join(APPS), file(apps)).expect("a file is written");
+        Self::launch(world, prepared_folder(apps), &[], settings)
+    }
+
+    /// Starts the gateway with a Karmada control plane beside its own cluster, and waits until it is ready.
+    pub(crate) fn start_in_fleet(
+        world: &'w World,
+        exposures: &[Exposure],
+        clusters: &[Cluster],
+        settings: &Settings,
+    ) -> Self {
+        let folder = prepared_folder(&[]);
+        let karmada = folder.path().join("karmada");
+        fs::create_dir(&karmada).expect("a folder is made");
+        fs::write(karmada.join(EXPOSURES), fleet::exposures(exposures)).expect("a file is written");
+        fs::write(karmada.join(CLUSTERS), fleet::clusters(clusters)).expect("a file is written");
+        let flag = ["--karmada-manifests".to_owned(), karmada.display().to_string()];
+        Self::launch(world, folder, &flag, settings)
+    }
+
+    fn launch(world: &'w World, folder: TempDir, sources: &[String], settings: &Settings) -> Self {
         let config = folder.path().join("config.yaml");
         fs::write(&config, settings.yaml(&folder)).expect("a file is written");
         let path = |name: PathBuf| name.display().to_string();
@@ -98,6 +118,7 @@ impl<'w> Gateway<'w> {
         command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
         command.extend(["--config".to_owned(), path(config)]);
+        command.extend_from_slice(sources);
         let (program, arguments) = command.split_first().expect("a command has a program");
         let process = world.gateway.start(program, arguments);
         let mut gateway = Self { process, host: &world.gateway, folder };
@@ -118,19 +139,37 @@ impl<'w> Gateway<'w> {
 
     /// Replaces the apps and waits until the gateway shows a new table.
     pub(crate) fn apply(&self, apps: &[App]) {
+        self.until_a_new_table(|| self.write(APPS, &file(apps)));
+    }
+
+    /// Replaces the MultiClusterServices and waits until the gateway shows a new table.
+    pub(crate) fn expose(&self, exposures: &[Exposure]) {
+        self.until_a_new_table(|| self.move_to("karmada", EXPOSURES, &fleet::exposures(exposures)));
+    }
+
+    fn until_a_new_table(&self, edit: impl FnOnce()) {
         let before = self.generation();
-        self.write(APPS, &file(apps));
+        edit();
         eventually("the gateway shows a new table", || {
             let now = self.generation();
             if now > before { Ok(()) } else { Err(format!("still generation {now}")) }
         });
     }
 
+    /// Replaces the Cluster objects. Does not wait for its effect.
+    pub(crate) fn set_clusters(&self, clusters: &[Cluster]) {
+        self.move_to("karmada", CLUSTERS, &fleet::clusters(clusters));
+    }
+
     /// Replaces a manifest file, as one atomic step. Does not wait for its effect.
     pub(crate) fn write(&self, name: &str, text: &str) {
+        self.move_to("manifests", name, text);
+    }
+
+    fn move_to(&self, folder: &str, name: &str, text: &str) {
         let staged = self.folder.path().join("staged").join(name);
         fs::write(&staged, text).expect("a file is written");
-        fs::rename(staged, self.folder.path().join("manifests").join(name)).expect("a file is moved");
+        fs::rename(staged, self.folder.path().join(folder).join(name)).expect("a file is moved");
     }
 
     /// What `/api/routes` answers.
@@ -221,6 +260,17 @@ impl<'w> Gateway<'w> {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait()
     }
+}
+
+/// A folder with all that a gateway needs, but for its configuration.
+fn prepared_folder(apps: &[App]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["manifests", "staged", "state"] {
+        fs::create_dir(folder.path().join(name)).expect("a folder is made");
+    }
+    fs::write(folder.path().join("manifests/nodes.yaml"), nodes()).expect("a file is written");
+    fs::write(folder.path().join("manifests").join(APPS), file(apps)).expect("a file is written");
+    folder
 }
 
 impl Settings {

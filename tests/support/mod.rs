@@ -7,11 +7,15 @@
 pub(crate) mod apiserver;
 #[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod cluster;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod fleet;
 pub(crate) mod gateway;
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod manifest;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod members;
 pub(crate) mod patience;
 pub(crate) mod process;
 #[allow(dead_code, reason = "each test program uses a part of it")]

@@ -57,7 +57,12 @@ impl Family {
 
     /// A backend's address.
     pub(crate) fn backend(self, index: u16) -> IpAddr {
-        self.pick([10, 2, low(index), 2], [0xfd02, 0, 0, index, 0, 0, 0, 2])
+        self.backend_address(index, 0)
+    }
+
+    /// One of a backend's addresses; number 0 is [`Family::backend`].
+    pub(crate) fn backend_address(self, index: u16, number: u16) -> IpAddr {
+        self.pick([10, 2, low(index), 2 + low(number)], [0xfd02, 0, 0, index, 0, 0, 0, 2 + number])
     }
 
     /// The gateway's address on a backend's link: what that backend sees as its peer.
@@ -118,6 +123,8 @@ pub(crate) struct World {
     pub(crate) gateway: Host,
     /// Where endpoints run.
     pub(crate) backends: Vec<Host>,
+    /// How many addresses each backend has per family.
+    addresses: u16,
 }
 
 impl World {
@@ -128,27 +135,51 @@ impl World {
         world
     }
 
+    /// As [`World::new`]; each backend has so many addresses per family ([`Family::backend_address`]).
+    pub(crate) fn with_addresses(backends: u16, addresses: u16) -> Self {
+        let world = Self::sized(backends, addresses);
+        world.add_vips();
+        world
+    }
+
     /// A network in which the served addresses are routed to the gateway, but nobody has them yet.
     pub(crate) fn without_vips(backends: u16) -> Self {
+        Self::sized(backends, 1)
+    }
+
+    fn sized(backends: u16, addresses: u16) -> Self {
         let (client, gateway) = (Host::new("client"), Host::new("gateway"));
         let backends: Vec<Host> = (0..backends).map(|index| Host::new(&format!("backend-{index}"))).collect();
         let clients = |family: Family| (0..CLIENTS).map(|index| family.client(index)).collect();
         link(&gateway, "client", Family::gateway, &client, clients);
         for (index, backend) in (0..).zip(&backends) {
             let here = |family: Family| family.gateway_towards(index);
-            link(&gateway, &format!("backend-{index}"), here, backend, |family| vec![family.backend(index)]);
+            let there = |family: Family| backend_addresses(family, index, addresses);
+            link(&gateway, &format!("backend-{index}"), here, backend, there);
         }
         if !backends.is_empty() {
             // Backend 0 has no such address and does not forward: it drops the packet and says nothing.
             gateway.ip(&Family::BOTH
                 .map(|f| format!("route add {}/{} via {}", f.black_hole(), f.host_prefix(), f.backend(0))));
         }
-        Self { client, gateway, backends }
+        Self { client, gateway, backends, addresses }
     }
 
     /// A backend's host.
     pub(crate) fn backend(&self, index: usize) -> &Host {
         self.backends.get(index).expect("the world has that backend")
+    }
+
+    /// Takes down a backend's end of its link. What is sent there vanishes: the gateway's end has lost its carrier, and
+    /// nobody says so to who sends.
+    pub(crate) fn cut(&self, index: u16) {
+        self.backend(usize::from(index)).ip(&["link set eth0 down".to_owned()]);
+    }
+
+    /// Takes the link up again.
+    pub(crate) fn mend(&self, index: u16) {
+        let there = |family: Family| backend_addresses(family, index, self.addresses);
+        set_up_far_end(self.backend(usize::from(index)), there, |family| family.gateway_towards(index));
     }
 
     /// Gives the gateway the served addresses.
@@ -176,22 +207,35 @@ fn link(
         format!("link set {name} addrgenmode none up"),
         format!("addr add fe80::1/64 dev {name} nodad"),
     ]);
+    near.ip(&Family::BOTH.map(|f| address(near_ip(f), name)));
+    set_up_far_end(far, far_ips, &near_ip);
+    near.run(|| Family::BOTH.iter().for_each(|&f| wait_for_address(near_ip(f))));
+}
+
+/// Whatever of it is there already, as after the interface was down, which takes away routes and IPv6 addresses.
+fn set_up_far_end(
+    far: &Host,
+    far_ips: impl Fn(Family) -> Vec<IpAddr> + Sync,
+    near_ip: impl Fn(Family) -> IpAddr,
+) {
     far.ip(&[
         "link set eth0 addrgenmode none up".to_owned(),
-        "addr add fe80::2/64 dev eth0 nodad".to_owned(),
+        "addr replace fe80::2/64 dev eth0 nodad".to_owned(),
     ]);
-    near.ip(&Family::BOTH.map(|f| address(near_ip(f), name)));
     let addresses = Family::BOTH.iter().flat_map(|&f| far_ips(f)).map(|ip| address(ip, "eth0"));
-    let routes = Family::BOTH.iter().map(|&f| format!("route add default via {}", near_ip(f)));
+    let routes = Family::BOTH.iter().map(|&f| format!("route replace default via {}", near_ip(f)));
     far.ip(&addresses.chain(routes).collect::<Vec<_>>());
-    near.run(|| Family::BOTH.iter().for_each(|&f| wait_for_address(near_ip(f))));
     far.run(|| Family::BOTH.iter().flat_map(|&f| far_ips(f)).for_each(wait_for_address));
+}
+
+fn backend_addresses(family: Family, index: u16, count: u16) -> Vec<IpAddr> {
+    (0..count).map(|number| family.backend_address(index, number)).collect()
 }
 
 /// Duplicate address detection would keep an IPv6 address unusable for a second.
 fn address(ip: IpAddr, interface: &str) -> String {
     let nodad = if ip.is_ipv6() { " nodad" } else { "" };
-    format!("addr add {ip}/{} dev {interface}{nodad}", Family::of(ip).link_prefix())
+    format!("addr replace {ip}/{} dev {interface}{nodad}", Family::of(ip).link_prefix())
 }
 
 fn wait_for_address(ip: IpAddr) {

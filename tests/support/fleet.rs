@@ -1,0 +1,241 @@
+//! What a Karmada control plane has, as manifests: MultiClusterServices with their template Services, the Works that carry
+//! collected EndpointSlices, and Cluster objects.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::world::Family;
+
+/// A MultiClusterService, its template, and the endpoints behind it by cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Exposure {
+    name: String,
+    vips: Vec<IpAddr>,
+    ports: Vec<Port>,
+    endpoints: BTreeMap<String, Vec<(IpAddr, &'static str)>>,
+    affinity_seconds: Option<u32>,
+    annotations: BTreeMap<&'static str, String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Port {
+    protocol: &'static str,
+    port: u16,
+    target: u16,
+}
+
+impl Port {
+    fn name(self) -> String {
+        format!("{}-{}", self.protocol.to_lowercase(), self.port)
+    }
+}
+
+const READY: &str = "{ready: true, serving: true, terminating: false}";
+const UNREADY: &str = "{ready: false, serving: false, terminating: false}";
+
+impl Exposure {
+    /// A MultiClusterService `fleet/<name>` of type LoadBalancer with these addresses in its status.
+    pub(crate) fn new(name: &str, vips: &[IpAddr]) -> Self {
+        Self {
+            name: name.to_owned(),
+            vips: vips.to_vec(),
+            ports: Vec::new(),
+            endpoints: BTreeMap::new(),
+            affinity_seconds: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// A TCP port, and the port of its endpoints.
+    pub(crate) fn tcp(mut self, port: u16, target: u16) -> Self {
+        self.ports.push(Port { protocol: "TCP", port, target });
+        self
+    }
+
+    /// A UDP port, and the port of its endpoints.
+    pub(crate) fn udp(mut self, port: u16, target: u16) -> Self {
+        self.ports.push(Port { protocol: "UDP", port, target });
+        self
+    }
+
+    /// Endpoints of a cluster that are ready.
+    pub(crate) fn ready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.with(cluster, ips, READY)
+    }
+
+    /// Endpoints of a cluster that do not pass their readiness probe.
+    pub(crate) fn unready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.with(cluster, ips, UNREADY)
+    }
+
+    /// Without any endpoint so far given.
+    pub(crate) fn without_endpoints(mut self) -> Self {
+        self.endpoints.clear();
+        self
+    }
+
+    /// An annotation of the MultiClusterService, in place of the one of the same name.
+    pub(crate) fn annotation(mut self, name: &'static str, value: &str) -> Self {
+        self.annotations.insert(name, value.to_owned());
+        self
+    }
+
+    /// `sessionAffinity: ClientIP` of the template with this time-out.
+    pub(crate) fn affinity(mut self, seconds: u32) -> Self {
+        self.affinity_seconds = Some(seconds);
+        self
+    }
+
+    fn with(
+        mut self,
+        cluster: &str,
+        ips: impl IntoIterator<Item = IpAddr>,
+        conditions: &'static str,
+    ) -> Self {
+        let endpoints = self.endpoints.entry(cluster.to_owned()).or_default();
+        endpoints.extend(ips.into_iter().map(|ip| (ip, conditions)));
+        self
+    }
+
+    /// The documents: the MultiClusterService, its template, and a Work per cluster and family.
+    pub(crate) fn manifest(&self) -> String {
+        let works = self
+            .endpoints
+            .keys()
+            .flat_map(|cluster| self.families().into_iter().map(move |family| self.work(cluster, family)));
+        [self.multi_cluster_service(), self.template()]
+            .into_iter()
+            .chain(works)
+            .collect::<Vec<_>>()
+            .join("---\n")
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let has = |family: &Family| self.vips.iter().any(|&vip| Family::of(vip) == *family);
+        Family::BOTH.into_iter().filter(has).collect()
+    }
+
+    fn multi_cluster_service(&self) -> String {
+        let Self { name, annotations, .. } = self;
+        let ingress = self.vips.iter().map(|vip| format!("    - {{ip: \"{vip}\", ipMode: Proxy}}\n"));
+        format!(
+            "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\nmetadata:\n  name: {name}\n  \
+             namespace: fleet\n  annotations: {annotations:?}\nspec:\n  types: [LoadBalancer]\n  range: {{}}\n\
+             status:\n  loadBalancer:\n    ingress:\n{}",
+            ingress.collect::<String>()
+        )
+    }
+
+    fn template(&self) -> String {
+        let families: Vec<String> = self.families().iter().map(Family::to_string).collect();
+        let mut text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: {}\n  namespace: fleet\nspec:\n  type: ClusterIP\n  \
+             ipFamilies: {families:?}\n  ports:\n",
+            self.name
+        );
+        for port in &self.ports {
+            let (name, Port { protocol, port, target }) = (port.name(), port);
+            writeln!(
+                text,
+                "    - {{name: {name}, protocol: {protocol}, port: {port}, targetPort: {target}}}"
+            )
+            .expect("strings take text");
+        }
+        if let Some(seconds) = self.affinity_seconds {
+            writeln!(
+                text,
+                "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {{clientIP: {{timeoutSeconds: {seconds}}}}}"
+            )
+            .expect("strings take text");
+        }
+        text
+    }
+
+    /// As Karmada's collector writes it: the member's slice as it is, under labels that say whose it is.
+    fn work(&self, cluster: &str, family: Family) -> String {
+        let Self { name, .. } = self;
+        let slice = format!("{name}-{}", family.to_string().to_lowercase());
+        let ports = self.ports.iter().map(|port| {
+            let (name, Port { protocol, target, .. }) = (port.name(), port);
+            format!("        - {{name: {name}, protocol: {protocol}, port: {target}}}\n")
+        });
+        let endpoints = self.endpoints.get(cluster).into_iter().flatten();
+        let endpoints = endpoints.filter(|(ip, _)| Family::of(*ip) == family).map(|(ip, conditions)| {
+            format!("        - {{addresses: [\"{ip}\"], nodeName: n1, conditions: {conditions}}}\n")
+        });
+        let (ports, endpoints) = (ports.collect::<String>(), endpoints.collect::<String>());
+        let endpoints = if endpoints.is_empty() { " []\n".to_owned() } else { format!("\n{endpoints}") };
+        format!(
+            "apiVersion: work.karmada.io/v1alpha1\nkind: Work\nmetadata:\n  name: {slice}-6c7c559955\n  \
+             namespace: karmada-es-{cluster}\n  finalizers: [karmada.io/mcs-endpointslice-dispatch-controller]\n  \
+             labels:\n    multiclusterservice.karmada.io/name: {name}\n    \
+             multiclusterservice.karmada.io/namespace: fleet\n    \
+             endpointslice.karmada.io/managed-by: MultiClusterService\nspec:\n  suspendDispatching: true\n  \
+             workload:\n    manifests:\n    - apiVersion: discovery.k8s.io/v1\n      kind: EndpointSlice\n      \
+             metadata:\n        name: {slice}\n        namespace: fleet\n        labels: \
+             {{kubernetes.io/service-name: {name}, karmada.io/managed: \"true\"}}\n      \
+             addressType: {family}\n      ports:\n{ports}      endpoints:{endpoints}"
+        )
+    }
+}
+
+/// A Cluster object. It is Ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    name: String,
+    drained: bool,
+    deleted: bool,
+    taint: Option<&'static str>,
+}
+
+impl Cluster {
+    /// A cluster that nothing is special about.
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), drained: false, deleted: false, taint: None }
+    }
+
+    /// With `sheave.dev/drain: "true"`.
+    pub(crate) fn drained(mut self) -> Self {
+        self.drained = true;
+        self
+    }
+
+    /// Being deleted: a finalizer keeps it.
+    pub(crate) fn deleted(mut self) -> Self {
+        self.deleted = true;
+        self
+    }
+
+    /// With a taint of this effect.
+    pub(crate) fn tainted(mut self, effect: &'static str) -> Self {
+        self.taint = Some(effect);
+        self
+    }
+
+    /// The object.
+    pub(crate) fn manifest(&self) -> String {
+        let Self { name, drained, deleted, taint } = self;
+        let deletion = if *deleted { "  deletionTimestamp: \"2026-01-01T00:00:00Z\"\n" } else { "" };
+        let taints = taint.map_or_else(String::new, |effect| {
+            format!("  taints: [{{key: example.com/maintenance, effect: {effect}}}]\n")
+        });
+        format!(
+            "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata:\n  name: {name}\n  \
+             annotations: {{sheave.dev/drain: \"{drained}\"}}\n  \
+             finalizers: [karmada.io/cluster-controller]\n{deletion}spec:\n  syncMode: Push\n{taints}status:\n  \
+             conditions:\n  - {{type: Ready, status: \"True\", reason: ClusterReady, message: \"\", \
+             lastTransitionTime: \"2026-01-01T00:00:00Z\"}}\n"
+        )
+    }
+}
+
+/// Several MultiClusterServices as one file.
+pub(crate) fn exposures(exposures: &[Exposure]) -> String {
+    exposures.iter().map(Exposure::manifest).collect::<Vec<_>>().join("---\n")
+}
+
+/// Several Cluster objects as one file.
+pub(crate) fn clusters(clusters: &[Cluster]) -> String {
+    clusters.iter().map(Cluster::manifest).collect::<Vec<_>>().join("---\n")
+}
