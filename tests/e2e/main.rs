@@ -42,6 +42,18 @@ mod demo;
 #[cfg(test)]
 mod explain;
 #[cfg(test)]
+mod fleet_affinity;
+#[cfg(test)]
+mod fleet_drain;
+#[cfg(test)]
+mod fleet_edits;
+#[cfg(test)]
+mod fleet_outage;
+#[cfg(test)]
+mod fleet_overlap;
+#[cfg(test)]
+mod fleet_shares;
+#[cfg(test)]
 mod health;
 #[cfg(test)]
 mod kinds;

@@ -1,0 +1,139 @@
+//! A cluster that is drained, in each way that says so: what is open goes on, nothing new comes, and it is back as soon as
+//! nobody says so any more.
+
+use std::net::SocketAddr;
+
+use crate::support::fleet::{Cluster, Exposure};
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::load::Load;
+use crate::support::manifest::at;
+use crate::support::members::{cluster_of, endpoints, serve, tally};
+use crate::support::patience::eventually;
+use crate::support::tcp::{self, Conversation};
+use crate::support::udp;
+use crate::support::world::{Family, World};
+
+for_both_families!(
+    the_annotation_drains_a_cluster,
+    the_annotation_of_a_cluster_drains_it,
+    a_cluster_that_is_being_deleted_drains,
+    a_taint_that_evicts_drains_a_cluster_and_others_do_not,
+    flows_of_a_drained_cluster_go_on,
+);
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+fn shop(family: Family) -> Exposure {
+    let ready =
+        |shop: Exposure, cluster: u16| shop.ready(&format!("m{cluster}"), endpoints(family, cluster, 2));
+    (0..2).fold(Exposure::new("shop", &[family.vip(0)]).tcp(80, 9000).udp(53, 5300), ready)
+}
+
+fn clusters(first: Cluster) -> [Cluster; 2] {
+    [first, Cluster::new("m1")]
+}
+
+fn start(world: &World, family: Family) -> Gateway<'_> {
+    let known = clusters(Cluster::new("m0"));
+    Gateway::start_in_fleet(world, &[shop(family)], &known, &Settings::default())
+}
+
+/// A connection that is open to the cluster.
+fn conversation_with(world: &World, family: Family, cluster: &str) -> Conversation {
+    eventually(&format!("{cluster} takes a connection"), || {
+        match world.client.run(|| Conversation::open(vip(family))) {
+            Ok(talk) if cluster_of(&talk.with.name) == cluster => Ok(talk),
+            other => Err(format!("{:?}", other.map(|talk| talk.with))),
+        }
+    })
+}
+
+/// Drains cluster m0 under load, and brings it back.
+fn expect_a_drain(family: Family, drain: impl FnOnce(&Gateway<'_>), bring_back: impl FnOnce(&Gateway<'_>)) {
+    let world = World::with_addresses(2, 2);
+    let servers = [0, 1].map(|cluster| serve(&world, family, cluster, 2, 9000));
+    let accepted = || servers[0].iter().map(tcp::Server::accepted).sum::<usize>();
+    let gateway = start(&world, family);
+    let mut talks = ["m0", "m1"].map(|cluster| conversation_with(&world, family, cluster));
+    let load = Load::start(&world.client, 2, move |thread| {
+        tcp::ask_from(family.client(u16::try_from(thread).expect("few threads")), vip(family)).map(drop)
+    });
+    load.wait_for(20);
+    drain(&gateway);
+    eventually("nothing new comes", || {
+        let tally = tally(&world, family, vip(family), 20);
+        if tally.contains_key("m0") { Err(format!("{tally:?}")) } else { Ok(()) }
+    });
+    let before = accepted();
+    load.wait_for(50);
+    assert_eq!(accepted(), before, "it takes nothing");
+    for talk in &mut talks {
+        talk.say("still there?").expect("what is open goes on");
+    }
+    bring_back(&gateway);
+    eventually("it is back", || {
+        let tally = tally(&world, family, vip(family), 20);
+        if tally.contains_key("m0") { Ok(()) } else { Err(format!("{tally:?}")) }
+    });
+    for talk in &mut talks {
+        talk.say("still there?").expect("what is open goes on");
+    }
+    load.expect_no_failure();
+}
+
+fn the_annotation_drains_a_cluster(family: Family) {
+    expect_a_drain(
+        family,
+        |gateway| gateway.expose(&[shop(family).annotation("sheave.dev/drain", "m0")]),
+        |gateway| gateway.expose(&[shop(family)]),
+    );
+}
+
+fn the_annotation_of_a_cluster_drains_it(family: Family) {
+    expect_a_drain(
+        family,
+        |gateway| gateway.set_clusters(&clusters(Cluster::new("m0").drained())),
+        |gateway| gateway.set_clusters(&clusters(Cluster::new("m0"))),
+    );
+}
+
+fn a_cluster_that_is_being_deleted_drains(family: Family) {
+    expect_a_drain(
+        family,
+        |gateway| gateway.set_clusters(&clusters(Cluster::new("m0").deleted())),
+        |gateway| gateway.set_clusters(&clusters(Cluster::new("m0"))),
+    );
+}
+
+/// Karmada itself adds `NoSchedule` to every cluster that is not Ready: that says nothing about what runs there.
+fn a_taint_that_evicts_drains_a_cluster_and_others_do_not(family: Family) {
+    expect_a_drain(
+        family,
+        |gateway| gateway.set_clusters(&clusters(Cluster::new("m0").tainted("NoExecute"))),
+        |gateway| gateway.set_clusters(&clusters(Cluster::new("m0").tainted("NoSchedule"))),
+    );
+}
+
+fn flows_of_a_drained_cluster_go_on(family: Family) {
+    let world = World::with_addresses(2, 2);
+    let serve = |cluster: u16| {
+        let host = world.backend(usize::from(cluster));
+        let serve = |ip| udp::Server::who_am_i(host, at(ip, 5300), &format!("m{cluster}"));
+        endpoints(family, cluster, 2).into_iter().map(serve).collect::<Vec<_>>()
+    };
+    let _servers = [serve(0), serve(1)];
+    let gateway = start(&world, family);
+    let client = || udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53));
+    let name = |client: &udp::Client| client.ask().expect("the flow is served").name;
+    let open = eventually("a flow with m0", || {
+        let client = client();
+        if name(&client) == "m0" { Ok(client) } else { Err("m1") }
+    });
+    gateway.expose(&[shop(family).annotation("sheave.dev/drain", "m0")]);
+    for _ in 0..40 {
+        assert_eq!(name(&client()), "m1", "nothing new comes");
+        assert_eq!(name(&open), "m0", "what is open goes on");
+    }
+}

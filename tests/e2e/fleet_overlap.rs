@@ -1,0 +1,106 @@
+//! Two member clusters whose pods have the same addresses, each behind an interface of its own.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::support::fleet::{Cluster, Exposure};
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::at;
+use crate::support::members::tally;
+use crate::support::patience::eventually;
+use crate::support::tcp::{self, Conversation};
+use crate::support::udp;
+use crate::support::world::{Family, World};
+
+for_both_families!(
+    clusters_with_the_same_addresses_are_kept_apart_by_interface,
+    the_same_addresses_on_one_way_are_told,
+);
+
+/// By the name of each cluster's link on the gateway.
+const BY_INTERFACE: &str = "clusters:\n  m0: {interface: backend-0}\n  m1: {interface: backend-1}\n";
+
+fn shared(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => [10, 77, 0, 2].into(),
+        Family::V6 => [0xfd77, 0, 0, 0, 0, 0, 0, 2].into(),
+    }
+}
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+/// Both clusters have the address; the way that the gateway prefers leads to the first.
+fn overlapping_world(family: Family) -> World {
+    let world = World::new(2);
+    let (ip, prefix) = (shared(family), family.host_prefix());
+    for (index, backend) in (0..).zip(&world.backends) {
+        backend.ip(&[format!("addr add {ip}/{prefix} dev lo")]);
+        let (next, metric) = (family.backend(index), 100 * (index + 1));
+        let way = format!("route add {ip}/{prefix} via {next} dev backend-{index} metric {metric}");
+        world.gateway.ip(&[way]);
+        // Answers of the second come from where the first is.
+        world.gateway.sysctl(&format!("ipv4/conf/backend-{index}/rp_filter"), "0");
+    }
+    world.gateway.sysctl("ipv4/conf/all/rp_filter", "0");
+    world
+}
+
+fn shop(family: Family) -> Exposure {
+    Exposure::new("shop", &[family.vip(0)])
+        .tcp(80, 9000)
+        .udp(53, 5300)
+        .ready("m0", [shared(family)])
+        .ready("m1", [shared(family)])
+}
+
+fn servers(world: &World, family: Family) -> (Vec<tcp::Server>, Vec<udp::Server>) {
+    let named = || (0..).map(|index| format!("m{index}")).zip(&world.backends);
+    let tcp = named().map(|(name, host)| tcp::Server::who_am_i(host, at(shared(family), 9000), &name));
+    let udp = named().map(|(name, host)| udp::Server::who_am_i(host, at(shared(family), 5300), &name));
+    (tcp.collect(), udp.collect())
+}
+
+fn start<'w>(world: &'w World, family: Family, config: &'static str) -> Gateway<'w> {
+    let clusters = [Cluster::new("m0"), Cluster::new("m1")];
+    Gateway::start_in_fleet(world, &[shop(family)], &clusters, &Settings { config, ..Settings::default() })
+}
+
+fn overlaps(gateway: &Gateway<'_>) -> usize {
+    gateway.problems().iter().filter(|problem| problem.contains("OverlappingAddresses")).count()
+}
+
+fn clusters_with_the_same_addresses_are_kept_apart_by_interface(family: Family) {
+    let world = overlapping_world(family);
+    let _servers = servers(&world, family);
+    let gateway = start(&world, family, BY_INTERFACE);
+    assert_eq!(overlaps(&gateway), 0, "{:?}", gateway.problems());
+    let both = tally(&world, family, vip(family), 200);
+    assert!(["m0", "m1"].iter().all(|name| both.get(*name).is_some_and(|&count| count > 50)), "{both:?}");
+    let flows = (0..200).map(|_| {
+        udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53)).ask().unwrap().name
+    });
+    assert_eq!(flows.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), ["m0", "m1"]);
+
+    // A drain is of one cluster, though both have the address.
+    let mut old =
+        eventually("m0 takes a connection", || match world.client.run(|| Conversation::open(vip(family))) {
+            Ok(talk) if talk.with.name == "m0" => Ok(talk),
+            other => Err(format!("{:?}", other.map(|talk| talk.with))),
+        });
+    gateway.expose(&[shop(family).annotation("sheave.dev/drain", "m0")]);
+    assert_eq!(tally(&world, family, vip(family), 50).into_keys().collect::<Vec<_>>(), ["m1"]);
+    old.say("still there?").unwrap();
+}
+
+/// Nothing tells the two apart: one way leads to one of them, and clients must not be sent astray in silence.
+fn the_same_addresses_on_one_way_are_told(family: Family) {
+    let world = overlapping_world(family);
+    let _servers = servers(&world, family);
+    let gateway = start(&world, family, "");
+    assert!(overlaps(&gateway) > 0, "{:?}", gateway.problems());
+    assert_eq!(tally(&world, family, vip(family), 20).into_keys().collect::<Vec<_>>(), ["m0"]);
+    gateway.expose(&[shop(family).without_endpoints().ready("m0", [shared(family)])]);
+    assert_eq!(overlaps(&gateway), 0, "{:?}", gateway.problems());
+}
