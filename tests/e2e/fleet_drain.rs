@@ -8,7 +8,7 @@ use crate::support::gateway::{Gateway, Settings};
 use crate::support::load::Load;
 use crate::support::manifest::at;
 use crate::support::members::{cluster_of, endpoints, serve, tally};
-use crate::support::patience::eventually;
+use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::tcp::{self, Conversation};
 use crate::support::udp;
 use crate::support::world::{Family, World};
@@ -19,6 +19,7 @@ for_both_families!(
     a_cluster_that_is_being_deleted_drains,
     a_taint_that_evicts_drains_a_cluster_and_others_do_not,
     flows_of_a_drained_cluster_go_on,
+    a_cluster_that_is_not_ready_keeps_its_traffic_until_the_hold_is_over,
 );
 
 fn vip(family: Family) -> SocketAddr {
@@ -136,4 +137,30 @@ fn flows_of_a_drained_cluster_go_on(family: Family) {
         assert_eq!(name(&client()), "m1", "nothing new comes");
         assert_eq!(name(&open), "m0", "what is open goes on");
     }
+}
+
+/// Ready is about the cluster's API server alone.
+fn a_cluster_that_is_not_ready_keeps_its_traffic_until_the_hold_is_over(family: Family) {
+    let world = World::with_addresses(2, 2);
+    let _servers = [0, 1].map(|cluster| serve(&world, family, cluster, 2, 9000));
+    let away = |moment: &str| clusters(Cluster::new("m0").not_ready_since(moment));
+    let long_ago = away("2026-01-01T00:00:00Z");
+    let gateway = Gateway::start_in_fleet(&world, &[shop(family)], &long_ago, &Settings::default());
+    let both = tally(&world, family, vip(family), 40);
+    assert!(both.contains_key("m0"), "without a hold its endpoints count: {both:?}");
+    drop(gateway);
+
+    let settings = Settings { config: "karmada: {notReadyHold: 5s}\n", ..Settings::default() };
+    let ready = clusters(Cluster::new("m0"));
+    let gateway = Gateway::start_in_fleet(&world, &[shop(family)], &ready, &settings);
+    let mut talk = conversation_with(&world, family, "m0");
+    gateway.set_clusters(&away(&jiff::Timestamp::now().to_string()));
+    // Nothing else happens: the end of the hold is noticed by itself.
+    eventually_within(patience(30.0), "the hold is over", || {
+        let tally = tally(&world, family, vip(family), 20);
+        if tally.contains_key("m0") { Err(format!("{tally:?}")) } else { Ok(()) }
+    });
+    talk.say("still there?").expect("what is open goes on");
+    gateway.set_clusters(&ready);
+    drop(conversation_with(&world, family, "m0"));
 }

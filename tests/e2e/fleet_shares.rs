@@ -18,6 +18,7 @@ for_both_families!(
     the_second_tier_is_unused_while_the_first_is_healthy,
     traffic_spills_over_by_as_much_as_the_first_tier_lacks,
     datagrams_are_spread_over_clusters_by_weight,
+    a_cluster_whose_pods_are_not_reached_is_used_by_its_own_load_balancer,
 );
 
 /// Enough for shares to show.
@@ -163,4 +164,27 @@ fn datagrams_are_spread_over_clusters_by_weight(family: Family) {
     for (client, name) in clients.iter().zip(first) {
         assert_eq!(client.ask().unwrap().name, name, "a flow stays where it is");
     }
+}
+
+fn a_cluster_whose_pods_are_not_reached_is_used_by_its_own_load_balancer(family: Family) {
+    let world = World::new(2);
+    // Pods serve the target port, load balancers the Service's.
+    let _pods = serve(&world, family, 0, 1, 9000);
+    let _balancers = [0, 1].map(|cluster| serve(&world, family, cluster, 1, 80));
+    let exposure = shop(family)
+        .ready("m0", endpoints(family, 0, 1))
+        .ingress("m0", family.backend(0))
+        .ingress("m1", family.backend(1));
+    let gateway = start(&world, &exposure);
+    let addresses = |gateway: &Gateway<'_>| {
+        let routes = gateway.routes();
+        let endpoints = routes.pointer("/frontends/0/external/endpoints").cloned().unwrap_or_default();
+        serde_json::from_value::<Vec<SocketAddr>>(endpoints).expect("endpoints are addresses")
+    };
+    let ways = |port| vec![at(family.backend(0), port), at(family.backend(1), 80)];
+    assert_eq!(addresses(&gateway), ways(9000), "pods where they were collected");
+    expect_percent(&tally(&world, family, vip(family), 100), "m0", 50);
+    gateway.expose(&[exposure.annotation("sheave.dev/cluster-endpoints", "ingress")]);
+    assert_eq!(addresses(&gateway), ways(80));
+    expect_percent(&tally(&world, family, vip(family), 100), "m0", 50);
 }

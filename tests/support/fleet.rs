@@ -14,6 +14,8 @@ pub(crate) struct Exposure {
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
     endpoints: BTreeMap<String, Vec<(IpAddr, &'static str)>>,
+    /// By cluster.
+    ingress: BTreeMap<String, IpAddr>,
     affinity_seconds: Option<u32>,
     annotations: BTreeMap<&'static str, String>,
 }
@@ -42,6 +44,7 @@ impl Exposure {
             vips: vips.to_vec(),
             ports: Vec::new(),
             endpoints: BTreeMap::new(),
+            ingress: BTreeMap::new(),
             affinity_seconds: None,
             annotations: BTreeMap::new(),
         }
@@ -75,6 +78,12 @@ impl Exposure {
         self
     }
 
+    /// The address of a cluster's own load balancer for the Service, as the cluster says it.
+    pub(crate) fn ingress(mut self, cluster: &str, ip: IpAddr) -> Self {
+        self.ingress.insert(cluster.to_owned(), ip);
+        self
+    }
+
     /// An annotation of the MultiClusterService, in place of the one of the same name.
     pub(crate) fn annotation(mut self, name: &'static str, value: &str) -> Self {
         self.annotations.insert(name, value.to_owned());
@@ -98,17 +107,14 @@ impl Exposure {
         self
     }
 
-    /// The documents: the MultiClusterService, its template, and a Work per cluster and family.
+    /// The documents: the MultiClusterService, its template, and the Works of each cluster.
     pub(crate) fn manifest(&self) -> String {
-        let works = self
-            .endpoints
-            .keys()
-            .flat_map(|cluster| self.families().into_iter().map(move |family| self.work(cluster, family)));
-        [self.multi_cluster_service(), self.template()]
-            .into_iter()
-            .chain(works)
-            .collect::<Vec<_>>()
-            .join("---\n")
+        let slices = self.endpoints.keys().flat_map(|cluster| {
+            self.families().into_iter().map(move |family| self.collected(cluster, family))
+        });
+        let services = self.ingress.iter().map(|(cluster, ip)| self.propagated(cluster, *ip));
+        let documents = [self.multi_cluster_service(), self.template("ClusterIP")].into_iter();
+        documents.chain(slices).chain(services).collect::<Vec<_>>().join("---\n")
     }
 
     fn families(&self) -> Vec<Family> {
@@ -127,10 +133,10 @@ impl Exposure {
         )
     }
 
-    fn template(&self) -> String {
+    fn template(&self, type_: &str) -> String {
         let families: Vec<String> = self.families().iter().map(Family::to_string).collect();
         let mut text = format!(
-            "apiVersion: v1\nkind: Service\nmetadata:\n  name: {}\n  namespace: fleet\nspec:\n  type: ClusterIP\n  \
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: {}\n  namespace: fleet\nspec:\n  type: {type_}\n  \
              ipFamilies: {families:?}\n  ports:\n",
             self.name
         );
@@ -153,7 +159,7 @@ impl Exposure {
     }
 
     /// As Karmada's collector writes it: the member's slice as it is, under labels that say whose it is.
-    fn work(&self, cluster: &str, family: Family) -> String {
+    fn collected(&self, cluster: &str, family: Family) -> String {
         let Self { name, .. } = self;
         let slice = format!("{name}-{}", family.to_string().to_lowercase());
         let ports = self.ports.iter().map(|port| {
@@ -178,21 +184,38 @@ impl Exposure {
              addressType: {family}\n      ports:\n{ports}      endpoints:{endpoints}"
         )
     }
+
+    /// As Karmada writes a Service that it applies in a cluster, with what the cluster says of it.
+    fn propagated(&self, cluster: &str, ip: IpAddr) -> String {
+        let Self { name, .. } = self;
+        let template = self.template("LoadBalancer");
+        let service: String = template.lines().map(|line| format!("      {line}\n")).collect();
+        let service = service.replacen("      ", "    - ", 1);
+        format!(
+            "apiVersion: work.karmada.io/v1alpha1\nkind: Work\nmetadata:\n  name: {name}-b97f76f44\n  \
+             namespace: karmada-es-{cluster}\n  finalizers: [karmada.io/execution-controller]\n  annotations:\n    \
+             resourcebinding.karmada.io/namespace: fleet\n    resourcebinding.karmada.io/name: {name}-service\nspec:\n  \
+             workload:\n    manifests:\n{service}status:\n  manifestStatuses:\n  - identifier: {{ordinal: 0, version: v1, \
+             kind: Service, resource: \"\", namespace: fleet, name: {name}}}\n    health: Healthy\n    \
+             status: {{loadBalancer: {{ingress: [{{ip: \"{ip}\"}}]}}}}\n"
+        )
+    }
 }
 
-/// A Cluster object. It is Ready.
+/// A Cluster object. It is Ready unless told otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     name: String,
     drained: bool,
     deleted: bool,
     taint: Option<&'static str>,
+    not_ready_since: Option<String>,
 }
 
 impl Cluster {
     /// A cluster that nothing is special about.
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), drained: false, deleted: false, taint: None }
+        Self { name: name.to_owned(), drained: false, deleted: false, taint: None, not_ready_since: None }
     }
 
     /// With `sheave.dev/drain: "true"`.
@@ -213,9 +236,22 @@ impl Cluster {
         self
     }
 
+    /// With an API server that does not answer, since that moment.
+    pub(crate) fn not_ready_since(mut self, moment: &str) -> Self {
+        self.not_ready_since = Some(moment.to_owned());
+        self
+    }
+
     /// The object.
     pub(crate) fn manifest(&self) -> String {
-        let Self { name, drained, deleted, taint } = self;
+        let Self { name, drained, deleted, taint, not_ready_since } = self;
+        let ready = match not_ready_since {
+            Some(moment) => {
+                format!("status: \"False\", reason: ClusterNotReachable, lastTransitionTime: \"{moment}\"")
+            }
+            None => "status: \"True\", reason: ClusterReady, lastTransitionTime: \"2026-01-01T00:00:00Z\""
+                .to_owned(),
+        };
         let deletion = if *deleted { "  deletionTimestamp: \"2026-01-01T00:00:00Z\"\n" } else { "" };
         let taints = taint.map_or_else(String::new, |effect| {
             format!("  taints: [{{key: example.com/maintenance, effect: {effect}}}]\n")
@@ -224,8 +260,7 @@ impl Cluster {
             "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata:\n  name: {name}\n  \
              annotations: {{sheave.dev/drain: \"{drained}\"}}\n  \
              finalizers: [karmada.io/cluster-controller]\n{deletion}spec:\n  syncMode: Push\n{taints}status:\n  \
-             conditions:\n  - {{type: Ready, status: \"True\", reason: ClusterReady, message: \"\", \
-             lastTransitionTime: \"2026-01-01T00:00:00Z\"}}\n"
+             conditions:\n  - {{type: Ready, message: \"\", {ready}}}\n"
         )
     }
 }
