@@ -78,7 +78,6 @@ fn clusters_that_nothing_is_known_of_change_nothing(family: Family) {
     let all = all.annotation("sheave.dev/cluster-priority", "m0,m1>m2");
     let gateway = start(&world, std::slice::from_ref(&all));
     let before = frontend(&gateway, family);
-    let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
     gateway.set_clusters(&[]);
     // Read after the clusters have gone, or with them.
     let other = Exposure::new("other", &[family.vip(1)]).tcp(80, 9000).ready("m2", endpoints(family, 2, 1));
@@ -86,7 +85,6 @@ fn clusters_that_nothing_is_known_of_change_nothing(family: Family) {
     assert_eq!(frontend(&gateway, family), before);
     let tally = tally(&world, family, vip(family), 40);
     assert_eq!(tally.into_keys().collect::<Vec<_>>(), ["m0", "m1"]);
-    talk.say("still there?").unwrap();
     assert_eq!(gateway.problems(), Vec::<String>::new());
 }
 

@@ -13,6 +13,7 @@ use crate::support::manifest::at;
 use crate::support::members::{ask_timed, cluster_of, endpoints, serve, tally};
 use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::tcp;
+use crate::support::udp;
 use crate::support::world::{CLIENTS, Family, World};
 
 for_both_families!(
@@ -21,6 +22,7 @@ for_both_families!(
     when_every_cluster_is_cut_off_clients_are_told_within_the_attempts,
     a_silent_cluster_is_found_by_checks_before_a_client_meets_it,
     an_endpoint_whose_page_says_no_gets_nothing_until_it_says_yes,
+    flows_leave_a_cluster_that_checks_find_silent,
 );
 
 /// Threads of load; each is a client with its own address.
@@ -215,4 +217,35 @@ fn an_endpoint_whose_page_says_no_gets_nothing_until_it_says_yes(family: Family)
         let tally = tally(&world, family, vip(family), 20);
         if tally.contains_key("m0") { Ok(()) } else { Err(format!("{tally:?}")) }
     });
+}
+
+/// Nothing answers a datagram that is lost, so only checks can know.
+fn flows_leave_a_cluster_that_checks_find_silent(family: Family) {
+    let world = World::with_addresses(2, ENDPOINTS);
+    let serve = |cluster: u16| {
+        let host = world.backend(usize::from(cluster));
+        let udp = |ip| udp::Server::who_am_i(host, at(ip, 5300), &format!("m{cluster}"));
+        let tcp = |ip| tcp::Server::echo(host, at(ip, 9100));
+        let ips = endpoints(family, cluster, ENDPOINTS);
+        let (udp, tcp) = (ips.iter().copied().map(udp), ips.iter().copied().map(tcp));
+        (udp.collect::<Vec<_>>(), tcp.collect::<Vec<_>>())
+    };
+    let _servers = [serve(0), serve(1)];
+    let names = Exposure::new("names", &[family.vip(0)])
+        .udp(53, 5300)
+        .annotation("sheave.dev/cluster-priority", "m0>m1")
+        .annotation("sheave.dev/health-check", "tcp:9100 interval=1s timeout=500ms failures=2 successes=1")
+        .ready("m0", endpoints(family, 0, ENDPOINTS))
+        .ready("m1", endpoints(family, 1, ENDPOINTS));
+    let gateway = start(&world, &names);
+    let client = || udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53));
+    let open = client();
+    assert_eq!(open.ask().unwrap().name, "m0");
+    world.cut(0);
+    eventually_within(patience(30.0), "the gateway has found out", || unhealthy(&gateway, ENDPOINTS));
+    assert_eq!(client().ask().unwrap().name, "m1", "a new flow");
+    assert_eq!(open.ask().unwrap().name, "m1", "a flow that was open");
+    world.mend(0);
+    eventually_within(patience(30.0), "the gateway has found out", || unhealthy(&gateway, 0));
+    assert_eq!(client().ask().unwrap().name, "m0");
 }

@@ -7,7 +7,7 @@ use crate::support::fleet::{Cluster, Exposure};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::at;
 use crate::support::members::tally;
-use crate::support::patience::eventually;
+use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::tcp::{self, Conversation};
 use crate::support::udp;
 use crate::support::world::{Family, World};
@@ -15,6 +15,8 @@ use crate::support::world::{Family, World};
 for_both_families!(
     clusters_with_the_same_addresses_are_kept_apart_by_interface,
     the_same_addresses_on_one_way_are_told,
+    checks_go_by_the_interface_of_each_cluster,
+    a_cluster_whose_interface_is_missing_costs_no_request_and_is_used_when_it_comes,
 );
 
 /// By the name of each cluster's link on the gateway.
@@ -62,9 +64,9 @@ fn servers(world: &World, family: Family) -> (Vec<tcp::Server>, Vec<udp::Server>
     (tcp.collect(), udp.collect())
 }
 
-fn start<'w>(world: &'w World, family: Family, config: &'static str) -> Gateway<'w> {
+fn start<'w>(world: &'w World, exposure: Exposure, config: &'static str) -> Gateway<'w> {
     let clusters = [Cluster::new("m0"), Cluster::new("m1")];
-    Gateway::start_in_fleet(world, &[shop(family)], &clusters, &Settings { config, ..Settings::default() })
+    Gateway::start_in_fleet(world, &[exposure], &clusters, &Settings { config, ..Settings::default() })
 }
 
 fn overlaps(gateway: &Gateway<'_>) -> usize {
@@ -74,7 +76,7 @@ fn overlaps(gateway: &Gateway<'_>) -> usize {
 fn clusters_with_the_same_addresses_are_kept_apart_by_interface(family: Family) {
     let world = overlapping_world(family);
     let _servers = servers(&world, family);
-    let gateway = start(&world, family, BY_INTERFACE);
+    let gateway = start(&world, shop(family), BY_INTERFACE);
     assert_eq!(overlaps(&gateway), 0, "{:?}", gateway.problems());
     let both = tally(&world, family, vip(family), 200);
     assert!(["m0", "m1"].iter().all(|name| both.get(*name).is_some_and(|&count| count > 50)), "{both:?}");
@@ -98,9 +100,58 @@ fn clusters_with_the_same_addresses_are_kept_apart_by_interface(family: Family) 
 fn the_same_addresses_on_one_way_are_told(family: Family) {
     let world = overlapping_world(family);
     let _servers = servers(&world, family);
-    let gateway = start(&world, family, "");
+    let gateway = start(&world, shop(family), "");
     assert!(overlaps(&gateway) > 0, "{:?}", gateway.problems());
     assert_eq!(tally(&world, family, vip(family), 20).into_keys().collect::<Vec<_>>(), ["m0"]);
     gateway.expose(&[shop(family).without_endpoints().ready("m0", [shared(family)])]);
     assert_eq!(overlaps(&gateway), 0, "{:?}", gateway.problems());
+}
+
+/// Asked by the way that the gateway prefers, m1 would seem as ill as m0, and m0 as well as m1.
+fn checks_go_by_the_interface_of_each_cluster(family: Family) {
+    let world = overlapping_world(family);
+    let _servers = servers(&world, family);
+    let checked = shop(family)
+        .annotation("sheave.dev/health-check", "tcp:9000 interval=1s timeout=500ms failures=2 successes=1");
+    let gateway = start(&world, checked, BY_INTERFACE);
+    for (ill, well) in [(0, "m1"), (1, "m0")] {
+        world.cut(ill);
+        eventually_within(patience(30.0), "the gateway has found out", || {
+            // The Service has a port of either protocol, and each an endpoint there.
+            match gateway.metric("sheave_endpoints_unhealthy", &[]) {
+                2.0 => Ok(()),
+                other => Err(format!("{other} endpoints are unhealthy")),
+            }
+        });
+        assert_eq!(tally(&world, family, vip(family), 20).into_keys().collect::<Vec<_>>(), [well]);
+        mend(&world, family, ill);
+        eventually_within(patience(30.0), "the gateway has found out", || {
+            match gateway.metric("sheave_endpoints_unhealthy", &[]) {
+                0.0 => Ok(()),
+                other => Err(format!("{other} endpoints are unhealthy")),
+            }
+        });
+    }
+}
+
+/// The address that both have is on loopback, and was not lost.
+fn mend(world: &World, family: Family, index: u16) {
+    world.mend(index);
+    let addresses = world.backend(usize::from(index)).finish("ip", &["addr", "show", "lo"]).expect_success();
+    assert!(addresses.contains(&shared(family).to_string()), "{addresses}");
+}
+
+/// As a tunnel that is set up after the gateway.
+const LATE: &str = "clusters:\n  m0: {interface: backend-0}\n  m1: {interface: wg-m1}\n";
+
+fn a_cluster_whose_interface_is_missing_costs_no_request_and_is_used_when_it_comes(family: Family) {
+    let world = overlapping_world(family);
+    let _servers = servers(&world, family);
+    let _gateway = start(&world, shop(family), LATE);
+    assert_eq!(tally(&world, family, vip(family), 40).into_keys().collect::<Vec<_>>(), ["m0"]);
+    world.gateway.ip(&["link set backend-1 name wg-m1".to_owned()]);
+    eventually_within(patience(60.0), "the second cluster is used", || {
+        let tally = tally(&world, family, vip(family), 20);
+        if tally.contains_key("m1") { Ok(()) } else { Err(format!("{tally:?}")) }
+    });
 }
