@@ -43,7 +43,8 @@ impl Backends {
     }
 }
 
-async fn serve_web(listener: TcpListener, name: String) {
+/// Says `name` to every HTTP client; its open connections end with it.
+pub(super) async fn serve_web(listener: TcpListener, name: String) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(answer(stream, format!("hello from {name}\n")));

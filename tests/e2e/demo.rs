@@ -1,12 +1,12 @@
 //! `sheave demo` as a newcomer meets it: the lines that it prints are the lines that are run here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use nix::sys::signal::Signal;
 
 use crate::support::host::Host;
-use crate::support::patience::eventually;
+use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::process::Process;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
@@ -22,11 +22,42 @@ fn start(host: &Host, arguments: &[&str]) -> Process {
     demo
 }
 
-/// The line to try for a protocol, as printed after its name.
-fn to_try(demo: &Process, protocol: &str) -> String {
+/// The line to try for something, as printed after its name.
+fn to_try(demo: &Process, what: &str) -> String {
     let text = demo.stdout();
-    let line = text.lines().find_map(|line| line.trim().strip_prefix(protocol));
-    line.unwrap_or_else(|| panic!("nothing to try for {protocol}: {text}")).trim().to_owned()
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(what)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("nothing to try for {what}: {text}")).trim().to_owned()
+}
+
+/// Requests of the line that counts.
+const COUNTED: usize = 100;
+
+/// How many answers came from each cluster, by the line that counts answers; each request must have one.
+fn shares(host: &Host, line: &str) -> BTreeMap<String, usize> {
+    let text = host.finish("bash", &["-c", line]).expect_success();
+    let mut shares = BTreeMap::new();
+    for counted in text.lines() {
+        let (count, answer) = counted.trim().split_once(' ').expect("uniq -c counts");
+        let server = answer.strip_prefix("hello from ").unwrap_or_else(|| panic!("no answer: {text}"));
+        let cluster = server.split('-').next().unwrap_or(server).to_owned();
+        *shares.entry(cluster).or_insert(0) += count.parse::<usize>().expect("a count");
+    }
+    assert_eq!(shares.values().sum::<usize>(), COUNTED, "{text}");
+    shares
+}
+
+/// Runs a printed line, and counts until the shares are as they should be after it.
+fn expect_after(
+    demo: &Process,
+    host: &Host,
+    what: &str,
+    as_expected: impl Fn(&BTreeMap<String, usize>) -> bool,
+) {
+    host.finish("bash", &["-c", &to_try(demo, what)]).expect_success();
+    eventually_within(patience(60.0), &format!("the shares after {what}"), || {
+        let shares = shares(host, &to_try(demo, "FLEET"));
+        if as_expected(&shares) { Ok(()) } else { Err(format!("{shares:?}")) }
+    });
 }
 
 /// Who answers, without the part that differs from connection to connection.
@@ -65,4 +96,27 @@ fn with_a_time_it_ends_by_itself_and_cleans_up() {
     let text = demo.stdout();
     let file = text.split_whitespace().find(|word| word.ends_with(".yaml")).expect("a file to edit is named");
     assert!(!fs::exists(file).unwrap(), "{file} is left behind");
+}
+
+#[test]
+fn the_printed_lines_weigh_drain_and_stop_a_cluster() {
+    let host = Host::new("newcomer");
+    let demo = start(&host, &[]);
+    // 75 are expected; a fair draw goes out of this once in millions of runs.
+    let mostly_east = |shares: &BTreeMap<String, usize>| {
+        shares.keys().eq(["east", "west"])
+            && shares.get("east").is_some_and(|count| (54..=96).contains(count))
+    };
+    let only_west = |shares: &BTreeMap<String, usize>| shares.keys().eq(["west"]);
+    expect_after(&demo, &host, "FLEET", mostly_east);
+    expect_after(&demo, &host, "DRAIN", only_west);
+    expect_after(&demo, &host, "RETURN", mostly_east);
+    expect_after(&demo, &host, "STOP", only_west);
+    expect_after(&demo, &host, "START", mostly_east);
+
+    let text = demo.stdout();
+    let file = text.split_whitespace().find(|word| word.ends_with("shop.yaml")).expect("a file is named");
+    let manifest = fs::read_to_string(file).unwrap();
+    fs::write(file, manifest.replace("east=3,west=1", "east=0,west=1")).unwrap();
+    expect_after(&demo, &host, "FLEET", only_west);
 }

@@ -1,0 +1,113 @@
+//! What a Karmada control plane has of the pretend clusters, as one would write it: a MultiClusterService with its Service, and
+//! for each cluster a Cluster object and the Work that carries its collected EndpointSlice.
+
+use std::fmt::Write as _;
+
+use super::clusters::Cluster;
+use super::manifests::{CLASS, VIP};
+
+/// Port of the MultiClusterService.
+pub(super) const SHOP_PORT: u16 = 18081;
+
+/// `demo/shop`: what the member clusters' Services are made from, and how it is exposed.
+pub(super) fn shop() -> String {
+    format!(
+        "apiVersion: networking.karmada.io/v1alpha1
+kind: MultiClusterService
+metadata:
+  name: shop
+  namespace: demo
+  annotations:
+    sheave.dev/load-balancer-class: {CLASS}
+    # Three parts of the new connections to east, one to west. Change it and see.
+    sheave.dev/cluster-weights: east=3,west=1
+spec:
+  types: [LoadBalancer]
+status:
+  loadBalancer:
+    ingress:
+    - ip: {VIP}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: shop
+  namespace: demo
+spec:
+  type: ClusterIP
+  ports:
+  - name: http
+    port: {SHOP_PORT}
+    protocol: TCP
+"
+    )
+}
+
+/// A member cluster, and the endpoints that Karmada collected from it. Names inside the slice are the cluster's own.
+pub(super) fn member(cluster: &Cluster) -> String {
+    let name = cluster.name;
+    let port = cluster.web.first().map_or(0, std::net::SocketAddr::port);
+    let mut text = format!(
+        "apiVersion: cluster.karmada.io/v1alpha1
+kind: Cluster
+metadata:
+  name: {name}
+  annotations:
+    # \"true\" keeps new connections away; what is open goes on.
+    sheave.dev/drain: \"false\"
+spec:
+  region: {name}
+  syncMode: Push
+status:
+  conditions:
+  - type: Ready
+    status: \"True\"
+    reason: ClusterReady
+    message: cluster is healthy and ready to accept workloads
+    lastTransitionTime: \"2026-01-01T00:00:00Z\"
+---
+apiVersion: work.karmada.io/v1alpha1
+kind: Work
+metadata:
+  name: shop-{name}
+  namespace: karmada-es-{name}
+  finalizers: [karmada.io/mcs-endpointslice-dispatch-controller]
+  labels:
+    multiclusterservice.karmada.io/name: shop
+    multiclusterservice.karmada.io/namespace: demo
+    endpointslice.karmada.io/managed-by: MultiClusterService
+spec:
+  suspendDispatching: true
+  workload:
+    manifests:
+    - apiVersion: discovery.k8s.io/v1
+      kind: EndpointSlice
+      metadata:
+        name: shop-{name}
+        namespace: demo
+        labels:
+          kubernetes.io/service-name: shop
+          endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io
+          karmada.io/managed: \"true\"
+        annotations:
+          work.karmada.io/name: shop-{name}
+          work.karmada.io/namespace: karmada-es-{name}
+      addressType: IPv4
+      ports:
+      - name: http
+        port: {port}
+        protocol: TCP
+      endpoints:
+"
+    );
+    for (number, endpoint) in (1..).zip(&cluster.web) {
+        let ip = endpoint.ip();
+        // Writing to a String cannot fail.
+        writeln!(
+            text,
+            "      - addresses: [{ip}]\n        nodeName: node-{number}\n        conditions: {{ready: true, serving: true, terminating: false}}"
+        )
+        .ok();
+    }
+    text
+}
