@@ -22,6 +22,8 @@ mod events;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod karmada;
+#[cfg(test)]
 mod publishing;
 #[cfg(test)]
 mod recorded;

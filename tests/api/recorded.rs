@@ -14,6 +14,7 @@
 //! - generated names;
 //! - spaces: bodies are compared as JSON.
 
+mod definitions;
 mod events;
 mod lists;
 mod meta;

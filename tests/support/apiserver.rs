@@ -62,6 +62,16 @@ impl ApiServer {
         server
     }
 
+    /// Serves Karmada's Clusters beside all else, by a server of their own as far as clients can tell.
+    pub(crate) fn aggregate_clusters(&self) {
+        self.shared.world().registry.aggregate();
+    }
+
+    /// Puts the admission webhook of Karmada before MultiClusterServices.
+    pub(crate) fn admit_as_karmada(&self) {
+        self.shared.world().karmada_webhook = true;
+    }
+
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.address
@@ -265,6 +275,17 @@ impl Switches<'_> {
         let shelves =
             world.store.shelves().map(|(name, shelf)| (name.clone(), shelf.entries().clone())).collect();
         faults.past = Some(Past { revision, shelves });
+    }
+
+    /// Takes the server behind aggregated kinds away: they answer 503 and their watches end, all else goes on. Or brings it
+    /// back.
+    pub(crate) fn aggregated_away(&self, away: bool) {
+        self.0.faults().aggregated_away = away;
+        let mut world = self.0.world();
+        let world = &mut *world;
+        for served in world.registry.all().iter().filter(|served| away && served.aggregated) {
+            world.store.shelf(&served.shelf).close();
+        }
     }
 
     /// Answers the first list or watch of each custom kind with 429, as while its storage is made.

@@ -1,9 +1,12 @@
-//! The cluster that the cases run against: the test API server, or the real one that `SHEAVE_TEST_KUBECONFIG` names. The
-//! cases do not know which. It is driven as an administrator would: objects in, objects out.
+//! The cluster that the cases run against: the test API server, or the real one that `SHEAVE_TEST_KUBECONFIG` names; and
+//! beside it a Karmada control plane, `SHEAVE_TEST_KARMADA_KUBECONFIG`, which may be the same server. The cases do not know
+//! which. They are driven as an administrator would: objects in, objects out.
 //!
 //! A real cluster is used by one case at a time, with a namespace of its own; what a case made is deleted at its end.
 
+mod fleet;
 mod paths;
+mod rights;
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,6 +23,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use self::paths::path;
+use self::rights::Rights;
 use super::apiserver::ApiServer;
 use super::host::Host;
 use super::road::Road;
@@ -28,6 +32,8 @@ use super::road::Road;
 const REAL: &str = "SHEAVE_TEST_KUBECONFIG";
 /// What `kubectl apply -k deploy/base` brings, as far as an API server takes notice.
 const INSTALLED: [&str; 4] = ["namespace.yaml", DEFINITION, "rbac-gateway.yaml", "rbac-controller.yaml"];
+/// Of those, what says who may do what.
+const RIGHTS: [&str; 2] = ["deploy/base/rbac-gateway.yaml", "deploy/base/rbac-controller.yaml"];
 /// What AddressPools are.
 const DEFINITION: &str = "crd.yaml";
 /// The field manager of the cases.
@@ -51,6 +57,7 @@ pub(crate) struct Cluster {
     backing: Backing,
     folder: TempDir,
     namespace: String,
+    rights: Rights,
     /// Paths of what was made, in the order of its making.
     made: Mutex<Vec<String>>,
     _alone: Option<MutexGuard<'static, ()>>,
@@ -95,14 +102,25 @@ impl Cluster {
 
     fn empty(name: &str, real: Option<OsString>) -> Self {
         static ALONE: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
+        let alone = real.is_some().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        let namespace = format!("{name}-{:06x}", fastrand::u32(..0x0100_0000));
+        Self::connect(namespace, real, Rights::read(&RIGHTS), alone)
+    }
+
+    /// Speaks to the API server of this kubeconfig, or starts one.
+    fn connect(
+        namespace: String,
+        real: Option<OsString>,
+        rights: Rights,
+        alone: Option<MutexGuard<'static, ()>>,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let (backing, alone) = match real {
-            None => (Backing::Test(Box::new(ApiServer::start())), None),
+        let backing = match real {
+            None => Backing::Test(Box::new(ApiServer::start())),
             Some(path) => {
-                let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{REAL}: {error}"));
-                let config = serde_saphyr::from_str(&text).expect("a kubeconfig");
-                (Backing::Real(config), Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner)))
+                let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+                Backing::Real(serde_saphyr::from_str(&text).expect("a kubeconfig"))
             }
         };
         let admin = match &backing {
@@ -110,10 +128,9 @@ impl Cluster {
             Backing::Real(config) => config.to_string(),
         };
         let client = runtime.block_on(client(&admin));
-        let namespace = format!("{name}-{:06x}", fastrand::u32(..0x0100_0000));
         let folder = tempfile::tempdir().expect("a temporary folder");
         let made = Mutex::default();
-        Self { runtime, client, backing, folder, namespace, made, _alone: alone }
+        Self { runtime, client, backing, folder, namespace, rights, made, _alone: alone }
     }
 
     /// The test API server, if this is one, for what only it can do.
@@ -138,10 +155,12 @@ impl Cluster {
     pub(crate) fn kubeconfig(&self, account: Account, road: &Road<'_>) -> PathBuf {
         let config = match &self.backing {
             Backing::Test(server) => {
-                let text = server.kubeconfig(account.user());
+                let text = server.kubeconfig(self.rights.user(account));
                 text.replace(&server.url(), &format!("http://{}", road.address()))
             }
-            Backing::Real(config) => impersonating(config.clone(), account, road.address()).to_string(),
+            Backing::Real(config) => {
+                impersonating(config.clone(), self.rights.user(account), road.address()).to_string()
+            }
         };
         let path = self.folder.path().join(format!("{account:?}-{}.kubeconfig", road.address().port()));
         fs::write(&path, config).expect("a file is written");
@@ -254,9 +273,12 @@ impl Cluster {
     /// Installs the definition of AddressPools, and waits until the server serves them.
     pub(crate) fn define(&self) {
         self.apply(&base_file(DEFINITION));
-        super::patience::eventually("AddressPools are served", || {
-            self.send("GET", "/apis/sheave.dev/v1alpha1/addresspools", "", &Value::Null)
-                .map_err(|error| format!("{error:?}"))
+        self.wait_until_served("AddressPool");
+    }
+
+    fn wait_until_served(&self, kind: &str) {
+        super::patience::eventually(&format!("{kind}s are served"), || {
+            self.send("GET", &paths::everywhere(kind), "", &Value::Null).map_err(|error| format!("{error:?}"))
         });
     }
 
@@ -270,13 +292,33 @@ impl Cluster {
         // A controller that was killed holds it until it runs out; the next case need not wait for that.
         self.delete("Lease", "sheave-system/sheave-controller");
         // They stay: the next case wants them as well.
+        self.keep_what_is_made();
+        self.open();
+    }
+
+    /// What was made until now is not deleted at the end.
+    fn keep_what_is_made(&self) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n", self.namespace));
+    }
+
+    /// Makes the case's namespace, and holds the accounts to their rights.
+    fn open(&self) {
+        self.make_namespace(&self.namespace);
         if let Backing::Test(server) = &self.backing {
             for account in [Account::Gateway, Account::Controller] {
-                server.authorize(account.user(), &account.roles());
+                server.authorize(self.rights.user(account), &self.rights.roles(account));
             }
         }
+    }
+
+    /// Makes a namespace.
+    pub(crate) fn make_namespace(&self, name: &str) {
+        self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
+    }
+
+    /// As whom the server knows an account.
+    pub(crate) fn user(&self, account: Account) -> &str {
+        self.rights.user(account)
     }
 
     #[expect(clippy::disallowed_methods, reason = "a test may wait for DNS; the data plane may not")]
@@ -332,37 +374,31 @@ impl Drop for Cluster {
 }
 
 impl Account {
-    /// As the API server knows it.
+    /// As the cluster knows it.
     pub(crate) fn user(self) -> &'static str {
         match self {
             Self::Gateway => "system:serviceaccount:sheave-system:sheave-gateway",
             Self::Controller => "system:serviceaccount:sheave-system:sheave-controller",
-            Self::Administrator => "admin",
+            Self::Administrator => rights::ADMINISTRATOR,
         }
     }
 
-    /// The Roles and ClusterRoles that `deploy` gives it; none are needed by one who may do everything.
+    /// The Roles and ClusterRoles that `deploy/base` gives it; none are needed by one who may do everything.
     pub(crate) fn roles(self) -> Vec<Value> {
-        let file = match self {
-            Self::Gateway => "rbac-gateway.yaml",
-            Self::Controller => "rbac-controller.yaml",
-            Self::Administrator => return Vec::new(),
-        };
-        let is_role = |object: &Value| object["kind"] == "Role" || object["kind"] == "ClusterRole";
-        documents_of(&base_file(file)).into_iter().filter(is_role).collect()
+        Rights::read(&RIGHTS).roles(self)
     }
 }
 
 /// The administrator's configuration, by way of the road and, for other accounts, on their behalf.
-fn impersonating(mut config: Value, account: Account, road: SocketAddr) -> Value {
+fn impersonating(mut config: Value, user: &str, road: SocketAddr) -> Value {
     let cluster = &mut config["clusters"][0]["cluster"];
     let server = cluster["server"].as_str().expect("a server").to_owned();
     let host = server.trim_start_matches("https://").trim_end_matches('/');
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     cluster["tls-server-name"] = json!(host);
     cluster["server"] = json!(format!("https://{road}"));
-    if account != Account::Administrator {
-        config["users"][0]["user"]["as"] = json!(account.user());
+    if user != rights::ADMINISTRATOR {
+        config["users"][0]["user"]["as"] = json!(user);
     }
     config
 }
@@ -377,8 +413,7 @@ async fn client(kubeconfig: &str) -> kube::Client {
 
 /// The text of a file that `kubectl apply -k deploy/base` takes.
 fn base_file(file: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/base").join(file);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    rights::text_of(&format!("deploy/base/{file}"))
 }
 
 fn documents_of(text: &str) -> Vec<Value> {

@@ -12,6 +12,8 @@ pub(crate) mod fleet;
 pub(crate) mod gateway;
 pub(crate) mod host;
 pub(crate) mod http;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod karmada;
 pub(crate) mod load;
 pub(crate) mod manifest;
 #[allow(dead_code, reason = "each test program uses a part of it")]

@@ -44,9 +44,15 @@ impl Replay {
     /// A server with the namespace of the recordings.
     pub(super) fn new() -> Self {
         let server = ApiServer::start();
-        server.load([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rec"}})]);
         let token = server.token("admin");
-        Self { server, token, comparison: Comparison::default() }
+        let replay = Self { server, token, comparison: Comparison::default() };
+        replay.namespace("rec");
+        replay
+    }
+
+    /// Adds a namespace.
+    pub(super) fn namespace(&self, name: &str) {
+        self.server.load([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})]);
     }
 
     /// Serves the kind of a CustomResourceDefinition.

@@ -3,9 +3,6 @@
 
 use serde_json::{Value, json};
 
-/// The definition that the recordings of `06-karmada` were made with, as far as they depend on it.
-pub(super) const MULTI_CLUSTER_SERVICE: &str = include_str!("multi_cluster_service.json");
-
 /// One file and its circumstances.
 pub(super) struct Scene {
     pub(super) file: &'static str,
@@ -270,6 +267,8 @@ pub(super) const CUSTOM: &[Scene] = &[
         corrections: &[(0, without_revision), (1, without_revision)],
     },
 ];
+
+pub(super) const WORKS: &[Scene] = &[plain("06-karmada/work-endpointslice")];
 
 fn without_revision(body: &mut Value) {
     body["metadata"]["resourceVersion"] = Value::Null;

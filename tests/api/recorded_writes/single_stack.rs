@@ -34,6 +34,7 @@ fn created(kind: &Kind, body: Value, allocations: &mut Allocations) -> Result<Wr
         field_validation: FieldValidation::Warn,
         dry_run: false,
         now: "2026-01-01T00:00:00Z".to_owned(),
+        mutation: None,
     };
     write(&request, None, allocations)
 }

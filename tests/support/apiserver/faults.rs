@@ -93,6 +93,8 @@ pub(crate) struct Faults {
     pub(crate) delay: Option<Duration>,
     /// Whether new watches are refused with 503.
     pub(crate) refuse_watches: bool,
+    /// Whether the server behind aggregated kinds is away.
+    pub(crate) aggregated_away: bool,
     /// Whether the first list or watch of a new custom kind gets 429, as while its storage is made.
     pub(crate) slow_definitions: bool,
     /// What reads at resourceVersion 0 see in place of the present.

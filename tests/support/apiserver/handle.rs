@@ -156,6 +156,9 @@ fn serve(
         Ok(served) => served,
         Err(reply) => return reply,
     };
+    if served.aggregated && shared.faults().aggregated_away {
+        return Reply::service_unavailable();
+    }
     let user = record.user.clone();
     let user_agent = record.user_agent.clone();
     let verb = record.verb.clone();

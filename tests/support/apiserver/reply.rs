@@ -64,6 +64,11 @@ impl Reply {
         Self::text(404, "404 page not found\n")
     }
 
+    /// How kube-aggregator answers in place of a server that is away (`proxyError` of its `handler_proxy.go`).
+    pub(crate) fn service_unavailable() -> Self {
+        Self::text(503, "service unavailable\n")
+    }
+
     /// Adds `Warning` headers.
     pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
         let quoted = |text: &String| text.replace('\\', "\\\\").replace('"', "\\\"");

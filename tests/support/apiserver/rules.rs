@@ -4,6 +4,7 @@
 
 pub(crate) mod definition;
 pub(crate) mod event;
+pub(crate) mod multi_cluster_service;
 pub(crate) mod namespace;
 
 use serde_json::{Value, json};
@@ -23,8 +24,14 @@ pub(crate) fn complete(request: &WriteRequest<'_>, live: Option<&Value>, object:
 
 /// Kinds that are stored as they are sent count the changes of what users want: everything beside metadata and status.
 fn count_generation(request: &WriteRequest<'_>, live: Option<&Value>, object: &mut Value) {
-    let counted =
-        ["customresourcedefinitions", "daemonsets", "deployments", "networkpolicies", "poddisruptionbudgets"];
+    let counted = [
+        "clusters",
+        "customresourcedefinitions",
+        "daemonsets",
+        "deployments",
+        "networkpolicies",
+        "poddisruptionbudgets",
+    ];
     if request.kind.custom || !counted.contains(&request.kind.plural.as_str()) {
         return;
     }

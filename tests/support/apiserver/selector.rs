@@ -67,7 +67,7 @@ fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, Status> {
 
 /// Kinds with a conversion function of their own say it in other words than the default one.
 fn unknown_field(served: &Served, field: &str) -> Status {
-    if selectable(served).is_empty() {
+    if selectable(served).is_empty() && !served.kind.custom {
         let only = r#"only "metadata.name", "metadata.namespace""#;
         return Status::bad_request(format!("\"{field}\" is not a known field selector: {only}"));
     }

@@ -24,6 +24,8 @@ pub(crate) struct World {
     pub(crate) allocations: Allocations,
     /// The pace of bookmarks.
     pub(crate) bookmark_every: Duration,
+    /// Whether Karmada's webhook judges MultiClusterServices.
+    pub(crate) karmada_webhook: bool,
 }
 
 /// The state of a server; it outlives stops.
@@ -51,6 +53,7 @@ impl Shared {
             store: Store::new(),
             allocations: Allocations::default(),
             bookmark_every: BOOKMARK_EVERY,
+            karmada_webhook: false,
         };
         Self {
             world: Mutex::new(world),

@@ -18,7 +18,7 @@ mod lease;
 mod managers;
 mod merge;
 mod metadata;
-mod names;
+pub(crate) mod names;
 mod patch;
 mod resource;
 mod schema;
@@ -82,6 +82,8 @@ pub(crate) struct WriteRequest<'a> {
     pub(crate) dry_run: bool,
     /// RFC 3339, whole seconds, UTC.
     pub(crate) now: String,
+    /// What admission makes of the object before it is looked at.
+    pub(crate) mutation: Option<fn(&mut Value)>,
 }
 
 /// The outcome: the complete new object. The storage sets uid, resourceVersion and creationTimestamp of created
@@ -102,7 +104,10 @@ pub(crate) fn write(
     allocator: &mut Allocations,
 ) -> Result<Written, Status> {
     let resource = Resource::of(request.kind);
-    let candidate = candidate::of(request, &resource, live)?;
+    let mut candidate = candidate::of(request, &resource, live)?;
+    if let Some(mutate) = request.mutation {
+        mutate(&mut candidate.object);
+    }
     match live {
         Some(live) => commit::update(request, &resource, candidate, live, allocator),
         None => commit::create(request, &resource, candidate, allocator),

@@ -18,6 +18,10 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("RoleBinding", "rbac.authorization.k8s.io/v1", "rolebindings", true),
     ("CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", false),
     ("AddressPool", "sheave.dev/v1alpha1", "addresspools", false),
+    ("MultiClusterService", "networking.karmada.io/v1alpha1", "multiclusterservices", true),
+    ("Work", "work.karmada.io/v1alpha1", "works", true),
+    ("ResourceBinding", "work.karmada.io/v1alpha2", "resourcebindings", true),
+    ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
 ];
 
 /// The path of an object that says its namespace.
@@ -33,6 +37,12 @@ pub(super) fn of(kind: &str, namespace: &str, name: &str) -> String {
     let root = if version.contains('/') { "/apis" } else { "/api" };
     let scope = if *namespaced { format!("/namespaces/{namespace}") } else { String::new() };
     format!("{root}/{version}{scope}/{plural}/{name}")
+}
+
+/// The path of all objects of a kind, in all namespaces.
+pub(super) fn everywhere(kind: &str) -> String {
+    let (_, version, plural, _) = entry(kind);
+    format!("{}/{version}/{plural}", if version.contains('/') { "/apis" } else { "/api" })
 }
 
 pub(super) fn is_namespaced(kind: &str) -> bool {

@@ -10,6 +10,9 @@ use super::super::shared::Shared;
 use super::super::status::Status;
 
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The order in which custom kinds tell theirs.
+const CUSTOM_VERBS: &[&str] =
+    &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// Answers a path that is not about objects. Every known user may ask, as `system:discovery` and
 /// `system:public-info-viewer` grant it.
@@ -28,9 +31,16 @@ pub(super) fn answer(shared: &Shared, path: &str) -> Reply {
             told.as_object_mut().expect("an object").extend(group.as_object().cloned().unwrap_or_default());
             Reply::json(200, &told)
         }),
+        ["apis", group, version] if is_away(shared, served, group, version) => Reply::service_unavailable(),
         ["apis", group, version] => versions(served, group, version),
         _ => Reply::page_not_found(),
     }
+}
+
+/// The groups stay known while the server behind one of them is away; only that server knows its resources.
+fn is_away(shared: &Shared, served: &[Arc<Served>], group: &str, version: &str) -> bool {
+    let of_version = |served: &&Arc<Served>| served.kind.group == group && served.kind.version == version;
+    shared.faults().aggregated_away && served.iter().any(|served| of_version(&served) && served.aggregated)
 }
 
 fn versions(served: &[Arc<Served>], group: &str, version: &str) -> Reply {
@@ -71,10 +81,13 @@ fn rows(served: &Served) -> Vec<Value> {
     let kind = &served.kind;
     let mut row = json!({
         "name": kind.plural, "singularName": served.singular, "namespaced": kind.namespaced,
-        "kind": kind.kind, "verbs": VERBS,
+        "kind": kind.kind, "verbs": if kind.custom { CUSTOM_VERBS } else { VERBS },
     });
     if !served.short_names.is_empty() {
         row["shortNames"] = json!(served.short_names);
+    }
+    if !served.categories.is_empty() {
+        row["categories"] = json!(served.categories);
     }
     let parts = kind.subresources.iter().map(|subresource| {
         json!({

@@ -50,6 +50,8 @@ pub(super) fn change(call: &Call<'_>, verb: &str, bytes: &Bytes) -> Result<Reply
 
 fn write(call: &Call<'_>, operation: Operation, body: Value, name: Option<&str>) -> Result<Reply, Status> {
     let kind = &call.served.kind;
+    let webhook = rules::multi_cluster_service::judges(kind, call.target.subresource.as_deref())
+        && call.world().karmada_webhook;
     let request = WriteRequest {
         kind,
         namespace: call.target.namespace.as_deref(),
@@ -65,6 +67,7 @@ fn write(call: &Call<'_>, operation: Operation, body: Value, name: Option<&str>)
         },
         dry_run: call.query.get("dryRun") == "All",
         now: now(),
+        mutation: webhook.then_some(rules::multi_cluster_service::mutate),
     };
     let name = name.or_else(|| request.body["metadata"]["name"].as_str()).unwrap_or_default().to_owned();
     let mut world = call.world();
@@ -82,6 +85,9 @@ fn write(call: &Call<'_>, operation: Operation, body: Value, name: Option<&str>)
         &mut world.allocations
     };
     let mut written = write::write(&request, live.as_ref(), allocations)?;
+    if webhook {
+        rules::multi_cluster_service::validate(live.as_ref(), &written.object)?;
+    }
     if written.created && operation != Operation::Create {
         admit_creation(call, world, &request, &name)?;
     }

@@ -43,6 +43,10 @@ const BUILT_IN: &[Row] = &[
     ("rbac.authorization.k8s.io", "v1", "Role", "roles", true, &[], ""),
 ];
 
+/// What Karmada's aggregated API server adds once it is joined; all its other kinds are custom ones.
+const AGGREGATED: &Row =
+    &("cluster.karmada.io", "v1alpha1", "Cluster", "clusters", false, &["proxy", "status"], "");
+
 /// One served kind with what only discovery and storage need.
 #[derive(Debug)]
 pub(crate) struct Served {
@@ -54,10 +58,14 @@ pub(crate) struct Served {
     pub(crate) singular: String,
     /// Such as `svc`.
     pub(crate) short_names: Vec<String>,
+    /// Such as `karmada-io`, for `kubectl get`.
+    pub(crate) categories: Vec<String>,
     /// Field paths that a CRD declares as selectable, such as `.spec.type`.
     pub(crate) selectable: Vec<String>,
     /// Whether a first request is to be answered with "storage is (re)initializing".
     pub(crate) fresh: std::sync::atomic::AtomicBool,
+    /// Whether another server answers, which may be away alone.
+    pub(crate) aggregated: bool,
 }
 
 impl Served {
@@ -114,6 +122,13 @@ impl Registry {
         self.served.extend(custom(definition).map(Arc::new));
     }
 
+    /// Serves Karmada's Clusters, as its aggregated API server does.
+    pub(crate) fn aggregate(&mut self) {
+        let clusters = Served { aggregated: true, ..built_in(AGGREGATED) };
+        self.served.retain(|served| served.shelf != clusters.shelf);
+        self.served.push(Arc::new(clusters));
+    }
+
     /// Serves the definition's kinds no more.
     pub(crate) fn forget(&mut self, definition: &Value) {
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
@@ -146,8 +161,10 @@ fn built_in(row: &Row) -> Served {
         shelf: shelf_name(group, plural),
         singular: kind.to_lowercase(),
         short_names: short.split_whitespace().map(str::to_owned).collect(),
+        categories: Vec::new(),
         selectable: Vec::new(),
         fresh: false.into(),
+        aggregated: false,
     }
 }
 
@@ -160,11 +177,14 @@ fn custom(definition: &Value) -> impl Iterator<Item = Served> + '_ {
         let kind = text(&names["kind"]);
         let subresources = version["subresources"].as_object().map(|map| map.keys().cloned().collect());
         let short_names = names["shortNames"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let categories = names["categories"].as_array().map(Vec::as_slice).unwrap_or_default();
         let selectable = version["selectableFields"].as_array().map(Vec::as_slice).unwrap_or_default();
         Served {
             shelf: shelf_name(&text(&spec["group"]), &text(&names["plural"])),
             singular: names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned),
             short_names: short_names.iter().map(text).collect(),
+            categories: categories.iter().map(text).collect(),
+            aggregated: false,
             selectable: selectable.iter().map(|field| text(&field["jsonPath"])).collect(),
             fresh: true.into(),
             kind: Kind {

@@ -22,14 +22,27 @@ pub(super) fn json_patched(live: &Value, patch: &Value) -> Result<Value, Status>
     Ok(object)
 }
 
-/// RFC 7396.
+/// RFC 7396. As in `evanphx/json-patch`, nulls inside of lists take fields away too.
 pub(super) fn merge_patched(live: &Value, patch: &Value) -> Result<Value, Status> {
     if !patch.is_object() {
         return Err(unreadable(patch, "map[string]interface {}"));
     }
     let mut object = live.clone();
-    json_patch::merge(&mut object, patch);
+    let mut patch = patch.clone();
+    drop_nulls_in_lists(&mut patch, false);
+    json_patch::merge(&mut object, &patch);
     Ok(object)
+}
+
+fn drop_nulls_in_lists(value: &mut Value, in_list: bool) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !in_list || !value.is_null());
+            fields.values_mut().for_each(|value| drop_nulls_in_lists(value, in_list));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_nulls_in_lists(item, true)),
+        _ => {}
+    }
 }
 
 /// 400 as Go's decoder tells it.

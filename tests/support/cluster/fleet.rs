@@ -1,0 +1,94 @@
+//! The Karmada control plane beside a cluster.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::rights::{Rights, text_of};
+use super::{Backing, Cluster, MANAGER, Refusal, documents_of};
+use crate::support::karmada;
+
+/// Names a real control plane, with the rights of an administrator.
+const REAL_KARMADA: &str = "SHEAVE_TEST_KARMADA_KUBECONFIG";
+/// What is applied to it, in this repository.
+const FOLDER: &str = "deploy/karmada";
+
+impl Cluster {
+    /// The Karmada control plane of the environment, with a namespace of the same name: a test API server, unless the
+    /// cluster is real and the environment names one.
+    pub(crate) fn control_plane(&self) -> Self {
+        let real = match &self.backing {
+            Backing::Test(_) => None,
+            Backing::Real(_) => std::env::var_os(REAL_KARMADA),
+        };
+        let files = files();
+        let names: Vec<&str> = files.iter().map(String::as_str).collect();
+        let plane = Self::connect(self.namespace.clone(), real, Rights::read(&names), None);
+        plane.define_karmada();
+        let objects: Vec<Value> = names.iter().flat_map(|file| documents_of(&text_of(file))).collect();
+        // Namespaces come before what is in them.
+        let (first, then): (Vec<_>, Vec<_>) =
+            objects.into_iter().partition(|object| object["kind"] == "Namespace");
+        first.into_iter().chain(then).for_each(|object| plane.apply_object(object));
+        plane.keep_what_is_made();
+        plane.open();
+        plane
+    }
+
+    /// Defines what the server does not serve yet. Clusters are aggregated where that can be had.
+    fn define_karmada(&self) {
+        if let Backing::Test(server) = &self.backing {
+            server.aggregate_clusters();
+            server.admit_as_karmada();
+        }
+        let kinds = [
+            ("MultiClusterService", karmada::MULTI_CLUSTER_SERVICE),
+            ("Work", karmada::WORK),
+            ("ResourceBinding", karmada::RESOURCE_BINDING),
+            ("Cluster", karmada::CLUSTER),
+        ];
+        for (kind, definition) in kinds {
+            let served = self.send("GET", &super::paths::everywhere(kind), "", &Value::Null);
+            if matches!(served, Err(Refusal { code: 404, .. })) {
+                self.apply(definition);
+                self.wait_until_served(kind);
+            }
+        }
+        if self.test_server().is_none() {
+            // Others on a real server do without the accounts' namespace.
+            self.make_namespace("sheave-system");
+        }
+    }
+
+    /// Puts an object there as it is, by creation and not by apply: for what no schema must touch.
+    pub(crate) fn create(&self, object: &Value) -> Result<Value, Refusal> {
+        let mut object = object.clone();
+        self.place(&mut object);
+        let path = super::path(&object);
+        let (collection, _) = path.rsplit_once('/').expect("a path has parts");
+        let made =
+            self.send("POST", &format!("{collection}?fieldManager={MANAGER}"), "application/json", &object)?;
+        self.remember(path);
+        Ok(made)
+    }
+
+    /// Takes a finalizer off an object, as its owner would.
+    pub(crate) fn release(&self, kind: &str, name: &str) -> Result<Value, Refusal> {
+        self.merge(kind, name, MANAGER, &json!({"metadata": {"finalizers": null}}))
+    }
+}
+
+/// The manifests of [`FOLDER`].
+fn files() -> Vec<String> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let names =
+        entries.map(|entry| entry.expect("a readable folder").file_name().to_string_lossy().into_owned());
+    let mut files: Vec<String> = names
+        .filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml")
+        .map(|name| format!("{FOLDER}/{name}"))
+        .collect();
+    files.sort();
+    files
+}
