@@ -13,6 +13,18 @@ mod crash;
 #[cfg(test)]
 mod departures;
 #[cfg(test)]
+mod fleet_kit;
+#[cfg(test)]
+mod fleet_life;
+#[cfg(test)]
+mod fleet_outage;
+#[cfg(test)]
+mod fleet_rest;
+#[cfg(test)]
+mod fleet_rivals;
+#[cfg(test)]
+mod fleet_works;
+#[cfg(test)]
 mod gateway_access;
 #[cfg(test)]
 mod gateway_alone;

@@ -23,7 +23,7 @@ use crate::support::tcp;
 /// Where pools of the cases have their addresses: routed to this machine, but on no interface.
 pub(crate) const POOL: &str = "203.0.113.0/24";
 /// Where endpoints are: on the loopback interface.
-const ENDPOINTS: [Ipv4Addr; 3] =
+pub(crate) const ENDPOINTS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 1, 0, 7), Ipv4Addr::new(10, 1, 0, 8), Ipv4Addr::new(10, 1, 0, 9)];
 /// The machine's own address.
 pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

@@ -26,10 +26,9 @@ impl Cluster {
         let names: Vec<&str> = files.iter().map(String::as_str).collect();
         let plane = Self::connect(self.namespace.clone(), real, Rights::read(&names), None);
         plane.define_karmada();
-        let objects: Vec<Value> = names.iter().flat_map(|file| documents_of(&text_of(file))).collect();
+        let objects = names.iter().flat_map(|file| documents_of(&text_of(file))).map(apart);
         // Namespaces come before what is in them.
-        let (first, then): (Vec<_>, Vec<_>) =
-            objects.into_iter().partition(|object| object["kind"] == "Namespace");
+        let (first, then): (Vec<_>, Vec<_>) = objects.partition(|object| object["kind"] == "Namespace");
         first.into_iter().chain(then).for_each(|object| plane.apply_object(object));
         plane.keep_what_is_made();
         plane.open();
@@ -77,6 +76,18 @@ impl Cluster {
     pub(crate) fn release(&self, kind: &str, name: &str) -> Result<Value, Refusal> {
         self.merge(kind, name, MANAGER, &json!({"metadata": {"finalizers": null}}))
     }
+}
+
+/// Roles under names of their own: where both are one server, `deploy/base` has taken these.
+fn apart(mut object: Value) -> Value {
+    let rename = |name: &mut Value| *name = json!(format!("{}-karmada", name.as_str().unwrap_or_default()));
+    if object["kind"] == "ClusterRole" || object["kind"] == "ClusterRoleBinding" {
+        rename(&mut object["metadata"]["name"]);
+    }
+    if object["roleRef"]["kind"] == "ClusterRole" {
+        rename(&mut object["roleRef"]["name"]);
+    }
+    object
 }
 
 /// The manifests of [`FOLDER`].

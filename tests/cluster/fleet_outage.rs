@@ -1,0 +1,92 @@
+//! Parts of the control plane are away, or all of it: what is served stays, and is said to be old.
+
+use serde_json::Value;
+
+use crate::fleet_kit::{EAST, IN_EAST, IN_WEST, KIND, WEST, is_ready, play, play_in, wait_for_addresses};
+use crate::outage_kit::wait_for_snapshot;
+use crate::scene::wait_for;
+use crate::stage::{REST, Role, pool, wait_for_condition};
+use crate::support::cluster::Cluster;
+use crate::support::patience::{eventually_within, let_pass, patience};
+
+#[test]
+fn clusters_that_cannot_be_asked_for_change_nothing() {
+    // No real server can be made to lose its aggregated one.
+    let cluster = Cluster::simulated("fleet-503");
+    play_in(&cluster, |fleet| {
+        pool(fleet.cluster, "fleet-503", "203.0.113.30-203.0.113.31");
+        fleet.web("web");
+        let run = fleet.run();
+        let addresses = wait_for_addresses(fleet.plane, "web");
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
+        let web = wait_for(fleet.plane, (KIND, "web"), "is in order", |it| {
+            crate::stage::condition(it, "sheave.dev/Degraded").is_some_and(|it| it.0 == "False")
+        });
+        let faults = fleet.plane.test_server().expect("simulated").faults();
+        faults.aggregated_away(true);
+        let_pass(REST);
+        assert_eq!(fleet.answers(addresses[0]), ["endpoint-0", "endpoint-1"]);
+        assert_eq!(fleet.plane.get(KIND, "web").unwrap()["status"], web["status"]);
+        // Everything else is heard of meanwhile.
+        fleet.collected(EAST, "web", &[2]);
+        fleet.wait_for_answers(addresses[0], &[IN_WEST, 2]);
+        assert!(run.is_ready());
+        // A process that starts now does not know any cluster, and serves all the same.
+        assert!(run.stop().success());
+        let _run = fleet.run();
+        fleet.wait_for_answers(addresses[0], &[IN_WEST, 2]);
+        assert_eq!(wait_for_addresses(fleet.plane, "web"), addresses);
+        faults.aggregated_away(false);
+        wait_for_condition(fleet.plane, (KIND, "web"), "sheave.dev/Degraded", "False");
+        fleet.wait_for_answers(addresses[0], &[IN_WEST, 2]);
+    });
+}
+
+#[test]
+fn a_gateway_serves_from_its_snapshot_while_the_control_plane_is_away() {
+    play("fleet-away", |fleet| {
+        pool(fleet.cluster, "fleet-away", "203.0.113.32");
+        fleet.web("web");
+        let controller = fleet.controller();
+        let addresses = wait_for_addresses(fleet.plane, "web");
+        assert!(controller.stop().success());
+        let home = fleet.home(Role::Gateway, "");
+        let gateway = fleet.stage.start(&home);
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
+        wait_for_snapshot(&gateway);
+        eventually_within(patience(30.0), "the snapshot has the fleet", || {
+            let text = std::fs::read_to_string(home.snapshot()).map_err(|error| error.to_string())?;
+            if text.contains("\"MultiClusterService\"") { Ok(()) } else { Err("not yet".to_owned()) }
+        });
+        fleet.plane_road.close();
+        let_pass(REST);
+        assert_eq!(fleet.answers(addresses[0]), ["endpoint-0", "endpoint-1"]);
+        gateway.kill();
+        // The local server answers; the control plane does not.
+        let gateway = fleet.stage.start(&home);
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
+        fleet.collected(WEST, "web", &[2]);
+        fleet.plane_road.reopen();
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, 2]);
+        assert!(gateway.stop().success());
+    });
+}
+
+#[test]
+fn a_member_whose_api_server_is_away_keeps_its_endpoints() {
+    play("fleet-unready", |fleet| {
+        pool(fleet.cluster, "fleet-unready", "203.0.113.33");
+        fleet.web("web");
+        let _run = fleet.run();
+        let addresses = wait_for_addresses(fleet.plane, "web");
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
+        is_ready(fleet.plane, WEST, "False");
+        let (reason, message) = wait_for_condition(fleet.plane, (KIND, "web"), "sheave.dev/Degraded", "True");
+        assert_eq!(reason, "ClustersInTrouble");
+        assert!(message.contains(WEST), "{message}");
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
+        let drain: Value = serde_json::json!({"metadata": {"annotations": {"sheave.dev/drain": WEST}}});
+        crate::fleet_kit::change(fleet.plane, "web", &drain).unwrap();
+        fleet.wait_for_answers(addresses[0], &[IN_EAST]);
+    });
+}

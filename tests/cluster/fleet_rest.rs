@@ -1,0 +1,134 @@
+//! What is written where, with which rights: at rest nothing, and never the Service of the control plane.
+
+use serde_json::Value;
+
+use crate::fleet_kit::{EAST, Fleet, IN_EAST, KIND, WEST, play, wait_for_addresses};
+use crate::scene::wait_for;
+use crate::stage::{REST, Role, pool, wait_for_condition, wait_until_gone};
+use crate::support::apiserver::faults::{Fault, Matching};
+use crate::support::apiserver::status::Status;
+use crate::support::cluster::Account;
+use crate::support::patience::{eventually, let_pass};
+
+/// The revisions of all that a controller could write in the control plane, and of what it must not.
+fn versions(fleet: &Fleet<'_>) -> Vec<String> {
+    let kinds = [KIND, "Service", "EndpointSlice", "ResourceBinding", "Event"];
+    let mine = kinds.iter().flat_map(|kind| fleet.plane.list(kind));
+    let clusters = [EAST, WEST].into_iter().filter_map(|name| fleet.plane.get("Cluster", name));
+    mine.chain(clusters)
+        .map(|it| format!("{} {}", it["metadata"]["name"], it["metadata"]["resourceVersion"]))
+        .collect()
+}
+
+#[test]
+fn nothing_is_written_at_rest() {
+    play("fleet-rest", |fleet| {
+        pool(fleet.cluster, "fleet-rest", "203.0.113.20");
+        fleet.web("web");
+        fleet.web("waits");
+        let controller = fleet.controller();
+        for name in ["web", "waits"] {
+            wait_for(fleet.plane, (KIND, name), "is spoken of", |it| it["status"]["conditions"].is_array());
+        }
+        let mut before = versions(fleet);
+        crate::support::patience::eventually_within(
+            crate::support::patience::patience(30.0),
+            "everything has settled",
+            || {
+                let_pass(REST);
+                let now = versions(fleet);
+                if std::mem::replace(&mut before, now.clone()) == now {
+                    Ok(())
+                } else {
+                    Err("still changing")
+                }
+            },
+        );
+        if let Some(server) = fleet.plane.test_server() {
+            server.forget_requests();
+        }
+        // News that change nothing: a heartbeat of a member, and all watches anew.
+        fleet.plane_road.cut();
+        let_pass(REST);
+        assert_eq!(versions(fleet), before);
+        expect_no_writes(fleet);
+        assert!(controller.stop().success());
+        let controller = fleet.controller();
+        let_pass(REST);
+        let told =
+            |all: &[String]| all.iter().filter(|it| !it.contains("Event")).cloned().collect::<Vec<_>>();
+        assert_eq!(told(&versions(fleet)), told(&before), "the controller was started again");
+        assert!(controller.stop().success());
+    });
+}
+
+/// Nothing but what repeats an Event was written to the control plane by the controller.
+fn expect_no_writes(fleet: &Fleet<'_>) {
+    let Some(server) = fleet.plane.test_server() else { return };
+    let user = fleet.plane.user(Account::Controller);
+    let writes: Vec<_> = server.writes().into_iter().filter(|it| it.user == user).collect();
+    assert!(writes.is_empty(), "{writes:?}");
+}
+
+#[test]
+fn the_service_of_the_control_plane_is_never_written() {
+    play("fleet-template", |fleet| {
+        pool(fleet.cluster, "fleet-template", "203.0.113.21");
+        fleet.web("web");
+        let version = || fleet.plane.get("Service", "web").unwrap()["metadata"]["resourceVersion"].clone();
+        let before: Value = version();
+        let _run = fleet.run();
+        let addresses = wait_for_addresses(fleet.plane, "web");
+        fleet.stage.wait_until_served(addresses[0], 80);
+        fleet.plane.delete(KIND, "web");
+        wait_until_gone(fleet.plane, KIND, "web");
+        assert_eq!(version(), before);
+        if let Some(server) = fleet.plane.test_server() {
+            let ours =
+                |resource: &str| resource == "services" || resource == "works" || resource == "clusters";
+            let writes =
+                server.writes().into_iter().filter(|it| ours(&it.resource) && !it.user_agent.is_empty());
+            let writes: Vec<_> = writes.filter(|it| it.user_agent.contains("sheave/")).collect();
+            assert!(writes.is_empty(), "{writes:?}");
+        }
+    });
+}
+
+#[test]
+fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
+    play("fleet-rights", |fleet| {
+        let accounts = [Account::Controller, Account::Gateway];
+        if let Some(server) = fleet.plane.test_server() {
+            // Older servers do not stream lists, and there the right to list is needed.
+            let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
+            for account in accounts {
+                let matching = Matching::new("watch", "*").by(fleet.plane.user(account));
+                server.faults().plan(matching, 12, Fault::Answer(unknown()));
+            }
+        }
+        pool(fleet.cluster, "fleet-rights", "203.0.113.22");
+        let controller = fleet.controller();
+        let gateway = fleet.stage.start(&fleet.home(Role::Gateway, ""));
+        fleet.web("web");
+        let addresses = wait_for_addresses(fleet.plane, "web");
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, crate::fleet_kit::IN_WEST]);
+        wait_for_condition(fleet.plane, (KIND, "web"), "sheave.dev/Programmed", "True");
+        eventually("an Event tells of the addresses", || {
+            let events = fleet.plane.list("Event");
+            if events.iter().any(|it| it["reason"] == "AddressesAssigned") { Ok(()) } else { Err("not yet") }
+        });
+        fleet.plane.delete(KIND, "web");
+        wait_until_gone(fleet.plane, KIND, "web");
+        for process in [&controller, &gateway] {
+            let log = process.log();
+            assert!(!log.contains("may not") && !log.contains("forbidden"), "{log}");
+        }
+        assert!(controller.stop().success());
+        assert!(gateway.stop().success());
+        let Some(server) = fleet.plane.test_server() else { return };
+        assert_eq!(server.refused(), []);
+        for account in accounts {
+            assert_eq!(server.unused_rules(fleet.plane.user(account)), [], "{account:?}");
+        }
+    });
+}
