@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::outage_kit::{address, published_service, wait_for_snapshot, wait_for_status};
 use crate::stage::{Home, Role, Sheave, Stage, pool, service, wait_for_addresses};
 use crate::support::cluster::{Account, Cluster};
+use crate::support::patience::eventually;
 use crate::support::road::Road;
 
 /// What probes are told until the gateway knows what to serve.
@@ -178,10 +179,10 @@ fn a_controller_without_rights_says_so_and_leads_once_it_has_them() {
     road.cut();
     controller.wait_for_log("the API server does not let us list and watch them");
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(154)]);
-    let text = controller.status_text();
-    assert!(
-        text.contains("Controller: this one leads; ")
-            && text.contains("what is known of them stays in force"),
-        "{text}"
-    );
+    // The page is drawn anew now and then.
+    eventually("the status says so", || {
+        let text = controller.status_text();
+        let leads = text.contains("Controller: this one leads; ");
+        if leads && text.contains("what is known of them stays in force") { Ok(()) } else { Err(text) }
+    });
 }
