@@ -98,6 +98,13 @@ impl Fleet<'_> {
         self.collected(WEST, name, &[IN_WEST]);
     }
 
+    /// As [`Fleet::web`], with this address in its status already, as a controller leaves it.
+    pub(crate) fn published_web(&self, name: &str, address: IpAddr) {
+        self.web(name);
+        let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "Proxy"}]}}});
+        self.plane.merge_status(KIND, name, "someone", &status).expect("it takes a status");
+    }
+
     /// The Work by which Karmada holds what it has collected of a Service's endpoints in a member.
     pub(crate) fn collected(&self, member: &str, name: &str, endpoints: &[usize]) {
         let endpoints: Vec<Value> = endpoints

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::fleet_kit::{EAST, IN_EAST, IN_WEST, KIND, WEST, is_ready, play, play_in, wait_for_addresses};
-use crate::outage_kit::wait_for_snapshot;
+use crate::outage_kit::{address, wait_for_snapshot};
 use crate::scene::wait_for;
 use crate::stage::{REST, Role, pool, wait_for_condition};
 use crate::support::cluster::Cluster;
@@ -45,11 +45,8 @@ fn clusters_that_cannot_be_asked_for_change_nothing() {
 #[test]
 fn a_gateway_serves_from_its_snapshot_while_the_control_plane_is_away() {
     play("fleet-away", |fleet| {
-        pool(fleet.cluster, "fleet-away", "203.0.113.32");
-        fleet.web("web");
-        let controller = fleet.controller();
-        let addresses = wait_for_addresses(fleet.plane, "web");
-        assert!(controller.stop().success());
+        let addresses = [address(32)];
+        fleet.published_web("web", addresses[0]);
         let home = fleet.home(Role::Gateway, "");
         let gateway = fleet.stage.start(&home);
         fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::fleet_kit::{EAST, IN_EAST, IN_WEST, WEST, change, place, play, wait_for_addresses};
-use crate::outage_kit::load;
-use crate::stage::{ENDPOINTS, Role, pool};
+use crate::fleet_kit::{EAST, IN_EAST, IN_WEST, WEST, change, place, play};
+use crate::outage_kit::{address, load};
+use crate::stage::{ENDPOINTS, Role};
 use crate::support::patience::eventually_within;
 use crate::support::patience::patience;
 
@@ -14,14 +14,11 @@ const CHANGES: usize = 40;
 #[test]
 fn routes_follow_the_works() {
     play("fleet-works", |fleet| {
-        pool(fleet.cluster, "fleet-works", "203.0.113.40");
-        fleet.web("web");
-        let controller = fleet.controller();
-        let addresses = wait_for_addresses(fleet.plane, "web");
-        assert!(controller.stop().success());
+        let addresses = [address(40)];
+        fleet.published_web("web", addresses[0]);
         let gateway = fleet.stage.start(&fleet.home(Role::Gateway, ""));
         fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
-        let load = load(fleet.stage, addresses.clone());
+        let load = load(fleet.stage, addresses.to_vec());
         for change in 0..CHANGES {
             fleet.collected(WEST, "web", &[1 + change % 2]);
         }
@@ -39,12 +36,11 @@ fn routes_follow_the_works() {
 #[test]
 fn each_member_has_a_backend_of_its_own_and_its_weight() {
     play("fleet-weights", |fleet| {
-        pool(fleet.cluster, "fleet-weights", "203.0.113.41");
-        fleet.web("web");
-        let run = fleet.run();
-        let addresses = wait_for_addresses(fleet.plane, "web");
+        let addresses = [address(41)];
+        fleet.published_web("web", addresses[0]);
+        let gateway = fleet.stage.start(&fleet.home(Role::Gateway, ""));
         fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
-        let routes = run.page("/api/routes");
+        let routes = gateway.page("/api/routes");
         let frontend =
             routes["frontends"].as_array().unwrap().iter().find(|it| it["source"] == "MultiClusterService");
         let frontend = frontend.unwrap_or_else(|| panic!("{routes}"));
@@ -75,10 +71,9 @@ fn each_member_has_a_backend_of_its_own_and_its_weight() {
 #[test]
 fn works_that_mean_nothing_harm_nobody() {
     play("fleet-odd", |fleet| {
-        pool(fleet.cluster, "fleet-odd", "203.0.113.42");
-        fleet.web("web");
-        let _run = fleet.run();
-        let addresses = wait_for_addresses(fleet.plane, "web");
+        let addresses = [address(42)];
+        fleet.published_web("web", addresses[0]);
+        let _gateway = fleet.stage.start(&fleet.home(Role::Gateway, ""));
         let odd = |name: &str, manifest: serde_json::Value| {
             json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
                    "metadata": {"name": format!("{name}-{}", fleet.plane.namespace()), "namespace": place(EAST), "labels": {
