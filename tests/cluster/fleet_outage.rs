@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::fleet_kit::{EAST, IN_EAST, IN_WEST, KIND, WEST, is_ready, play, play_in, wait_for_addresses};
-use crate::outage_kit::{address, wait_for_snapshot};
+use crate::outage_kit::{address, wait_for_snapshot, wait_for_status};
 use crate::scene::wait_for;
 use crate::stage::{REST, Role, pool, wait_for_condition};
 use crate::support::cluster::Cluster;
-use crate::support::patience::{eventually_within, let_pass, patience};
+use crate::support::patience::let_pass;
 
 #[test]
 fn clusters_that_cannot_be_asked_for_change_nothing() {
@@ -51,9 +51,8 @@ fn a_gateway_serves_from_its_snapshot_while_the_control_plane_is_away() {
         let gateway = fleet.stage.start(&home);
         fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
         wait_for_snapshot(&gateway);
-        eventually_within(patience(30.0), "the snapshot has the fleet", || {
-            let text = std::fs::read_to_string(home.snapshot()).map_err(|error| error.to_string())?;
-            if text.contains("\"MultiClusterService\"") { Ok(()) } else { Err("not yet".to_owned()) }
+        wait_for_status(&gateway, "the fleet is in a snapshot of its own", |status| {
+            !status["karmada"]["snapshot"]["writtenAt"].is_null()
         });
         fleet.plane_road.close();
         let_pass(REST);

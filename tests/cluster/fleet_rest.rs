@@ -2,17 +2,20 @@
 
 use serde_json::Value;
 
-use crate::fleet_kit::{EAST, Fleet, IN_EAST, KIND, WEST, play, wait_for_addresses};
+use crate::fleet_kit::{EAST, Fleet, IN_EAST, IN_WEST, KIND, WEST, play, wait_for_addresses};
 use crate::scene::wait_for;
 use crate::stage::{REST, Role, pool, wait_for_condition, wait_until_gone};
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
 use crate::support::cluster::Account;
-use crate::support::patience::{eventually, let_pass};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+
+/// What a process watches there: six kinds, and Works twice.
+const WATCHES: usize = 7;
 
 /// The revisions of all that a controller could write in the control plane, and of what it must not.
 fn versions(fleet: &Fleet<'_>) -> Vec<String> {
-    let kinds = [KIND, "Service", "EndpointSlice", "ResourceBinding", "Event"];
+    let kinds = [KIND, "Service", "EndpointSlice", "ResourceBinding"];
     let mine = kinds.iter().flat_map(|kind| fleet.plane.list(kind));
     let clusters = [EAST, WEST].into_iter().filter_map(|name| fleet.plane.get("Cluster", name));
     mine.chain(clusters)
@@ -31,23 +34,15 @@ fn nothing_is_written_at_rest() {
             wait_for(fleet.plane, (KIND, name), "is spoken of", |it| it["status"]["conditions"].is_array());
         }
         let mut before = versions(fleet);
-        crate::support::patience::eventually_within(
-            crate::support::patience::patience(30.0),
-            "everything has settled",
-            || {
-                let_pass(REST);
-                let now = versions(fleet);
-                if std::mem::replace(&mut before, now.clone()) == now {
-                    Ok(())
-                } else {
-                    Err("still changing")
-                }
-            },
-        );
+        eventually_within(patience(30.0), "everything has settled", || {
+            let_pass(REST);
+            let now = versions(fleet);
+            if std::mem::replace(&mut before, now.clone()) == now { Ok(()) } else { Err("still changing") }
+        });
         if let Some(server) = fleet.plane.test_server() {
             server.forget_requests();
         }
-        // News that change nothing: a heartbeat of a member, and all watches anew.
+        // All watches begin anew, and bring nothing new.
         fleet.plane_road.cut();
         let_pass(REST);
         assert_eq!(versions(fleet), before);
@@ -103,7 +98,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
             let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
             for account in accounts {
                 let matching = Matching::new("watch", "*").by(fleet.plane.user(account));
-                server.faults().plan(matching, 12, Fault::Answer(unknown()));
+                server.faults().plan(matching, WATCHES, Fault::Answer(unknown()));
             }
         }
         pool(fleet.cluster, "fleet-rights", "203.0.113.22");
@@ -111,7 +106,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
         let gateway = fleet.stage.start(&fleet.home(Role::Gateway, ""));
         fleet.web("web");
         let addresses = wait_for_addresses(fleet.plane, "web");
-        fleet.wait_for_answers(addresses[0], &[IN_EAST, crate::fleet_kit::IN_WEST]);
+        fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
         wait_for_condition(fleet.plane, (KIND, "web"), "sheave.dev/Programmed", "True");
         eventually("an Event tells of the addresses", || {
             let events = fleet.plane.list("Event");
