@@ -1,6 +1,9 @@
-//! Two consistent steps: first a cluster by the client's hash, then an endpoint by [`Maglev`] inside it. So endpoints that come
-//! and go in one cluster move no client of another, and a client whose endpoint went stays in its cluster while that
-//! takes traffic.
+//! Two steps: first a cluster by its load, then an endpoint inside it.
+//!
+//! With [`Maglev`] inside, both are consistent: the cluster goes by the client's hash. So endpoints that come and go in one
+//! cluster move no client of another, and a client whose endpoint went stays in its cluster while that takes traffic.
+//! With [`LeastConnections`] inside, the cluster goes by chance: connections are compared within a cluster alone, or those that
+//! last in one would send more to the others than their loads say.
 //!
 //! The cluster is the winner of weighted rendezvous hashing (Thaler and Ravishankar 1998; weights: Schindelhauer and
 //! Schomaker 2005): each draws a random time, exponential in its load, and the first wins. A load that falls moves
@@ -10,6 +13,7 @@ use std::sync::Arc;
 
 use super::hash::mix;
 use super::maglev::Maglev;
+use super::p2c::LeastConnections;
 use super::weights::Weights;
 use super::{Balance, Question, Tried};
 
@@ -27,6 +31,15 @@ pub struct Cluster {
     pub members: Vec<Member>,
 }
 
+/// How an endpoint is chosen inside its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside {
+    /// By the client's hash, as the cluster is.
+    Maglev,
+    /// The less loaded of two.
+    LeastConnections,
+}
+
 /// One candidate of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -41,6 +54,7 @@ pub struct Member {
 /// The balancer over clusters and their candidates.
 #[derive(Debug)]
 pub struct Clusters {
+    inside: Inside,
     /// In the order of `inner`; apart from it, because every choice reads all of them.
     keys: Box<[Key]>,
     inner: Box<[Inner]>,
@@ -58,7 +72,22 @@ struct Key {
 struct Inner {
     /// Indices among all candidates.
     members: Box<[u32]>,
-    maglev: Arc<Maglev>,
+    balancer: InnerBalancer,
+}
+
+#[derive(Debug)]
+enum InnerBalancer {
+    Maglev(Arc<Maglev>),
+    LeastConnections(LeastConnections),
+}
+
+impl InnerBalancer {
+    fn is_over(&self, weights: &Weights, identities: &[u64]) -> bool {
+        match self {
+            Self::Maglev(maglev) => maglev.is_over(weights, identities),
+            Self::LeastConnections(balancer) => balancer.is_over(weights),
+        }
+    }
 }
 
 impl Inner {
@@ -69,37 +98,48 @@ impl Inner {
 
 impl Clusters {
     /// A balancer over `clusters`; Maglev tables that `known` has of the same candidates are taken over.
-    pub fn new(clusters: &[Cluster], known: Option<&Self>) -> Self {
+    pub fn new(inside: Inside, clusters: &[Cluster], known: Option<&Self>) -> Self {
         let key = |cluster: &Cluster| {
             let Cluster { identity, load, .. } = *cluster;
             Key { identity, load, pace: 1.0 / load as f64 }
         };
         let inner = |cluster: &Cluster| {
             let (weights, identities) = candidates(cluster)?;
-            let same = known.and_then(|known| known.maglev(cluster.identity));
-            let same = same.filter(|maglev| maglev.is_over(&weights, &identities));
-            let maglev = same.cloned().unwrap_or_else(|| Arc::new(Maglev::of_cluster(weights, identities)));
-            Some(Inner { members: cluster.members.iter().map(|member| member.index).collect(), maglev })
+            let balancer = match inside {
+                Inside::LeastConnections => InnerBalancer::LeastConnections(LeastConnections::new(weights)),
+                Inside::Maglev => {
+                    let same = known.and_then(|known| known.maglev(cluster.identity));
+                    let same = same.filter(|maglev| maglev.is_over(&weights, &identities)).cloned();
+                    let made = || Arc::new(Maglev::of_cluster(weights, identities));
+                    InnerBalancer::Maglev(same.unwrap_or_else(made))
+                }
+            };
+            Some(Inner { members: cluster.members.iter().map(|member| member.index).collect(), balancer })
         };
         let (keys, inner): (Vec<Key>, Vec<Inner>) =
             clusters.iter().filter_map(|cluster| Some((key(cluster), inner(cluster)?))).unzip();
-        Self { keys: keys.into(), inner: inner.into() }
+        Self { inside, keys: keys.into(), inner: inner.into() }
     }
 
     /// Whether this is the balancer over `clusters`.
-    pub fn is_over(&self, clusters: &[Cluster]) -> bool {
+    pub fn is_over(&self, inside: Inside, clusters: &[Cluster]) -> bool {
         let same = |(cluster, (key, inner)): (&Cluster, (&Key, &Inner))| {
             (key.identity, key.load) == (cluster.identity, cluster.load)
                 && inner.members.iter().copied().eq(cluster.members.iter().map(|member| member.index))
                 && candidates(cluster)
-                    .is_some_and(|(weights, identities)| inner.maglev.is_over(&weights, &identities))
+                    .is_some_and(|(weights, identities)| inner.balancer.is_over(&weights, &identities))
         };
-        clusters.len() == self.keys.len() && clusters.iter().zip(self.keys.iter().zip(&self.inner)).all(same)
+        inside == self.inside
+            && clusters.len() == self.keys.len()
+            && clusters.iter().zip(self.keys.iter().zip(&self.inner)).all(same)
     }
 
     fn maglev(&self, identity: u64) -> Option<&Arc<Maglev>> {
         let at = self.keys.iter().position(|key| key.identity == identity)?;
-        self.inner.get(at).map(|inner| &inner.maglev)
+        match &self.inner.get(at)?.balancer {
+            InnerBalancer::Maglev(maglev) => Some(maglev),
+            InnerBalancer::LeastConnections(_) => None,
+        }
     }
 
     /// The cluster of a client among those that `keep` keeps.
@@ -127,16 +167,25 @@ impl Clusters {
 
 impl Balance for Clusters {
     fn choose(&self, question: &Question<'_>) -> usize {
-        let cluster = match question.tried {
-            None => self.first(question.hash, |_| true),
-            Some(tried) => self.again(question.hash, tried),
+        let draw = match self.inside {
+            Inside::Maglev => question.hash,
+            // Not the number by which an endpoint is drawn, or the cluster would decide which one.
+            Inside::LeastConnections => mix(!question.random),
         };
-        let Some(Inner { members, maglev }) = cluster else { return 0 };
+        let cluster = match question.tried {
+            None => self.first(draw, |_| true),
+            Some(tried) => self.again(draw, tried),
+        };
+        let Some(Inner { members, balancer }) = cluster else { return 0 };
         let index = |member: usize| members.get(member).map_or(0, |&index| index as usize);
         let load = |member: usize| (question.load)(index(member));
         let was_tried = |member: usize| question.tried.is_some_and(|tried| tried(index(member)));
         let tried: Option<Tried<'_>> = question.tried.is_some().then_some(&was_tried);
-        index(maglev.choose(&Question { load: &load, tried, ..*question }))
+        let question = Question { load: &load, tried, ..*question };
+        index(match balancer {
+            InnerBalancer::Maglev(maglev) => maglev.choose(&question),
+            InnerBalancer::LeastConnections(balancer) => balancer.choose(&question),
+        })
     }
 }
 

@@ -18,6 +18,11 @@ impl LeastConnections {
         Self { weights }
     }
 
+    /// Whether this is the balancer over candidates of these weights.
+    pub(super) fn is_over(&self, weights: &Weights) -> bool {
+        self.weights == *weights
+    }
+
     fn pair(&self, question: &Question<'_>) -> (usize, Option<usize>) {
         let other_random = mix(question.random);
         let untried = question.tried.and_then(|tried| {

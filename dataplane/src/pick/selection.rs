@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::serving::Serving;
 use super::unhealthy::Unhealthy;
 use super::{EndpointLoad, PickRequest};
-use crate::balance::clusters::{self, Clusters};
+use crate::balance::clusters::{self, Clusters, Inside};
 use crate::balance::failover::{self, Place};
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
@@ -49,17 +49,19 @@ impl Selection {
     ) -> Option<Arc<Self>> {
         let members = members(frontend, candidates, unhealthy);
         let shares = shares(&members);
-        let hashed = algorithm == Algorithm::Maglev && frontend.failover.is_some();
-        let clusters = (hashed && frontend.backends.len() > 1).then(|| clusters(frontend, &members, &shares));
-        if let Some(same) = known.iter().find(|known| known.is(algorithm, &shares, clusters.as_deref())) {
+        let several = frontend.failover.is_some() && frontend.backends.len() > 1;
+        let clusters = inside(algorithm)
+            .filter(|_| several)
+            .map(|inside| (inside, clusters(frontend, &members, &shares)));
+        if let Some(same) = known.iter().find(|known| known.is(algorithm, &shares, clusters.as_ref())) {
             return Some(Arc::clone(same));
         }
         let weights: Vec<u32> = shares.iter().map(|&(_, share)| share).collect();
         let weights = Weights::new(&weights)?;
         let balancer = match clusters {
-            Some(clusters) => {
+            Some((inside, clusters)) => {
                 let known = known.iter().find_map(|known| known.clusters());
-                Balancer::Clusters(Clusters::new(&clusters, known))
+                Balancer::Clusters(Clusters::new(inside, &clusters, known))
             }
             None => {
                 let identities = shares.iter().map(|&(addr, _)| hash::endpoint(addr)).collect();
@@ -83,11 +85,11 @@ impl Selection {
         &self,
         algorithm: Algorithm,
         shares: &[(EndpointAddr, u32)],
-        clusters: Option<&[clusters::Cluster]>,
+        clusters: Option<&(Inside, Vec<clusters::Cluster>)>,
     ) -> bool {
         let same_clusters = match (self.clusters(), clusters) {
             (None, None) => true,
-            (Some(own), Some(clusters)) => own.is_over(clusters),
+            (Some(own), Some((inside, clusters))) => own.is_over(*inside, clusters),
             _ => false,
         };
         self.algorithm == algorithm && self.shares().eq(shares.iter().copied()) && same_clusters
@@ -189,6 +191,16 @@ fn shares(members: &[(EndpointAddr, Member)]) -> Vec<(EndpointAddr, u32)> {
         same
     });
     shares
+}
+
+/// How an endpoint is chosen inside its cluster, by the algorithms that choose the cluster first. The others keep to the shares of
+/// all endpoints as they are.
+fn inside(algorithm: Algorithm) -> Option<Inside> {
+    match algorithm {
+        Algorithm::Maglev => Some(Inside::Maglev),
+        Algorithm::LeastConnections => Some(Inside::LeastConnections),
+        Algorithm::RoundRobin | Algorithm::Random => None,
+    }
 }
 
 /// The members that have a share by their clusters, in the order of the clusters' identities: that of backends may be

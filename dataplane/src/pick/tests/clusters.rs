@@ -69,6 +69,26 @@ fn every_algorithm_spills_over_by_the_shares() {
 }
 
 #[test]
+fn connections_that_last_do_not_move_traffic_between_clusters() {
+    let frontend = only(&with_health(spread_over(&[(0, 3), (0, 1)], Algorithm::LeastConnections), []));
+    let affinity = AffinityTable::default();
+    let mut open = std::collections::VecDeque::new();
+    let mut first = 0;
+    for number in 0..4000 {
+        let Pick::Forward(picked) = frontend.pick(&external(number), &affinity) else {
+            panic!("an endpoint")
+        };
+        first += usize::from(cluster(picked.addr()) == 0);
+        open.push_back(picked);
+        // As many as endpoints, so that most have one and some have none.
+        if open.len() > 20 {
+            open.pop_front();
+        }
+    }
+    assert!((2900..3100).contains(&first), "{first} of 4,000");
+}
+
+#[test]
 fn the_next_tier_gets_nothing_while_the_first_is_well() {
     let frontend = only(&with_health(two(Algorithm::LeastConnections), 0..2));
     assert_eq!(parts(&frontend), [1.0, 0.0]);
