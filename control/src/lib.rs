@@ -8,6 +8,7 @@ pub mod controller;
 pub mod due;
 pub mod gateway_report;
 pub mod guard;
+mod host_name;
 mod ip;
 pub mod karmada;
 pub mod problem;

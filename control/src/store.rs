@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sheave_dataplane::model::FrontendSource;
 
 pub use self::change::{Change, Delta};
+pub(crate) use self::fleet::unreadable_owner;
 pub use self::fleet::{Fleet, WorkKey};
 use self::owners::Owners;
 use crate::address_pool::AddressPool;
@@ -26,6 +27,9 @@ pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
 /// The same for slices that were brought from another cluster for a ServiceImport (KEP-1645, `LabelServiceName`).
 const IMPORTED_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
+
+/// Which cluster such a slice is from (KEP-1645, `LabelSourceCluster`).
+pub(crate) const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
 
 /// Names what asks for frontends: a Service, or a MultiClusterService. Both get them from the same pools, and a cluster may
 /// have one of each with the same name. Prints as `namespace/name`.
@@ -377,12 +381,20 @@ pub fn service_key(metadata: &ObjectMeta) -> ServiceKey {
 
 /// The Service that a slice belongs to: the one that its label names, in its own namespace. Slices from other clusters name
 /// the Service that was exported there; implementations that also make a Service of their own for it name that one by the
-/// ordinary label, which wins.
+/// ordinary label, which wins. One from nobody knows where is nobody's: its nodes and zones would be taken for ours.
 pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     let labels = slice.metadata.labels.as_ref()?;
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
-    let name = label(SERVICE_NAME_LABEL).or_else(|| label(IMPORTED_SERVICE_NAME_LABEL))?;
+    let imported = || label(SOURCE_CLUSTER_LABEL).and(label(IMPORTED_SERVICE_NAME_LABEL));
+    let name = label(SERVICE_NAME_LABEL).or_else(imported)?;
     Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
+}
+
+/// The label for want of which a slice belongs to no Service.
+pub(crate) fn missing_label(slice: &EndpointSlice) -> &'static str {
+    let labels = slice.metadata.labels.as_ref();
+    let is_imported = labels.is_some_and(|labels| labels.contains_key(IMPORTED_SERVICE_NAME_LABEL));
+    if is_imported { SOURCE_CLUSTER_LABEL } else { SERVICE_NAME_LABEL }
 }
 
 /// Whether new traffic may go there; also when nothing is said (EndpointConditions in discovery/v1).

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Namespace;
+use sheave_dataplane::model::FrontendSource;
 
 use super::annotations::{self, ADDRESS_POOL};
 use super::facts::Facts;
@@ -151,7 +152,7 @@ fn problems(
             }
             _ => continue,
         };
-        report.add(reason::NO_ADDRESS, field, None, format!("{shortfall}; {advice}"));
+        report.add(reason::NO_ADDRESS, field, None, named(plan, &format!("{shortfall}; {advice}")));
     }
     if shortfalls.is_empty() {
         for family in &plan.families.required {
@@ -179,8 +180,16 @@ fn unjudged(plan: &Plan, why: Unjudged) -> Problem {
         }
     };
     let mut report = Report::about(service_ref(plan.key()));
-    report.add(reason::NO_ADDRESS, "", None, why);
+    report.add(reason::NO_ADDRESS, "", None, named(plan, why));
     report.into_problems().remove(0)
+}
+
+/// Pools speak of Services, whatever asks; here it is told by its name.
+fn named(plan: &Plan, message: &str) -> String {
+    match plan.key().source {
+        FrontendSource::Service => message.to_owned(),
+        FrontendSource::MultiClusterService => message.replace("the Service", "the MultiClusterService"),
+    }
 }
 
 fn advice(family: Family, plan: &Plan, placement: &Placement, facts: &Facts) -> String {

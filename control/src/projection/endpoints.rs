@@ -3,6 +3,8 @@
 
 pub(super) mod witness;
 
+use std::net::IpAddr;
+
 use k8s_openapi::api::discovery::v1::{
     Endpoint as SliceEndpoint, EndpointConditions, EndpointPort, EndpointSlice,
 };
@@ -222,6 +224,10 @@ impl<'r, W: Witness> Reader<'r, W> {
                 continue;
             };
             let (left_out, why) = match ip::parse(text) {
+                Ok(ip) if matches!(listed.origin, Origin::Within(..)) && is_of_one_machine(ip) => {
+                    let why = "means this machine or its own link, and the endpoint is in another cluster";
+                    (LeftOut::InvalidAddress(why), why.to_owned())
+                }
                 Ok(ip) if Family::of(ip) == self.family => {
                     let addr = EndpointAddr { ip, port: number, path: self.member.path };
                     entries.push(self.entry(endpoint, addr, listed, mark));
@@ -255,6 +261,16 @@ impl<'r, W: Witness> Reader<'r, W> {
             hints: if own { hints(endpoint, self.facts) } else { Hints::default() },
             mark,
         }
+    }
+}
+
+/// Whether it leads to another machine from each. Slices on an API server have no such addresses (discovery/v1,
+/// `ValidateEndpointIP`), but nobody looks at those in a Work.
+fn is_of_one_machine(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+        // Other link-local ones are never read.
+        IpAddr::V6(v6) => v6.is_loopback(),
     }
 }
 

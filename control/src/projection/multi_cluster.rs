@@ -3,7 +3,6 @@
 //! One is planned like a Service: the template of its name gives ports, affinity and policies, and its own metadata,
 //! annotations and status stand in for the template's. Ordinary Services whose slices name clusters (the MCS API of
 //! sig-multicluster) share what is between clusters. It must not know the data plane's health.
-#![doc = include_str!("multi_cluster/fields.md")]
 
 mod checks;
 mod clusters;
@@ -20,6 +19,7 @@ mod template;
 mod tiers;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ use super::members::Member;
 use super::placement::Placement;
 use super::plan::{self, Asked, Plan, Planned};
 use super::policy::TrafficPolicy;
+use crate::ip;
 use crate::karmada::MultiClusterService;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -70,15 +71,31 @@ pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Op
     ends.filter(|end| *end > now).min()
 }
 
+/// The addresses that nobody else may be given yet: those of a MultiClusterService that is being deleted, until the controller
+/// has cleared its status. A gateway that has not heard of the deletion may serve them as long.
+pub(super) fn kept_addresses(key: &ServiceKey, fleet: &Fleet, options: &Options) -> Vec<IpAddr> {
+    let Some(service) = fleet.services.get(key).filter(|service| is_leaving(service)) else {
+        return Vec::new();
+    };
+    let managed = matches!(options.placement, Placement::Managed { .. });
+    if !managed || whose(service, template(fleet, key), options).is_err() {
+        return Vec::new();
+    }
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    ingress.iter().filter_map(|ingress| ip::parse(ingress.ip.as_deref()?).ok()).collect()
+}
+
+fn is_leaving(service: &MultiClusterService) -> bool {
+    service.metadata.deletion_timestamp.is_some()
+}
+
 /// Reads a MultiClusterService.
 pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Option<Timestamp>) -> Planned {
     let Some(service) = fleet.services.get(key) else { return Planned::Foreign };
     let template = template(fleet, key);
-    let leaving = service.metadata.deletion_timestamp.is_some();
-    // As with a Service: gateways serve it until its status is empty.
-    if (leaving && matches!(options.placement, Placement::Managed { .. }))
-        || whose(service, template, options).is_err()
-    {
+    // Unlike a Service it is gone at once: first nothing new is accepted, then its status is cleared, and then it is let go.
+    if is_leaving(service) || whose(service, template, options).is_err() {
         return Planned::Foreign;
     }
     let mut report = Report::about(key.object());
@@ -142,7 +159,7 @@ fn served(
     let (failover, spread_problems) = checks::failover(key, &effective, found.spread, options);
     plan.problems.extend(found.problems);
     plan.problems.extend(template::renamed(spread_problems, service));
-    across(template, &plan, &found.members, &options.cluster, report);
+    across(template, &mut plan, &found.members, &clusters, report);
     let status = FleetStatus {
         clusters: counts::count(&found.standing, &plan.ports),
         resolved: Resolved {
@@ -150,22 +167,32 @@ fn served(
             unknown_clusters: clusters.unknown.clone(),
             unmatched_ports: exposed.unmatched,
         },
+        nothing_collected: found.nothing_collected,
     };
     plan.fleet = Some(FleetPlan { members: found.members, failover, status, left: found.left });
     Some(plan)
 }
 
 /// What the Service asks for and cannot hold between clusters.
-fn across(template: &Service, plan: &Plan, members: &[Member], own: &str, report: &mut Report) {
+fn across(
+    template: &Service,
+    plan: &mut Plan,
+    members: &[Member],
+    clusters: &Clusters<'_>,
+    report: &mut Report,
+) {
     if plan.policies.external != TrafficPolicy::Local {
         return;
     }
     let field = "Service.spec.externalTrafficPolicy";
+    let own = &*clusters.options.cluster;
     let others: Vec<&str> = members.iter().filter(|it| !it.own).map(|it| &*it.cluster).collect();
-    if !members.iter().any(|member| member.own) {
+    if !members.iter().any(|member| member.own) && !clusters.is_among(own) {
+        // It holds in the member clusters, which the Service is written for. To drop everything here would be no way to obey it.
+        plan.policies.external = TrafficPolicy::Cluster;
         let message = format!(
             "Local keeps clients from outside on the gateway's node, and its cluster, {own:?}, is none of those that \
-             serve; they get nothing (see cluster in the configuration)"
+             serve; as with Cluster they get the endpoints of all (see cluster in the configuration)"
         );
         report.add(reason::NOT_ACROSS_CLUSTERS, field, None, message);
     } else if !others.is_empty() {
@@ -204,5 +231,7 @@ struct Found {
     standing: Vec<(ClusterStatus, Member)>,
     spread: sheave_dataplane::model::Spread,
     left: Vec<Left>,
+    /// As in [`FleetStatus`].
+    nothing_collected: bool,
     problems: Vec<Problem>,
 }

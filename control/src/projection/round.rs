@@ -40,7 +40,10 @@ impl Projector {
                 Planned::Ours(plan) => {
                     round.plans.insert(key.clone(), plan);
                 }
-                Planned::Foreign => self.retire(key, Vec::new(), &mut round),
+                Planned::Foreign => {
+                    self.retire(key, Vec::new(), &mut round);
+                    self.keep_addresses(objects, key);
+                }
                 Planned::Refused(problems) => {
                     self.retire(key, problems, &mut round);
                     self.tell_refused(objects, key);
@@ -99,6 +102,14 @@ impl Projector {
         }
     }
 
+    /// What a MultiClusterService that is being deleted has is nobody else's before it is let go.
+    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey) {
+        if key.source == FrontendSource::MultiClusterService {
+            let kept = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
+            self.allocator.hold(key, kept);
+        }
+    }
+
     /// What is told of a MultiClusterService that is ours, but not served.
     fn tell_refused(&mut self, objects: &Objects, key: &ServiceKey) {
         if key.source == FrontendSource::MultiClusterService
@@ -106,7 +117,7 @@ impl Projector {
         {
             let template = multi_cluster::template(&objects.fleet, key).is_some();
             let resolved = Resolved { template, ..Resolved::default() };
-            known.fleet = Some(FleetStatus { clusters: Vec::new(), resolved });
+            known.fleet = Some(FleetStatus { clusters: Vec::new(), resolved, nothing_collected: false });
         }
     }
 

@@ -6,6 +6,7 @@ mod endpoints;
 mod explain;
 mod fields;
 mod fleet;
+mod fleet_limits;
 mod fleet_rounds;
 mod incremental;
 mod kinds;

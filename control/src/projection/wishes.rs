@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use super::annotations::{self, ADDRESS_POOL, ADDRESSES};
 use super::families::Families;
 use super::status::port_error;
+use crate::host_name;
 use crate::ip;
 use crate::problem::reason;
 use crate::report::Report;
@@ -55,7 +56,14 @@ fn read_status(service: &Service, families: &Families, wishes: &mut Wishes, repo
         match (ingress.ip.as_deref().filter(|text| !text.is_empty()), hostname) {
             (Some(text), hostname) => {
                 let ip = add(&mut wishes.published, text, || field("ip"), families, report);
-                wishes.hostnames.extend(ip.zip(hostname.map(str::to_owned)));
+                match hostname {
+                    // Karmada refuses every later change of an object whose status has it (karmada validatingmcs.go).
+                    Some(name) if !host_name::is_valid(name) => {
+                        let message = format!("{name:?} is no DNS name; it is not published again");
+                        report.invalid(field("hostname"), message);
+                    }
+                    name => wishes.hostnames.extend(ip.zip(name.map(str::to_owned))),
+                }
                 let in_use = port_error(reason::ADDRESS_IN_USE);
                 let ports = ingress.ports.iter().flatten();
                 let lost = ports.filter(|port| port.error.as_deref() == Some(&in_use));

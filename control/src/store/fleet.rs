@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{Metadata, Resource as _};
 
 use super::{SERVICE_NAME_LABEL, ServiceKey, metadata_differs, name_of, namespace_of, replace_map};
 use crate::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
+use crate::problem::{ObjectRef, Problem, reason};
 
 /// Namespace and name of a Work.
 pub type WorkKey = (Arc<str>, Arc<str>);
@@ -127,6 +128,32 @@ pub(super) fn work_owner(work: &Work) -> Option<ServiceKey> {
         Manifest::Service(service) => Some(own_key(&service.metadata)),
         Manifest::EndpointSlice(slice) => imported_owner(slice),
         Manifest::Other { .. } | Manifest::Broken { .. } => None,
+    })
+}
+
+/// What is wrong with a Work that is about no Service because a manifest cannot be read. It is kept under none, so that only
+/// who reads it can tell.
+pub(crate) fn unreadable_owner(work: &Work) -> Option<Problem> {
+    if work.metadata.deletion_timestamp.is_some() || work_owner(work).is_some() {
+        return None;
+    }
+    let mut manifests = work.manifests().iter().enumerate();
+    manifests.find_map(|(index, manifest)| match manifest {
+        Manifest::Broken { kind, why } => Some(Problem {
+            object: ObjectRef {
+                kind: Work::KIND,
+                namespace: namespace_of(&work.metadata),
+                name: name_of(&work.metadata),
+            },
+            reason: reason::INVALID_MANIFEST,
+            field: format!("spec.workload.manifests[{index}]"),
+            message: format!(
+                "{} cannot be read: {why}; no label says which Service the Work is about, so nothing of it is used",
+                if kind.is_empty() { "the manifest" } else { kind }
+            ),
+            port: None,
+        }),
+        Manifest::EndpointSlice(_) | Manifest::Service(_) | Manifest::Other { .. } => None,
     })
 }
 

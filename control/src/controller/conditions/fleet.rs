@@ -21,6 +21,11 @@ pub const CLUSTERS_IN_TROUBLE: &str = "ClustersInTrouble";
 /// Reason of `sheave.dev/Degraded`: the state of clusters cannot be known.
 pub const CLUSTERS_UNKNOWN: &str = "ClustersUnknown";
 
+/// Karmada collects slices for the type CrossCluster and for ServiceExports, but not for the type LoadBalancer.
+const NOTHING_COLLECTED: &str = "Karmada has collected no EndpointSlice of the Service from any cluster, and knows no address of \
+                                 a cluster's Service: make a ServiceExport of the Service and propagate it to the clusters, or \
+                                 set karmada.exportServices in the configuration, which does so.";
+
 /// So many clusters, names or ports are listed.
 const LISTED: usize = 5;
 /// Of a message, in bytes: several sentences, where the definition allows 32768.
@@ -88,7 +93,9 @@ fn resolved(resolved: &Resolved) -> Said {
 fn degraded(statement: &Statement, fleet: &FleetStatus) -> Said {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     let serves = |cluster: &ClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
-    if !fleet.clusters.iter().any(serves) {
+    if fleet.nothing_collected {
+        found.push((NO_ENDPOINTS, NOTHING_COLLECTED.to_owned()));
+    } else if !fleet.clusters.iter().any(serves) {
         found.push((
             NO_ENDPOINTS,
             "No cluster that takes new traffic has an endpoint that is ready.".to_owned(),

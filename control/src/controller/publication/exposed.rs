@@ -8,14 +8,12 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use sheave_dataplane::model::FrontendSource;
 
+use crate::host_name;
 use crate::karmada::MultiClusterService;
 use crate::store::{Objects, ServiceKey};
 
 /// What `spec.type` and `spec.types` call it.
 const LOAD_BALANCER: &str = "LoadBalancer";
-/// Of a DNS name (RFC 1123) and of each of its labels, in bytes.
-const DNS_NAME: usize = 253;
-const DNS_LABEL: usize = 63;
 
 /// An object whose status says where it is served.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,34 +130,5 @@ impl Exposed {
 fn is_valid(entry: &LoadBalancerIngress) -> bool {
     let ip = entry.ip.as_deref().filter(|ip| !ip.is_empty());
     let hostname = entry.hostname.as_deref().filter(|name| !name.is_empty());
-    ip.is_none_or(|ip| ip.parse::<IpAddr>().is_ok()) && hostname.is_none_or(is_host_name)
-}
-
-/// Whether it may be an `ingress[].hostname`: a DNS subdomain (RFC 1123) in small letters that is no address.
-pub(super) fn is_host_name(name: &str) -> bool {
-    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.len() <= DNS_LABEL
-            && bytes.first().is_some_and(|it| inside(*it))
-            && bytes.last().is_some_and(|it| inside(*it))
-            && bytes.iter().all(|it| inside(*it) || *it == b'-')
-    };
-    name.len() <= DNS_NAME && name.split('.').all(is_label) && name.parse::<IpAddr>().is_err()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_name_is_what_karmada_takes_for_one() {
-        for good in ["a", "web.example.com", "1a.2b", "x-y.z", "1.2.3.4.example"] {
-            assert!(is_host_name(good), "{good}");
-        }
-        let long = ["a"; 128].join(".");
-        for bad in ["", "Web", "a_b", "-a", "a-", "a..b", "a.", "203.0.113.7", "::1", long.as_str()] {
-            assert!(!is_host_name(bad), "{bad}");
-        }
-    }
+    ip.is_none_or(|ip| ip.parse::<IpAddr>().is_ok()) && hostname.is_none_or(host_name::is_valid)
 }

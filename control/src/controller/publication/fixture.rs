@@ -59,7 +59,10 @@ pub(crate) fn fleet_statement(ready: u32) -> Statement {
         priority: 0,
     };
     let resolved = Resolved { template: true, ..Resolved::default() };
-    Statement { fleet: Some(FleetStatus { clusters: vec![cluster], resolved }), ..statement() }
+    Statement {
+        fleet: Some(FleetStatus { clusters: vec![cluster], resolved, nothing_collected: false }),
+        ..statement()
+    }
 }
 
 pub(crate) fn problem(reason: &'static str, message: &str, port: Option<u16>) -> Problem {

@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::exposed::is_host_name;
 use super::{Exposed, PublishOptions, Statement};
 use crate::controller::conditions;
 use crate::controller::names::CONDITIONS;
+use crate::host_name;
 use crate::projection::{Ingress, port_error};
 
 fn finalizers(object: &Exposed) -> &[String] {
@@ -99,7 +99,7 @@ pub(super) fn desired_ingress(object: &Exposed, statement: &Statement) -> Vec<Lo
             ip: Some(entry.ip.to_string()),
             ip_mode: Some("Proxy".into()),
             // What others wrote there is kept, unless Karmada would refuse the object for it.
-            hostname: entry.hostname.clone().filter(|name| is_host_name(name)),
+            hostname: entry.hostname.clone().filter(|name| host_name::is_valid(name)),
             // An empty list is not stored, and would differ for ever.
             ports: (!ports.is_empty()).then_some(ports),
         }

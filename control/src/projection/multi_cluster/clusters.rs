@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Service;
 
 use super::super::Options;
@@ -13,7 +14,7 @@ use super::sources::NotCounted;
 use super::status::{ClusterState, Drain};
 use super::{template, tiers};
 use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, cluster_of_namespace};
-use crate::problem::reason;
+use crate::problem::{ObjectRef, Problem, reason};
 use crate::report::Report;
 use crate::store::{Fleet, ServiceKey};
 use crate::suggest;
@@ -125,6 +126,20 @@ impl<'a> Clusters<'a> {
         }
     }
 
+    /// What is wrong with our annotations on a Cluster.
+    pub(super) fn misread(&self, name: &str) -> Vec<Problem> {
+        let Some((name, cluster)) = self.fleet.clusters.get_key_value(name) else { return Vec::new() };
+        let object = ObjectRef { kind: Cluster::KIND, namespace: "".into(), name: name.clone() };
+        let mut report = Report::about(object);
+        if let Some(text) = asked_to_drain(cluster)
+            && !matches!(text, "" | "true" | "false")
+        {
+            let message = format!("{text:?} is not true or false; the cluster is not drained");
+            report.invalid(annotations::field(DRAIN), message);
+        }
+        report.into_problems()
+    }
+
     /// The longest name of a cluster that `text` begins with, a dash behind it: names of clusters have dashes themselves.
     pub(super) fn longest_prefix(&self, text: &str) -> Option<&'a str> {
         let fits = |name: &&str| text.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
@@ -134,6 +149,11 @@ impl<'a> Clusters<'a> {
     /// Whether a cluster goes by this name.
     pub(super) fn is_name(&self, text: &str) -> bool {
         self.names.contains(text)
+    }
+
+    /// Whether it is known for one of the clusters that may serve it, if with nothing at the moment.
+    pub(super) fn is_among(&self, name: &str) -> bool {
+        self.judge(name).is_ok() && (self.fleet.clusters.contains_key(name) || self.names.contains(name))
     }
 
     /// The names that may be used for it, whatever is there: those that it names, or where its Service is scheduled to.
@@ -214,8 +234,7 @@ fn bound(binding: &ResourceBinding) -> BTreeSet<&str> {
 /// Why a cluster is being left, if it is. `NoSchedule` taints are about new replicas, not about traffic: Karmada itself puts
 /// them on clusters that it does not reach.
 fn drain(cluster: &Cluster) -> Option<Drain> {
-    let annotations = cluster.metadata.annotations.as_ref();
-    if annotations.and_then(|all| all.get(DRAIN)).is_some_and(|value| value.trim() == "true") {
+    if asked_to_drain(cluster) == Some("true") {
         return Some(Drain::Annotated);
     }
     if cluster.metadata.deletion_timestamp.is_some() {
@@ -225,6 +244,11 @@ fn drain(cluster: &Cluster) -> Option<Drain> {
         return Some(Drain::Taint(taint.key.clone()));
     }
     cluster.status.remedy_actions.iter().any(|it| it == "TrafficControl").then_some(Drain::TrafficControl)
+}
+
+/// What the annotation on the Cluster says.
+fn asked_to_drain(cluster: &Cluster) -> Option<&str> {
+    cluster.metadata.annotations.as_ref()?.get(DRAIN).map(|value| value.trim())
 }
 
 fn ready(cluster: &Cluster) -> Option<bool> {

@@ -8,12 +8,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::super::endpoints;
 use super::super::members::{Listed, Origin};
 use super::clusters::Clusters;
-use super::labelled::SOURCE_CLUSTER_LABEL;
 use super::sources::{self, NotCounted, Part, Sources};
 use crate::karmada::cluster_of_namespace;
 use crate::problem::reason;
 use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::store::{SOURCE_CLUSTER_LABEL, ServiceKey};
 
 /// On a slice: the Work that it was imported from. Versions before v1.11 do not set it.
 const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
@@ -49,6 +48,11 @@ pub(super) fn read<'a>(
         Ok(()) if is_copy(slice, cluster, sources) => Err(NotCounted::Imported),
         other => other,
     };
+    if verdict == Err(NotCounted::Unregistered) {
+        let mut report = Report::about(endpoints::slice_ref(slice));
+        sources::unregistered(cluster, cluster_field(slice), &mut report);
+        sources.problems.extend(report.into_problems());
+    }
     match verdict {
         Err(why) => sources.leave(cluster, slice, why),
         Ok(()) => {
@@ -75,6 +79,17 @@ fn cluster<'s>(key: &ServiceKey, slice: &'s EndpointSlice, clusters: &Clusters<'
     let named = sources::label(slice, SOURCE_CLUSTER_LABEL).filter(|name| !name.is_empty());
     let annotated = || annotation(slice, WORK_NAMESPACE).and_then(cluster_of_namespace);
     named.or_else(annotated).or_else(from_name).or_else(from_work)
+}
+
+/// What says which cluster it is from.
+fn cluster_field(slice: &EndpointSlice) -> String {
+    if sources::label(slice, SOURCE_CLUSTER_LABEL).is_some_and(|name| !name.is_empty()) {
+        return format!("metadata.labels[{SOURCE_CLUSTER_LABEL}]");
+    }
+    match annotation(slice, WORK_NAMESPACE) {
+        Some(_) => format!("metadata.annotations[{WORK_NAMESPACE}]"),
+        None => "metadata.name".to_owned(),
+    }
 }
 
 /// Whether a Work that counts has the slice itself.

@@ -1,6 +1,8 @@
 //! Where Pods of another cluster cannot be reached: its own Service's addresses stand for its endpoints. They are written down
 //! as a slice, so that everything after treats them like endpoints.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service, ServicePort};
@@ -44,7 +46,9 @@ pub(super) fn mode(service: &Service, report: &mut Report) -> Mode {
 
 /// A status, and the object and field that it is in.
 struct Said<'a> {
-    status: &'a Value,
+    status: Cow<'a, Value>,
+    /// Of its entries only those with this hostname count.
+    attributed: Option<&'a str>,
     object: ObjectRef,
     field: String,
     /// The Service as it is in the cluster.
@@ -61,18 +65,24 @@ pub(super) fn slices(
     problems: &mut Vec<Problem>,
 ) -> Vec<Listed> {
     let from_work = part.and_then(|part| said_by_work(key, part));
-    let Some(said) = from_work.or_else(|| said_by_binding(key, cluster, part, clusters)) else {
-        return Vec::new();
-    };
-    let mut report = Report::about(said.object.clone());
-    let addresses = addresses(&said, clusters, &mut report);
-    problems.extend(report.into_problems());
+    let said = from_work.or_else(|| said_by_binding(key, cluster, part, clusters));
+    let mut found = said.map(|said| {
+        let addresses = addresses(&said, clusters, problems);
+        (said, addresses)
+    });
+    if found.as_ref().is_none_or(|(_, addresses)| addresses.is_empty()) {
+        let said = said_by_template(key, cluster, part, clusters);
+        found = said.map(|said| {
+            let addresses = addresses(&said, clusters, problems);
+            (said, addresses)
+        });
+    }
+    let Some((said, addresses)) = found else { return Vec::new() };
     let ports = ports(template, said.service);
     let of_family = |family: Family| {
         let ips: Vec<_> = addresses.iter().filter(|ip| Family::of(**ip) == family).collect();
         (!ips.is_empty()).then(|| {
-            let endpoint =
-                |ip: &&std::net::IpAddr| Endpoint { addresses: vec![ip.to_string()], ..Endpoint::default() };
+            let endpoint = |ip: &&IpAddr| Endpoint { addresses: vec![ip.to_string()], ..Endpoint::default() };
             let slice = EndpointSlice {
                 metadata: ObjectMeta {
                     namespace: Some(key.namespace.to_string()),
@@ -100,7 +110,8 @@ fn said_by_work<'a>(key: &ServiceKey, part: &Part<'a>) -> Option<Said<'a>> {
         let mut statuses = work.manifest_statuses().iter().enumerate();
         let (index, said) = statuses.find(|(_, it)| of_service(&it.identifier) && it.status.is_some())?;
         Some(Said {
-            status: said.status.as_ref()?,
+            status: Cow::Borrowed(said.status.as_ref()?),
+            attributed: None,
             object: work_ref(name),
             field: format!("status.manifestStatuses[{index}].status"),
             service: Some(service),
@@ -120,14 +131,49 @@ fn said_by_binding<'a>(
     let (index, said) = statuses.find(|(_, it)| it.cluster_name == cluster && it.status.is_some())?;
     let name = binding.metadata.name.as_deref().unwrap_or_default();
     Some(Said {
-        status: said.status.as_ref()?,
+        status: Cow::Borrowed(said.status.as_ref()?),
+        attributed: None,
         object: ObjectRef { kind: "ResourceBinding", namespace: key.namespace.clone(), name: name.into() },
         field: format!("status.aggregatedStatus[{index}].status"),
         service: part.and_then(|part| part.services.first()).map(|(_, _, service)| *service),
     })
 }
 
-fn addresses(said: &Said<'_>, clusters: &Clusters<'_>, report: &mut Report) -> Vec<std::net::IpAddr> {
+/// What Karmada aggregated into the template. Up to v1.13 it named the cluster of an address without a hostname there
+/// (karmada pkg/resourceinterpreter/default/native/aggregatestatus.go); other entries do not tell whose they are.
+fn said_by_template<'a>(
+    key: &ServiceKey,
+    cluster: &'a str,
+    part: Option<&Part<'a>>,
+    clusters: &Clusters<'a>,
+) -> Option<Said<'a>> {
+    let template = clusters.fleet.templates.get(key)?;
+    attributed(template).any(|name| name == cluster).then_some(())?;
+    Some(Said {
+        status: Cow::Owned(serde_json::to_value(template.status.as_ref()?).ok()?),
+        attributed: Some(cluster),
+        object: ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() },
+        field: "status".to_owned(),
+        service: part.and_then(|part| part.services.first()).map(|(_, _, service)| *service),
+    })
+}
+
+/// The hostnames beside addresses in a template's status; some may be names of clusters.
+pub(super) fn attributed(template: &Service) -> impl Iterator<Item = &str> {
+    let status = template.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    let entries = ingress.iter().filter(|it| it.ip.as_deref().is_some_and(|ip| !ip.is_empty()));
+    entries.filter_map(|it| it.hostname.as_deref())
+}
+
+fn addresses(said: &Said<'_>, clusters: &Clusters<'_>, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
+    let mut report = Report::about(said.object.clone());
+    let addresses = read_addresses(said, clusters, &mut report);
+    problems.extend(report.into_problems());
+    addresses
+}
+
+fn read_addresses(said: &Said<'_>, clusters: &Clusters<'_>, report: &mut Report) -> Vec<IpAddr> {
     let field = &said.field;
     let mut addresses = Vec::new();
     let status = said.status.get("loadBalancer").cloned().unwrap_or_default();
@@ -142,6 +188,9 @@ fn addresses(said: &Said<'_>, clusters: &Clusters<'_>, report: &mut Report) -> V
     for (index, ingress) in status.ingress.iter().flatten().enumerate() {
         let field = |name| format!("{field}.loadBalancer.ingress[{index}].{name}");
         let hostname = ingress.hostname.as_deref().filter(|name| !name.is_empty());
+        if said.attributed.is_some() && hostname != said.attributed {
+            continue;
+        }
         match (ingress.ip.as_deref().filter(|text| !text.is_empty()), hostname) {
             (Some(text), _) => match ip::parse(text) {
                 Ok(ip) if addresses.contains(&ip) => {}

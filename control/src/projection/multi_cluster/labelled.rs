@@ -15,9 +15,7 @@ use super::super::topology::Scope;
 use super::tiers::{self, Region, Tiers};
 use super::{Found, clusters, sources};
 use crate::report::Report;
-
-/// Which cluster a slice is from (KEP-1645, `LabelSourceCluster`).
-pub(super) const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
+use crate::store::SOURCE_CLUSTER_LABEL;
 
 /// `None` if no slice says where it is from.
 pub(super) fn members<'a>(
@@ -64,6 +62,7 @@ pub(super) fn members<'a>(
         standing: Vec::new(),
         spread: tiers.spread(),
         left: Vec::new(),
+        nothing_collected: false,
         problems: Vec::new(),
     })
 }

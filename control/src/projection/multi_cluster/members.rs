@@ -41,10 +41,12 @@ pub(super) fn build(
         standing: Vec::with_capacity(names.len()),
         spread: tiers.spread(),
         left: Vec::new(),
+        nothing_collected: false,
         problems: Vec::new(),
     };
     for name in names {
         let state = clusters.state(&name);
+        found.problems.extend(clusters.misread(&name));
         let slices = match state {
             ClusterState::NotBound => Vec::new(),
             _ => slices(key, effective, &name, (clusters, &mut sources, mode), &mut found.problems),
@@ -66,6 +68,13 @@ pub(super) fn build(
         found.standing.push((ClusterStatus { name, state, ready: 0, total: 0, weight, priority }, member));
     }
     found.left = sources.left;
+    // Where addresses of Services were asked for, these are what lacks.
+    found.nothing_collected = mode != Mode::Ingress
+        && found.members.is_empty()
+        && found
+            .left
+            .iter()
+            .all(|left| matches!(left.why, NotCounted::Dispatched | NotCounted::NotCollected));
     found.problems.append(&mut sources.problems);
     found
 }

@@ -10,8 +10,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::super::members::{Listed, Origin};
 use super::clusters::Clusters;
-use super::imported;
-use crate::karmada::{COLLECTED_LABEL, Manifest, Work, cluster_of_namespace};
+use super::{imported, ingress};
+use crate::karmada::{COLLECTED_LABEL, EXECUTION_SPACE_PREFIX, Manifest, Work, cluster_of_namespace};
 use crate::problem::{ObjectRef, Problem, reason};
 use crate::report::Report;
 use crate::store::{Fleet, SERVICE_NAME_LABEL, ServiceKey, WorkKey};
@@ -100,10 +100,12 @@ impl Sources<'_> {
 pub(super) fn gather<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Clusters<'a>) -> Sources<'a> {
     let mut sources = Sources::default();
     for (name, work) in fleet.works.get(key).into_iter().flatten() {
-        if work.metadata.deletion_timestamp.is_none()
-            && let Some(cluster) = cluster_of_namespace(&name.0)
-        {
-            read_work(key, (name, work, cluster), clusters, &mut sources);
+        if work.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        match cluster_of_namespace(&name.0) {
+            Some(cluster) => read_work(key, (name, work, cluster), clusters, &mut sources),
+            None => sources.problems.extend(outside(name, work)),
         }
     }
     for slice in fleet.imported.get(key).into_iter().flat_map(BTreeMap::values) {
@@ -111,7 +113,30 @@ pub(super) fn gather<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Clusters
             imported::read(key, slice, clusters, &mut sources);
         }
     }
+    let names = fleet.templates.get(key).into_iter().flat_map(|template| ingress::attributed(template));
+    for name in names.filter(|name| clusters.is_name(name) && clusters.judge(name).is_ok()) {
+        sources.parts.entry(name.into()).or_default();
+    }
     sources
+}
+
+/// A Work that was collected from nobody knows where. Others there are not about member clusters.
+fn outside(name: &WorkKey, work: &Work) -> Vec<Problem> {
+    let mut report = Report::about(work_ref(name));
+    if work.is_collected() {
+        let message = format!(
+            "{:?} is not the namespace of a member cluster's Works, {EXECUTION_SPACE_PREFIX} and its name; the Work is not used",
+            name.0
+        );
+        report.invalid("metadata.namespace", message);
+    }
+    report.into_problems()
+}
+
+/// Names a cluster that nobody has.
+pub(super) fn unregistered(cluster: &str, field: String, report: &mut Report) {
+    let message = format!("no member cluster is called {cluster:?}; nothing of it is used");
+    report.add(reason::CLUSTER_NOT_FOUND, field, None, message);
 }
 
 fn read_work<'a>(
@@ -124,6 +149,9 @@ fn read_work<'a>(
     let collected = labels.is_some_and(|labels| labels.contains_key(COLLECTED_LABEL));
     let counts = clusters.judge(cluster);
     let mut report = Report::about(work_ref(name));
+    if counts == Err(NotCounted::Unregistered) {
+        unregistered(cluster, "metadata.namespace".to_owned(), &mut report);
+    }
     for (index, manifest) in work.manifests().iter().enumerate() {
         let field = format!("spec.workload.manifests[{index}]");
         match manifest {

@@ -11,6 +11,9 @@ pub struct FleetStatus {
     pub clusters: Vec<ClusterStatus>,
     /// What it refers to.
     pub resolved: Resolved,
+    /// Everything that it refers to may be there, but nothing says where it runs: no EndpointSlice was collected from any
+    /// cluster, and no address of a cluster's Service is known.
+    pub nothing_collected: bool,
 }
 
 /// One cluster behind a MultiClusterService.

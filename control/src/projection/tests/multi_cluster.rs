@@ -153,7 +153,8 @@ fn unknown_clusters_are_told_and_unregistered_ones_not_used() {
     let (projector, projection) = project(&[&mcs, &a, &b, &cluster("m1", "", true)]);
     assert_eq!(spread(&projection), ["80: m1*100@0 10.1.0.7:8080 of 2"]);
     let told = [1, 2].map(|it| format!("{MCS} ClusterNotFound spec.providerClusters[{it}].name"));
-    assert_eq!(problems(&projection), told);
+    let work = "Work karmada-es-m2/b-x ClusterNotFound metadata.namespace".to_owned();
+    assert_eq!(problems(&projection), [told.as_slice(), &[work]].concat());
     assert_eq!(projector.fleet_status(&key()).unwrap().resolved.unknown_clusters, ["m2", "m9"]);
     let (_, unknown) = project(&[&mcs, &a, &b]);
     assert!(unknown.problems.is_empty(), "while nothing is known of clusters, nobody is missing");
@@ -407,9 +408,19 @@ fn local_is_the_gateways_own_cluster_and_node() {
     assert!(line.ends_with("10.1.0.7:8080 | 10.1.0.7:8080 10.2.0.7:8080"), "{line}");
     let told = [format!("{MCS} NotAcrossClusters Service.spec.externalTrafficPolicy")];
     assert_eq!(problems(&projection), told);
-    let (_, elsewhere) = project(&[&template, &mcs("", ""), &b]);
+    let [m1, m2] = ["m1", "m2"].map(|name| cluster(name, "", true));
+    let (_, elsewhere) = project(&[&template, &mcs("", ""), &b, &m1, &m2]);
     assert_eq!(elsewhere.table.frontends()[1].external, Route::Drop);
     assert_eq!(problems(&elsewhere), told);
+    for foreign in [mcs("", ""), mcs("providerClusters: [{name: m2}]", "")] {
+        let (_, foreign) = project(&[&template, &foreign, &b, &m2]);
+        let line = &lines(&foreign)[1];
+        assert!(
+            line.ends_with("10.2.0.7:8080 | 10.2.0.7:8080"),
+            "it cannot hold in a cluster that is none of them: {line}"
+        );
+        assert_eq!(problems(&foreign), told);
+    }
 }
 
 #[test]

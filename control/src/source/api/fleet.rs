@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 use super::kind::{Definition, Need, Resource, Watched, slice_triggered};
 use super::prune;
 use crate::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
+use crate::problem::Problem;
 use crate::source::typed;
-use crate::store::{Change, Delta};
+use crate::store::{Change, Delta, unreadable_owner};
 
 /// For what only a Karmada API server serves.
 const NO_KARMADA: &str = "nothing is served across clusters. The server is none of a Karmada control plane: \
@@ -116,6 +117,10 @@ impl Watched for CollectedWorks {
         prune::work(object);
     }
 
+    fn complaint(object: &Work) -> Option<Problem> {
+        unreadable_owner(object)
+    }
+
     fn metadata(object: &Work) -> &ObjectMeta {
         &object.metadata
     }
@@ -152,6 +157,10 @@ impl Watched for ServiceWorks {
 
     fn prepare(object: &mut Map<String, Value>) {
         prune::work(object);
+    }
+
+    fn complaint(object: &Work) -> Option<Problem> {
+        unreadable_owner(object)
     }
 
     fn metadata(object: &Work) -> &ObjectMeta {

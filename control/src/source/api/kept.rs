@@ -101,7 +101,7 @@ pub(super) struct Kept<T: Watched> {
 
 struct State<T: Watched> {
     objects: BTreeMap<Key, Arc<T::Object>>,
-    /// Of objects whose latest version cannot be read.
+    /// Of objects whose latest version cannot be read, or whose reader has a complaint.
     unreadable: BTreeMap<Key, Problem>,
     /// Of the kind as a whole.
     trouble: Option<Problem>,
@@ -155,6 +155,9 @@ impl<T: Watched> Kept<T> {
             },
         };
         if let Some(object) = object {
+            if let Some(complaint) = T::complaint(&object) {
+                stage.problems.entry(key.clone()).or_insert(complaint);
+            }
             stage.objects.insert(key, object);
         }
     }
@@ -226,6 +229,7 @@ impl<T: Watched> Kept<T> {
                 let before = kept.as_ref().and_then(|kept| T::triggered(kept));
                 let triggered = T::triggered(&object).filter(|new| Some(*new) != before);
                 state.unreadable.remove(&key);
+                state.unreadable.extend(T::complaint(&object).map(|complaint| (key.clone(), complaint)));
                 state.objects.insert(key.clone(), object.clone());
                 state.changed.note(key, triggered.and_then(|time| time.parse().ok()));
             }

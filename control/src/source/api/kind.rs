@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::prune;
 use crate::address_pool::{self, AddressPool};
+use crate::problem::Problem;
 use crate::source::typed;
 use crate::store::{Change, Delta};
 
@@ -69,6 +70,10 @@ pub(super) trait Watched: Send + Sync + 'static {
     }
     /// Takes out what is not read, and puts in what our type requires and the server may leave out.
     fn prepare(object: &mut Map<String, Value>);
+    /// What is wrong with an object that can be read, where nobody but its reader would tell.
+    fn complaint(_object: &Self::Object) -> Option<Problem> {
+        None
+    }
     fn metadata(object: &Self::Object) -> &ObjectMeta;
     fn change(delta: Delta<Self::Object>) -> Change;
     /// When the latest change of what the object tells of happened, as its writer says.

@@ -19,7 +19,7 @@ use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::problem::{ObjectRef, Problem, reason};
 use crate::source::field_path::{FieldPath, Step};
 use crate::source::typed::{self, UnknownField};
-use crate::store::{SERVICE_NAME_LABEL, slice_owner};
+use crate::store::{missing_label, slice_owner, unreadable_owner};
 
 /// An object of a kind that we use.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,8 +206,15 @@ impl Reader<'_> {
             && slice_owner(slice).is_none()
         {
             let path = FieldPath::key("metadata").then_key("labels");
-            let message = format!("label {SERVICE_NAME_LABEL} is missing, so no Service uses the slice");
+            let missing = missing_label(slice);
+            let message = format!("label {missing} is missing, so no Service uses the slice");
             return self.tell(place, Some(reference), &path, reason::INVALID_VALUE, message);
+        }
+        if let Object::Work(work) = &object
+            && let Some(problem) = unreadable_owner(work)
+        {
+            let manifests = FieldPath::key("spec").then_key("workload").then_key("manifests");
+            self.tell(place, Some(reference.clone()), &manifests, problem.reason, problem.message);
         }
         let origin = self.origin(Some(self.document.first_line));
         self.manifest.objects.push(Placed { object, reference, origin });

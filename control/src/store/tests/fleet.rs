@@ -199,6 +199,9 @@ fn a_slice_from_another_cluster_belongs_to_the_service_that_was_exported() {
     let mut imported = slice("s", None);
     let label = "multicluster.kubernetes.io/service-name".to_owned();
     imported.metadata.labels = Some(BTreeMap::from([(label.clone(), "web".to_owned())]));
+    assert_eq!(slice_owner(&imported), None, "nobody knows whose nodes and zones it names");
+    let labels = imported.metadata.labels.as_mut().unwrap();
+    labels.insert(SOURCE_CLUSTER_LABEL.to_owned(), "m1".to_owned());
     assert_eq!(slice_owner(&imported), Some(ServiceKey::new("shop", "web")));
     let labels = imported.metadata.labels.as_mut().unwrap();
     labels.insert(SERVICE_NAME_LABEL.to_owned(), "derived-1".to_owned());

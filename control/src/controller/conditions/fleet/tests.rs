@@ -10,7 +10,11 @@ fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> ClusterSt
 }
 
 fn fleet(clusters: Vec<ClusterStatus>) -> FleetStatus {
-    FleetStatus { clusters, resolved: Resolved { template: true, ..Resolved::default() } }
+    FleetStatus {
+        clusters,
+        resolved: Resolved { template: true, ..Resolved::default() },
+        nothing_collected: false,
+    }
 }
 
 fn said(statement: &Statement, fleet: FleetStatus) -> Vec<Said> {
@@ -82,7 +86,11 @@ fn what_it_names_and_is_not_there_is_told() {
         unknown_clusters: (1..=7).map(|n| format!("m{n}")).collect(),
         unmatched_ports: vec!["http:80".into()],
     };
-    let told = one(RESOLVED_REFS, &statement(), FleetStatus { clusters: Vec::new(), resolved });
+    let told = one(
+        RESOLVED_REFS,
+        &statement(),
+        FleetStatus { clusters: Vec::new(), resolved, ..FleetStatus::default() },
+    );
     assert_eq!(
         told,
         (
@@ -101,6 +109,10 @@ fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
         let (holds, reason, _) = one(DEGRADED, &statement(), fleet(clusters));
         assert_eq!((holds, reason), (true, "NoEndpoints"));
     }
+    let nothing = FleetStatus { nothing_collected: true, ..fleet(Vec::new()) };
+    let (holds, reason, message) = one(DEGRADED, &statement(), nothing);
+    assert_eq!((holds, reason), (true, "NoEndpoints"));
+    assert!(message.contains("ServiceExport") && message.contains("karmada.exportServices"), "{message}");
     let unknown = fleet(vec![cluster("a", ClusterState::Unknown, 2, 2)]);
     assert_eq!(one(DEGRADED, &statement(), unknown).1, "ClustersUnknown");
 }

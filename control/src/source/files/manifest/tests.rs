@@ -165,6 +165,20 @@ fn a_slice_without_its_label_is_told_and_not_kept() {
 }
 
 #[test]
+fn an_imported_slice_that_does_not_say_from_where_is_told_and_not_kept() {
+    let manifest = read(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {name: s, labels: {multicluster.kubernetes.io/service-name: web}}\n",
+    );
+    assert!(manifest.objects.is_empty() && !manifest.refused);
+    let told = &problems(&manifest)[0];
+    assert!(
+        told.contains("metadata.labels: label multicluster.kubernetes.io/source-cluster is missing"),
+        "{told}"
+    );
+}
+
+#[test]
 fn conditions_without_a_time_are_read_as_the_api_server_reads_them() {
     let manifest = read(
         "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nstatus:\n  conditions:\n\

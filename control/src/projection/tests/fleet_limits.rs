@@ -1,0 +1,144 @@
+//! Fleets where something is leaving, missing or not what it should be.
+
+use super::super::{Options, Placement, Projection, Projector};
+use super::fleet::{
+    TEMPLATE, annotated, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
+};
+use super::support::{add, problems};
+use crate::karmada::Work;
+use crate::store::{Dirty, ServiceKey, unreadable_owner};
+
+const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.10/32]}\n";
+const LEAVING: &str =
+    "deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [sheave.dev/load-balancer-cleanup]";
+
+fn messages(projection: &Projection) -> Vec<&str> {
+    projection.problems.iter().map(|problem| problem.message.as_str()).collect()
+}
+
+fn managed() -> Options {
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    Options { placement: Placement::Managed { gateways, own_gateway: None }, ..fleet_options() }
+}
+
+#[test]
+fn one_that_is_being_deleted_is_gone_whoever_decides_about_addresses() {
+    let objects = fleet(&[TEMPLATE, &mcs("", LEAVING), &work("m1", "a", &["10.1.0.7"])]);
+    for placement in [Placement::Alone, Placement::Published, managed().placement] {
+        let mut projector = Projector::new(Options { placement, ..fleet_options() });
+        let projection = projector.project(&objects, &Dirty::Everything);
+        assert!(projection.table.frontends().is_empty() && projection.problems.is_empty());
+        assert!(projector.status(&key()).is_none() && projector.fleet_status(&key()).is_none());
+    }
+}
+
+#[test]
+fn what_it_published_is_nobody_elses_until_its_status_is_empty() {
+    let other = mcs("", "").replace("web", "other").replace("ingress: [{ip: 203.0.113.10}]", "ingress: []");
+    let mut objects = fleet(&[TEMPLATE, &TEMPLATE.replace("web", "other"), &mcs("", LEAVING), &other]);
+    add(&mut objects, &[POOL]);
+    let mut projector = Projector::new(managed());
+    let waits = projector.project(&objects, &Dirty::Everything);
+    let told = "AddressPool main has no free IPv4 address; the MultiClusterService waits until one is free";
+    assert_eq!(messages(&waits), [told]);
+    let empty = mcs("", LEAVING).replace("ingress: [{ip: 203.0.113.10}]", "ingress: []");
+    put(&mut objects, &[&empty]);
+    let given = projector.project(&objects, &Dirty::Services([key()].into()));
+    assert!(given.problems.is_empty(), "{:?}", given.problems);
+    let other = projector.status(&ServiceKey::multi_cluster("shop", "other")).unwrap();
+    assert_eq!(other.ingress[0].ip.to_string(), "203.0.113.10");
+}
+
+#[test]
+fn what_cannot_be_a_host_name_is_told_and_not_published_again() {
+    for name in ["Shop_Example", "198.51.100.1"] {
+        let status = format!("ip: 203.0.113.10, hostname: '{name}'");
+        let (projector, projection) = project(&[&mcs("", "").replace("ip: 203.0.113.10", &status)]);
+        let told = "MultiClusterService shop/web InvalidValue status.loadBalancer.ingress[0].hostname";
+        assert_eq!(problems(&projection), [told]);
+        assert_eq!(projector.status(&key()).unwrap().ingress[0].hostname, None);
+    }
+}
+
+#[test]
+fn host_names_in_the_status_of_the_template_say_whose_an_address_is() {
+    let entries = "{ip: 198.51.100.1, hostname: m1}, {ip: 198.51.100.2, hostname: m2}, {ip: 198.51.100.3, hostname: m9}, \
+                   {ip: 198.51.100.4}";
+    let template = format!("{TEMPLATE}status: {{loadBalancer: {{ingress: [{entries}]}}}}\n");
+    let [m1, m2] = ["m1", "m2"].map(|name| cluster(name, "", true));
+    let (_, projection) = project(&[&template, &mcs("", ""), &m1, &m2]);
+    assert_eq!(spread(&projection)[1], "80: m1*100@0 198.51.100.1:80 of 1 | m2*100@0 198.51.100.2:80 of 1");
+    assert!(projection.problems.is_empty(), "{:?}", projection.problems);
+    let (_, limited) = project(&[&template, &mcs("providerClusters: [{name: m2}]", ""), &m1, &m2]);
+    assert_eq!(spread(&limited)[1], "80: m2*100@0 198.51.100.2:80 of 1");
+}
+
+#[test]
+fn an_annotation_on_a_cluster_that_is_neither_true_nor_false_is_told() {
+    let a = work("m1", "a", &["10.1.0.7"]);
+    for (value, count) in [("yes", 1), ("m1", 1), ("'false'", 0), ("''", 0)] {
+        let cluster = cluster("m1", "", true)
+            .replace("{name: m1}", &format!("{{name: m1, annotations: {{sheave.dev/drain: {value}}}}}"));
+        let (_, projection) = project(&[&mcs("", ""), &a, &cluster]);
+        let told = ["Cluster m1 InvalidValue metadata.annotations[sheave.dev/drain]"];
+        assert_eq!(problems(&projection), told[..count]);
+        assert!(spread(&projection)[0].contains("10.1.0.7"));
+    }
+}
+
+#[test]
+fn a_collected_work_elsewhere_is_told() {
+    let stray = work("m1", "a", &["10.1.0.7"]).replace("karmada-es-m1", "shop");
+    let (_, projection) = project(&[&mcs("", ""), &stray]);
+    assert_eq!(problems(&projection), ["Work shop/a-x InvalidValue metadata.namespace"]);
+}
+
+#[test]
+fn a_work_that_is_about_nothing_readable_is_told_by_its_reader() {
+    let broken = "metadata: {name: a-x, namespace: karmada-es-m1}\n\
+                  spec: {workload: {manifests: [{kind: Pod}, {apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+                  addressType: 7}]}}\n";
+    let told = |text: &str| unreadable_owner(&serde_saphyr::from_str::<Work>(text).unwrap());
+    let problem = told(broken).unwrap().to_string();
+    let start =
+        "Work karmada-es-m1/a-x: InvalidManifest: spec.workload.manifests[1]: EndpointSlice cannot be read: ";
+    assert!(problem.starts_with(start), "{problem}");
+    let labels =
+        "labels: {multiclusterservice.karmada.io/name: web, multiclusterservice.karmada.io/namespace: shop}";
+    assert_eq!(told(&broken.replace("name: a-x", &format!("name: a-x, {labels}"))), None);
+    assert_eq!(told(&broken.replace("name: a-x", &format!("name: a-x, {LEAVING}"))), None);
+    assert_eq!(
+        told(&broken.replace(
+            "addressType: 7",
+            "metadata: {labels: {kubernetes.io/service-name: web}}, addressType: IPv4"
+        )),
+        None
+    );
+}
+
+#[test]
+fn addresses_of_each_machine_itself_are_no_endpoints_of_other_clusters() {
+    let odd = work("m1", "a", &["127.0.0.1", "169.254.7.7", "10.1.0.7"]);
+    let (_, projection) = project(&[&mcs("", ""), &odd]);
+    assert_eq!(spread(&projection), ["80: m1*100@0 10.1.0.7:8080 of 1"]);
+    assert_eq!(projection.problems.len(), 2);
+    assert!(messages(&projection)[0].starts_with("\"127.0.0.1\" means this machine or its own link"));
+}
+
+#[test]
+fn that_nothing_was_collected_is_known() {
+    let nothing = |manifests: &[&str]| {
+        let (projector, projection) = project(manifests);
+        assert!(projection.problems.is_empty(), "{:?}", projection.problems);
+        projector.fleet_status(&key()).unwrap().nothing_collected
+    };
+    let m1 = cluster("m1", "", true);
+    assert!(nothing(&[&mcs("", "")]));
+    assert!(nothing(&[&mcs("providerClusters: [{name: m1}]", ""), &m1]));
+    assert!(!nothing(&[&mcs("", ""), &work("m1", "a", &["!10.1.0.7"])]));
+    assert!(!nothing(&[&mcs("", ""), &work("m1", "a", &[])]));
+    let elsewhere = work("m2", "a", &["10.2.0.7"]);
+    let m2 = cluster("m2", "", true);
+    assert!(!nothing(&[&mcs("providerClusters: [{name: m1}]", ""), &m1, &m2, &elsewhere]));
+    assert!(!nothing(&[&annotated("sheave.dev/cluster-endpoints: ingress")]));
+}
