@@ -78,11 +78,13 @@ async fn start(config: &Config) -> Result<Parts, String> {
     let connection = connect(config, "controller").await?;
     let karmada = connect_karmada(config, "controller").await?;
     let server = connection.server().as_ref().to_owned();
+    let karmada_server = karmada.as_ref().map(|karmada| karmada.server().as_ref().to_owned());
     let controller = Controller::start(connection, options(config, None, karmada));
     let page = Page {
         started: Instant::now(),
         node: config.node.clone(),
         server,
+        karmada: karmada_server,
         status: controller.status(),
         own_metrics,
     };

@@ -18,7 +18,7 @@ use crate::exposition::{self as names, Exposition, Family};
 use crate::health::{Page, Pages};
 use crate::logging;
 use crate::routes::algorithm_name;
-use crate::status::ProcessView;
+use crate::status::{GuardView, KindView, ProcessView};
 
 /// One frontend's labels, with the counters of each worker.
 struct Counted<C> {
@@ -114,21 +114,48 @@ fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
 
 /// How fresh the objects are. A kind that nothing was ever heard of, and manifests, have no age.
 fn write_source(text: &mut Exposition, status: &ProcessView) {
-    text.family(&names::SOURCE_FROM_SNAPSHOT).add(&[], u64::from(status.source.from_snapshot));
+    let mut samples = text.family(&names::SOURCE_FROM_SNAPSHOT);
+    samples.add(&[], u64::from(status.source.from_snapshot));
+    if let Some(karmada) = &status.karmada {
+        samples.add(&[OF_KARMADA], u64::from(karmada.from_snapshot));
+    }
     let mut samples = text.family(&names::SOURCE_LAST_HEARD);
-    for kind in &status.source.kinds {
+    for (kind, labels) in labelled(status) {
         if let Some(seconds) = kind.last_heard_seconds {
-            samples.add(&[("kind", &kind.kind)], seconds);
+            samples.add(&labels, seconds);
         }
     }
 }
 
-/// What is held back, by each kind of the source: 0 for those whose lists are believed, so that alerts have a series.
+/// What is held back, by each kind of the sources: 0 for those whose lists are believed, so that alerts have a series.
 fn write_guard(text: &mut Exposition, status: &ProcessView) {
     let mut samples = text.family(&names::GUARD_HELD_OBJECTS);
-    for kind in &status.source.kinds {
-        let held = status.guard.iter().filter(|held| held.kind == kind.kind);
-        samples.add(&[("kind", &kind.kind)], held.map(|held| held.kept as u64).sum());
+    for (kind, labels) in labelled(status) {
+        let of_karmada = labels.contains(&OF_KARMADA);
+        let held = status.guard.iter().filter(|held| is_of(held, &kind.kind, of_karmada));
+        samples.add(&labels, held.map(|held| held.kept as u64).sum());
+    }
+}
+
+/// Marks what is of the Karmada control plane: kinds of the same names are in both.
+const OF_KARMADA: (&str, &str) = ("source", "karmada");
+
+/// Every kind of the sources, with the labels of its series.
+fn labelled(status: &ProcessView) -> impl Iterator<Item = (&KindView, Vec<(&'static str, &str)>)> {
+    let local = status.source.kinds.iter().map(|kind| (kind, vec![("kind", &*kind.kind)]));
+    let karmada = status.karmada.iter().flat_map(|source| &source.kinds);
+    local.chain(karmada.map(|kind| (kind, vec![("kind", &*kind.kind), OF_KARMADA])))
+}
+
+/// Whether a doubted list is of that kind and source. Names of kinds that both sources have say in the guard which of them it
+/// is, and those of the Karmada control plane alone, of which of its lists.
+fn is_of(held: &GuardView, kind: &str, of_karmada: bool) -> bool {
+    match (kind, of_karmada) {
+        ("Service", true) => held.kind == "template Service",
+        // Not doubted there.
+        ("EndpointSlice", true) => false,
+        ("Work", true) => held.kind == "Work" || held.kind == "collected Work",
+        _ => held.kind == kind,
     }
 }
 
@@ -312,10 +339,14 @@ mod tests {
             ..KindView::default()
         };
         let kinds = vec![kind("Service", Some(7)), kind("Node", None)];
-        let held = GuardView { kind: "Node".to_owned(), kept: 49, ..GuardView::default() };
+        let held = |kind: &str, kept| GuardView { kind: kind.to_owned(), kept, ..GuardView::default() };
+        let guard =
+            vec![held("Node", 49), held("template Service", 3), held("Work", 5), held("collected Work", 7)];
+        let of_karmada = vec![kind("Service", Some(9)), kind("EndpointSlice", None), kind("Work", Some(1))];
         let status = ProcessView {
             source: SourceView { from_snapshot: true, kinds, ..SourceView::default() },
-            guard: vec![held],
+            karmada: Some(SourceView { kinds: of_karmada, ..SourceView::default() }),
+            guard,
             ..ProcessView::default()
         };
         let mut text = Exposition::default();
@@ -325,9 +356,15 @@ mod tests {
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [
             "sheave_source_from_snapshot 1",
+            "sheave_source_from_snapshot{source=\"karmada\"} 0",
             "sheave_source_last_heard_seconds{kind=\"Service\"} 7",
+            "sheave_source_last_heard_seconds{kind=\"Service\",source=\"karmada\"} 9",
+            "sheave_source_last_heard_seconds{kind=\"Work\",source=\"karmada\"} 1",
             "sheave_guard_held_objects{kind=\"Service\"} 0",
             "sheave_guard_held_objects{kind=\"Node\"} 49",
+            "sheave_guard_held_objects{kind=\"Service\",source=\"karmada\"} 3",
+            "sheave_guard_held_objects{kind=\"EndpointSlice\",source=\"karmada\"} 0",
+            "sheave_guard_held_objects{kind=\"Work\",source=\"karmada\"} 12",
         ];
         assert_eq!(samples, expected);
     }

@@ -71,6 +71,8 @@ pub struct ControllerStatus {
     pub services: usize,
     /// The kinds it watches; none while it does not lead.
     pub kinds: Vec<KindStatus>,
+    /// The same of the Karmada control plane.
+    pub karmada_kinds: Vec<KindStatus>,
     /// Lists that are doubted.
     pub held: Vec<Held>,
     /// What is wrong with the objects, sorted.

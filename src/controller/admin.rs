@@ -20,6 +20,8 @@ pub(super) struct Page {
     pub(super) started: Instant,
     pub(super) node: String,
     pub(super) server: String,
+    /// Of the Karmada control plane, if there is one.
+    pub(super) karmada: Option<String>,
     pub(super) status: watch::Receiver<ControllerStatus>,
     pub(super) own_metrics: PrometheusHandle,
 }
@@ -44,7 +46,7 @@ impl Page {
             generation: 0,
             frontends: 0,
             source: facts::of_api(&self.server, &now.kinds),
-            karmada: None,
+            karmada: self.karmada.as_ref().map(|server| facts::of_api(server, &now.karmada_kinds)),
             guard: facts::of_guard(&now.held),
             problems: now.problems.len(),
             controller: Some(facts::of_controller(&now)),

@@ -195,6 +195,38 @@ fn without_an_api_server_the_snapshot_is_named_or_that_nothing_is_served() {
 }
 
 #[test]
+fn without_the_karmada_api_server_services_are_served_all_the_same() {
+    let mut view = well();
+    view.karmada = Some(SourceView {
+        server: Some("https://10.9.0.1:5443/".to_owned()),
+        synced: false,
+        kinds: Vec::new(),
+        ..view.source.clone()
+    });
+    let told = "it serves no MultiClusterService before the Karmada API server at https://10.9.0.1:5443/ has answered: see \
+                that the server runs and can be reached from this node";
+    assert_eq!(wrong(&view), [told]);
+    let karmada = view.karmada.as_mut().unwrap();
+    karmada.from_snapshot = true;
+    karmada.kinds = vec![KindView {
+        kind: "Work".to_owned(),
+        error: Some("timed out".to_owned()),
+        ..KindView::default()
+    }];
+    let told = "changes of Works of the Karmada control plane are not heard of: timed out; what is known of them stays in force";
+    assert_eq!(wrong(&view)[1], told);
+    view.karmada.as_mut().unwrap().kinds.clear();
+    assert!(
+        wrong(&view)[0].starts_with(
+            "it serves MultiClusterServices by the snapshot, 2 h 3 min old, and sees no changes"
+        )
+    );
+    view.karmada.as_mut().unwrap().server = None;
+    let told = "it serves no MultiClusterService before the folder of the Karmada control plane can be listed: see that it is there";
+    assert_eq!(wrong(&view), [told]);
+}
+
+#[test]
 fn everything_that_is_wrong_is_told_with_what_to_do() {
     let mut view = well();
     view.draining = true;

@@ -98,9 +98,11 @@ fn wrong(view: &ProcessView) -> Vec<String> {
     if view.draining {
         wrong.push("it was told to end: nothing new is accepted, and open connections finish".to_owned());
     }
-    for source in std::iter::once(source).chain(&view.karmada) {
-        wrong.extend(unsynced(view, source));
-        wrong.extend(source_errors(&source.kinds));
+    wrong.extend(unsynced(view, source, &LOCAL));
+    wrong.extend(source_errors(&source.kinds, &LOCAL));
+    if let Some(karmada) = &view.karmada {
+        wrong.extend(unsynced(view, karmada, &KARMADA));
+        wrong.extend(source_errors(&karmada.kinds, &KARMADA));
     }
     wrong.extend(view.guard.iter().map(doubted));
     for source in std::iter::once(source).chain(&view.karmada) {
@@ -141,30 +143,51 @@ fn wrong(view: &ProcessView) -> Vec<String> {
     wrong
 }
 
-fn unsynced(view: &ProcessView, source: &SourceView) -> Option<String> {
+/// How sentences name a source, and what is not served without it.
+struct Names {
+    server: &'static str,
+    folder: &'static str,
+    nothing: &'static str,
+    by_snapshot: &'static str,
+    of_it: &'static str,
+}
+
+const LOCAL: Names =
+    Names { server: "API server", folder: "folder", nothing: "nothing", by_snapshot: "", of_it: "" };
+/// What concerns Services goes on without it.
+const KARMADA: Names = Names {
+    server: "Karmada API server",
+    folder: "folder of the Karmada control plane",
+    nothing: "no MultiClusterService",
+    by_snapshot: " MultiClusterServices",
+    of_it: " of the Karmada control plane",
+};
+
+fn unsynced(view: &ProcessView, source: &SourceView, names: &Names) -> Option<String> {
     let SourceView { synced, from_snapshot, server, .. } = source;
+    let Names { server: it, folder, nothing, by_snapshot, of_it: _ } = names;
     let age = source.snapshot.as_ref().and_then(|snapshot| snapshot.age_seconds);
     let old = age.map(|age| format!(", {} old", span(age))).unwrap_or_default();
     match server {
         _ if *synced => None,
         Some(server) if view.role == CONTROLLER => Some(format!(
-            "it leads, but gives no address and writes no status before the API server at {server} has answered: see that the \
+            "it leads, but gives no address and writes no status before the {it} at {server} has answered: see that the \
              server runs and can be reached from this node"
         )),
         Some(server) if *from_snapshot => Some(format!(
-            "it serves by the snapshot{old}, and sees no changes until the API server at {server} has answered: see that the \
-             server runs and can be reached from this node"
+            "it serves{by_snapshot} by the snapshot{old}, and sees no changes until the {it} at {server} has answered: see \
+             that the server runs and can be reached from this node"
         )),
         Some(server) => Some(format!(
-            "it serves nothing before the API server at {server} has answered: see that the server runs and can be reached \
-             from this node"
+            "it serves {nothing} before the {it} at {server} has answered: see that the server runs and can be reached from \
+             this node"
         )),
-        None => Some("it serves nothing before the folder can be listed: see that it is there".to_owned()),
+        None => Some(format!("it serves {nothing} before the {folder} can be listed: see that it is there")),
     }
 }
 
 /// Kinds with the same error share a sentence: usually the server is away for all of them.
-fn source_errors(kinds: &[KindView]) -> Vec<String> {
+fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
     let mut by_error: Vec<(&str, Vec<String>)> = Vec::new();
     for kind in kinds {
         let Some(error) = &kind.error else { continue };
@@ -176,8 +199,9 @@ fn source_errors(kinds: &[KindView]) -> Vec<String> {
     }
     let sentence = |(error, names): (&str, Vec<String>)| {
         format!(
-            "changes of {} are not heard of: {error}; what is known of them stays in force",
-            names.join(", ")
+            "changes of {}{} are not heard of: {error}; what is known of them stays in force",
+            names.join(", "),
+            source.of_it
         )
     };
     by_error.into_iter().map(sentence).collect()

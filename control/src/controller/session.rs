@@ -363,7 +363,7 @@ impl Session {
         status.gateways = self.troubles.gateways();
         status.services = self.projector.statuses().count();
         status.kinds = self.source.kinds();
-        status.kinds.extend(self.fleet.iter().flat_map(|fleet| fleet.source.kinds()));
+        status.karmada_kinds = self.fleet.iter().flat_map(|fleet| fleet.source.kinds()).collect();
         status.held = self.guard.holding();
         if status.problems != self.told {
             status.problems.clone_from(&self.told);
