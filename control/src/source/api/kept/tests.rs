@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
+use super::super::fleet::CollectedWorks;
 use super::*;
 use crate::store::Change;
 
@@ -107,6 +108,31 @@ fn an_object_that_can_no_longer_be_read_keeps_its_last_readable_version() {
     assert_eq!(kept.problems().len(), 1);
     kept.put(service("3", &json!(81)));
     assert_eq!(versions(take(&kept)), some("3"));
+    assert!(kept.problems().is_empty());
+}
+
+#[test]
+fn a_work_that_says_nowhere_what_it_is_about_is_told_until_it_does() {
+    let work = |version: &str, address_type: Value| {
+        item(json!({
+            "metadata": {"name": "web-x", "namespace": "karmada-es-m1", "resourceVersion": version},
+            "spec": {"workload": {"manifests": [{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+                "addressType": address_type, "endpoints": []}]}},
+        }))
+    };
+    let kept = kept::<CollectedWorks>();
+    for _ in 0..2 {
+        list(&kept, [work("1", json!(7))]);
+        let told: Vec<String> = kept.problems().iter().map(Problem::to_string).collect();
+        let expected = "Work karmada-es-m1/web-x: InvalidManifest: spec.workload.manifests[0]: EndpointSlice cannot be read";
+        assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+    }
+    kept.put(work("2", json!("IPv4")));
+    assert!(kept.problems().is_empty());
+    kept.put(work("3", json!(7)));
+    assert_eq!(kept.problems().len(), 1);
+    kept.remove(&work("4", json!(7)).key);
     assert!(kept.problems().is_empty());
 }
 
