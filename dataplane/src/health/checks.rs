@@ -28,9 +28,10 @@ pub(super) struct Streak {
 }
 
 impl Streak {
-    /// A new endpoint serves until it is found not to.
-    fn new() -> Self {
-        Self { serves: true, against: 0 }
+    /// A new endpoint serves until it is found not to. One that another check has taken out stays out until this one, too,
+    /// says otherwise: else to edit a check would send clients to all that is down.
+    fn new(serves: bool) -> Self {
+        Self { serves, against: 0 }
     }
 
     /// Takes in one answer; says whether it changed the verdict.
@@ -102,12 +103,13 @@ impl Checks {
             }
             let id = self.next_id;
             self.next_id += 1;
+            let streak = Streak::new(!self.is_failing(key));
             self.by_endpoint.entry(key).or_default().push(id);
             let (check, cluster) = (check.clone(), Arc::clone(cluster));
             // Spread over the interval, so that those that come together are not asked together.
             let first = now + check.interval.mul_f64(self.random(id, now));
             self.due.push(Reverse((first, id)));
-            let probe = Probe { key, check, cluster, users: 1, streak: Streak::new(), running: None };
+            let probe = Probe { key, check, cluster, users: 1, streak, running: None };
             self.probes.insert(id, probe);
         }
     }
@@ -210,7 +212,7 @@ impl Checks {
         let Some(ids) = self.by_endpoint.get(&key) else { return false };
         for id in ids {
             if let Some(probe) = self.probes.get_mut(id) {
-                probe.streak = Streak { serves: false, against: 0 };
+                probe.streak = Streak::new(false);
             }
         }
         true
@@ -264,7 +266,7 @@ mod tests {
 
     #[test]
     fn so_many_answers_in_a_row_turn_the_verdict() {
-        let (mut streak, check) = (Streak::new(), check(3, 2));
+        let (mut streak, check) = (Streak::new(true), check(3, 2));
         let mut said = |answers: &str| -> Vec<bool> {
             answers.chars().map(|answer| streak.add(answer == '+', &check)).collect()
         };
@@ -297,6 +299,18 @@ mod tests {
         checks.add(&frontend(2, false, Some(check(3, 2))), now);
         checks.add(&fixture::frontend(3, Algorithm::Random, &[(1, 100)]), now);
         assert!(checks.probes.is_empty() && checks.next_due().is_none());
+    }
+
+    #[test]
+    fn a_check_that_is_edited_does_not_bring_back_what_the_one_before_took_out() {
+        let (mut checks, now) = (Checks::default(), Instant::now());
+        let [before, after] = [check(3, 2), check(2, 2)].map(|check| frontend(1, true, Some(check)));
+        checks.add(&before, now);
+        let keys: Vec<EndpointKey> = wanted(&before).map(|(key, ..)| key).collect();
+        assert!(checks.distrust(keys[0]));
+        checks.add(&after, now);
+        checks.remove(&before);
+        assert_eq!([0, 1].map(|at| checks.is_failing(keys[at])), [true, false]);
     }
 
     #[test]
