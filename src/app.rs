@@ -221,8 +221,17 @@ impl App {
     fn take(&mut self, news: News) {
         let (started, received) = (Instant::now(), news.received());
         self.intake.take(news, &mut self.store);
-        self.project(received);
+        if !self.awaits_claims() {
+            self.project(received);
+        }
         self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
+    }
+
+    /// Whether somebody who is not known yet may have an older claim to an address that is to be given here. Folders are
+    /// read at once; where others give the addresses, one API server that is away must not keep the other's from being
+    /// served.
+    fn awaits_claims(&self) -> bool {
+        self.intake.placement() == Placement::Alone && !self.intake.has_spoken()
     }
 
     /// Makes what is known the table; `since` is when it was heard.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use sheave_control::snapshot::Part;
 use sheave_control::source::files::{self, Of};
+use sheave_control::store::ServiceKey;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -196,4 +197,39 @@ async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_wh
     let said = Said::Files(Arc::new(files::load(folder.path())));
     app.take(News { part: Part::Local, said });
     assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
+}
+
+/// A MultiClusterService, and a younger Service; the pool has one address.
+#[tokio::test]
+async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
+    let (folder, fleet) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let service = |year: u16, kind: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\n\
+             metadata: {{name: web, namespace: shop, creationTimestamp: '{year}-01-01T00:00:00Z'}}\n\
+             spec: {{type: {kind}, loadBalancerClass: {}, ports: [{{port: 80}}]}}\n",
+            if kind == "LoadBalancer" { "sheave.dev/l4" } else { "null" }
+        )
+    };
+    let pool = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: only}\n\
+                spec: {addresses: [203.0.113.7/32]}\n";
+    fs::write(folder.path().join("web.yaml"), format!("{pool}{}", service(2025, "LoadBalancer"))).unwrap();
+    let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
+               metadata: {name: web, namespace: shop, creationTimestamp: '2024-01-01T00:00:00Z'}\n\
+               spec: {types: [LoadBalancer]}\n";
+    fs::write(fleet.path().join("web.yaml"), format!("{mcs}{}", service(2024, "ClusterIP"))).unwrap();
+    for order in [[Part::Local, Part::Karmada], [Part::Karmada, Part::Local]] {
+        let karmada = Source::files(files::watch_of(Of::Karmada, fleet.path()));
+        let mut app = app_of(Intake::new(Source::files(files::watch(folder.path())), Some(karmada)));
+        for part in order {
+            let said = match part {
+                Part::Local => files::load(folder.path()),
+                Part::Karmada => files::load_of(Of::Karmada, fleet.path()),
+            };
+            app.take(News { part, said: Said::Files(Arc::new(said)) });
+        }
+        let served = |key: &ServiceKey| app.projector.status(key).is_some_and(|it| !it.ingress.is_empty());
+        let keys = [ServiceKey::multi_cluster("shop", "web"), ServiceKey::new("shop", "web")];
+        assert_eq!(keys.each_ref().map(served), [true, false], "{order:?}: {:?}", app.problems().len());
+    }
 }
