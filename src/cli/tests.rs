@@ -1,0 +1,112 @@
+//! What command lines come to.
+
+use clap::CommandFactory as _;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Cli, ErrorKind> {
+    Cli::try_parse_from(line.split(' ')).map_err(|error| error.kind())
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_takes_the_configuration_before_or_after_its_name() {
+    for line in ["sheave --config f version", "sheave version --config f", "sheave run --config f"] {
+        assert_eq!(parse(line).unwrap().config.as_deref(), Some("f".as_ref()), "{line}");
+    }
+}
+
+#[test]
+fn flags_are_read() {
+    let cli = parse("sheave run --manifests d --karmada-manifests k --node n1").unwrap();
+    assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
+    let Command::Run(run) = cli.command else { panic!("run") };
+    assert_eq!(run.manifests.as_deref(), Some("d".as_ref()));
+    assert_eq!(run.karmada_manifests.as_deref(), Some("k".as_ref()));
+    let cli = parse("sheave demo --for 10s").unwrap();
+    assert_eq!(cli.overrides().node.as_deref(), Some("demo"));
+    assert_eq!(cli.command, Command::Demo(Demo { duration: Some(Duration::from_secs(10)) }));
+    let Command::Routes(routes) = parse("sheave routes --admin http://[::1]:80/ -o json").unwrap().command
+    else {
+        panic!("routes")
+    };
+    assert_eq!((routes.sources.admin.unwrap().authority.as_str(), routes.output), ("[::1]:80", Output::Json));
+}
+
+#[test]
+fn a_status_is_asked_of_a_process() {
+    let Command::Status(status) = parse("sheave status").unwrap().command else { panic!("status") };
+    assert_eq!(status, Status { admin: None, output: TextOutput::Text });
+    let cli = parse("sheave status --admin http://h:1 -o json").unwrap();
+    let Command::Status(status) = cli.command else { panic!("status") };
+    let admin = AdminUrl { authority: "h:1".to_owned() };
+    assert_eq!(status, Status { admin: Some(admin), output: TextOutput::Json });
+}
+
+#[test]
+fn a_question_is_read() {
+    let line = "sheave explain shop/web --port http --protocol udp --address ::ffff:203.0.113.10 \
+                --client [2001:db8::7]:5000 --multi-cluster --manifests d --node n1 -o json";
+    let cli = parse(line).unwrap();
+    assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
+    let Command::Explain(explain) = cli.command else { panic!("explain") };
+    assert_eq!(explain.output, TextOutput::Json);
+    let question = Question {
+        service: ServiceKey::new("shop", "web"),
+        multi_cluster: true,
+        port: Some(Port::Name("http".to_owned())),
+        protocol: Some(Protocol::Udp),
+        address: Some([203, 0, 113, 10].into()),
+        client: Some(Client { ip: "2001:db8::7".parse().unwrap(), port: Some(5000) }),
+    };
+    assert_eq!(explain.question(), question);
+}
+
+#[test]
+fn mistakes_are_usage_errors() {
+    for line in [
+        "sheave",
+        "sheave fly",
+        "sheave run --nod n1",
+        "sheave demo --for ten",
+        "sheave routes -o xml",
+        "sheave routes --admin http://h:1 --manifests d",
+        "sheave routes --admin http://h:1 --karmada-manifests d",
+        "sheave routes --admin http://h:1 --node n1",
+        "sheave routes --admin h",
+        "sheave routes --admin https://h:1",
+        "sheave status --manifests d",
+        "sheave status -o table",
+        "sheave explain",
+        "sheave explain web",
+        "sheave explain shop/web/x",
+        "sheave explain shop/",
+        "sheave explain shop/web?x=1",
+        "sheave explain shop/web --port 0",
+        "sheave explain shop/web --port 65536",
+        "sheave explain shop/web --protocol sctp",
+        "sheave explain shop/web --client host",
+        "sheave explain shop/web --client 198.51.100.7:x",
+        "sheave explain shop/web --address 198.51.100.0/24",
+        "sheave explain shop/web -o table",
+        "sheave explain shop/web --admin http://h:1 --manifests d",
+        "sheave uninstall shop/web",
+    ] {
+        let args = line.split(' ').map(OsString::from);
+        assert_eq!(Cli::from_args(args), Err(Exit::Usage), "{line}");
+    }
+}
+
+#[test]
+fn help_shows_defaults_and_is_no_mistake() {
+    assert_eq!(Cli::from_args(["sheave", "--help"].map(OsString::from)), Err(Exit::Ok));
+    let help = Cli::command().render_long_help().to_string();
+    assert!(help.contains("timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}"), "{help}");
+    let mut command = Cli::command();
+    let routes = command.find_subcommand_mut("routes").unwrap().render_help().to_string();
+    assert!(routes.contains("[default: table]") && routes.contains("$NODE_NAME"), "{routes}");
+}
