@@ -2,25 +2,25 @@
 //! projected again. Sources write here; it must not know where the objects come from or what they mean.
 
 mod change;
+mod differs;
 mod fleet;
+mod key;
 mod owners;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use sheave_dataplane::model::FrontendSource;
-
 pub use self::change::{Change, Delta};
+use self::differs::{namespace_differs, node_differs, pool_differs, service_differs, slice_differs};
 pub(crate) use self::fleet::unreadable_owner;
 pub use self::fleet::{Fleet, WorkKey};
+pub use self::key::ServiceKey;
 use self::owners::Owners;
 use crate::address_pool::AddressPool;
-use crate::problem::ObjectRef;
 
 /// The label by which an EndpointSlice names its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
@@ -30,50 +30,6 @@ const IMPORTED_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-na
 
 /// Which cluster such a slice is from (KEP-1645, `LabelSourceCluster`).
 pub(crate) const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
-
-/// Names what asks for frontends: a Service, or a MultiClusterService. Both get them from the same pools, and a cluster may
-/// have one of each with the same name. Prints as `namespace/name`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ServiceKey {
-    /// The object's namespace.
-    pub namespace: Arc<str>,
-    /// The object's name.
-    pub name: Arc<str>,
-    /// Which of the two it is.
-    pub source: FrontendSource,
-}
-
-impl ServiceKey {
-    /// The key of the Service `namespace/name`.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self::of_service(namespace.into(), name.into())
-    }
-
-    /// The key of the MultiClusterService `namespace/name`.
-    pub fn multi_cluster(namespace: &str, name: &str) -> Self {
-        Self { source: FrontendSource::MultiClusterService, ..Self::new(namespace, name) }
-    }
-
-    /// The key of a Service, by names that are shared.
-    pub fn of_service(namespace: Arc<str>, name: Arc<str>) -> Self {
-        Self { namespace, name, source: FrontendSource::Service }
-    }
-
-    /// How Problems name the object.
-    pub fn object(&self) -> ObjectRef {
-        let kind = match self.source {
-            FrontendSource::Service => "Service",
-            FrontendSource::MultiClusterService => "MultiClusterService",
-        };
-        ObjectRef { kind, namespace: self.namespace.clone(), name: self.name.clone() }
-    }
-}
-
-impl fmt::Display for ServiceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The objects of one cluster. Slices are kept under the Service that their label names, whether it exists or not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -412,45 +368,6 @@ fn namespace_of(metadata: &ObjectMeta) -> Arc<str> {
 
 fn name_of(metadata: &ObjectMeta) -> Arc<str> {
     metadata.name.as_deref().unwrap_or_default().into()
-}
-
-fn service_differs(old: &Service, new: &Service) -> bool {
-    old.spec != new.spec || old.status != new.status || metadata_differs(&old.metadata, &new.metadata)
-}
-
-fn slice_differs(old: &EndpointSlice, new: &EndpointSlice) -> bool {
-    old.endpoints != new.endpoints
-        || old.ports != new.ports
-        || old.address_type != new.address_type
-        || metadata_differs(&old.metadata, &new.metadata)
-}
-
-/// Of the status only the addresses count: conditions, images and the like change with every heartbeat of a kubelet
-/// (by default each 5 minutes, and with every image pulled), and each change here projects every Service again.
-fn node_differs(old: &Node, new: &Node) -> bool {
-    let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
-    old.spec != new.spec || addresses(old) != addresses(new) || metadata_differs(&old.metadata, &new.metadata)
-}
-
-/// Only labels are asked for, by the selectors of pools.
-fn namespace_differs(old: &Namespace, new: &Namespace) -> bool {
-    old.metadata.labels != new.metadata.labels
-}
-
-fn pool_differs(old: &AddressPool, new: &AddressPool) -> bool {
-    old.spec != new.spec || metadata_differs(&old.metadata, &new.metadata)
-}
-
-/// Leaves out what every write changes and nothing is decided by: versions and field managers.
-fn metadata_differs(old: &ObjectMeta, new: &ObjectMeta) -> bool {
-    old.labels != new.labels
-        || old.annotations != new.annotations
-        || old.deletion_timestamp != new.deletion_timestamp
-        || old.creation_timestamp != new.creation_timestamp
-        || old.finalizers != new.finalizers
-        || old.uid != new.uid
-        || old.name != new.name
-        || old.namespace != new.namespace
 }
 
 #[cfg(test)]

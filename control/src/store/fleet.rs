@@ -9,7 +9,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource as _};
 
-use super::{SERVICE_NAME_LABEL, ServiceKey, metadata_differs, name_of, namespace_of, replace_map};
+use super::differs::metadata_differs;
+use super::{SERVICE_NAME_LABEL, ServiceKey, name_of, namespace_of, replace_map};
 use crate::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
 use crate::problem::{ObjectRef, Problem, reason};
 
