@@ -71,6 +71,8 @@ pub(crate) struct KindView {
     pub(crate) last_heard_seconds: Option<u64>,
     /// How often it had to be listed again, because the watch could not be taken up where it ended.
     pub(crate) restarts: u64,
+    /// How often its watch was begun again, for whatever reason; each lasts less than a minute.
+    pub(crate) watches: u64,
     /// Why nothing is heard at the moment; null if all is well.
     pub(crate) error: Option<String>,
 }

@@ -70,6 +70,7 @@ pub(crate) fn of_api(server: &str, kinds: &[KindStatus]) -> SourceView {
         objects: kind.objects,
         last_heard_seconds: kind.heard.map(|heard| heard.elapsed().as_secs()),
         restarts: kind.lists.saturating_sub(1),
+        watches: kind.restarts,
         error: kind.error.clone(),
     };
     SourceView {

@@ -61,8 +61,8 @@ fn the_keys_are_those_of_the_contract() {
         "karmada": null, "source": {
             "kind": "api", "server": "https://10.0.0.1:6443/", "synced": true,
             "kinds": [
-                {"kind": "Service", "synced": true, "objects": 120, "lastHeardSeconds": 3, "restarts": 0, "error": null},
-                {"kind": "Node", "synced": true, "objects": 5, "lastHeardSeconds": 3, "restarts": 0, "error": null},
+                {"kind": "Service", "synced": true, "objects": 120, "lastHeardSeconds": 3, "restarts": 0, "watches": 0, "error": null},
+                {"kind": "Node", "synced": true, "objects": 5, "lastHeardSeconds": 3, "restarts": 0, "watches": 0, "error": null},
             ],
             "fromSnapshot": false,
             "snapshot": {

@@ -129,7 +129,7 @@ fn watches_begun(scene: &Scene<'_>, controller: &Sheave<'_>) -> BTreeMap<String,
     }
     let status = controller.page("/api/status");
     let kinds = status["source"]["kinds"].as_array().expect("a leader watches").iter();
-    let count = |kind: &Value| Some((kind["kind"].as_str()?.to_owned(), kind["restarts"].as_u64()?));
+    let count = |kind: &Value| Some((kind["kind"].as_str()?.to_owned(), kind["watches"].as_u64()?));
     kinds.filter_map(count).collect()
 }
 
