@@ -9,6 +9,9 @@ pub(crate) const BASE: &str = "base";
 /// The folder of what users may copy.
 pub(crate) const EXAMPLES: &str = "examples";
 
+/// The folder that is applied to a Karmada API server.
+pub(crate) const KARMADA: &str = "karmada";
+
 /// One YAML document.
 #[derive(Debug)]
 pub(crate) struct Document {
@@ -67,11 +70,20 @@ pub(crate) fn examples() -> Vec<Document> {
     objects_in(EXAMPLES)
 }
 
-/// Kustomizations and the program's own configuration are no API objects.
+/// Every API object for a Karmada API server.
+pub(crate) fn karmada() -> Vec<Document> {
+    objects_in(KARMADA)
+}
+
+/// Kustomizations, their components and the program's own configuration are no API objects.
 fn objects_in(folder: &str) -> Vec<Document> {
     let files = all(folder).into_iter().map(|file| format!("{folder}/{file}"));
     let documents = files.flat_map(|file| documents(&file));
     documents
-        .filter(|it| it.value.get("apiVersion").is_some() && it.value["kind"] != "Kustomization")
+        .filter(|it| {
+            it.value.get("apiVersion").is_some()
+                && it.value["kind"] != "Kustomization"
+                && it.value["kind"] != "Component"
+        })
         .collect()
 }

@@ -19,7 +19,7 @@ pub(crate) struct Kustomization {
     #[serde(default)]
     labels: Vec<Labels>,
     #[serde(default)]
-    resources: Vec<String>,
+    pub(crate) resources: Vec<String>,
     #[serde(default)]
     pub(crate) config_map_generator: Vec<ConfigMapArgs>,
     #[serde(default)]
@@ -62,12 +62,21 @@ pub(crate) struct Patch {
 
 /// The kustomization in a folder below `deploy`.
 pub(crate) fn of(folder: &str) -> Kustomization {
+    read(folder, "kustomize.config.k8s.io/v1beta1", "Kustomization")
+}
+
+/// The part of kustomizations in a folder below `deploy`, which others name under `components`.
+pub(crate) fn component(folder: &str) -> Kustomization {
+    read(folder, "kustomize.config.k8s.io/v1alpha1", "Component")
+}
+
+fn read(folder: &str, api_version: &str, kind: &str) -> Kustomization {
     let file = format!("{folder}/kustomization.yaml");
     let documents = files::documents(&file);
     assert_eq!(documents.len(), 1, "{file}");
     let kustomization: Kustomization = strictly(&file, &documents[0].value);
-    assert_eq!(kustomization.api_version, "kustomize.config.k8s.io/v1beta1", "{file}");
-    assert_eq!(kustomization.kind, "Kustomization", "{file}");
+    assert_eq!(kustomization.api_version, api_version, "{file}");
+    assert_eq!(kustomization.kind, kind, "{file}");
     kustomization
 }
 

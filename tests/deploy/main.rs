@@ -5,6 +5,7 @@ mod config;
 mod crd;
 mod files;
 mod image;
+mod karmada;
 mod kustomization;
 mod rbac;
 mod typed;

@@ -10,10 +10,10 @@ use crate::typed::object;
 const NAMESPACE: &str = "sheave-system";
 
 /// One right: group, resource, verb, and the only name it holds for.
-type Right = (String, String, String, Option<String>);
+pub(crate) type Right = (String, String, String, Option<String>);
 
 /// Every single right that the rules add up to.
-fn rights(rules: Option<Vec<PolicyRule>>) -> Vec<Right> {
+pub(crate) fn rights(rules: Option<Vec<PolicyRule>>) -> Vec<Right> {
     let mut rights = Vec::new();
     for rule in rules.unwrap_or_default() {
         assert!(rule.non_resource_urls.is_none(), "{rule:?}");
@@ -34,7 +34,7 @@ fn rights(rules: Option<Vec<PolicyRule>>) -> Vec<Right> {
 }
 
 /// The same of a table: group, resource, verbs, name.
-fn expected(table: &[(&str, &str, &[&str], Option<&str>)]) -> Vec<Right> {
+pub(crate) fn expected(table: &[(&str, &str, &[&str], Option<&str>)]) -> Vec<Right> {
     let each = table.iter().flat_map(|(group, resource, verbs, name)| {
         verbs.iter().map(move |verb| {
             ((*group).to_owned(), (*resource).to_owned(), (*verb).to_owned(), name.map(str::to_owned))
@@ -89,16 +89,27 @@ fn the_controller_writes_what_it_publishes() {
 fn each_role_is_bound_to_the_account_of_its_name() {
     for name in ["sheave-gateway", "sheave-controller"] {
         let binding: ClusterRoleBinding = object(name);
-        assert_bound(name, "ClusterRole", &binding.role_ref, binding.subjects.as_deref());
+        assert_bound(name, ("ClusterRole", name), &binding.role_ref, binding.subjects.as_deref());
     }
     let binding: RoleBinding = object("sheave-controller");
     assert_eq!(binding.metadata.namespace.as_deref(), Some(NAMESPACE));
-    assert_bound("sheave-controller", "Role", &binding.role_ref, binding.subjects.as_deref());
+    assert_bound(
+        "sheave-controller",
+        ("Role", "sheave-controller"),
+        &binding.role_ref,
+        binding.subjects.as_deref(),
+    );
 }
 
-fn assert_bound(name: &str, kind: &str, role: &RoleRef, subjects: Option<&[Subject]>) {
+/// Asserts that the role of this kind and name is bound to the account `name` alone.
+pub(crate) fn assert_bound(
+    name: &str,
+    (kind, role): (&str, &str),
+    bound: &RoleRef,
+    subjects: Option<&[Subject]>,
+) {
     let api_group = Some("rbac.authorization.k8s.io".to_owned());
-    assert_eq!(*role, RoleRef { api_group, kind: kind.to_owned(), name: name.to_owned() });
+    assert_eq!(*bound, RoleRef { api_group, kind: kind.to_owned(), name: role.to_owned() });
     let account = Subject {
         api_group: None,
         kind: "ServiceAccount".to_owned(),

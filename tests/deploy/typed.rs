@@ -1,7 +1,7 @@
 //! Documents as the typed objects they claim to be: nothing unknown, nothing of the wrong type.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -23,12 +23,19 @@ pub(crate) fn strictly<T: DeserializeOwned>(file: &str, value: &Value) -> T {
 
 /// The one object of the base of this kind and name.
 pub(crate) fn object<T: DeserializeOwned + k8s_openapi::Resource>(name: &str) -> T {
-    let base = files::base();
+    object_of(&files::base(), name)
+}
+
+/// The one object of these of this kind and name.
+pub(crate) fn object_of<T: DeserializeOwned + k8s_openapi::Resource>(
+    documents: &[Document],
+    name: &str,
+) -> T {
     let mut found =
-        base.iter().filter(|it| it.value["kind"] == T::KIND && it.value["metadata"]["name"] == name);
+        documents.iter().filter(|it| it.value["kind"] == T::KIND && it.value["metadata"]["name"] == name);
     let (first, second) = (found.next(), found.next());
-    let Document { file, value } = first.unwrap_or_else(|| panic!("the base has no {} {name}", T::KIND));
-    assert!(second.is_none(), "the base has {} {name} twice", T::KIND);
+    let Document { file, value } = first.unwrap_or_else(|| panic!("there is no {} {name}", T::KIND));
+    assert!(second.is_none(), "{} {name} is there twice", T::KIND);
     assert_eq!(value["apiVersion"], T::API_VERSION, "{file}, {} {name}", T::KIND);
     strictly(file, value)
 }
@@ -39,6 +46,15 @@ fn check_pool(file: &str, value: &Value) {
     let mut fields = value.as_object().expect("an object").clone();
     fields.retain(|name, _| name != "apiVersion" && name != "kind");
     strictly::<AddressPool>(file, &Value::Object(fields));
+}
+
+/// Kind and name of each, sorted.
+pub(crate) fn names(documents: &[Document]) -> Vec<String> {
+    let name =
+        |it: &Document| format!("{} {}", it.value["kind"], it.value["metadata"]["name"]).replace('"', "");
+    let mut names: Vec<String> = documents.iter().map(name).collect();
+    names.sort();
+    names
 }
 
 fn check(document: &Document) {
@@ -59,6 +75,7 @@ fn check(document: &Document) {
         "PodDisruptionBudget" => of::<PodDisruptionBudget>(document),
         "Role" => of::<Role>(document),
         "RoleBinding" => of::<RoleBinding>(document),
+        "Secret" => of::<Secret>(document),
         "Service" => of::<Service>(document),
         "ServiceAccount" => of::<ServiceAccount>(document),
         other => panic!("{}: this test does not know the kind {other:?}", document.file),
@@ -67,20 +84,15 @@ fn check(document: &Document) {
 
 #[test]
 fn every_manifest_is_what_its_kind_allows() {
-    for document in files::base().iter().chain(&files::examples()) {
+    for document in files::base().iter().chain(&files::examples()).chain(&files::karmada()) {
         check(document);
     }
 }
 
 #[test]
 fn the_base_holds_what_an_installation_needs() {
-    let mut found: Vec<_> = files::base()
-        .iter()
-        .map(|it| format!("{} {}", it.value["kind"], it.value["metadata"]["name"]).replace('"', ""))
-        .collect();
-    found.sort();
     assert_eq!(
-        found,
+        names(&files::base()),
         [
             "ClusterRole sheave-controller",
             "ClusterRole sheave-gateway",

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ impl Cluster {
         let names: Vec<&str> = files.iter().map(String::as_str).collect();
         let plane = Self::connect(self.namespace.clone(), real, Rights::read(&names), None);
         plane.define_karmada();
-        let objects = names.iter().flat_map(|file| documents_of(&text_of(file))).map(apart);
+        let objects = names.iter().flat_map(|file| documents_of(&text_of(file)));
         // Namespaces come before what is in them.
         let (first, then): (Vec<_>, Vec<_>) = objects.partition(|object| object["kind"] == "Namespace");
         first.into_iter().chain(then).for_each(|object| plane.apply_object(object));
@@ -60,6 +61,13 @@ impl Cluster {
         }
     }
 
+    /// Makes the namespace of a member's Works. It stays: a real server takes its time to end one, and the next case wants it.
+    pub(crate) fn make_execution_space(&self, name: &str) {
+        self.make_namespace(name);
+        let path = super::paths::of("Namespace", "", name);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).retain(|made| *made != path);
+    }
+
     /// Puts an object there as it is, by creation and not by apply: for what no schema must touch.
     pub(crate) fn create(&self, object: &Value) -> Result<Value, Refusal> {
         let mut object = object.clone();
@@ -76,18 +84,6 @@ impl Cluster {
     pub(crate) fn release(&self, kind: &str, name: &str) -> Result<Value, Refusal> {
         self.merge(kind, name, MANAGER, &json!({"metadata": {"finalizers": null}}))
     }
-}
-
-/// Roles under names of their own: where both are one server, `deploy/base` has taken these.
-fn apart(mut object: Value) -> Value {
-    let rename = |name: &mut Value| *name = json!(format!("{}-karmada", name.as_str().unwrap_or_default()));
-    if object["kind"] == "ClusterRole" || object["kind"] == "ClusterRoleBinding" {
-        rename(&mut object["metadata"]["name"]);
-    }
-    if object["roleRef"]["kind"] == "ClusterRole" {
-        rename(&mut object["roleRef"]["name"]);
-    }
-    object
 }
 
 /// The manifests of [`FOLDER`].

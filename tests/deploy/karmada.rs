@@ -1,0 +1,168 @@
+//! What goes to a Karmada API server, and what the cluster with the gateways needs to come there: names, rights, and patches
+//! that hold for the base.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{PodSpec, Secret, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::rbac::{assert_bound, expected, rights};
+use crate::typed::{names, object_of, strictly};
+use crate::workloads::container;
+use crate::{files, kustomization};
+
+/// Below [`files::KARMADA`]: for the cluster that Sheave runs in.
+const CLUSTER: &str = "karmada/cluster";
+/// Where the kubeconfig is, as the configurations are told to name it.
+const FOLDER: &str = "/etc/sheave-karmada";
+/// Where Karmada's API server listens unless told otherwise.
+const PORT: i32 = 5443;
+
+#[test]
+fn the_folder_holds_two_accounts_with_their_rights_and_tokens() {
+    assert_eq!(
+        names(&files::karmada()),
+        [
+            "ClusterRole sheave-karmada-controller",
+            "ClusterRole sheave-karmada-gateway",
+            "ClusterRoleBinding sheave-karmada-controller",
+            "ClusterRoleBinding sheave-karmada-gateway",
+            "Namespace sheave-system",
+            "Secret sheave-controller",
+            "Secret sheave-gateway",
+            "ServiceAccount sheave-controller",
+            "ServiceAccount sheave-gateway",
+        ]
+    );
+}
+
+#[test]
+fn the_kustomization_names_every_file_but_those_for_the_other_cluster() {
+    let named: BTreeSet<String> = kustomization::of(files::KARMADA)
+        .resources
+        .into_iter()
+        .chain(["kustomization.yaml".to_owned()])
+        .collect();
+    let there = files::all(files::KARMADA).into_iter().filter(|file| !file.starts_with("cluster/"));
+    assert_eq!(named, there.collect());
+}
+
+/// The second of the same name would replace the first, where one API server has both.
+#[test]
+fn no_role_has_the_name_of_one_of_the_base() {
+    let roles = |all: Vec<String>| -> BTreeSet<String> {
+        all.into_iter().filter(|it| it.starts_with("ClusterRole")).collect()
+    };
+    let shared: Vec<String> =
+        roles(names(&files::base())).intersection(&roles(names(&files::karmada()))).cloned().collect();
+    assert_eq!(shared, [] as [&str; 0]);
+}
+
+#[test]
+fn everything_is_in_our_namespace() {
+    for document in files::karmada() {
+        let kind = document.value["kind"].as_str().unwrap();
+        let namespace = document.value["metadata"]["namespace"].as_str();
+        let expected =
+            if kind == "Namespace" || kind.starts_with("ClusterRole") { None } else { Some("sheave-system") };
+        assert_eq!(namespace, expected, "{kind} of {}", document.file);
+    }
+}
+
+#[test]
+fn a_gateway_only_reads() {
+    let role: ClusterRole = object_of(&files::karmada(), "sheave-karmada-gateway");
+    assert_eq!(
+        rights(role.rules),
+        expected(&[
+            ("networking.karmada.io", "multiclusterservices", &["list", "watch"], None),
+            ("work.karmada.io", "works", &["list", "watch"], None),
+            ("work.karmada.io", "resourcebindings", &["list", "watch"], None),
+            ("cluster.karmada.io", "clusters", &["list", "watch"], None),
+            ("", "services", &["list", "watch"], None),
+            ("discovery.k8s.io", "endpointslices", &["list", "watch"], None),
+        ])
+    );
+}
+
+#[test]
+fn the_controller_writes_multi_cluster_services_and_no_services() {
+    let role: ClusterRole = object_of(&files::karmada(), "sheave-karmada-controller");
+    assert_eq!(
+        rights(role.rules),
+        expected(&[
+            ("networking.karmada.io", "multiclusterservices", &["list", "watch", "patch"], None),
+            ("networking.karmada.io", "multiclusterservices/status", &["patch"], None),
+            ("work.karmada.io", "works", &["list", "watch"], None),
+            ("work.karmada.io", "resourcebindings", &["list", "watch"], None),
+            ("cluster.karmada.io", "clusters", &["list", "watch"], None),
+            ("", "services", &["list", "watch"], None),
+            ("discovery.k8s.io", "endpointslices", &["list", "watch"], None),
+            ("events.k8s.io", "events", &["create"], None),
+        ])
+    );
+}
+
+#[test]
+fn each_account_has_its_role_and_its_token() {
+    let objects = files::karmada();
+    for (account, role) in
+        [("sheave-gateway", "sheave-karmada-gateway"), ("sheave-controller", "sheave-karmada-controller")]
+    {
+        let _: ServiceAccount = object_of(&objects, account);
+        let binding: ClusterRoleBinding = object_of(&objects, role);
+        assert_bound(account, ("ClusterRole", role), &binding.role_ref, binding.subjects.as_deref());
+        let token: Secret = object_of(&objects, account);
+        assert_eq!(token.type_.as_deref(), Some("kubernetes.io/service-account-token"));
+        let annotations = token.metadata.annotations.unwrap_or_default();
+        assert_eq!(annotations.get("kubernetes.io/service-account.name").map(String::as_str), Some(account));
+    }
+}
+
+/// The object of the base that the component's patch is for, as the patch leaves it.
+fn patched<T: DeserializeOwned + k8s_openapi::Resource>(name: &str) -> T {
+    let patches = kustomization::component(CLUSTER).patches;
+    let mut of = patches.iter().filter(|it| it.target["kind"] == T::KIND && it.target["name"] == name);
+    let (Some(patch), None) = (of.next(), of.next()) else { panic!("one patch is for {} {name}", T::KIND) };
+    let base = files::base();
+    let found = base.iter().find(|it| it.value["kind"] == T::KIND && it.value["metadata"]["name"] == name);
+    let mut value: Value =
+        found.unwrap_or_else(|| panic!("the base has no {} {name}", T::KIND)).value.clone();
+    let operations: json_patch::Patch = serde_saphyr::from_str(&patch.patch).expect("a JSON patch");
+    json_patch::patch(&mut value, &operations).unwrap_or_else(|error| panic!("{} {name}: {error}", T::KIND));
+    strictly(CLUSTER, &value)
+}
+
+/// Asserts that the kubeconfig in the Secret of this name is in the Pod's [`FOLDER`], and can only be read.
+fn assert_mounted(pod: &PodSpec, secret: &str) {
+    let volumes = pod.volumes.as_deref().unwrap_or_default();
+    let names = |it: &&k8s_openapi::api::core::v1::Volume| {
+        it.secret.as_ref().and_then(|it| it.secret_name.as_deref()) == Some(secret)
+    };
+    let volume = volumes.iter().find(names).unwrap_or_else(|| panic!("no volume has {secret}"));
+    let mounts = container(pod).volume_mounts.as_deref().unwrap_or_default();
+    let mount = mounts.iter().find(|it| it.name == volume.name).expect("the volume is mounted");
+    assert_eq!((mount.mount_path.as_str(), mount.read_only), (FOLDER, Some(true)));
+}
+
+#[test]
+fn the_component_mounts_the_kubeconfigs_and_opens_the_way() {
+    assert_eq!(kustomization::component(CLUSTER).patches.len(), 3);
+    let gateway: DaemonSet = patched("sheave-gateway");
+    assert_mounted(&gateway.spec.template.spec.unwrap(), "sheave-gateway-karmada");
+    let controller: Deployment = patched("sheave-controller");
+    assert_mounted(&controller.spec.template.spec.unwrap(), "sheave-controller-karmada");
+    let policy: NetworkPolicy = patched("sheave-controller");
+    let egress = policy.spec.unwrap().egress.unwrap();
+    let open = |port: i32| {
+        egress.iter().any(|rule| {
+            rule.to.is_none() && rule.ports.iter().flatten().any(|it| it.port == Some(IntOrString::Int(port)))
+        })
+    };
+    assert!(open(PORT) && open(53), "{egress:?}");
+}
