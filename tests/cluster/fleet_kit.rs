@@ -168,7 +168,7 @@ fn work(plane: &Cluster, name: &str) -> String {
 
 /// Makes a member that is ready, with the namespace of its Works.
 pub(crate) fn join(plane: &Cluster, member: &str) {
-    plane.make_namespace(&place(member));
+    plane.make_execution_space(&place(member));
     is_ready(plane, member, "True");
 }
 
