@@ -39,6 +39,9 @@ const TOLD: [&str; 4] = [
     reason::SOURCE_RANGES_ONE_FAMILY,
 ];
 
+/// Reasons of Problems that `sheave.dev/ResolvedRefs` tells.
+const MISSING: [&str; 3] = [reason::SERVICE_NOT_FOUND, reason::CLUSTER_NOT_FOUND, reason::PORT_NOT_FOUND];
+
 /// Our conditions of a MultiClusterService.
 pub(super) fn of(statement: &Statement, fleet: &FleetStatus) -> Vec<Said> {
     let mut programmed = programmed(statement);
@@ -47,7 +50,7 @@ pub(super) fn of(statement: &Statement, fleet: &FleetStatus) -> Vec<Said> {
     }
     let said = [
         accepted(statement),
-        resolved(&fleet.resolved),
+        resolved(statement, &fleet.resolved),
         allocated(statement),
         programmed,
         degraded(statement, fleet),
@@ -64,7 +67,8 @@ fn accepted(statement: &Statement) -> Said {
     Said::yes(ACCEPTED, TAKEN, message.trim_end().to_owned())
 }
 
-fn resolved(resolved: &Resolved) -> Said {
+/// Clusters and ports of what is not served at all are in no list; nor are clusters that annotations name. Problems tell of them.
+fn resolved(statement: &Statement, resolved: &Resolved) -> Said {
     let mut reasons = Vec::new();
     let mut message = String::new();
     if !resolved.template {
@@ -81,12 +85,15 @@ fn resolved(resolved: &Resolved) -> Said {
         reasons.push(reason::PORT_NOT_FOUND);
         let _written = write!(message, "Its Service has no port {unmatched}. ");
     }
-    match reasons.first() {
-        Some(reason) => Said::no(RESOLVED_REFS, reason, message.trim_end().to_owned()),
-        None => {
-            Said::yes(RESOLVED_REFS, RESOLVED, "Its Service, clusters and ports are all there.".to_owned())
-        }
+    if let Some(reason) = reasons.first() {
+        return Said::no(RESOLVED_REFS, reason, message.trim_end().to_owned());
     }
+    let mut found = statement.problems.iter().filter(|problem| problem.port.is_none());
+    if let Some(problem) = found.find(|problem| MISSING.contains(&problem.reason)) {
+        let told = about(statement, |reason| MISSING.contains(&reason));
+        return Said::no(RESOLVED_REFS, problem.reason, told);
+    }
+    Said::yes(RESOLVED_REFS, RESOLVED, "Its Service, clusters and ports are all there.".to_owned())
 }
 
 /// True is bad here: it says what is worse than it should be, while the address may be served.

@@ -70,7 +70,7 @@ impl fmt::Display for WriteTrouble {
                 let rivals: Vec<_> = rivals.iter().map(|rival| format!("{rival:?}")).collect();
                 write!(
                     f,
-                    "field manager {} also writes {}; it is taken over: only one load balancer may own a Service",
+                    "field manager {} also writes {}; it is taken over: an object has only one load balancer",
                     rivals.join(", "),
                     fields.join(", ")
                 )

@@ -103,6 +103,19 @@ fn what_it_names_and_is_not_there_is_told() {
     );
 }
 
+/// Nothing counts clusters and ports of what is not served, and what annotations name is no list of the object.
+#[test]
+fn what_is_missing_is_told_of_what_is_not_served_too() {
+    let none = problem(reason::NOT_SERVED, "the Service has none of the ports", None);
+    let port = problem(reason::PORT_NOT_FOUND, "the Service has no port \"nope\" 81", None);
+    let with = Statement { problems: vec![none, port], ..statement() };
+    let told = (false, "PortNotFound", "The Service has no port \"nope\" 81.".into());
+    assert_eq!(one(RESOLVED_REFS, &with, fleet(Vec::new())), told);
+    let cluster = problem(reason::CLUSTER_NOT_FOUND, "\"m9\" is none of the clusters", None);
+    let with = Statement { problems: vec![cluster], ..statement() };
+    assert_eq!(one(RESOLVED_REFS, &with, fleet(Vec::new())).1, "ClusterNotFound");
+}
+
 #[test]
 fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
     for clusters in [Vec::new(), vec![cluster("a", ClusterState::HeldOff, 2, 2)]] {
