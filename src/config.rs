@@ -77,6 +77,7 @@ karmada:
   handleUnclassified: true      # MultiClusterServices without a class are ours
   legacyClusterFields: honour   # range.clusterNames and serviceProvisionClusters, which today's Karmada ignores; or ignore
   notReadyHold: ""              # how long a cluster that is not Ready gets new traffic; empty = as long as its endpoints answer
+  exportServices: false         # the controller keeps a ServiceExport with its policy for each MultiClusterService that is ours
 clusters: {}                    # member2: {interface: wg-member2} = through which interface the endpoints of a cluster are reached
 failover: {overprovisioning: 140, panicThreshold: 50}   # percent; when clusters spill over, and when health is no guide any more
 "#;
@@ -145,6 +146,8 @@ pub(crate) struct Karmada {
     pub(crate) legacy_cluster_fields: bool,
     /// How long a cluster that is not Ready gets new traffic; none = as long as its endpoints answer.
     pub(crate) not_ready_hold: Option<Duration>,
+    /// Karmada is asked to collect endpoints.
+    pub(crate) export_services: bool,
 }
 
 /// When traffic goes elsewhere than the rules between clusters say; in percent.
@@ -344,6 +347,7 @@ fn read_karmada(section: &mut Section<'_>) -> Karmada {
         handle_unclassified: section.get("handleUnclassified", true, values::boolean),
         legacy_cluster_fields: section.get("legacyClusterFields", true, values::one_of(&legacy)),
         not_ready_hold: section.get("notReadyHold", None, values::optional(values::timeout)),
+        export_services: section.get("exportServices", false, values::boolean),
     }
 }
 

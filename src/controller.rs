@@ -43,6 +43,7 @@ pub(crate) fn options(
             ..projection_options(config, placement)
         },
         karmada,
+        export_services: config.karmada.export_services,
         gateways: config.gateways.clone(),
         own_gateway,
         lease: config.lease.clone(),

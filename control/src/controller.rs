@@ -11,6 +11,7 @@
 pub mod conditions;
 pub mod election;
 pub mod events;
+pub mod exports;
 pub mod names;
 pub mod pool_status;
 pub mod publication;
@@ -42,6 +43,8 @@ pub struct ControllerOptions {
     pub projection: projection::Options,
     /// The API server of the Karmada control plane, if MultiClusterServices are to be served.
     pub karmada: Option<Connection>,
+    /// Whether to ask Karmada to collect the endpoints of MultiClusterServices that are ours.
+    pub export_services: bool,
     /// The headless Service over the gateways' Pods.
     pub gateways: ServiceKey,
     /// A gateway in the same process, which needs no Service.
@@ -54,6 +57,13 @@ pub struct ControllerOptions {
     pub publish: PublishOptions,
     /// How long to doubt a list that lacks nearly everything.
     pub mass_deletion_hold: Duration,
+}
+
+impl ControllerOptions {
+    /// In whose name endpoints are asked for, if they are.
+    fn exports(&self) -> Option<&str> {
+        self.export_services.then(|| self.publish.field_manager())
+    }
 }
 
 /// How the controller is doing.

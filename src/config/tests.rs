@@ -35,6 +35,7 @@ fn the_defaults_are_those_of_the_contract() {
         handle_unclassified: true,
         legacy_cluster_fields: true,
         not_ready_hold: None,
+        export_services: false,
     };
     assert_eq!((config.karmada, config.kubeconfig), (karmada, None));
     assert_eq!(config.failover, Failover { overprovisioning: 140, panic_threshold: 50 });
@@ -59,7 +60,7 @@ fn every_key_is_read() {
          healthz: {listen: '[::]:10256'}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, drain: 1h}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
-         karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m}\n\
+         karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {interface: eth1}}\n\
          failover: {overprovisioning: 100, panicThreshold: 0}\n",
     )
@@ -79,6 +80,7 @@ fn every_key_is_read() {
         handle_unclassified: false,
         legacy_cluster_fields: false,
         not_ready_hold: Some(Duration::from_secs(300)),
+        export_services: true,
     };
     assert_eq!(config.karmada, karmada);
     let clusters = ["member1", "member2"].map(str::to_owned);

@@ -60,31 +60,43 @@ pub(crate) fn play_in(cluster: &Cluster, case: impl FnOnce(&Fleet<'_>)) {
 }
 
 impl Fleet<'_> {
-    /// Prepares a process that speaks to both API servers. `config` holds further keys, `karmada` further ones of its own.
+    /// Prepares a process that speaks to both API servers. `config` holds further keys.
     pub(crate) fn home(&self, role: Role, config: &str) -> Home {
+        self.home_with(role, "", config)
+    }
+
+    /// As [`Fleet::home`], with further keys of `karmada` itself.
+    pub(crate) fn home_with(&self, role: Role, karmada: &str, config: &str) -> Home {
         let account = match role {
             Role::Gateway => Account::Gateway,
             Role::Controller => Account::Controller,
             Role::Run => Account::Administrator,
         };
         let kubeconfig = self.plane.kubeconfig(account, self.plane_road);
-        let karmada = format!("karmada: {{kubeconfig: {}}}\n{config}", kubeconfig.display());
+        let comma = if karmada.is_empty() { "" } else { ", " };
+        let karmada = format!("karmada: {{kubeconfig: {}{comma}{karmada}}}\n{config}", kubeconfig.display());
         self.stage.home(role, self.road, &karmada)
     }
 
     /// Starts a process that is controller and gateway, and waits until it leads.
     pub(crate) fn run(&self) -> Sheave<'_> {
-        self.leading(Role::Run)
+        self.leading(&self.home(Role::Run, ""))
     }
 
     /// Starts a controller, and waits until it leads. It is told that a gateway is ready.
     pub(crate) fn controller(&self) -> Sheave<'_> {
         self.stage.gateway_is(true, 1);
-        self.leading(Role::Controller)
+        self.leading(&self.home(Role::Controller, ""))
     }
 
-    fn leading(&self, role: Role) -> Sheave<'_> {
-        let mut process = self.stage.start(&self.home(role, ""));
+    /// As [`Fleet::controller`]; it exports Services.
+    pub(crate) fn exporter(&self) -> Sheave<'_> {
+        self.stage.gateway_is(true, 1);
+        self.leading(&self.home_with(Role::Controller, "exportServices: true", ""))
+    }
+
+    fn leading(&self, home: &Home) -> Sheave<'_> {
+        let mut process = self.stage.start(home);
         wait_until_leading(&process);
         process.wait_until_ready();
         process

@@ -13,6 +13,8 @@ mod crash;
 #[cfg(test)]
 mod departures;
 #[cfg(test)]
+mod fleet_export;
+#[cfg(test)]
 mod fleet_kit;
 #[cfg(test)]
 mod fleet_life;

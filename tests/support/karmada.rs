@@ -9,3 +9,7 @@ pub(crate) const WORK: &str = include_str!("karmada/work.json");
 pub(crate) const RESOURCE_BINDING: &str = include_str!("karmada/resource_binding.json");
 /// A definition of Clusters, for API servers that have no Karmada behind them: Karmada's own are aggregated.
 pub(crate) const CLUSTER: &str = include_str!("karmada/cluster.json");
+/// The definition of ServiceExports.
+pub(crate) const SERVICE_EXPORT: &str = include_str!("karmada/service_export.json");
+/// The definition of PropagationPolicies.
+pub(crate) const PROPAGATION_POLICY: &str = include_str!("karmada/propagation_policy.json");

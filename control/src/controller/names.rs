@@ -25,3 +25,5 @@ pub const CONDITIONS: [&str; 5] = [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMME
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 /// Condition: the Service has the addresses that it should have.
 pub const ALLOCATED: &str = "sheave.dev/Allocated";
+/// Label of objects that we made ourselves: the value is the installation's field manager.
+pub const MANAGED_BY: &str = "sheave.dev/managed-by";

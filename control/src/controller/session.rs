@@ -25,6 +25,7 @@ use self::statements::Troubles;
 use self::telling::Telling;
 use super::election::Leadership;
 use super::events::EventWriter;
+use super::exports::Exporter;
 use super::publication::{Desired, Exposed, Statement};
 use super::publisher::Publisher;
 use super::reports::{self, Reports};
@@ -103,7 +104,10 @@ impl Session {
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
             source: api::watch(connection, Wanted { namespaces: true, pools: true }),
-            fleet: karmada.map(|karmada| FleetSide::start(karmada, publisher(karmada))),
+            fleet: karmada.map(|karmada| {
+                let exporter = options.exports().map(|manager| Exporter::start(karmada, manager, leadership));
+                FleetSide::start(karmada, publisher(karmada), exporter)
+            }),
             guard: Guard::new(options.mass_deletion_hold),
             store: Store::default(),
             options: options.projection.clone(),
@@ -137,6 +141,9 @@ impl Session {
                 news = fleet::news(&mut self.fleet) => match news {
                     FleetNews::Batch(batch) => self.take_fleet(batch),
                     FleetNews::Trouble(trouble) => self.telling.trouble(&trouble, self.store.objects()),
+                    FleetNews::ExportTrouble(trouble) => {
+                        self.telling.export_trouble(&trouble, self.store.objects());
+                    }
                     FleetNews::Broken(broken) => return broken,
                 },
                 () = until(self.project_at) => self.update(BTreeSet::new()),
@@ -288,7 +295,10 @@ impl Session {
         let desired = object.as_ref().and_then(|object| self.desired(key, object));
         let publisher = match (key.source, &mut self.fleet) {
             (FrontendSource::Service, _) => &mut self.publisher,
-            (FrontendSource::MultiClusterService, Some(fleet)) => &mut fleet.publisher,
+            (FrontendSource::MultiClusterService, Some(fleet)) => {
+                fleet.export(key, self.store.objects(), desired.as_ref());
+                &mut fleet.publisher
+            }
             (FrontendSource::MultiClusterService, None) => return,
         };
         match (object, desired) {

@@ -1,5 +1,7 @@
 //! `ResourceBinding` (`work.karmada.io/v1alpha2`): in which clusters a Service runs, and what each of them says of it.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -90,6 +92,20 @@ pub struct AggregatedStatus {
     /// The part of the object's status that Karmada collects: of a LoadBalancer Service `{"loadBalancer": …}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
+}
+
+impl ResourceBinding {
+    /// Where the resource is, or still is while it is moved away; empty while it is not scheduled, which says nothing.
+    pub fn clusters(&self) -> BTreeSet<&str> {
+        let spec = &self.spec;
+        let required = spec.required_by.iter().flat_map(|it| &it.clusters);
+        let scheduled = spec.clusters.iter().chain(required).map(|it| it.name.as_str());
+        let mut names: BTreeSet<&str> = scheduled.filter(|name| !name.is_empty()).collect();
+        if !names.is_empty() {
+            names.extend(spec.graceful_eviction_tasks.iter().map(|it| it.from_cluster.as_str()));
+        }
+        names
+    }
 }
 
 super::resource!(ResourceBinding, "work.karmada.io", "v1alpha2", "resourcebindings", Namespace);

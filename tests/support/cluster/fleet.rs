@@ -7,13 +7,15 @@ use std::sync::PoisonError;
 use serde_json::{Value, json};
 
 use super::rights::{Rights, text_of};
-use super::{Backing, Cluster, MANAGER, Refusal, documents_of};
+use super::{Account, Backing, Cluster, MANAGER, Refusal, documents_of};
 use crate::support::karmada;
 
 /// Names a real control plane, with the rights of an administrator.
 const REAL_KARMADA: &str = "SHEAVE_TEST_KARMADA_KUBECONFIG";
 /// What is applied to it, in this repository.
 const FOLDER: &str = "deploy/karmada";
+/// What is applied beside it where Services are exported, but for the definition that members need.
+const EXPORT_RIGHTS: &str = "deploy/karmada/exports/rights.yaml";
 
 impl Cluster {
     /// The Karmada control plane of the environment, with a namespace of the same name: a test API server, unless the
@@ -42,12 +44,19 @@ impl Cluster {
             server.aggregate_clusters();
             server.admit_as_karmada();
         }
-        let kinds = [
+        self.define_kinds(&[
             ("MultiClusterService", karmada::MULTI_CLUSTER_SERVICE),
             ("Work", karmada::WORK),
             ("ResourceBinding", karmada::RESOURCE_BINDING),
             ("Cluster", karmada::CLUSTER),
-        ];
+        ]);
+        if self.test_server().is_none() {
+            // Others on a real server do without the accounts' namespace.
+            self.make_namespace("sheave-system");
+        }
+    }
+
+    fn define_kinds(&self, kinds: &[(&str, &str)]) {
         for (kind, definition) in kinds {
             let served = self.send("GET", &super::paths::everywhere(kind), "", &Value::Null);
             if matches!(served, Err(Refusal { code: 404, .. })) {
@@ -55,9 +64,28 @@ impl Cluster {
                 self.wait_until_served(kind);
             }
         }
-        if self.test_server().is_none() {
-            // Others on a real server do without the accounts' namespace.
-            self.make_namespace("sheave-system");
+    }
+
+    /// Serves what Services are exported by.
+    pub(crate) fn define_exports(&self) {
+        self.define_kinds(&[
+            ("ServiceExport", karmada::SERVICE_EXPORT),
+            ("PropagationPolicy", karmada::PROPAGATION_POLICY),
+        ]);
+        self.keep_what_is_made();
+    }
+
+    /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
+    pub(crate) fn allow_exports(&self) {
+        for object in documents_of(&text_of(EXPORT_RIGHTS)) {
+            self.apply_object(apart(object));
+        }
+        if let Backing::Test(server) = &self.backing {
+            let mut files = files();
+            files.push(EXPORT_RIGHTS.to_owned());
+            let names: Vec<&str> = files.iter().map(String::as_str).collect();
+            let account = Account::Controller;
+            server.authorize(self.user(account), &Rights::read(&names).roles(account));
         }
     }
 

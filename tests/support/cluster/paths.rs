@@ -22,6 +22,8 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("Work", "work.karmada.io/v1alpha1", "works", true),
     ("ResourceBinding", "work.karmada.io/v1alpha2", "resourcebindings", true),
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
+    ("ServiceExport", "multicluster.x-k8s.io/v1alpha1", "serviceexports", true),
+    ("PropagationPolicy", "policy.karmada.io/v1alpha1", "propagationpolicies", true),
 ];
 
 /// The path of an object that says its namespace.

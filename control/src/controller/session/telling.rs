@@ -6,6 +6,7 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::super::events::{self, EventType, EventWriter};
+use super::super::exports::ExportTrouble;
 use super::super::publication::Exposed;
 use super::super::publisher;
 use super::lookup::{publishes, uid};
@@ -100,20 +101,29 @@ impl Telling {
         });
     }
 
-    /// An Event of the object, or a line of the log where there is none.
+    /// What a write of status met.
     pub(super) fn trouble(&mut self, trouble: &publisher::WriteTrouble, objects: &Objects) {
-        let object = trouble.object().and_then(|object| Some((object, uid(objects, object)?)));
-        match (object, trouble.object()) {
-            (Some((object, uid)), _) => self.tell(&events::Occurrence {
+        self.warn(trouble.object(), trouble.reason(), trouble.to_string(), objects);
+    }
+
+    /// What kept endpoints from being collected.
+    pub(super) fn export_trouble(&mut self, trouble: &ExportTrouble, objects: &Objects) {
+        self.warn(trouble.object(), trouble.reason(), trouble.to_string(), objects);
+    }
+
+    /// An Event of the object, or a line of the log where there is none.
+    fn warn(&mut self, object: Option<&ObjectRef>, reason: &'static str, note: String, objects: &Objects) {
+        match object.map(|object| (object, uid(objects, object))) {
+            Some((object, Some(uid))) => self.tell(&events::Occurrence {
                 object: object.clone(),
                 uid,
                 r#type: EventType::Warning,
-                reason: trouble.reason(),
+                reason,
                 action: PUBLISH,
-                note: trouble.to_string(),
+                note,
             }),
-            (None, Some(object)) => tracing::error!(%object, reason = trouble.reason(), "{trouble}"),
-            (None, None) => tracing::error!(reason = trouble.reason(), "{trouble}"),
+            Some((object, None)) => tracing::error!(%object, reason, "{note}"),
+            None => tracing::error!(reason, "{note}"),
         }
     }
 

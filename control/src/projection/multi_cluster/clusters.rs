@@ -66,7 +66,7 @@ impl<'a> Clusters<'a> {
         let mut own = Report::about(key.object());
         let drained = tiers::list(effective, DRAIN, &mut own);
         report.extend(template::renamed(own.into_problems(), service));
-        let bound = binding.map(bound).filter(|names| !names.is_empty());
+        let bound = binding.map(ResourceBinding::clusters).filter(|names| !names.is_empty());
         let mut clusters =
             Self { fleet, options, now, named, unknown, binding, bound, drained, names: BTreeSet::new() };
         clusters.names = clusters.names(key, service);
@@ -217,18 +217,6 @@ fn nobody(name: &str, fleet: &Fleet) -> String {
         Some(near) => format!("no member cluster is called {name:?}; did you mean {near:?}?"),
         None => format!("no member cluster is called {name:?}; nothing is served from it"),
     }
-}
-
-/// Where the Service is, or still is while it is moved away; empty while it is not scheduled, which says nothing.
-fn bound(binding: &ResourceBinding) -> BTreeSet<&str> {
-    let spec = &binding.spec;
-    let required = spec.required_by.iter().flat_map(|it| &it.clusters);
-    let scheduled = spec.clusters.iter().chain(required).map(|it| it.name.as_str());
-    let mut names: BTreeSet<&str> = scheduled.filter(|name| !name.is_empty()).collect();
-    if !names.is_empty() {
-        names.extend(spec.graceful_eviction_tasks.iter().map(|it| it.from_cluster.as_str()));
-    }
-    names
 }
 
 /// Why a cluster is being left, if it is. `NoSchedule` taints are about new replicas, not about traffic: Karmada itself puts
