@@ -212,6 +212,7 @@ impl<'r, W: Witness> Reader<'r, W> {
         report: &mut Report,
     ) {
         let slice = &*listed.slice;
+        let unchecked = matches!(listed.origin, Origin::Within(..)) && !self.facts.by_hand;
         let endpoints = slice.endpoints.as_deref().unwrap_or_default();
         entries.reserve(endpoints.len());
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -224,7 +225,7 @@ impl<'r, W: Witness> Reader<'r, W> {
                 continue;
             };
             let (left_out, why) = match ip::parse(text) {
-                Ok(ip) if matches!(listed.origin, Origin::Within(..)) && is_of_one_machine(ip) => {
+                Ok(ip) if unchecked && is_of_one_machine(ip) => {
                     let why = "means this machine or its own link, and the endpoint is in another cluster";
                     (LeftOut::InvalidAddress(why), why.to_owned())
                 }

@@ -42,6 +42,8 @@ pub(super) struct Facts {
     pub(super) node_port_addresses: Vec<IpAddr>,
     /// Whether load balancers may send traffic to the node.
     pub(super) eligible: bool,
+    /// Objects may be written by hand for one machine, and its loopback addresses be endpoints of pretended clusters.
+    pub(super) by_hand: bool,
     /// Pod CIDRs, addresses of Nodes and what the configuration adds.
     pub(super) internal: Arc<AddressSet>,
 }
@@ -77,7 +79,12 @@ pub(super) fn gather(
 ) -> (Facts, Vec<Problem>) {
     let mut internal = options.internal_cidrs.clone();
     // Without any Node nothing says otherwise; among others, a missing one is gone.
-    let mut facts = Facts { node: options.node.clone(), eligible: nodes.is_empty(), ..Facts::default() };
+    let mut facts = Facts {
+        node: options.node.clone(),
+        eligible: nodes.is_empty(),
+        by_hand: options.placement == Placement::Alone,
+        ..Facts::default()
+    };
     facts.gateways_known = match options.placement {
         Placement::Alone | Placement::Published => true,
         Placement::Managed { .. } => !gateways.is_empty() && !nodes.is_empty(),

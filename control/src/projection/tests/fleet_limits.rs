@@ -119,10 +119,14 @@ fn a_work_that_is_about_nothing_readable_is_told_by_its_reader() {
 #[test]
 fn addresses_of_each_machine_itself_are_no_endpoints_of_other_clusters() {
     let odd = work("m1", "a", &["127.0.0.1", "169.254.7.7", "10.1.0.7"]);
-    let (_, projection) = project(&[&mcs("", ""), &odd]);
+    let objects = fleet(&[TEMPLATE, &mcs("", ""), &odd]);
+    let options = Options { placement: Placement::Published, ..fleet_options() };
+    let projection = Projector::new(options).project(&objects, &Dirty::Everything);
     assert_eq!(spread(&projection), ["80: m1*100@0 10.1.0.7:8080 of 1"]);
     assert_eq!(projection.problems.len(), 2);
     assert!(messages(&projection)[0].starts_with("\"127.0.0.1\" means this machine or its own link"));
+    let (_, by_hand) = project(&[&mcs("", ""), &odd]);
+    assert!(by_hand.problems.is_empty() && spread(&by_hand)[0].contains("127.0.0.1:8080"));
 }
 
 #[test]
