@@ -17,6 +17,7 @@ for_both_families!(
     the_same_addresses_on_one_way_are_told,
     checks_go_by_the_interface_of_each_cluster,
     a_cluster_whose_interface_is_missing_costs_no_request_and_is_used_when_it_comes,
+    datagrams_go_on_when_the_interface_of_their_cluster_is_made_anew,
 );
 
 /// By the name of each cluster's link on the gateway.
@@ -36,17 +37,20 @@ fn vip(family: Family) -> SocketAddr {
 /// Both clusters have the address; the way that the gateway prefers leads to the first.
 fn overlapping_world(family: Family) -> World {
     let world = World::new(2);
-    let (ip, prefix) = (shared(family), family.host_prefix());
     for (index, backend) in (0..).zip(&world.backends) {
-        backend.ip(&[format!("addr add {ip}/{prefix} dev lo")]);
-        let (next, metric) = (family.backend(index), 100 * (index + 1));
-        let way = format!("route add {ip}/{prefix} via {next} dev backend-{index} metric {metric}");
-        world.gateway.ip(&[way]);
-        // Answers of the second come from where the first is.
-        world.gateway.sysctl(&format!("ipv4/conf/backend-{index}/rp_filter"), "0");
+        backend.ip(&[format!("addr add {}/{} dev lo", shared(family), family.host_prefix())]);
+        lead_there(&world, family, index);
     }
     world.gateway.sysctl("ipv4/conf/all/rp_filter", "0");
     world
+}
+
+fn lead_there(world: &World, family: Family, index: u16) {
+    let (ip, prefix, next) = (shared(family), family.host_prefix(), family.backend(index));
+    let metric = 100 * (index + 1);
+    world.gateway.ip(&[format!("route add {ip}/{prefix} via {next} dev backend-{index} metric {metric}")]);
+    // Answers of the second come from where the first is.
+    world.gateway.sysctl(&format!("ipv4/conf/backend-{index}/rp_filter"), "0");
 }
 
 fn shop(family: Family) -> Exposure {
@@ -154,4 +158,22 @@ fn a_cluster_whose_interface_is_missing_costs_no_request_and_is_used_when_it_com
         let tally = tally(&world, family, vip(family), 20);
         if tally.contains_key("m1") { Ok(()) } else { Err(format!("{tally:?}")) }
     });
+}
+
+/// As a tunnel that is taken down and set up again. The client never falls silent, so its flow never ends by itself.
+fn datagrams_go_on_when_the_interface_of_their_cluster_is_made_anew(family: Family) {
+    let world = overlapping_world(family);
+    let _servers = servers(&world, family);
+    for (exposure, index) in
+        [(shop(family), None), (shop(family).without_endpoints().ready("m1", [shared(family)]), Some(1))]
+    {
+        let _gateway = start(&world, exposure, BY_INTERFACE);
+        let client = udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53));
+        let name = client.ask().unwrap().name;
+        let index = index.unwrap_or(u16::from(name == "m1"));
+        assert_eq!(name, format!("m{index}"));
+        world.replace(index);
+        lead_there(&world, family, index);
+        eventually_within(patience(10.0), "the client is answered", || client.ask_briefly());
+    }
 }

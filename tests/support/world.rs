@@ -153,9 +153,7 @@ impl World {
         let clients = |family: Family| (0..CLIENTS).map(|index| family.client(index)).collect();
         link(&gateway, "client", Family::gateway, &client, clients);
         for (index, backend) in (0..).zip(&backends) {
-            let here = |family: Family| family.gateway_towards(index);
-            let there = |family: Family| backend_addresses(family, index, addresses);
-            link(&gateway, &format!("backend-{index}"), here, backend, there);
+            link_backend(&gateway, backend, index, addresses);
         }
         if !backends.is_empty() {
             // Backend 0 has no such address and does not forward: it drops the packet and says nothing.
@@ -182,12 +180,24 @@ impl World {
         set_up_far_end(self.backend(usize::from(index)), there, |family| family.gateway_towards(index));
     }
 
+    /// Makes the link anew: the interfaces have the names and addresses of before, and are others.
+    pub(crate) fn replace(&self, index: u16) {
+        self.gateway.ip(&[format!("link del backend-{index}")]);
+        link_backend(&self.gateway, self.backend(usize::from(index)), index, self.addresses);
+    }
+
     /// Gives the gateway the served addresses.
     pub(crate) fn add_vips(&self) {
         let add =
             |f: Family| (0..VIPS).map(move |n| format!("addr add {}/{} dev lo", f.vip(n), f.host_prefix()));
         self.gateway.ip(&Family::BOTH.into_iter().flat_map(add).collect::<Vec<_>>());
     }
+}
+
+fn link_backend(gateway: &Host, backend: &Host, index: u16, addresses: u16) {
+    let here = |family: Family| family.gateway_towards(index);
+    let there = |family: Family| backend_addresses(family, index, addresses);
+    link(gateway, &format!("backend-{index}"), here, backend, there);
 }
 
 /// Joins two hosts: `name` is the interface on the near one, `eth0` the one on the far side, whose default route it is.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::os::fd::AsFd;
 
+use crate::sys::Errno;
 use crate::sys::mmsg::{self, BATCH, Outgoing, Received, Sender};
 
 /// The longest bundle: what fits in an IPv6 packet without jumbograms, its header counted as the kernel does.
@@ -104,6 +105,9 @@ pub(super) enum Sent {
     /// The peer of the socket refuses (an ICMP error came for what was sent before); from this position on nothing was
     /// sent.
     Refused(Tally, Position),
+    /// The interface that the socket is bound to is gone, and one of its name does not take its place: only a new socket
+    /// gets through. From this position on nothing was sent.
+    Stale(Tally, Position),
 }
 
 /// A datagram's place in a list of pieces.
@@ -149,11 +153,12 @@ pub(super) fn send(
                 (Failure::Interrupted, _) => {}
                 (Failure::Bundle, Some(segment)) => limit.lower_below(segment),
                 (Failure::PeerRefuses, _) if to.is_none() => return Sent::Refused(tally, position),
+                (Failure::Stale, _) if to.is_none() => return Sent::Stale(tally, position),
                 (Failure::NoRoom, _) => {
                     tally.lost += datagrams_from(pieces, position);
                     break;
                 }
-                (Failure::Bundle | Failure::PeerRefuses | Failure::Other, _) => {
+                (Failure::Bundle | Failure::PeerRefuses | Failure::Stale | Failure::Other, _) => {
                     tally.lost += messages[0].datagrams;
                     position = messages[0].end;
                 }
@@ -184,6 +189,9 @@ enum Failure {
     Bundle,
     /// An ICMP error for an earlier datagram, or no way to the peer.
     PeerRefuses,
+    /// Routes lead through another interface than the socket's, which is gone (ENODEV of `ip_route_output_key_hash_rcu` in
+    /// net/ipv4/route.c).
+    Stale,
     /// Anything else; concerns this message only.
     Other,
 }
@@ -193,6 +201,7 @@ impl Failure {
         match error.kind() {
             io::ErrorKind::Interrupted => Self::Interrupted,
             io::ErrorKind::WouldBlock => Self::NoRoom,
+            _ if error.raw_os_error() == Some(Errno::ENODEV as i32) => Self::Stale,
             _ if message.segment.is_some() && mmsg::refuses_bundle(error) => Self::Bundle,
             _ if super::socket::tells_of_peer(error) => Self::PeerRefuses,
             _ => Self::Other,

@@ -188,6 +188,25 @@ impl<L> FlowTable<L> {
         (!known).then(|| flow.endpoint())
     }
 
+    /// Where the client's datagrams go.
+    pub(super) fn endpoint(&self, client: ClientAddr) -> Option<EndpointAddr> {
+        self.flows.get(&client).map(Flow::endpoint)
+    }
+
+    /// The flow's link is of no use any more: opens one anew to the same endpoint. If that fails the client's next datagram
+    /// goes to another, if there is one.
+    pub(super) fn renew<K: Links<Link = L>>(&mut self, client: ClientAddr, links: &mut K) {
+        let Some(flow) = self.flows.get_mut(&client) else { return };
+        let way = Way { client, endpoint: flow.endpoint(), source: flow.source };
+        match links.open(&way, Some(&flow.link)) {
+            Ok(link) => flow.link = link,
+            Err(error) => {
+                tracing::debug!(client.addr = %client, endpoint = %way.endpoint, %error, "a flow's way is not opened anew");
+                flow.suspect = true;
+            }
+        }
+    }
+
     /// Takes no new flows from now on.
     pub(super) fn stop_accepting(&mut self) {
         self.accepting = false;

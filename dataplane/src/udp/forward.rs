@@ -18,7 +18,7 @@ use super::link::{Link, Opener};
 use super::socket::Socket;
 use super::state::State;
 use super::turn::{self, Progress};
-use crate::model::ClientAddr;
+use crate::model::{ClientAddr, Path};
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
 
 /// A sender, and the index of its message in the batch.
@@ -86,14 +86,33 @@ struct Forwarder<'a> {
 
 impl Forwarder<'_> {
     /// Sends one client's datagrams down its flow. An endpoint that turns out to be gone is given up for another, once
-    /// per batch: what it refused and what follows goes to that.
+    /// per batch: what it refused and what follows goes to that. So is a socket that has lost its interface for a new one.
     fn forward(&mut self, client: ClientAddr, pieces: &[Piece<'_>]) {
-        let Some(Sent::Refused(_, position)) = self.send(client, pieces, Position::default()) else { return };
-        self.suspect(client);
-        if let Some(Sent::Refused(_, position)) = self.send(client, pieces, position) {
-            self.suspect(client);
-            self.dropped(DropReason::SendToEndpoint, batch::datagrams_from(pieces, position));
+        let position = match self.send(client, pieces, Position::default()) {
+            Some(Sent::Refused(_, position)) => {
+                self.suspect(client);
+                position
+            }
+            Some(Sent::Stale(_, position)) => {
+                self.renew(client);
+                position
+            }
+            Some(Sent::All(_)) | None => return,
+        };
+        let Some(Sent::Refused(_, position) | Sent::Stale(_, position)) = self.send(client, pieces, position)
+        else {
+            return;
+        };
+        // IPv6 does not tell a lost interface from a lost route.
+        if self.flows.endpoint(client).is_some_and(|endpoint| endpoint.path != Path::DEFAULT) {
+            self.renew(client);
         }
+        self.suspect(client);
+        self.dropped(DropReason::SendToEndpoint, batch::datagrams_from(pieces, position));
+    }
+
+    fn renew(&mut self, client: ClientAddr) {
+        self.flows.renew(client, &mut Opener { state: self.state });
     }
 
     fn suspect(&mut self, client: ClientAddr) {
@@ -119,7 +138,7 @@ impl Forwarder<'_> {
             limit: &mut link.upstream_limit,
         };
         let sent = batch::send(self.sender, outlet, pieces, position);
-        let (Sent::All(tally) | Sent::Refused(tally, _)) = &sent;
+        let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) = &sent;
         self.count(tally);
         Some(sent)
     }

@@ -55,7 +55,7 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress
         limit: &mut link.client_limit,
     };
     // With an address given nobody is refused: a client that is gone loses its own datagrams only.
-    let (Sent::All(tally) | Sent::Refused(tally, _)) =
+    let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) =
         batch::send(sender, outlet, &pieces[..whole], Position::default());
     counters.to_clients.datagrams.add(tally.datagrams);
     counters.to_clients.bytes.add(tally.bytes);
