@@ -7,7 +7,7 @@ mod measures;
 mod problems;
 mod told;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -62,18 +62,23 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
             handle_unclassified: config.karmada.handle_unclassified,
             legacy_clusters: config.karmada.legacy_cluster_fields,
             not_ready_hold: config.karmada.not_ready_hold,
-            paths: paths(config).map(|(path, cluster, _)| (cluster.into(), path)).collect(),
+            paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
             overprovisioning: config.failover.overprovisioning,
             panic_threshold: config.failover.panic_threshold,
         },
     }
 }
 
-/// The paths that the configuration names, with cluster and network interface of each: the first is 1, by the clusters' names.
-/// The projection gives paths to endpoints, and the data plane takes them by these interfaces.
-fn paths(config: &Config) -> impl Iterator<Item = (Path, &str, &str)> {
-    let numbered = (1..).zip(&config.clusters);
-    numbered.map(|(number, (cluster, interface))| (Path(number), cluster.as_str(), interface.as_str()))
+/// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.
+fn interfaces(config: &Config) -> BTreeSet<&str> {
+    config.clusters.values().map(String::as_str).collect()
+}
+
+/// The path to each cluster that the configuration names. Clusters behind one interface are reached the same way.
+fn paths(config: &Config) -> impl Iterator<Item = (Path, &str)> {
+    let numbers: BTreeMap<&str, u16> = interfaces(config).into_iter().zip(1..).collect();
+    let path = move |interface: &str| Path(numbers.get(interface).copied().unwrap_or_default());
+    config.clusters.iter().map(move |(cluster, interface)| (path(interface), cluster.as_str()))
 }
 
 /// A running gateway.
@@ -122,7 +127,7 @@ impl App {
             },
             udp_flows: capacity::udp_flows(open_files, workers),
             listening_sockets: capacity::listening_sockets(open_files),
-            paths: paths(config).map(|(_, _, interface)| interface.to_owned()).collect(),
+            paths: interfaces(config).into_iter().map(str::to_owned).collect(),
         })?;
         Ok(Self {
             started: Instant::now(),

@@ -37,6 +37,7 @@ mod scope {
 
 mod binding;
 mod cluster;
+mod lenient;
 mod multi_cluster_service;
 mod work;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, Served, Verdict, Why};
 use sheave_control::store::ServiceKey;
 use sheave_control::suggest;
-use sheave_dataplane::model::{EndpointAddr, Frontend, FrontendSource, Protocol, Route};
+use sheave_dataplane::model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
 use sheave_dataplane::pick::{ActiveFrontend, Origin};
 
 use super::place::{self, Place};
@@ -229,7 +229,7 @@ impl At<'_> {
                 used: addr.is_some() && missing.is_none(),
                 share: addr.and_then(|addr| parts.get(&addr).copied()),
                 reason: match missing {
-                    Some(addr) if routed(addr) => no_share(active),
+                    Some(addr) if routed(addr) => no_share(active, addr, self.basis),
                     Some(_) => "it would be used, but the table in force does not have it".to_owned(),
                     None => verdict.to_string(),
                 },
@@ -279,12 +279,19 @@ impl At<'_> {
 }
 
 /// Why an endpoint that may be used gets nothing.
-fn no_share(active: Option<&ActiveFrontend>) -> String {
-    if active.is_some_and(|active| active.spec().failover.is_some()) {
-        "clusters that are used before its own carry all of the traffic, its weight is 0, or it does not answer"
-            .to_owned()
+fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
+    let Some(spec) = active.map(ActiveFrontend::spec).filter(|spec| spec.failover.is_some()) else {
+        return "its weight is 0, and others have more".to_owned();
+    };
+    let has_it = |backend: &&Backend| backend.endpoints.iter().any(|endpoint| endpoint.addr == addr);
+    let Some(backend) = spec.backends.iter().find(has_it) else { return String::new() };
+    if basis.active.unhealthy().contains(spec.addr.protocol, addr) {
+        "it does not answer, and others do".to_owned()
+    } else if backend.weight.0 == 0 {
+        format!("cluster {} has weight 0, and others have more", backend.cluster)
     } else {
-        "its weight is 0, and others have more".to_owned()
+        let (cluster, priority) = (&backend.cluster, backend.priority);
+        format!("clusters that come before {cluster}, of priority {priority}, carry all of the traffic")
     }
 }
 

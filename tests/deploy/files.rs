@@ -11,6 +11,8 @@ pub(crate) const EXAMPLES: &str = "examples";
 
 /// The folder that is applied to a Karmada API server.
 pub(crate) const KARMADA: &str = "karmada";
+/// The folder that is applied beside it where Services are exported.
+pub(crate) const EXPORTS: &str = "karmada/exports";
 
 /// One YAML document.
 #[derive(Debug)]
@@ -70,9 +72,16 @@ pub(crate) fn examples() -> Vec<Document> {
     objects_in(EXAMPLES)
 }
 
-/// Every API object for a Karmada API server.
+/// Every API object that a Karmada API server always gets.
 pub(crate) fn karmada() -> Vec<Document> {
-    objects_in(KARMADA)
+    let mut documents = objects_in(KARMADA);
+    documents.retain(|document| !document.file.starts_with(EXPORTS));
+    documents
+}
+
+/// Every API object that it gets where Services are exported.
+pub(crate) fn exports() -> Vec<Document> {
+    objects_in(EXPORTS)
 }
 
 /// Kustomizations, their components and the program's own configuration are no API objects.

@@ -116,11 +116,10 @@ fn the_base_names_every_file_of_its_folder_once_and_no_other() {
 
 #[test]
 fn the_exports_name_every_file_of_their_folder() {
-    const FOLDER: &str = "karmada/exports";
-    let mut named = of(FOLDER).resources;
+    let mut named = of(files::EXPORTS).resources;
     named.push("kustomization.yaml".to_owned());
     named.sort();
-    assert_eq!(named, files::all(FOLDER));
+    assert_eq!(named, files::all(files::EXPORTS));
 }
 
 #[test]

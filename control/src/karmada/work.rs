@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::lenient;
 use crate::source::typed;
 
 /// Objects of one member cluster: the one that the namespace names.
@@ -20,8 +21,8 @@ pub struct Work {
     /// What is in it.
     #[serde(default)]
     spec: WorkSpec,
-    /// What the cluster says of it.
-    #[serde(default)]
+    /// What the cluster says of it. A field that cannot be read counts as not given.
+    #[serde(default, deserialize_with = "lenient::value")]
     status: WorkStatus,
 }
 
@@ -40,7 +41,7 @@ struct Workload {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WorkStatus {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::list")]
     manifest_statuses: Vec<ManifestStatus>,
 }
 

@@ -71,12 +71,14 @@ pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Op
     ends.filter(|end| *end > now).min()
 }
 
-/// The addresses that nobody else may be given yet: those of a MultiClusterService that is being deleted, until the controller
-/// has cleared its status. A gateway that has not heard of the deletion may serve them as long.
+/// The addresses that nobody else may be given yet. Those of a MultiClusterService that is being deleted, until the controller has
+/// cleared its status: a gateway that has not heard of the deletion may serve them as long. And those of one whose Service is
+/// missing: who replaces it takes it away for a moment.
 pub(super) fn kept_addresses(key: &ServiceKey, fleet: &Fleet, options: &Options) -> Vec<IpAddr> {
-    let Some(service) = fleet.services.get(key).filter(|service| is_leaving(service)) else {
+    let Some(service) = fleet.services.get(key) else { return Vec::new() };
+    if !is_leaving(service) && template(fleet, key).is_some() {
         return Vec::new();
-    };
+    }
     let managed = matches!(options.placement, Placement::Managed { .. });
     if !managed || whose(service, template(fleet, key), options).is_err() {
         return Vec::new();

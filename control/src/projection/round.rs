@@ -11,6 +11,7 @@ use super::multi_cluster::{self, FleetStatus, Resolved};
 use super::placement::Placement;
 use super::plan::{self, Plan, Planned};
 use super::service::{self, Input, Output};
+use super::status::LoadBalancerStatus;
 use super::{Projected, Projector, addresses};
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
@@ -47,6 +48,7 @@ impl Projector {
                 Planned::Refused(problems) => {
                     self.retire(key, problems, &mut round);
                     self.tell_refused(objects, key);
+                    self.keep_addresses(objects, key);
                 }
             }
         }
@@ -102,10 +104,13 @@ impl Projector {
         }
     }
 
-    /// What a MultiClusterService that is being deleted has is nobody else's before it is let go.
+    /// What a MultiClusterService has that is not served any longer is nobody else's before it is let go.
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey) {
         if key.source == FrontendSource::MultiClusterService {
             let kept = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
+            if let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
+                known.status = Some(LoadBalancerStatus::reserving(key, &kept));
+            }
             self.allocator.hold(key, kept);
         }
     }

@@ -41,6 +41,14 @@ pub struct PortStatus {
     pub error: Option<&'static str>,
 }
 
+impl LoadBalancerStatus {
+    /// Of an object that keeps these addresses, though nothing is served there.
+    pub(super) fn reserving(service: &ServiceKey, addresses: &[IpAddr]) -> Self {
+        let ingress = addresses.iter().map(|&ip| Ingress { ip, hostname: None, ports: Vec::new() });
+        Self { service: service.clone(), ingress: ingress.collect() }
+    }
+}
+
 /// What `ports[].error` says for a reason. Names without a prefix are for Kubernetes' own (core/v1, `PortStatus.error`).
 pub fn port_error(reason: &str) -> String {
     format!("sheave.dev/{reason}")

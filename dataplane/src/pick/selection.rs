@@ -16,6 +16,9 @@ use crate::balance::weights::Weights;
 use crate::balance::{Balance, Balancer, Question, hash};
 use crate::model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
+/// After so many failures of one connection the clusters in use are to blame rather than their endpoints.
+const SUSPICIOUS: usize = 2;
+
 /// One endpoint that may be chosen.
 #[derive(Debug)]
 struct Choice {
@@ -30,6 +33,9 @@ pub(super) struct Selection {
     algorithm: Algorithm,
     /// Sorted by address.
     choices: Box<[Choice]>,
+    /// Healthy candidates of the clusters that come next, for connections that the chosen ones keep failing: until these count as
+    /// unhealthy nothing has spilt over. Behind `choices` in the count of indices.
+    spares: Box<[Choice]>,
     balancer: Balancer,
     /// Choices so far; only round robin counts them, so that others do not share a written cache line.
     turn: Option<AtomicUsize>,
@@ -53,7 +59,12 @@ impl Selection {
         let clusters = inside(algorithm)
             .filter(|_| several)
             .map(|inside| (inside, clusters(frontend, &members, &shares)));
-        if let Some(same) = known.iter().find(|known| known.is(algorithm, &shares, clusters.as_ref())) {
+        let spares = spares(frontend, candidates, unhealthy, &shares);
+        let same = |known: &&&Arc<Self>| {
+            known.is(algorithm, &shares, clusters.as_ref())
+                && known.spares.iter().map(|spare| spare.addr).eq(spares.iter().copied())
+        };
+        if let Some(same) = known.iter().find(same) {
             return Some(Arc::clone(same));
         }
         let weights: Vec<u32> = shares.iter().map(|&(_, share)| share).collect();
@@ -77,6 +88,7 @@ impl Selection {
                 .into_iter()
                 .map(|(addr, share)| Choice { addr, share, load: load(addr) })
                 .collect(),
+            spares: spares.into_iter().map(|addr| Choice { addr, share: 0, load: load(addr) }).collect(),
             turn: (algorithm == Algorithm::RoundRobin).then(|| AtomicUsize::new(turn)),
         }))
     }
@@ -104,7 +116,8 @@ impl Selection {
 
     /// The candidate at `index`.
     pub(super) fn get(&self, index: usize) -> Option<(EndpointAddr, &Arc<EndpointLoad>)> {
-        self.choices.get(index).map(|choice| (choice.addr, &choice.load))
+        let spare = || self.spares.get(index.checked_sub(self.choices.len())?);
+        self.choices.get(index).or_else(spare).map(|choice| (choice.addr, &choice.load))
     }
 
     /// The candidates with their shares, sorted.
@@ -135,6 +148,9 @@ impl Selection {
 
     /// The balancer's choice.
     pub(super) fn choose(&self, client_hash: u64, turn: usize, request: &PickRequest<'_>) -> usize {
+        if let Some(spare) = self.spare(request) {
+            return spare;
+        }
         let tried = self.avoidable(request.tried);
         let was_tried =
             |index: usize| self.choices.get(index).is_some_and(|choice| tried.contains(&choice.addr));
@@ -146,6 +162,53 @@ impl Selection {
             tried: if tried.is_empty() { None } else { Some(&was_tried) },
         })
     }
+}
+
+impl Selection {
+    /// An endpoint of the clusters that come next, when so many have failed that the clusters in use are to blame, or all of them.
+    fn spare(&self, request: &PickRequest<'_>) -> Option<usize> {
+        let tried = request.tried;
+        if self.spares.is_empty() || tried.is_empty() {
+            return None;
+        }
+        let exhausted = || self.choices.iter().all(|choice| tried.contains(&choice.addr));
+        if tried.len() < SUSPICIOUS && !exhausted() {
+            return None;
+        }
+        let first = (hash::mix(request.random) % self.spares.len() as u64) as usize;
+        let in_turn = (first..self.spares.len()).chain(0..first);
+        let untried = |place: &usize| self.spares.get(*place).is_some_and(|it| !tried.contains(&it.addr));
+        in_turn.into_iter().find(untried).map(|place| self.choices.len() + place)
+    }
+}
+
+/// The healthy candidates of the first tier of which none has a share, sorted by address; all of them get the same.
+fn spares(
+    frontend: &Frontend,
+    candidates: &[Candidate],
+    unhealthy: &Unhealthy,
+    shares: &[(EndpointAddr, u32)],
+) -> Vec<EndpointAddr> {
+    if frontend.failover.is_none() {
+        return Vec::new();
+    }
+    let spare = |candidate: &Candidate| {
+        let backend = frontend.backends.get(candidate.backend as usize)?;
+        let endpoint = backend.endpoints.get(candidate.endpoint as usize)?;
+        let serves = endpoint.state == EndpointState::Ready
+            && backend.weight.0 > 0
+            && endpoint.weight.0 > 0
+            && !unhealthy.contains(frontend.addr.protocol, endpoint.addr)
+            && shares.binary_search_by_key(&endpoint.addr, |&(addr, _)| addr).is_err();
+        serves.then_some((backend.priority, endpoint.addr))
+    };
+    let all: Vec<(u32, EndpointAddr)> = candidates.iter().filter_map(spare).collect();
+    let next = all.iter().map(|&(priority, _)| priority).min();
+    let mut spares: Vec<EndpointAddr> =
+        all.into_iter().filter(|&(priority, _)| Some(priority) == next).map(|(_, addr)| addr).collect();
+    spares.sort_unstable();
+    spares.dedup();
+    spares
 }
 
 /// The candidates that name an endpoint, with their weights on both levels.

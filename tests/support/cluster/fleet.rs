@@ -78,7 +78,7 @@ impl Cluster {
     /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
     pub(crate) fn allow_exports(&self) {
         for object in documents_of(&text_of(EXPORT_RIGHTS)) {
-            self.apply_object(apart(object));
+            self.apply_object(object);
         }
         if let Backing::Test(server) = &self.backing {
             let mut files = files();

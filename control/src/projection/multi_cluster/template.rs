@@ -92,14 +92,13 @@ pub(super) fn effective(service: &MultiClusterService, template: &Service, optio
     annotated.extend(own.map(|(name, value)| (name.clone(), value.clone())));
     effective.metadata.annotations = Some(annotated);
     effective.status.clone_from(&service.status);
-    if let Some(spec) = &mut effective.spec {
-        spec.type_ = Some("LoadBalancer".to_owned());
-        spec.load_balancer_class = Some(options.load_balancer_class.clone());
-        // These are the member clusters' own.
-        spec.external_ips = None;
-        spec.health_check_node_port = None;
-        spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);
-    }
+    let spec = effective.spec.get_or_insert_default();
+    spec.type_ = Some("LoadBalancer".to_owned());
+    spec.load_balancer_class = Some(options.load_balancer_class.clone());
+    // These are the member clusters' own.
+    spec.external_ips = None;
+    spec.health_check_node_port = None;
+    spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);
     effective
 }
 
