@@ -4,10 +4,11 @@
 mod capacity;
 mod intake;
 mod measures;
+mod options;
 mod problems;
 mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use sheave_control::due::until;
 use sheave_control::gateway_report::GatewayReport;
-use sheave_control::projection::{self, Placement, Projection, Projector};
+use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
-use sheave_dataplane::model::{FrontendAddr, Path};
+use sheave_dataplane::model::FrontendAddr;
 use sheave_dataplane::{Dataplane, Drained, Options, Timeouts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
@@ -28,6 +29,8 @@ use self::intake::News;
 pub(crate) use self::intake::{ApiIntake, Intake, Source};
 use self::measures::UPDATE_SECONDS;
 pub(crate) use self::measures::install as install_metrics;
+use self::options::interfaces;
+pub(crate) use self::options::projection_options;
 use self::problems::Setbacks;
 use self::told::Told;
 use crate::admin::{Query, Verdict};
@@ -44,42 +47,6 @@ const WORKER_PATIENCE: Duration = Duration::from_secs(2);
 /// After an update nothing is taken in for as long as it took, up to this: a burst becomes one update, and the data plane
 /// gets at least half of a core however fast the objects change.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-
-/// What the configuration says to the projection.
-pub(crate) fn projection_options(config: &Config, placement: Placement) -> projection::Options {
-    projection::Options {
-        node: config.node.clone(),
-        cluster: config.cluster.clone(),
-        load_balancer_class: config.load_balancer_class.clone(),
-        handle_unclassified: config.handle_unclassified,
-        frontends: config.frontends.clone(),
-        internal_cidrs: config.internal_cidrs.clone(),
-        external_ips_allow: config.external_ips_allow.clone(),
-        accept_proxy_allow: config.accept_proxy_allow.clone(),
-        node_port_addresses: config.node_port_addresses.clone(),
-        placement,
-        fleet: projection::FleetOptions {
-            handle_unclassified: config.karmada.handle_unclassified,
-            legacy_clusters: config.karmada.legacy_cluster_fields,
-            not_ready_hold: config.karmada.not_ready_hold,
-            paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
-            overprovisioning: config.failover.overprovisioning,
-            panic_threshold: config.failover.panic_threshold,
-        },
-    }
-}
-
-/// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.
-fn interfaces(config: &Config) -> BTreeSet<&str> {
-    config.clusters.values().map(String::as_str).collect()
-}
-
-/// The path to each cluster that the configuration names. Clusters behind one interface are reached the same way.
-fn paths(config: &Config) -> impl Iterator<Item = (Path, &str)> {
-    let numbers: BTreeMap<&str, u16> = interfaces(config).into_iter().zip(1..).collect();
-    let path = move |interface: &str| Path(numbers.get(interface).copied().unwrap_or_default());
-    config.clusters.iter().map(move |(cluster, interface)| (path(interface), cluster.as_str()))
-}
 
 /// A running gateway.
 pub(crate) struct App {

@@ -51,7 +51,7 @@ fn wait_for_doubts(gateway: &Sheave<'_>) {
     let status = wait_for_status(gateway, "both lists are doubted", |status| {
         status["guard"].as_array().unwrap().len() == 2
     });
-    for (doubt, kind) in status["guard"].as_array().unwrap().iter().zip(["Service", "EndpointSlice"]) {
+    for (doubt, kind) in status["guard"].as_array().unwrap().iter().zip(["EndpointSlice", "Service"]) {
         assert_eq!(doubt["kind"], kind, "{status}");
         for (key, count) in [("there", SERVICES), ("listed", 0), ("kept", SERVICES)] {
             assert_eq!(doubt[key], count, "{key}: {status}");
