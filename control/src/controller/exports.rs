@@ -3,7 +3,7 @@
 //! removes them with it if nobody leads; what others made under these names is never touched. It must not know when a
 //! MultiClusterService is ours.
 //!
-//! Nobody watches these kinds for it: both are listed at the begin of a term and every [`LOOK_AGAIN`], and in between are as
+//! Nobody watches these kinds for it: both are listed at the begin of a term and every `LOOK_AGAIN`, and in between are as
 //! we left them. So an undisturbed fleet costs two lists, and no write.
 
 mod ledger;
