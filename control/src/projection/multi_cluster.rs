@@ -130,7 +130,11 @@ fn served(
     (fleet, options, now): (&Fleet, &Options, Option<Timestamp>),
     report: &mut Report,
 ) -> Option<Plan> {
-    let spec = template.spec.as_ref()?;
+    let Some(spec) = &template.spec else {
+        let field = service_field(key, "spec.ports".to_owned());
+        report.add(reason::NOT_SERVED, field, None, "the Service has no ports; nothing is served");
+        return None;
+    };
     if let Some((field, message)) =
         class::skipped(template, spec, spec.type_.as_deref().unwrap_or("ClusterIP"))
     {

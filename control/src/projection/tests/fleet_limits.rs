@@ -49,6 +49,29 @@ fn what_it_published_is_nobody_elses_until_its_status_is_empty() {
     assert_eq!(other.ingress[0].ip.to_string(), "203.0.113.10");
 }
 
+fn addresses(projector: &Projector, key: &ServiceKey) -> Vec<String> {
+    let ingress = projector.status(key).into_iter().flat_map(|status| &status.ingress);
+    ingress.map(|ingress| ingress.ip.to_string()).collect()
+}
+
+#[test]
+fn who_replaces_its_service_leaves_it_the_address() {
+    let other = mcs("", "").replace("web", "other").replace("ingress: [{ip: 203.0.113.10}]", "ingress: []");
+    let mut objects = fleet(&[&TEMPLATE.replace("web", "other"), &mcs("", ""), &other]);
+    add(&mut objects, &[POOL]);
+    let mut projector = Projector::new(managed());
+    let without = projector.project(&objects, &Dirty::Everything);
+    assert!(without.table.frontends().is_empty());
+    assert_eq!(addresses(&projector, &key()), ["203.0.113.10"]);
+    assert_eq!(addresses(&projector, &ServiceKey::multi_cluster("shop", "other")), [] as [&str; 0]);
+    put(&mut objects, &[TEMPLATE]);
+    let with = projector.project(&objects, &Dirty::Services([key()].into()));
+    assert_eq!(
+        (with.table.frontends().len(), addresses(&projector, &key())),
+        (2, vec!["203.0.113.10".to_owned()])
+    );
+}
+
 #[test]
 fn what_cannot_be_a_host_name_is_told_and_not_published_again() {
     for name in ["Shop_Example", "198.51.100.1"] {
