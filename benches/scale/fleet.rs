@@ -6,6 +6,13 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::objects::{self, NAMESPACE};
+use crate::support::karmada;
+
+/// The definitions of the kinds; Clusters have none.
+pub(crate) fn definitions() -> impl Iterator<Item = Value> {
+    let texts = [karmada::MULTI_CLUSTER_SERVICE, karmada::WORK, karmada::RESOURCE_BINDING];
+    texts.into_iter().map(|text| serde_saphyr::from_str(text).expect("the definition is YAML"))
+}
 
 /// The name of the `number`th member cluster.
 pub(crate) fn cluster_name(number: u32) -> String {

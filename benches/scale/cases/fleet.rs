@@ -18,11 +18,13 @@ const ENDPOINTS: u32 = 10;
 /// Starts the gateway, and follows changes.
 pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     let services = sizes.fleet;
-    let case = format!("{services} MultiClusterServices, {} endpoints", services * CLUSTERS * ENDPOINTS);
+    let case = format!("{services} in a fleet, {} endpoints", services * CLUSTERS * ENDPOINTS);
     let server = ApiServer::start();
     server.load([objects::pool_definition()]);
     server.load(objects::nodes());
     let karmada = ApiServer::start();
+    karmada.aggregate_clusters();
+    karmada.load(fleet::definitions());
     karmada.load(fleet::clusters(CLUSTERS));
     karmada.load((0..services).flat_map(fleet::service));
     let works = (0..services).flat_map(|number| (0..CLUSTERS).map(move |cluster| (number, cluster)));
