@@ -198,10 +198,16 @@ fn two_writes_publish_and_then_there_is_silence() {
     let mut cluster = Cluster::start();
     cluster.create("web");
     cluster.until("it is published", |cluster| cluster.is_published("web"));
-    let writes: Vec<_> =
-        cluster.server.writes().into_iter().filter(|write| write.user == "controller").collect();
-    let sent: Vec<_> =
-        writes.iter().map(|write| (write.verb.as_str(), write.subresource.as_deref())).collect();
+    let sent = || -> Vec<(String, Option<String>)> {
+        let writes = cluster.server.writes().into_iter().filter(|write| write.user == "controller");
+        writes.map(|write| (write.verb, write.subresource)).collect()
+    };
+    // The server shows what a write did before it has it on record.
+    let sent = eventually("both writes are on record", || match sent() {
+        sent if sent.len() > 1 => Ok(sent),
+        sent => Err(format!("{sent:?}")),
+    });
+    let sent: Vec<_> = sent.iter().map(|(verb, what)| (verb.as_str(), what.as_deref())).collect();
     assert_eq!(sent, [("patch", None), ("patch", Some("status"))]);
     cluster.server.forget_requests();
     for _ in 0..10 {
