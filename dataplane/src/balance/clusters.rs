@@ -18,7 +18,7 @@ use super::weights::Weights;
 use super::{Balance, Question, Tried};
 
 /// So many failures in one cluster speak against it rather than against its endpoints.
-const SUSPICIOUS: usize = 2;
+pub const SUSPICIOUS: usize = 2;
 
 /// One cluster before it is made ready.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,15 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::serving::Serving;
 use super::unhealthy::Unhealthy;
 use super::{EndpointLoad, PickRequest};
-use crate::balance::clusters::{self, Clusters, Inside};
+use crate::balance::clusters::{self, Clusters, Inside, SUSPICIOUS};
 use crate::balance::failover::{self, Place};
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
 use crate::balance::{Balance, Balancer, Question, hash};
 use crate::model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
-
-/// After so many failures of one connection the clusters in use are to blame rather than their endpoints.
-const SUSPICIOUS: usize = 2;
 
 /// One endpoint that may be chosen.
 #[derive(Debug)]
@@ -132,8 +129,11 @@ impl Selection {
 
     /// The part of `tried` that matters: none of it once every candidate was tried.
     pub(super) fn avoidable<'a>(&self, tried: &'a [EndpointAddr]) -> &'a [EndpointAddr] {
-        let exhausted = || self.choices.iter().all(|choice| tried.contains(&choice.addr));
-        if tried.len() >= self.choices.len() && exhausted() { &[] } else { tried }
+        if self.is_exhausted(tried) { &[] } else { tried }
+    }
+
+    fn is_exhausted(&self, tried: &[EndpointAddr]) -> bool {
+        tried.len() >= self.choices.len() && self.choices.iter().all(|choice| tried.contains(&choice.addr))
     }
 
     /// The turn of a choice that is only looked at.
@@ -162,24 +162,37 @@ impl Selection {
             tried: if tried.is_empty() { None } else { Some(&was_tried) },
         })
     }
-}
 
-impl Selection {
     /// An endpoint of the clusters that come next, when so many have failed that the clusters in use are to blame, or all of them.
     fn spare(&self, request: &PickRequest<'_>) -> Option<usize> {
         let tried = request.tried;
         if self.spares.is_empty() || tried.is_empty() {
             return None;
         }
-        let exhausted = || self.choices.iter().all(|choice| tried.contains(&choice.addr));
-        if tried.len() < SUSPICIOUS && !exhausted() {
+        if tried.len() < SUSPICIOUS && !self.is_exhausted(tried) {
             return None;
         }
         let first = (hash::mix(request.random) % self.spares.len() as u64) as usize;
-        let in_turn = (first..self.spares.len()).chain(0..first);
+        let mut in_turn = (first..self.spares.len()).chain(0..first);
         let untried = |place: &usize| self.spares.get(*place).is_some_and(|it| !tried.contains(&it.addr));
-        in_turn.into_iter().find(untried).map(|place| self.choices.len() + place)
+        in_turn.find(untried).map(|place| self.choices.len() + place)
     }
+}
+
+/// The candidates that name an endpoint: the number of the backend, the backend and the endpoint.
+fn named<'a>(
+    frontend: &'a Frontend,
+    candidates: &'a [Candidate],
+) -> impl Iterator<Item = (u32, &'a Backend, &'a Endpoint)> {
+    candidates.iter().filter_map(|candidate| {
+        let backend = frontend.backends.get(candidate.backend as usize)?;
+        Some((candidate.backend, backend, backend.endpoints.get(candidate.endpoint as usize)?))
+    })
+}
+
+/// Whether the endpoint takes new traffic, and nothing bad is known of it.
+fn is_healthy(frontend: &Frontend, endpoint: &Endpoint, unhealthy: &Unhealthy) -> bool {
+    endpoint.state == EndpointState::Ready && !unhealthy.contains(frontend.addr.protocol, endpoint.addr)
 }
 
 /// The healthy candidates of the first tier of which none has a share, sorted by address; all of them get the same.
@@ -192,17 +205,14 @@ fn spares(
     if frontend.failover.is_none() {
         return Vec::new();
     }
-    let spare = |candidate: &Candidate| {
-        let backend = frontend.backends.get(candidate.backend as usize)?;
-        let endpoint = backend.endpoints.get(candidate.endpoint as usize)?;
-        let serves = endpoint.state == EndpointState::Ready
-            && backend.weight.0 > 0
+    let spare = |(_, backend, endpoint): (u32, &Backend, &Endpoint)| {
+        let serves = backend.weight.0 > 0
             && endpoint.weight.0 > 0
-            && !unhealthy.contains(frontend.addr.protocol, endpoint.addr)
+            && is_healthy(frontend, endpoint, unhealthy)
             && shares.binary_search_by_key(&endpoint.addr, |&(addr, _)| addr).is_err();
         serves.then_some((backend.priority, endpoint.addr))
     };
-    let all: Vec<(u32, EndpointAddr)> = candidates.iter().filter_map(spare).collect();
+    let all: Vec<(u32, EndpointAddr)> = named(frontend, candidates).filter_map(spare).collect();
     let next = all.iter().map(|&(priority, _)| priority).min();
     let mut spares: Vec<EndpointAddr> =
         all.into_iter().filter(|&(priority, _)| Some(priority) == next).map(|(_, addr)| addr).collect();
@@ -211,17 +221,13 @@ fn spares(
     spares
 }
 
-/// The candidates that name an endpoint, with their weights on both levels.
+/// The candidates with their weights on both levels.
 fn members(
     frontend: &Frontend,
     candidates: &[Candidate],
     unhealthy: &Unhealthy,
 ) -> Vec<(EndpointAddr, Member)> {
-    let endpoint = |candidate: &Candidate| {
-        let backend = frontend.backends.get(candidate.backend as usize)?;
-        Some((candidate.backend, backend, backend.endpoints.get(candidate.endpoint as usize)?))
-    };
-    let named = candidates.iter().filter_map(endpoint);
+    let named = named(frontend, candidates);
     let Some(rules) = &frontend.failover else {
         let plain = |(number, backend, endpoint): (u32, &Backend, &Endpoint)| Member {
             backend: number,
@@ -231,8 +237,7 @@ fn members(
         return named.map(|named| (named.2.addr, plain(named))).collect();
     };
     let place = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
-        let known_bad = unhealthy.contains(frontend.addr.protocol, endpoint.addr);
-        let healthy = endpoint.state == EndpointState::Ready && !known_bad;
+        let healthy = is_healthy(frontend, endpoint, unhealthy);
         (endpoint.addr, Place { backend, weight: endpoint.weight, healthy })
     };
     let (addresses, places): (Vec<_>, Vec<_>) = named.map(place).unzip();
