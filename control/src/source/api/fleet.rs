@@ -3,7 +3,6 @@
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::kind::{Definition, Need, Resource, Watched, slice_triggered};
@@ -39,10 +38,6 @@ impl Watched for MultiClusterService {
         typed::complete_conditions(object);
     }
 
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
-    }
-
     fn change(delta: Delta<Self>) -> Change {
         Change::MultiClusterServices(delta)
     }
@@ -60,10 +55,6 @@ impl Watched for Templates {
         Service::prepare(object);
     }
 
-    fn metadata(object: &Service) -> &ObjectMeta {
-        &object.metadata
-    }
-
     fn change(delta: Delta<Service>) -> Change {
         Change::Templates(delta)
     }
@@ -79,10 +70,6 @@ impl Watched for Imported {
 
     fn prepare(object: &mut Map<String, Value>) {
         EndpointSlice::prepare(object);
-    }
-
-    fn metadata(object: &EndpointSlice) -> &ObjectMeta {
-        &object.metadata
     }
 
     fn change(delta: Delta<EndpointSlice>) -> Change {
@@ -119,10 +106,6 @@ impl Watched for CollectedWorks {
 
     fn complaint(object: &Work) -> Option<Problem> {
         unreadable_owner(object)
-    }
-
-    fn metadata(object: &Work) -> &ObjectMeta {
-        &object.metadata
     }
 
     fn change(delta: Delta<Work>) -> Change {
@@ -163,10 +146,6 @@ impl Watched for ServiceWorks {
         unreadable_owner(object)
     }
 
-    fn metadata(object: &Work) -> &ObjectMeta {
-        &object.metadata
-    }
-
     fn change(delta: Delta<Work>) -> Change {
         Change::ServiceWorks(delta)
     }
@@ -191,10 +170,6 @@ impl Watched for ResourceBinding {
 
     fn prepare(_object: &mut Map<String, Value>) {}
 
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
-    }
-
     fn change(delta: Delta<Self>) -> Change {
         Change::Bindings(delta)
     }
@@ -216,10 +191,6 @@ impl Watched for Cluster {
 
     fn prepare(object: &mut Map<String, Value>) {
         typed::complete_conditions(object);
-    }
-
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {

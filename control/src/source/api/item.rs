@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use kube::Resource as _;
 use serde_json::Value;
 
 use super::kind::{Key, Watched};
@@ -37,7 +38,7 @@ impl Item {
 
     /// Whether this is the very version of the object that is kept.
     pub(super) fn is<T: Watched>(&self, kept: &T::Object) -> bool {
-        let kept = T::metadata(kept);
+        let kept = kept.meta();
         !self.version.is_empty()
             && kept.resource_version.as_deref() == Some(&self.version)
             && kept.uid.as_deref() == self.uid.as_deref()

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -62,7 +61,7 @@ pub(super) struct Definition {
 
 /// A kind that is read from an API server, or some of its objects.
 pub(super) trait Watched: Send + Sync + 'static {
-    type Object: DeserializeOwned + Send + Sync + 'static;
+    type Object: kube::Resource + DeserializeOwned + Send + Sync + 'static;
     const RESOURCE: Resource;
     /// Whether the object is any concern of ours, as far as labels cannot say it.
     fn concerns(_object: &Value) -> bool {
@@ -74,7 +73,6 @@ pub(super) trait Watched: Send + Sync + 'static {
     fn complaint(_object: &Self::Object) -> Option<Problem> {
         None
     }
-    fn metadata(object: &Self::Object) -> &ObjectMeta;
     fn change(delta: Delta<Self::Object>) -> Change;
     /// When the latest change of what the object tells of happened, as its writer says.
     fn triggered(_object: &Self::Object) -> Option<&str> {
@@ -98,10 +96,6 @@ impl Watched for Service {
         typed::complete_conditions(object);
     }
 
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
-    }
-
     fn change(delta: Delta<Self>) -> Change {
         Change::Services(delta)
     }
@@ -121,10 +115,6 @@ impl Watched for EndpointSlice {
 
     fn prepare(object: &mut Map<String, Value>) {
         prune::slice(object);
-    }
-
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -152,10 +142,6 @@ impl Watched for Node {
         prune::node(object);
     }
 
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
-    }
-
     fn change(delta: Delta<Self>) -> Change {
         Change::Nodes(delta)
     }
@@ -175,10 +161,6 @@ impl Watched for Namespace {
 
     fn prepare(object: &mut Map<String, Value>) {
         prune::namespace(object);
-    }
-
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
     }
 
     fn change(delta: Delta<Self>) -> Change {
@@ -202,10 +184,6 @@ impl Watched for AddressPool {
     };
 
     fn prepare(_object: &mut Map<String, Value>) {}
-
-    fn metadata(object: &Self) -> &ObjectMeta {
-        &object.metadata
-    }
 
     fn change(delta: Delta<Self>) -> Change {
         Change::Pools(delta)
