@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
-use sheave_control::due::until;
+use sheave_control::due::{self, until};
 use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
@@ -212,8 +212,7 @@ impl App {
         self.projector.set_now(now);
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
-        let wait = projection.due.map(|due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
-        self.due = wait.map(|wait| Instant::now() + wait);
+        self.due = projection.due.map(|due| Instant::now() + due::wait(due, now));
         if projection.changed {
             let changed = self.dataplane.apply(Arc::clone(&projection.table));
             let took = since.elapsed();

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::cut_end;
 use crate::problem::reason;
 
 /// The path that a gateway answers on.
@@ -35,20 +36,12 @@ impl GatewayReport {
     /// The same, but no larger than it may be: whoever answers on the port is believed so far and no farther.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        cut(&mut self.node);
+        cut_end(&mut self.node, LONGEST_TEXT);
         self.troubles.truncate(MOST_TROUBLES);
         for trouble in &mut self.troubles {
-            cut(&mut trouble.message);
+            cut_end(&mut trouble.message, LONGEST_TEXT);
         }
         self
-    }
-}
-
-fn cut(text: &mut String) {
-    const MARK: &str = "...";
-    if text.len() > LONGEST_TEXT {
-        text.truncate(text.floor_char_boundary(LONGEST_TEXT - MARK.len()));
-        text.push_str(MARK);
     }
 }
 

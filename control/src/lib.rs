@@ -3,6 +3,7 @@
 
 pub mod address_pool;
 mod allocator;
+mod bounded;
 pub mod connection;
 pub mod controller;
 pub mod due;

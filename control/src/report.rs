@@ -1,5 +1,6 @@
 //! Collects the Problems of one object while it is read. Knows nothing of what they mean.
 
+use crate::bounded::cut_middle;
 use crate::problem::{ObjectRef, Problem, ProblemPort, reason};
 
 /// Longer messages are cut: a value that is quoted in one may be as long as an object.
@@ -28,7 +29,7 @@ impl Report {
             object: self.object.clone(),
             reason,
             field: field.into(),
-            message: within(message.into(), LONGEST),
+            message: cut_middle(message.into(), LONGEST),
             port,
         });
     }
@@ -55,28 +56,5 @@ impl Report {
 
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.problems
-    }
-}
-
-/// The text, or as much of it as fits, with a sign that it goes on. The end is kept: it says what happens instead.
-fn within(text: String, longest: usize) -> String {
-    if text.len() <= longest {
-        return text;
-    }
-    let head = text.floor_char_boundary(longest * 3 / 4);
-    let tail = text.ceil_char_boundary(text.len() - longest / 4);
-    format!("{} … {}", &text[..head], &text[tail..])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_value_is_cut_in_the_middle_at_whole_characters() {
-        let text = format!("\"{}\" is no address; it is ignored", "ä".repeat(100_000));
-        let cut = within(text, LONGEST);
-        assert!(cut.len() <= LONGEST + 5 && cut.ends_with("is no address; it is ignored"), "{cut}");
-        assert_eq!(within("short".to_owned(), LONGEST), "short");
     }
 }

@@ -4,6 +4,7 @@
 mod fleet;
 mod hold;
 mod lookup;
+mod publish;
 mod statements;
 mod telling;
 mod waiting;
@@ -14,29 +15,26 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::FrontendSource;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use self::fleet::{FleetNews, FleetSide};
 use self::hold::Hold;
-use self::lookup::publishes;
 use self::statements::Troubles;
 use self::telling::Telling;
 use super::election::Leadership;
 use super::events::EventWriter;
 use super::exports::Exporter;
-use super::publication::{Desired, Exposed, Statement};
+use super::publication::Exposed;
 use super::publisher::Publisher;
 use super::reports::{self, Reports};
-use super::{ControllerOptions, ControllerStatus, pool_status};
-use crate::address_pool;
+use super::{ControllerOptions, ControllerStatus};
 use crate::connection::Connection;
-use crate::due::until;
+use crate::due::{self, until};
 use crate::gateway_report::GatewayReport;
 use crate::guard::Guard;
 use crate::problem::Problem;
-use crate::projection::{self, LoadBalancerStatus, Projector};
+use crate::projection::{self, Projector};
 use crate::source::api::{self, ApiWatch, Batch, Wanted};
 use crate::store::{Change, Delta, ServiceKey, Store};
 
@@ -214,10 +212,7 @@ impl Session {
         let dirty = self.store.take_dirty();
         self.projector.set_now(now);
         let projection = self.projector.project(self.store.objects(), &dirty);
-        self.project_at = projection.due.map(|due| {
-            let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
-            Instant::now() + wait.max(PROJECT_AGAIN)
-        });
+        self.project_at = projection.due.map(|due| Instant::now() + due::wait(due, now).max(PROJECT_AGAIN));
         self.problems = projection.problems;
         self.problems.extend(self.source.problems());
         self.problems.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
@@ -268,103 +263,6 @@ impl Session {
         own && self.reports.asked_all()
     }
 
-    fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
-        let (first, ready) = (!matches!(self.hold, Hold::Over), self.heard() && !self.awaits_fleet());
-        let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
-        if first && self.awaits_fleet() {
-            tracing::warn!(
-                "the Karmada API server has not said yet which addresses MultiClusterServices have: until it does, Services \
-                 keep theirs, and none is given"
-            );
-        }
-        for key in &touched {
-            self.desire(key);
-            self.telling.assigned(key, self.projector.status(key), self.store.objects());
-        }
-        if !self.awaits_fleet() {
-            self.publish_pools();
-        }
-        self.told = self.problems.iter().chain(self.troubles.problems()).cloned().collect();
-        self.told.extend(self.waiting());
-        self.told.sort_unstable();
-        self.telling.problems(&self.told, self.store.objects());
-    }
-
-    fn desire(&mut self, key: &ServiceKey) {
-        let object = Exposed::find(self.store.objects(), key);
-        let desired = object.as_ref().and_then(|object| self.desired(key, object));
-        let publisher = match (key.source, &mut self.fleet) {
-            (FrontendSource::Service, _) => &mut self.publisher,
-            (FrontendSource::MultiClusterService, Some(fleet)) => {
-                fleet.export(key, self.store.objects(), desired.as_ref());
-                &mut fleet.publisher
-            }
-            (FrontendSource::MultiClusterService, None) => return,
-        };
-        match (object, desired) {
-            (Some(object), Some(desired)) => {
-                if matches!(desired, Desired::Published(_)) {
-                    self.telling.locked(key, &object, self.store.objects());
-                }
-                publisher.desire(key, object, desired);
-            }
-            (Some(_), None) => {}
-            (None, _) => publisher.forget(key),
-        }
-    }
-
-    /// What is to be true of the object; nothing if that cannot be said yet.
-    fn desired(&self, key: &ServiceKey, object: &Exposed) -> Option<Desired> {
-        let fleet = match object {
-            Exposed::Service(_) => None,
-            Exposed::MultiClusterService(_) => self.projector.fleet_status(key),
-        };
-        let nothing = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
-        let status = match (self.projector.status(key), fleet) {
-            (Some(status), _) => status,
-            // It is ours, but what it refers to is not there.
-            (None, Some(_)) if object.is_load_balancer() => &nothing,
-            (None, _) => return Some(Desired::Released),
-        };
-        let statement = Statement {
-            fleet: fleet.cloned(),
-            ..self.troubles.statement(key, status, self.projector.problems_of(key))
-        };
-        if self.awaits_fleet() {
-            return waiting::desired(object, status, statement);
-        }
-        Some(Desired::Published(statement))
-    }
-
-    /// The Services that get no address until Karmada's API server has answered.
-    fn waiting(&self) -> Vec<Problem> {
-        if !self.awaits_fleet() {
-            return Vec::new();
-        }
-        let objects = self.store.objects();
-        let waits = |status: &&LoadBalancerStatus| {
-            Exposed::find(objects, &status.service).is_some_and(|it| !publishes(&it, status))
-        };
-        self.projector.statuses().filter(waits).map(|status| waiting::problem(&status.service)).collect()
-    }
-
-    fn publish_pools(&mut self) {
-        let there = &self.store.objects().pools;
-        for gone in self.pools.extract_if(.., |name| !there.contains_key(name)) {
-            self.publisher.forget_pool(&gone);
-        }
-        for (name, used, free) in self.projector.pool_usage() {
-            let Some(pool) = self.store.objects().pools.get(name) else { continue };
-            let problems: Vec<Problem> =
-                self.problems.iter().filter(|it| is_pool(it, name)).cloned().collect();
-            let (used, free) = (i64::try_from(used), i64::try_from(free));
-            let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
-            let status = pool_status::of(pool, used, free, &problems, jiff::Timestamp::now());
-            self.publisher.desire_pool(pool, status);
-            self.pools.insert(Arc::clone(name));
-        }
-    }
-
     fn describe(&self, status: &mut ControllerStatus) {
         status.leading = true;
         // Told by the Lease only when it is looked at the next time.
@@ -392,10 +290,6 @@ fn services(change: &Change) -> Vec<ServiceKey> {
         }
         _ => Vec::new(),
     }
-}
-
-fn is_pool(problem: &Problem, name: &Arc<str>) -> bool {
-    problem.object.kind == address_pool::KIND && problem.object.name == *name
 }
 
 async fn changed(own: &mut Option<watch::Receiver<GatewayReport>>) {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Said, allocated, not_served, programmed, sentences};
+use crate::bounded::cut_end;
 use crate::controller::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::controller::publication::Statement;
 use crate::problem::{Problem, reason};
@@ -48,14 +49,15 @@ pub(super) fn of(statement: &Statement, fleet: &FleetStatus) -> Vec<Said> {
     if programmed.holds {
         let _written = write!(programmed.message, " {}", counts(&fleet.clusters));
     }
-    let said = [
+    let mut said = vec![
         accepted(statement),
         resolved(statement, &fleet.resolved),
         allocated(statement),
         programmed,
         degraded(statement, fleet),
     ];
-    said.into_iter().map(|said| Said { message: cut(said.message), ..said }).collect()
+    said.iter_mut().for_each(|said| cut_end(&mut said.message, LONGEST));
+    said
 }
 
 fn accepted(statement: &Statement) -> Said {
@@ -181,15 +183,6 @@ fn list<'a>(all: impl Iterator<Item = &'a str>, separator: &str) -> String {
     let mut text = all[..all.len().min(LISTED)].join(separator);
     if all.len() > LISTED {
         let _written = write!(text, " and {} more", all.len() - LISTED);
-    }
-    text
-}
-
-fn cut(mut text: String) -> String {
-    const MARK: &str = "...";
-    if text.len() > LONGEST {
-        text.truncate(text.floor_char_boundary(LONGEST - MARK.len()));
-        text.push_str(MARK);
     }
     text
 }

@@ -1,0 +1,122 @@
+//! What is to be true of Services, MultiClusterServices and pools, handed to whoever writes it. It must not know what made it so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use sheave_dataplane::model::FrontendSource;
+
+use super::hold::Hold;
+use super::lookup::publishes;
+use super::{Session, waiting};
+use crate::address_pool;
+use crate::controller::pool_status;
+use crate::controller::publication::{Desired, Exposed, Statement};
+use crate::problem::Problem;
+use crate::projection::LoadBalancerStatus;
+use crate::store::ServiceKey;
+
+impl Session {
+    /// Says what is to be true of these objects, and what is wrong, once enough is known.
+    pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
+        let (first, ready) = (!matches!(self.hold, Hold::Over), self.heard() && !self.awaits_fleet());
+        let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
+        if first && self.awaits_fleet() {
+            tracing::warn!(
+                "the Karmada API server has not said yet which addresses MultiClusterServices have: until it does, Services \
+                 keep theirs, and none is given"
+            );
+        }
+        for key in &touched {
+            self.desire(key);
+            self.telling.assigned(key, self.projector.status(key), self.store.objects());
+        }
+        if !self.awaits_fleet() {
+            self.publish_pools();
+        }
+        self.told = self.problems.iter().chain(self.troubles.problems()).cloned().collect();
+        self.told.extend(self.waiting());
+        self.told.sort_unstable();
+        self.telling.problems(&self.told, self.store.objects());
+    }
+
+    fn desire(&mut self, key: &ServiceKey) {
+        let object = Exposed::find(self.store.objects(), key);
+        let desired = object.as_ref().and_then(|object| self.desired(key, object));
+        let publisher = match (key.source, &mut self.fleet) {
+            (FrontendSource::Service, _) => &mut self.publisher,
+            (FrontendSource::MultiClusterService, Some(fleet)) => {
+                fleet.export(key, self.store.objects(), desired.as_ref());
+                &mut fleet.publisher
+            }
+            (FrontendSource::MultiClusterService, None) => return,
+        };
+        match (object, desired) {
+            (Some(object), Some(desired)) => {
+                if matches!(desired, Desired::Published(_)) {
+                    self.telling.locked(key, &object, self.store.objects());
+                }
+                publisher.desire(key, object, desired);
+            }
+            (Some(_), None) => {}
+            (None, _) => publisher.forget(key),
+        }
+    }
+
+    /// What is to be true of the object; nothing if that cannot be said yet.
+    fn desired(&self, key: &ServiceKey, object: &Exposed) -> Option<Desired> {
+        let fleet = match object {
+            Exposed::Service(_) => None,
+            Exposed::MultiClusterService(_) => self.projector.fleet_status(key),
+        };
+        let nothing = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
+        let status = match (self.projector.status(key), fleet) {
+            (Some(status), _) => status,
+            // It is ours, but what it refers to is not there.
+            (None, Some(_)) if object.is_load_balancer() => &nothing,
+            (None, _) => return Some(Desired::Released),
+        };
+        let statement = Statement {
+            fleet: fleet.cloned(),
+            ..self.troubles.statement(key, status, self.projector.problems_of(key))
+        };
+        if self.awaits_fleet() {
+            return waiting::desired(object, status, statement);
+        }
+        Some(Desired::Published(statement))
+    }
+
+    /// The Services that get no address until Karmada's API server has answered.
+    fn waiting(&self) -> Vec<Problem> {
+        if !self.awaits_fleet() {
+            return Vec::new();
+        }
+        let objects = self.store.objects();
+        let waits = |status: &&LoadBalancerStatus| {
+            Exposed::find(objects, &status.service).is_some_and(|it| !publishes(&it, status))
+        };
+        self.projector.statuses().filter(waits).map(|status| waiting::problem(&status.service)).collect()
+    }
+
+    fn publish_pools(&mut self) {
+        let there = &self.store.objects().pools;
+        for gone in self.pools.extract_if(.., |name| !there.contains_key(name)) {
+            self.publisher.forget_pool(&gone);
+        }
+        for (name, used, free) in self.projector.pool_usage() {
+            let Some(pool) = self.store.objects().pools.get(name) else { continue };
+            let problems: Vec<Problem> =
+                self.problems.iter().filter(|it| is_pool(it, name)).cloned().collect();
+            let (used, free) = (i64::try_from(used), i64::try_from(free));
+            let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
+            let status = pool_status::of(pool, used, free, &problems, Timestamp::now());
+            self.publisher.desire_pool(pool, status);
+            self.pools.insert(Arc::clone(name));
+        }
+    }
+}
+
+fn is_pool(problem: &Problem, name: &Arc<str>) -> bool {
+    problem.object.kind == address_pool::KIND && problem.object.name == *name
+}
