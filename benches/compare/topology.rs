@@ -21,8 +21,11 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const GATEWAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 
-/// The same limits on every host, so that none of the subjects meets the kernel's small defaults.
-const SYSCTLS: [(&str, &str); 4] = [
+/// The same on every host: limits, so that none of the subjects meets the kernel's small defaults, and a congestion control
+/// that leaves the pace to the receivers. It is the one that the kernel lets every namespace choose; what is inherited may
+/// be one that paces by timers (bbr), which over links without loss or delay halves every rate and doubles its cost.
+const SYSCTLS: [(&str, &str); 5] = [
+    ("net/ipv4/tcp_congestion_control", "reno"),
     ("net/core/somaxconn", "65535"),
     ("net/ipv4/tcp_max_syn_backlog", "65535"),
     ("net/ipv4/ip_local_port_range", "10000 65000"),
