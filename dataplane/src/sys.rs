@@ -11,6 +11,7 @@ pub(crate) mod bind_ahead;
 pub(crate) mod bind_as_client;
 pub(crate) mod bpf;
 pub(crate) mod ebpf;
+pub(crate) mod epoll;
 pub(crate) mod mmsg;
 pub(crate) mod netlink;
 mod option;

@@ -11,22 +11,23 @@ mod direction;
 mod introduction;
 mod pipes;
 mod relay;
+mod relays;
+mod served;
 mod shortage;
+mod stream;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::net::TcpStream as AcceptedStream;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use crate::model::{ClientAddr, ClientSource, FrontendAddr};
+use crate::pick::Picked;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys;
 use crate::worker::{Live, Worker};
@@ -38,7 +39,12 @@ use direction::Direction;
 pub(crate) use direction::RelayBuffers;
 use introduction::Introduction;
 pub(crate) use pipes::PipePool;
+use relays::Connecting;
+pub(crate) use relays::Relays;
+use served::Ending;
+pub(crate) use served::Served;
 pub(crate) use shortage::is_own_shortage;
+use stream::Stream;
 
 /// A peer that was quiet for so long is probed (SO_KEEPALIVE). It finds those that vanished without a word long before the
 /// idle timeout does, and a client's own probes end here.
@@ -57,7 +63,7 @@ pub(crate) async fn listen(
 ) -> io::Result<()> {
     let socket = sys::reactor::register(Arc::clone(socket), Interest::READABLE)?;
     let acceptor = Acceptor::new(socket, addr, worker);
-    let serve = |stream: AcceptedStream, peer: ClientAddr| {
+    let serve = |client: Socket, peer: ClientAddr| {
         counters.add_accepted();
         let connection = Connection {
             frontend: addr,
@@ -67,7 +73,7 @@ pub(crate) async fn listen(
             _live: worker.admit(),
         };
         // Borrowed: an async method that takes `self` keeps it twice.
-        tokio::task::spawn_local(async move { connection.serve(stream).await });
+        tokio::task::spawn_local(async move { connection.serve(client).await });
     };
     tokio::select! {
         biased;
@@ -79,31 +85,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// The client's side of a connection. It is watched for readiness only once somebody reads: whatever the client has sent
-/// by then comes as one event.
-#[derive(Debug)]
-enum ClientStream {
-    Accepted(AcceptedStream),
-    Watched(TcpStream),
-}
-
-impl ClientStream {
-    fn watch(self) -> io::Result<TcpStream> {
-        match self {
-            Self::Accepted(stream) => TcpStream::from_std(stream),
-            Self::Watched(stream) => Ok(stream),
-        }
-    }
-
-    fn socket(&self) -> SockRef<'_> {
-        match self {
-            Self::Accepted(stream) => SockRef::from(stream),
-            Self::Watched(stream) => SockRef::from(stream),
-        }
-    }
-}
-
-/// One accepted connection and what it needs.
+/// One accepted connection until it is relayed: a task looks for its endpoint, and is gone when that is connected.
 #[derive(Debug)]
 struct Connection {
     frontend: FrontendAddr,
@@ -114,60 +96,65 @@ struct Connection {
 }
 
 impl Connection {
-    /// Finds an endpoint and relays until the end. Dropping the future closes both sockets and counts as aborted.
-    async fn serve(&self, stream: AcceptedStream) {
-        let mut ending = Ending { counters: &self.counters, reason: CloseReason::Aborted };
-        ending.reason = self.run(stream).await;
-        tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, reason = ending.reason.label(), "closed");
-    }
-
-    async fn run(&self, stream: AcceptedStream) -> CloseReason {
-        let Self { worker, counters, .. } = self;
-        let mut timer = pin!(tokio::time::sleep(worker.timeouts.connect));
+    /// Finds an endpoint and hands the connection to the worker's table of relays. Dropping the future closes it and counts
+    /// it as aborted.
+    async fn serve(&self, client: Socket) {
+        let ending = Ending::of(&self.counters);
         let (client, introduction) = if self.is_introduced() {
             // Boxed, since few connections begin like this and all would have to carry its state.
-            match Box::pin(introduction::read(stream, timer.as_mut())).await {
-                Ok((stream, introduction)) => (ClientStream::Watched(stream), Some(Box::new(introduction))),
+            let limit = tokio::time::sleep(self.worker.timeouts.connect);
+            match Box::pin(introduction::read(client, limit)).await {
+                Ok((client, introduction)) => (client, Some(Box::new(introduction))),
                 Err(error) => {
                     tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
-                    return error.reason();
+                    return ending.by(error.reason());
                 }
             }
         } else {
-            (ClientStream::Accepted(stream), None)
+            (client, None)
+        };
+        let mut client = Stream::accepted(client);
+        let first = match self.worker.relays.first_bytes(&mut client) {
+            Ok(first) => first,
+            Err(error) => {
+                tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "has left");
+                return ending.by(CloseReason::ClientReset);
+            }
         };
         let search = Search {
-            worker,
+            worker: &self.worker,
             frontend: self.frontend,
             client: ClientAddr(self.addresses(introduction.as_deref()).client),
-            counters,
+            counters: &self.counters,
+            eager: introduction.is_some() || !first.is_empty(),
         };
-        match search.connect(timer.as_mut()).await {
-            Connected::To(endpoint, _picked, source) => {
-                let client = match client.watch() {
-                    Ok(client) => client,
-                    Err(error) => {
-                        tracing::debug!(peer.addr = %self.peer, %error, "cannot be watched");
-                        return CloseReason::Aborted;
-                    }
-                };
-                let mut upload = self.upload(source, introduction);
-                let cut = CutOff { client: &client, endpoint: &endpoint };
-                let idle = worker.timeouts.idle;
-                let reason =
-                    relay::relay(&client, &endpoint, &mut upload, &worker.buffers, counters, timer, idle)
-                        .await;
-                std::mem::forget(cut);
-                reason
+        let reason = match search.connect().await {
+            Connected::To(endpoint, picked, source) => {
+                let upload = self.upload(source, introduction, first);
+                return self.relay(client, endpoint, upload, picked, ending);
             }
-            refused => {
-                // The handshake is done, so RST is as near to a refusal as a proxy can get.
-                relay::reset_on_close(&client.socket());
-                match refused {
-                    Connected::NoEndpoint => CloseReason::NoEndpoint,
-                    _ => CloseReason::ConnectFailed,
-                }
-            }
+            Connected::Failed => CloseReason::ConnectFailed,
+            Connected::NoEndpoint => CloseReason::NoEndpoint,
+        };
+        // The handshake is done, so RST is as near to a refusal as a proxy can get.
+        client.reset_on_close();
+        tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, reason = reason.label(), "closed");
+        ending.by(reason);
+    }
+
+    fn relay(
+        &self,
+        client: Stream,
+        endpoint: Connecting<'_, Served>,
+        upload: Direction,
+        picked: Picked,
+        ending: Ending,
+    ) {
+        let Self { frontend, peer, worker, .. } = self;
+        let served =
+            Served { frontend: *frontend, peer: *peer, ending, _picked: picked, _live: worker.admit() };
+        if let Err(error) = endpoint.relay(client, upload, served) {
+            tracing::debug!(peer.addr = %peer, %error, "cannot be watched");
         }
     }
 
@@ -186,7 +173,12 @@ impl Connection {
     }
 
     /// The way to the endpoint, beginning with the header that it expects and with what the client has sent already.
-    fn upload(&self, source: ClientSource, introduction: Option<Box<Introduction>>) -> Direction {
+    fn upload(
+        &self,
+        source: ClientSource,
+        introduction: Option<Box<Introduction>>,
+        first: Vec<u8>,
+    ) -> Direction {
         let mut bytes = match source {
             ClientSource::Gateway | ClientSource::Transparent => Vec::new(),
             ClientSource::ProxyV1 => proxy_protocol::write_v1(&self.addresses(introduction.as_deref())),
@@ -198,32 +190,14 @@ impl Connection {
         if let Some(introduction) = introduction {
             bytes.extend(introduction.sent);
         }
+        bytes.extend(first);
         Direction::beginning_with(bytes, header)
     }
 }
 
-/// Resets both sides of a connection whose task is dropped in the middle, as at the end of a drain: FIN would make half an
-/// answer look like a whole one.
-struct CutOff<'a> {
-    client: &'a TcpStream,
-    endpoint: &'a TcpStream,
-}
-
-impl Drop for CutOff<'_> {
-    fn drop(&mut self) {
-        relay::reset_on_close(&SockRef::from(self.client));
-        relay::reset_on_close(&SockRef::from(self.endpoint));
-    }
-}
-
-/// Counts a connection's end, also when its task is dropped.
-struct Ending<'a> {
-    counters: &'a TcpCounters,
-    reason: CloseReason,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.counters.add_closed(self.reason);
+/// Makes the coming close send RST and discard what is unsent (SO_LINGER of zero, tcp(7)).
+fn reset_on_close(stream: &SockRef<'_>) {
+    if let Err(error) = stream.set_linger(Some(Duration::ZERO)) {
+        tracing::debug!(%error, "the peer will see FIN in place of RST");
     }
 }

@@ -25,7 +25,7 @@ use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::task::Task;
-use crate::tcp::{self, PipePool, RelayBuffers};
+use crate::tcp::{self, PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
 use crate::udp::{UdpContext, UdpLimits, UdpListener};
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
     pub(crate) paths: Arc<Paths>,
     pub(crate) timeouts: Timeouts,
     pub(crate) random: Random,
-    pub(crate) buffers: RelayBuffers,
+    pub(crate) relays: Relays<Served>,
     udp: Rc<UdpContext>,
     draining: Cell<bool>,
     drain_begins: Notify,
@@ -92,7 +92,10 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 const PIPES: usize = 64;
 
 impl Worker {
-    fn new(seed: WorkerSeed) -> Self {
+    /// Must be called inside the worker's runtime.
+    fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
+        let buffers = RelayBuffers::new(SCRATCH, PipePool::new(PIPES));
+        let relays = Relays::new(buffers, seed.timeouts)?;
         let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
         let udp = UdpContext::new(
             Arc::clone(&seed.table),
@@ -103,7 +106,7 @@ impl Worker {
             limits,
             !seed.random,
         );
-        Self {
+        Ok(Rc::new(Self {
             udp,
             transparency: seed.transparency,
             reports: seed.reports,
@@ -112,14 +115,14 @@ impl Worker {
             affinity: seed.affinity,
             timeouts: seed.timeouts,
             random: Random::new(seed.random),
-            buffers: RelayBuffers::new(SCRATCH, PipePool::new(PIPES)),
+            relays,
             draining: Cell::new(false),
             drain_begins: Notify::new(),
             complaints: Throttle::new(COMPLAIN_EVERY),
             live: Cell::new(0),
             ended: Notify::new(),
             broken: seed.broken,
-        }
+        }))
     }
 
     /// Counts one connection or flow as open until the answer is dropped.
@@ -215,8 +218,15 @@ impl WorkerHandle {
                     return;
                 }
             };
-            started.send(Ok(())).ok();
-            runtime.block_on(obey(Rc::new(Worker::new(seed)), inbox));
+            runtime.block_on(async {
+                match Worker::new(seed) {
+                    Ok(worker) => {
+                        started.send(Ok(())).ok();
+                        obey(worker, inbox).await;
+                    }
+                    Err(error) => drop(started.send(Err(error))),
+                }
+            });
         })?;
         outcome.recv().map_err(io::Error::other)??;
         Ok(Self { commands, over })
@@ -256,6 +266,10 @@ struct Listeners {
 
 async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let mut listeners = Listeners::default();
+    let [driven, connects, quiet] = [(); 3].map(|()| Rc::clone(&worker));
+    tokio::task::spawn_local(async move { driven.relays.drive().await });
+    tokio::task::spawn_local(async move { connects.relays.watch_connects().await });
+    tokio::task::spawn_local(async move { quiet.relays.watch_quiet().await });
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),
@@ -279,6 +293,8 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>
             }
         }
     }
+    // Their stories hold the worker, which holds them.
+    worker.relays.cut();
 }
 
 impl Listeners {

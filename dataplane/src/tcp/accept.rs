@@ -3,10 +3,10 @@
 //! It must not know what is done with a connection.
 
 use std::io;
-use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use tokio::io::Interest;
 
 use super::shortage::{PAUSE, is_shortage};
@@ -75,10 +75,7 @@ impl Acceptor {
 
     /// Hands every connection to `serve` for as long as the socket works; gives the error that ended it. Cancel safe:
     /// no connection is taken and then dropped.
-    pub(super) async fn accept_until_broken(
-        &self,
-        mut serve: impl FnMut(TcpStream, ClientAddr),
-    ) -> io::Error {
+    pub(super) async fn accept_until_broken(&self, mut serve: impl FnMut(Socket, ClientAddr)) -> io::Error {
         let mut taken = 0;
         loop {
             let accepted =
@@ -106,7 +103,7 @@ impl Acceptor {
     }
 
     /// Hands the connections that are waiting right now to `serve`.
-    pub(super) fn accept_waiting(&self, mut serve: impl FnMut(TcpStream, ClientAddr)) {
+    pub(super) fn accept_waiting(&self, mut serve: impl FnMut(Socket, ClientAddr)) {
         loop {
             match sys::accept::accept(self.socket.get_ref()) {
                 Ok((stream, peer)) => serve(stream, ClientAddr(peer)),

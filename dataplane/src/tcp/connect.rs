@@ -5,12 +5,9 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::Sleep;
+use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
 use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
@@ -18,23 +15,21 @@ use crate::pick::{Pick, PickRequest, Picked};
 use crate::sys::bind_as_client::{bind_as_client, is_of_the_source};
 use crate::worker::Worker;
 
-use super::PROBE_AFTER;
 use super::counters::TcpCounters;
+use super::relays::{Connecting, Relays};
+use super::served::Served;
 use super::shortage::{PAUSE, is_own_shortage};
+use super::stream::Stream;
 
 /// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
 
-/// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls per
-/// connection in place of four.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(PROBE_AFTER);
-
 /// What came of looking for an endpoint.
 #[derive(Debug)]
 #[must_use]
-pub(super) enum Connected {
+pub(super) enum Connected<'a> {
     /// This endpoint took the connection, and is to see this of the client.
-    To(TcpStream, Picked, ClientSource),
+    To(Connecting<'a, Served>, Picked, ClientSource),
     /// Endpoints were tried, none answered.
     Failed,
     /// The table has none for this client.
@@ -48,14 +43,16 @@ pub(super) struct Search<'a> {
     pub(super) frontend: FrontendAddr,
     pub(super) client: ClientAddr,
     pub(super) counters: &'a TcpCounters,
+    /// There are bytes for the endpoint already.
+    pub(super) eager: bool,
 }
 
-impl Search<'_> {
-    /// Connects an endpoint, each attempt bounded by the connect timeout, on the connection's one `timer`.
+impl<'a> Search<'a> {
+    /// Connects an endpoint, each attempt bounded by the connect timeout.
     ///
     /// Every endpoint is picked by the table of that moment, so one that has just left is not tried. An endpoint that is
     /// silent when spoken to from the client's address is tried once more from the gateway's. Cancel safe.
-    pub(super) async fn connect(&self, mut timer: Pin<&mut Sleep>) -> Connected {
+    pub(super) async fn connect(&self) -> Connected<'a> {
         // Allocates only after a failure.
         let mut tried = Vec::new();
         let mut attempts = 0;
@@ -68,22 +65,26 @@ impl Search<'_> {
             }
             let transparency = &self.worker.transparency;
             let speaker = transparency.speaker(source, self.client, self.frontend, endpoint);
-            let mut way = Way { endpoint, paths: &self.worker.paths, speaker, short: false };
+            let worker = self.worker;
+            let mut way = Way {
+                endpoint,
+                paths: &worker.paths,
+                relays: &worker.relays,
+                eager: self.eager,
+                speaker,
+                patience: worker.timeouts.connect,
+                short: false,
+            };
             while attempts < ATTEMPTS {
                 attempts += 1;
-                timer.as_mut().reset(tokio::time::Instant::now() + self.worker.timeouts.connect);
-                let outcome = tokio::select! {
-                    biased;
-                    outcome = way.open() => outcome,
-                    () = timer.as_mut() => Err(io::ErrorKind::TimedOut.into()),
-                };
+                let outcome = way.open().await;
                 let error = match outcome {
-                    Ok(stream) => {
+                    Ok(endpoint_side) => {
                         self.worker.reports.answered(self.frontend.protocol, endpoint);
                         if source == ClientSource::Transparent && way.speaker.is_none() {
                             self.counters.add_source_lost();
                         }
-                        return Connected::To(stream, picked, source);
+                        return Connected::To(endpoint_side, picked, source);
                     }
                     Err(error) => error,
                 };
@@ -124,15 +125,20 @@ impl Search<'_> {
 struct Way<'a> {
     endpoint: EndpointAddr,
     paths: &'a Paths,
+    relays: &'a Relays<Served>,
+    eager: bool,
     /// Whose address to speak from, if not the gateway's; taken away if it cannot be used.
     speaker: Option<IpAddr>,
+    /// How long this machine may be short of something.
+    patience: Duration,
     /// This machine lacked what a socket needs when it was last tried, so the endpoint is not to blame.
     short: bool,
 }
 
-impl Way<'_> {
-    /// Connects. While this machine is short of what a socket needs, it waits, and the caller's timer ends the wait.
-    async fn open(&mut self) -> io::Result<TcpStream> {
+impl<'a> Way<'a> {
+    /// Connects. While this machine is short of what a socket needs, it waits, but no longer than for an endpoint.
+    async fn open(&mut self) -> io::Result<Connecting<'a, Served>> {
+        let mut waited = Duration::ZERO;
         loop {
             let outcome = self.attempt().await;
             self.short = outcome.as_ref().is_err_and(is_own_shortage);
@@ -142,31 +148,39 @@ impl Way<'_> {
                     tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
                     self.speaker = None;
                 }
-                Err(_) if self.short => tokio::time::sleep(PAUSE).await,
+                Err(_) if self.short && waited < self.patience => {
+                    waited += PAUSE;
+                    tokio::time::sleep(PAUSE).await;
+                }
                 outcome => return outcome,
             }
         }
     }
 
-    async fn attempt(&self) -> io::Result<TcpStream> {
-        let Self { endpoint, paths, .. } = self;
-        let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // The relay writes whole reads: waiting for more (Nagle) could only add latency.
-        socket.set_nodelay(true)?;
-        SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE)?;
-        paths.bind(&SockRef::from(&socket), endpoint.path)?;
+    async fn attempt(&self) -> io::Result<Connecting<'a, Served>> {
+        let Self { endpoint, paths, relays, .. } = self;
+        let domain = if endpoint.ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(SocketProtocol::TCP))?;
+        paths.bind(&socket, endpoint.path)?;
         if let Some(client) = self.speaker {
-            bind_as_client(&SockRef::from(&socket), client)?;
+            bind_as_client(&socket, client)?;
         }
-        socket.connect(endpoint.socket_addr()).await
+        let stream = Stream::to_connect(socket, self.eager);
+        stream.connect(endpoint.socket_addr())?;
+        let connecting = relays.connecting(stream)?;
+        connecting.connected().await?;
+        Ok(connecting)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv6Addr, TcpListener};
+    use std::time::Duration;
 
+    use super::super::{PipePool, RelayBuffers};
     use super::*;
+    use crate::worker::Timeouts;
 
     #[tokio::test]
     async fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
@@ -175,8 +189,17 @@ mod tests {
         let endpoint = EndpointAddr::new(endpoint.ip(), endpoint.port());
         // An address of the other family cannot be bound, whatever one may.
         let speaker = Some(Ipv6Addr::LOCALHOST.into());
-        let mut way = Way { endpoint, paths: &Paths::default(), speaker, short: false };
-        let stream = way.open().await.unwrap();
-        assert_eq!((stream.local_addr().unwrap().ip(), way.speaker), (endpoint.ip, None));
+        let buffers = RelayBuffers::new(1, PipePool::new(0));
+        let second = Duration::from_secs(1);
+        let relays =
+            Relays::new(buffers, Timeouts { connect: second, idle: second, udp_idle: second }).unwrap();
+        let (paths, patience) = (&Paths::default(), Duration::from_secs(1));
+        let mut way = Way { endpoint, paths, relays: &relays, eager: false, speaker, patience, short: false };
+        tokio::select! {
+            connected = way.open() => drop(connected.unwrap()),
+            () = relays.drive() => {}
+        }
+        let seen = listener.accept().unwrap().1;
+        assert_eq!((seen.ip(), way.speaker), (endpoint.ip, None));
     }
 }

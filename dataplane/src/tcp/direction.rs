@@ -1,20 +1,15 @@
 //! One direction of a connection: a single state machine that moves bytes through the worker's scratch buffer while
 //! traffic is small and through a pooled pipe while it is a stream.
 //!
-//! Between two polls a direction holds bytes only if the receiving side would not take them; an idle connection holds
+//! Between two events a direction holds bytes only if the receiving side would not take them; an idle connection holds
 //! no buffer. Back-pressure is the kernel's: nothing is read before everything held has been written. It must not know
 //! why the connection exists or what is done about errors.
 
 use std::io;
-use std::net::Shutdown;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-
-use socket2::SockRef;
-use tokio::net::TcpStream;
 
 use super::pipes::{PipeLease, PipePool};
-use crate::sys::stream::{self, Taken};
+use super::stream::{Stream, Taken};
 
 /// Bytes that one direction may move before others on the worker get their turn.
 const TURN: u64 = 1 << 20;
@@ -23,6 +18,8 @@ const TURN: u64 = 1 << 20;
 const STREAM_AFTER: u8 = 4;
 /// So many bursts in a row that would have fitted the scratch buffer, and the stream is over.
 const QUIET_AFTER: u8 = 8;
+/// What is read of a client before its endpoint is connected.
+const FIRST_BYTES: usize = 4 << 10;
 /// Upper bound of one splice; the pipe's slots usually end it earlier.
 const SPLICE_LENGTH: usize = 1 << 20;
 
@@ -37,6 +34,16 @@ impl RelayBuffers {
     /// `scratch` is the size in bytes of the copy buffer that all connections of a worker share.
     pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>) -> Self {
         Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes }
+    }
+
+    /// What a client has sent already, as far as it fits into a packet or two.
+    pub(super) fn first_bytes(&self, client: &mut Stream) -> io::Result<Vec<u8>> {
+        let mut scratch = self.scratch.borrow_mut();
+        let room = scratch.len().min(FIRST_BYTES);
+        Ok(match client.receive(&mut scratch[..room])? {
+            Taken::Bytes(count) => scratch[..count].to_vec(),
+            Taken::End | Taken::NotNow => Vec::new(),
+        })
     }
 }
 
@@ -70,8 +77,32 @@ impl Broken {
 #[derive(Debug)]
 enum Held {
     Nothing,
-    Bytes { bytes: Box<[u8]>, written: usize },
-    Pipe(PipeLease),
+    Bytes(Box<HeldBytes>),
+    Pipe(Box<PipeLease>),
+}
+
+#[derive(Debug)]
+struct HeldBytes {
+    bytes: Box<[u8]>,
+    written: usize,
+}
+
+impl Held {
+    fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
+        Self::Bytes(Box::new(HeldBytes { bytes: bytes.into(), written: 0 }))
+    }
+}
+
+/// How far a direction got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Advanced {
+    /// Until one of the streams has something to say.
+    Waits,
+    /// There is more, but others come first.
+    ItsTurnEnds,
+    /// To its end.
+    Over,
 }
 
 /// How the next bytes are moved.
@@ -107,7 +138,7 @@ impl Direction {
     pub(super) fn beginning_with(bytes: Vec<u8>, own: usize) -> Self {
         let held = match bytes.is_empty() {
             true => Held::Nothing,
-            false => Held::Bytes { bytes: bytes.into(), written: 0 },
+            false => Held::bytes(bytes),
         };
         Self { held, mode: Mode::Copy { full: 0 }, burst: 0, moved: 0, own: own as u64, ended: false }
     }
@@ -132,30 +163,33 @@ impl Direction {
         !matches!(self.held, Held::Nothing)
     }
 
-    /// Moves what can be moved now. Ready when `from` has ended and everything is written; then `to` has been told by
-    /// FIN, unless `last` says that the whole connection is about to be closed anyway.
-    pub(super) fn poll(
+    /// Moves what can be moved now. Over when `from` has ended and everything is written; then `to` has been told by FIN,
+    /// unless `last` says that the whole connection is about to be closed anyway.
+    pub(super) fn advance(
         &mut self,
-        cx: &mut Context<'_>,
-        from: &TcpStream,
-        to: &TcpStream,
+        from: &mut Stream,
+        to: &mut Stream,
         buffers: &RelayBuffers,
         last: bool,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Result<Advanced, Broken> {
         let turn_ends = self.moved + TURN;
         loop {
-            ready!(self.poll_flush(cx, to)).map_err(Broken::writing)?;
+            self.flush(to).map_err(Broken::writing)?;
+            if self.holds() {
+                return Ok(Advanced::Waits);
+            }
             if self.ended {
                 if !last {
-                    finish(to).map_err(Broken::writing)?;
+                    to.finish().map_err(Broken::writing)?;
                 }
-                return Poll::Ready(Ok(()));
+                return Ok(Advanced::Over);
             }
             if self.moved >= turn_ends {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                return Ok(Advanced::ItsTurnEnds);
             }
-            ready!(from.poll_read_ready(cx)).map_err(Broken::reading)?;
+            if !from.is_readable() {
+                return Ok(Advanced::Waits);
+            }
             match self.mode {
                 Mode::Splice { .. } => self.splice(from, to, buffers)?,
                 Mode::Copy { .. } | Mode::CopyOnly => self.copy(from, to, buffers)?,
@@ -163,29 +197,28 @@ impl Direction {
         }
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
-        loop {
+    fn flush(&mut self, to: &mut Stream) -> io::Result<()> {
+        while self.holds() && to.is_writable() {
             let (left, moved) = match &mut self.held {
-                Held::Nothing => return Poll::Ready(Ok(())),
-                Held::Bytes { bytes, written } => {
-                    let moved = stream::transmit(to, &bytes[*written..])?;
-                    *written += moved;
-                    (bytes.len() - *written, moved)
+                Held::Nothing => return Ok(()),
+                Held::Bytes(held) => {
+                    let moved = to.transmit(&held.bytes[held.written..])?;
+                    held.written += moved;
+                    (held.bytes.len() - held.written, moved)
                 }
                 Held::Pipe(lease) => drain(lease, to)?,
             };
             self.moved += moved as u64;
             if left == 0 {
                 self.held = Held::Nothing;
-            } else {
-                ready!(to.poll_write_ready(cx))?;
             }
         }
+        Ok(())
     }
 
-    fn copy(&mut self, from: &TcpStream, to: &TcpStream, buffers: &RelayBuffers) -> Result<(), Broken> {
+    fn copy(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
         let mut scratch = buffers.scratch.borrow_mut();
-        let count = match stream::receive(from, &mut scratch).map_err(Broken::reading)? {
+        let count = match from.receive(&mut scratch).map_err(Broken::reading)? {
             Taken::Bytes(count) => count,
             Taken::End => {
                 self.ended = true;
@@ -193,10 +226,10 @@ impl Direction {
             }
             Taken::NotNow => return Ok(()),
         };
-        let written = stream::transmit(to, &scratch[..count]).map_err(Broken::writing)?;
+        let written = to.transmit(&scratch[..count]).map_err(Broken::writing)?;
         self.moved += written as u64;
         if written < count {
-            self.held = Held::Bytes { bytes: scratch[written..count].into(), written: 0 };
+            self.held = Held::bytes(&scratch[written..count]);
         }
         if let Mode::Copy { full } = self.mode {
             self.mode = match full {
@@ -208,12 +241,12 @@ impl Direction {
         Ok(())
     }
 
-    fn splice(&mut self, from: &TcpStream, to: &TcpStream, buffers: &RelayBuffers) -> Result<(), Broken> {
+    fn splice(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
         let Some(mut lease) = buffers.pipes.take() else {
             return self.copy(from, to, buffers);
         };
         let Some((pipe, level)) = lease.parts() else { return Ok(()) };
-        match stream::splice_in(from, pipe, SPLICE_LENGTH) {
+        match from.splice_in(pipe, SPLICE_LENGTH) {
             Ok(Taken::Bytes(count)) => *level = count,
             Ok(Taken::End) => {
                 self.ended = true;
@@ -234,7 +267,7 @@ impl Direction {
         self.moved += moved as u64;
         self.burst += moved as u64;
         if left > 0 {
-            self.held = Held::Pipe(lease);
+            self.held = Held::Pipe(Box::new(lease));
         }
         Ok(())
     }
@@ -255,17 +288,9 @@ impl Direction {
 }
 
 /// Writes what the pipe holds; gives what is left in it and what was written.
-fn drain(lease: &mut PipeLease, to: &TcpStream) -> io::Result<(usize, usize)> {
+fn drain(lease: &mut PipeLease, to: &mut Stream) -> io::Result<(usize, usize)> {
     let Some((pipe, level)) = lease.parts() else { return Ok((0, 0)) };
-    let moved = stream::splice_out(pipe, to, *level)?;
+    let moved = to.splice_out(pipe, *level)?;
     *level -= moved;
     Ok((*level, moved))
-}
-
-/// Hands on a FIN. A peer that is gone already has nothing to be told.
-fn finish(to: &TcpStream) -> io::Result<()> {
-    match SockRef::from(to).shutdown(Shutdown::Write) {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-        outcome => outcome,
-    }
 }

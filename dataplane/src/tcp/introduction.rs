@@ -3,18 +3,18 @@
 //! It must not know what is done with the client.
 
 use std::io;
-use std::net::TcpStream as AcceptedStream;
-use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
 
-use socket2::SockRef;
+use socket2::{SockRef, Socket};
 use thiserror::Error;
-use tokio::net::TcpStream;
+use tokio::io::Interest;
 use tokio::time::Sleep;
 
 use super::counters::CloseReason;
-use super::relay;
 use crate::proxy_protocol::{Addresses, Flaw, LONGEST, Parsed, parse};
-use crate::sys::stream::{self, Taken};
+use crate::sys::reactor::{self, Registered};
+use crate::sys::stream;
 
 /// Bytes to be read at once: a usual header with its additions, and not much of what follows it.
 const READ: usize = 4096;
@@ -52,34 +52,33 @@ impl Unintroduced {
 }
 
 /// Reads a connection's header until `deadline`. Without one the connection ends in a reset.
-pub(super) async fn read(
-    stream: AcceptedStream,
-    deadline: Pin<&mut Sleep>,
-) -> Result<(TcpStream, Introduction), Unintroduced> {
-    let stream = TcpStream::from_std(stream)?;
+pub(super) async fn read(client: Socket, deadline: Sleep) -> Result<(Socket, Introduction), Unintroduced> {
+    let client = reactor::register(Arc::new(client), Interest::READABLE)?;
     let outcome = tokio::select! {
         biased;
-        outcome = header(&stream) => outcome,
-        () = deadline => Err(Unintroduced::Late),
+        outcome = header(&client) => outcome,
+        () = pin!(deadline) => Err(Unintroduced::Late),
     };
+    // Nobody else has it.
+    let client =
+        Arc::into_inner(client.into_inner()).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
     if outcome.is_err() {
-        relay::reset_on_close(&SockRef::from(&stream));
+        super::reset_on_close(&SockRef::from(&client));
     }
-    Ok((stream, outcome?))
+    Ok((client, outcome?))
 }
 
-async fn header(stream: &TcpStream) -> Result<Introduction, Unintroduced> {
+async fn header(client: &Registered) -> Result<Introduction, Unintroduced> {
     let mut bytes = Vec::new();
     loop {
-        stream.readable().await?;
         let before = bytes.len();
         // There is room: that many bytes are never an incomplete header.
         bytes.resize(LONGEST.min(before + READ), 0);
-        let count = match stream::receive(stream, &mut bytes[before..])? {
-            Taken::Bytes(count) => count,
-            Taken::NotNow => 0,
-            Taken::End => return Err(Unintroduced::Ended),
-        };
+        let room = &mut bytes[before..];
+        let count = client.async_io(Interest::READABLE, |socket| stream::receive(socket, room)).await?;
+        if count == 0 {
+            return Err(Unintroduced::Ended);
+        }
         bytes.truncate(before + count);
         match parse(&bytes) {
             Parsed::Incomplete => {}

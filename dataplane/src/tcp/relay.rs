@@ -1,151 +1,160 @@
-//! Both directions of one connection until it ends: half-close is kept, a reset on one side becomes a reset on the
-//! other, and a connection that is quiet for too long is closed.
+//! Both directions of one connection until it ends: half-close is kept, and a reset on one side becomes a reset on the
+//! other.
 //!
-//! It must not know how the endpoint was chosen.
+//! It must not know how the endpoint was chosen, or who tells it of events.
 
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
-
-use socket2::SockRef;
-use tokio::io::{Interest, Ready};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
 
 use super::counters::{CloseReason, TcpCounters};
-use super::direction::{Broken, Direction, RelayBuffers, Side};
-
-/// The idle timer looks this many times per timeout: a quiet connection is closed after one timeout at the earliest
-/// and 1 + 1/LOOKS of it at the latest, and no byte that passes has to touch a timer.
-const LOOKS: u32 = 4;
-
-/// Moves bytes both ways until both have ended, one side breaks, or nothing moved for `idle`. `upload` is the way from
-/// client to endpoint, with what it may hold already.
-///
-/// Cancel safe in the sense that dropping the future closes nothing by itself: the caller owns both streams. Bytes
-/// that were read but not written are lost with it.
-pub(super) async fn relay(
-    client: &TcpStream,
-    endpoint: &TcpStream,
-    upload: &mut Direction,
-    buffers: &RelayBuffers,
-    counters: &TcpCounters,
-    mut timer: Pin<&mut Sleep>,
-    idle: Duration,
-) -> CloseReason {
-    let mut download = Direction::new();
-    let (mut client_error, mut endpoint_error) = (ErrorWatch::default(), ErrorWatch::default());
-    let mut watch = IdleWatch { moved: 0, quiet: 0 };
-    timer.as_mut().reset(Instant::now() + idle / LOOKS);
-    poll_fn(|cx| {
-        let before = (upload.moved(), download.moved());
-        let mut failure = None;
-        if !upload.is_over() {
-            let moved = upload.poll(cx, client, endpoint, buffers, download.is_over());
-            failure = broken(moved, Peer::Client, Peer::Endpoint);
-        }
-        if failure.is_none() && !download.is_over() {
-            let moved = download.poll(cx, endpoint, client, buffers, upload.is_over());
-            failure = broken(moved, Peer::Endpoint, Peer::Client);
-        }
-        counters.add_bytes(upload.moved() - before.0, download.moved() - before.1);
-        // A direction that reads hears of a reset by itself.
-        if failure.is_none() && !upload.reads() {
-            failure = client_error.poll(cx, client).map(|error| (Peer::Client, error));
-        }
-        if failure.is_none() && !download.reads() {
-            failure = endpoint_error.poll(cx, endpoint).map(|error| (Peer::Endpoint, error));
-        }
-        if let Some((peer, error)) = failure {
-            tracing::debug!(%error, ?peer, "connection broke");
-            return Poll::Ready(peer.reset_other(client, endpoint));
-        }
-        if upload.is_over() && download.is_over() {
-            return Poll::Ready(CloseReason::Finished);
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            if watch.look(upload.moved() + download.moved()) {
-                if upload.holds() || download.holds() {
-                    reset_on_close(&SockRef::from(client));
-                    reset_on_close(&SockRef::from(endpoint));
-                }
-                return Poll::Ready(CloseReason::Idle);
-            }
-            timer.as_mut().reset(Instant::now() + idle / LOOKS);
-        }
-        Poll::Pending
-    })
-    .await
-}
-
-/// Hears of a stream's reset while nobody reads it: its peer has sent FIN before, or is held back. Costs nothing until
-/// then.
-#[derive(Default)]
-struct ErrorWatch<'a>(Option<Pin<Box<dyn Future<Output = io::Result<Ready>> + 'a>>>);
-
-impl<'a> ErrorWatch<'a> {
-    /// The error, once there is one.
-    fn poll(&mut self, cx: &mut Context<'_>, stream: &'a TcpStream) -> Option<io::Error> {
-        let waiting = self.0.get_or_insert_with(|| Box::pin(stream.ready(Interest::ERROR)));
-        match waiting.as_mut().poll(cx) {
-            Poll::Pending => None,
-            Poll::Ready(Err(error)) => Some(error),
-            Poll::Ready(Ok(_)) => {
-                let pending = stream.take_error().ok().flatten();
-                Some(pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
-            }
-        }
-    }
-}
-
-/// Notices quiet by comparing byte counts at each look.
-struct IdleWatch {
-    moved: u64,
-    quiet: u32,
-}
-
-impl IdleWatch {
-    /// Whether the connection has been quiet for a whole timeout.
-    fn look(&mut self, moved: u64) -> bool {
-        self.quiet = if moved == self.moved { self.quiet + 1 } else { 0 };
-        self.moved = moved;
-        self.quiet >= LOOKS
-    }
-}
+use super::direction::{Advanced, Broken, Direction, RelayBuffers, Side};
+use super::stream::Stream;
+use crate::sys::epoll::Happened;
 
 /// One of the two parties of a connection.
-#[derive(Clone, Copy, Debug)]
-enum Peer {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
     Client,
     Endpoint,
 }
 
-impl Peer {
+/// How far a relay got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Relayed {
+    /// It waits for an event.
+    Waits,
+    /// There is more to move, but others come first.
+    ItsTurnEnds,
+    /// Both streams may be closed.
+    Ended(CloseReason),
+}
+
+/// A connection between a client and an endpoint. Dropping it closes both sockets.
+#[derive(Debug)]
+pub(super) struct Relay {
+    client: Stream,
+    endpoint: Stream,
+    upload: Direction,
+    download: Direction,
+    quiet: Quiet,
+}
+
+impl Relay {
+    /// `upload` is the way from client to endpoint, with what it may hold already.
+    pub(super) fn new(client: Stream, endpoint: Stream, upload: Direction) -> Self {
+        Self { client, endpoint, upload, download: Direction::new(), quiet: Quiet::new() }
+    }
+
+    /// Takes note of an event.
+    pub(super) fn note(&mut self, peer: Peer, happened: Happened) {
+        match peer {
+            Peer::Client => self.client.note(happened),
+            Peer::Endpoint => self.endpoint.note(happened),
+        }
+    }
+
+    /// Moves what can be moved now, both ways, until both have ended or one side breaks.
+    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> Relayed {
+        let before = (self.upload.moved(), self.download.moved());
+        let outcome = self.advance_both(buffers);
+        counters.add_bytes(self.upload.moved() - before.0, self.download.moved() - before.1);
+        match outcome {
+            Ok(relayed) => relayed,
+            Err((peer, error)) => {
+                tracing::debug!(%error, ?peer, "connection broke");
+                Relayed::Ended(self.reset_other(peer))
+            }
+        }
+    }
+
+    fn advance_both(&mut self, buffers: &RelayBuffers) -> Result<Relayed, (Peer, io::Error)> {
+        let Self { client, endpoint, upload, download, .. } = self;
+        let mut its_turn_ends = false;
+        if !upload.is_over() {
+            let advanced = upload.advance(client, endpoint, buffers, download.is_over());
+            its_turn_ends |= advanced.map_err(broken(Peer::Client, Peer::Endpoint))? == Advanced::ItsTurnEnds;
+        }
+        if !download.is_over() {
+            let advanced = download.advance(endpoint, client, buffers, upload.is_over());
+            its_turn_ends |= advanced.map_err(broken(Peer::Endpoint, Peer::Client))? == Advanced::ItsTurnEnds;
+        }
+        // A direction that reads hears of a reset by itself.
+        if !upload.reads()
+            && let Some(error) = client.take_error()
+        {
+            return Err((Peer::Client, error));
+        }
+        if !download.reads()
+            && let Some(error) = endpoint.take_error()
+        {
+            return Err((Peer::Endpoint, error));
+        }
+        Ok(match its_turn_ends {
+            _ if upload.is_over() && download.is_over() => Relayed::Ended(CloseReason::Finished),
+            true => Relayed::ItsTurnEnds,
+            false => Relayed::Waits,
+        })
+    }
+
+    /// Looks whether the connection has been quiet for `allowed` looks in a row; then it is over.
+    pub(super) fn look(&mut self, allowed: u32) -> Relayed {
+        self.client.age();
+        self.endpoint.age();
+        if self.quiet.look(self.upload.moved() + self.download.moved()) < allowed {
+            return Relayed::Waits;
+        }
+        if self.upload.holds() || self.download.holds() {
+            self.cut();
+        }
+        Relayed::Ended(CloseReason::Idle)
+    }
+
+    /// Lets both sides see a reset when the relay is dropped: FIN would make half an answer look like a whole one.
+    pub(super) fn cut(&self) {
+        self.client.reset_on_close();
+        self.endpoint.reset_on_close();
+    }
+
     /// This peer broke the connection: the other one shall see a reset too, not an orderly end.
-    fn reset_other(self, client: &TcpStream, endpoint: &TcpStream) -> CloseReason {
-        let (other, reason) = match self {
-            Self::Client => (endpoint, CloseReason::ClientReset),
-            Self::Endpoint => (client, CloseReason::EndpointReset),
-        };
-        reset_on_close(&SockRef::from(other));
-        reason
+    fn reset_other(&self, peer: Peer) -> CloseReason {
+        match peer {
+            Peer::Client => {
+                self.endpoint.reset_on_close();
+                CloseReason::ClientReset
+            }
+            Peer::Endpoint => {
+                self.client.reset_on_close();
+                CloseReason::EndpointReset
+            }
+        }
     }
 }
 
-/// Makes the coming close send RST and discard what is unsent (SO_LINGER of zero, tcp(7)).
-pub(super) fn reset_on_close(stream: &SockRef<'_>) {
-    if let Err(error) = stream.set_linger(Some(Duration::ZERO)) {
-        tracing::debug!(%error, "the peer will see FIN in place of RST");
+/// The peer that broke, in a direction that moves bytes between these two.
+fn broken(from: Peer, to: Peer) -> impl FnOnce(Broken) -> (Peer, io::Error) {
+    move |Broken { side, error }| match side {
+        Side::From => (from, error),
+        Side::To => (to, error),
     }
 }
 
-/// The peer that broke, if the direction that moves bytes between these two did.
-fn broken(moved: Poll<Result<(), Broken>>, from: Peer, to: Peer) -> Option<(Peer, io::Error)> {
-    match moved {
-        Poll::Ready(Err(Broken { side: Side::From, error })) => Some((from, error)),
-        Poll::Ready(Err(Broken { side: Side::To, error })) => Some((to, error)),
-        Poll::Ready(Ok(())) | Poll::Pending => None,
+/// Notices quiet by comparing byte counts at each look.
+#[derive(Debug)]
+struct Quiet {
+    moved: u64,
+    looks: u32,
+}
+
+impl Quiet {
+    /// The first look finds a change: it comes at any time after the beginning.
+    fn new() -> Self {
+        Self { moved: u64::MAX, looks: 0 }
+    }
+
+    /// Looks in a row at which nothing had moved since the one before.
+    fn look(&mut self, moved: u64) -> u32 {
+        self.looks = if moved == self.moved { self.looks + 1 } else { 0 };
+        self.moved = moved;
+        self.looks
     }
 }

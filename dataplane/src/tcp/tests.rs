@@ -1,12 +1,12 @@
-//! The relay between real loopback sockets, on the copy path and on the splice path alike.
+//! Relays between real loopback sockets, on the copy path and on the splice path alike.
 
 mod clients;
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::pin;
 use std::time::Duration;
 
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -14,38 +14,79 @@ use tokio::time::timeout;
 
 use super::counters::{CloseReason, TcpCounters};
 use super::direction::Direction;
-use super::{Connection, PipePool, RelayBuffers, relay};
+use super::relays::Story;
+use super::stream::Stream;
+use super::{Connection, PipePool, RelayBuffers, Relays};
+use crate::worker::Timeouts;
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Enough to fill every socket buffer on the way many times over.
 const BULK: usize = 24 << 20;
 
-async fn pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-    let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr()?), listener.accept());
-    Ok((near?, far?.0))
+/// A client, and the gateway's side of its connection.
+async fn client() -> io::Result<(TcpStream, Stream)> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let client = TcpStream::connect(listener.local_addr()?).await?;
+    let (accepted, _) = listener.accept()?;
+    accepted.set_nonblocking(true)?;
+    Ok((client, Stream::accepted(accepted.into())))
 }
 
-/// A client and an endpoint with a relay between them; the relay's answer comes with theirs.
+/// Tells of its end, and hands out what was counted.
+struct Told {
+    counters: TcpCounters,
+    ended: oneshot::Sender<(CloseReason, TcpCounters)>,
+}
+
+impl Story for Told {
+    fn counters(&self) -> &TcpCounters {
+        &self.counters
+    }
+
+    fn end(self, reason: CloseReason) {
+        self.ended.send((reason, self.counters)).unwrap();
+    }
+}
+
+/// A client and an endpoint with a relay between them, which holds `begin` for the endpoint; the relay's answer comes with
+/// theirs.
+async fn relayed_after<C, E>(
+    pipes: usize,
+    idle: Duration,
+    begin: Direction,
+    parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
+) -> (CloseReason, C, E, TcpCounters) {
+    let (client, client_side) = client().await.unwrap();
+    let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let buffers = RelayBuffers::new(64 << 10, PipePool::new(pipes));
+    let timeouts = Timeouts { connect: idle, idle, udp_idle: idle };
+    let relays = Relays::new(buffers, timeouts).unwrap();
+    let story = async {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+        let stream = Stream::to_connect(socket, begin.holds());
+        stream.connect(endpoints.local_addr().unwrap()).unwrap();
+        let connecting = relays.connecting(stream).unwrap();
+        connecting.connected().await.unwrap();
+        let (ended, end) = oneshot::channel();
+        connecting.relay(client_side, begin, Told { counters: TcpCounters::default(), ended }).unwrap();
+        let (endpoint, _) = endpoints.accept().await.unwrap();
+        let (outcome, (client, endpoint)) = tokio::join!(end, parties(client, endpoint));
+        let (reason, counters) = outcome.unwrap();
+        (reason, client, endpoint, counters)
+    };
+    tokio::select! {
+        answer = story => answer,
+        () = relays.drive() => unreachable!(),
+        () = relays.watch_quiet() => unreachable!(),
+    }
+}
+
 async fn relayed<C, E>(
     pipes: usize,
     idle: Duration,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
 ) -> (CloseReason, C, E, TcpCounters) {
-    let (client, client_side) = pair().await.unwrap();
-    let (endpoint_side, endpoint) = pair().await.unwrap();
-    let buffers = RelayBuffers::new(64 << 10, PipePool::new(pipes));
-    let counters = TcpCounters::default();
-    let between = async {
-        let timer = pin!(tokio::time::sleep(idle));
-        let mut upload = Direction::new();
-        let reason =
-            relay::relay(&client_side, &endpoint_side, &mut upload, &buffers, &counters, timer, idle).await;
-        drop((client_side, endpoint_side));
-        reason
-    };
-    let (reason, (client, endpoint)) = tokio::join!(between, parties(client, endpoint));
-    (reason, client, endpoint, counters)
+    relayed_after(pipes, idle, Direction::new(), parties).await
 }
 
 fn pattern(seed: u8) -> Vec<u8> {
@@ -190,28 +231,81 @@ fn the_task_of_a_connection_is_small() {
 
 #[tokio::test]
 async fn what_a_direction_begins_with_goes_first_and_its_own_part_is_not_counted() {
-    let (client, client_side) = pair().await.unwrap();
-    let (endpoint_side, mut endpoint) = pair().await.unwrap();
-    let buffers = RelayBuffers::new(64 << 10, PipePool::new(8));
-    let counters = TcpCounters::default();
     // More than any socket takes at once, so that it goes out in several parts.
     let begin = pattern(3);
-    let between = async {
-        let mut upload = Direction::beginning_with(begin.clone(), 1000);
-        let timer = pin!(tokio::time::sleep(LONG));
-        relay::relay(&client_side, &endpoint_side, &mut upload, &buffers, &counters, timer, LONG).await
-    };
-    let parties = async {
-        let mut client = client;
-        client.write_all(b"end").await.unwrap();
-        client.shutdown().await.unwrap();
-        let mut received = Vec::new();
-        endpoint.read_to_end(&mut received).await.unwrap();
-        endpoint.shutdown().await.unwrap();
-        received
-    };
-    let (reason, received) = tokio::join!(between, parties);
+    let upload = Direction::beginning_with(begin.clone(), 1000);
+    let (reason, (), received, counters) =
+        relayed_after(8, LONG, upload, async |mut client, mut endpoint| {
+            let asking = async {
+                client.write_all(b"end").await.unwrap();
+                client.shutdown().await.unwrap();
+                assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+            };
+            let taking = async {
+                let mut received = Vec::new();
+                endpoint.read_to_end(&mut received).await.unwrap();
+                endpoint.shutdown().await.unwrap();
+                received
+            };
+            tokio::join!(asking, taking)
+        })
+        .await;
     assert_eq!(reason, CloseReason::Finished);
     assert!(received == [&begin[..], b"end"].concat());
     assert_eq!(counters.client_bytes(), (BULK - 1000 + 3) as u64);
+}
+
+#[tokio::test]
+async fn bytes_behind_urgent_ones_are_not_lost_with_the_end() {
+    let (_, (), received, _) = relayed(8, LONG, async |mut client, mut endpoint| {
+        let asking = async {
+            client.write_all(b"before").await.unwrap();
+            SockRef::from(&client).send_out_of_band(b"!").unwrap();
+            client.write_all(b"behind").await.unwrap();
+            client.shutdown().await.unwrap();
+        };
+        let taking = async {
+            let mut received = Vec::new();
+            endpoint.read_to_end(&mut received).await.unwrap();
+            drop(endpoint);
+            received
+        };
+        tokio::join!(asking, taking)
+    })
+    .await;
+    assert_eq!(received, b"beforebehind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout() {
+    // A full queue drops what comes (tcp(7)): one connection waits already, and one more may (listen(2)).
+    let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    silent.listen(0).unwrap();
+    let to = silent.local_addr().unwrap().as_socket().unwrap();
+    let patience = Duration::from_secs(7);
+    let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG };
+    let relays = Relays::<Told>::new(RelayBuffers::new(1, PipePool::new(0)), timeouts).unwrap();
+    let begin = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+        let stream = Stream::to_connect(socket, false);
+        stream.connect(to).unwrap();
+        relays.connecting(stream).unwrap()
+    };
+    let started = tokio::time::Instant::now();
+    let waiting = async {
+        let all = [begin(), begin(), begin()];
+        let mut outcomes = Vec::new();
+        for one in &all {
+            outcomes.push(one.connected().await.map_err(|error| error.kind()));
+        }
+        outcomes
+    };
+    let outcomes = tokio::select! {
+        outcomes = waiting => outcomes,
+        () = relays.drive() => unreachable!(),
+        () = relays.watch_connects() => unreachable!(),
+    };
+    assert_eq!(outcomes.last(), Some(&Err(ErrorKind::TimedOut)), "{outcomes:?}");
+    assert_eq!(started.elapsed().as_secs(), patience.as_secs());
 }

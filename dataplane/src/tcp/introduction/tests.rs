@@ -2,10 +2,10 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::pin::pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::*;
@@ -28,8 +28,11 @@ async fn introduced<P>(
     let connecting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().unwrap();
     accepted.set_nonblocking(true).unwrap();
-    let deadline = pin!(tokio::time::sleep(PATIENCE));
-    tokio::join!(read(accepted, deadline), peer(connecting))
+    let reading = read(accepted.into(), tokio::time::sleep(PATIENCE));
+    let (outcome, left) = tokio::join!(reading, peer(connecting));
+    let watched =
+        |(client, introduction): (Socket, _)| (TcpStream::from_std(client.into()).unwrap(), introduction);
+    (outcome.map(watched), left)
 }
 
 async fn refused(bytes: &[u8]) -> (CloseReason, Result<usize, ErrorKind>) {

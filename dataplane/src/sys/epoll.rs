@@ -1,0 +1,124 @@
+//! An epoll instance of a worker's own, inside the one of its reactor: a socket is added once, for all that can happen to
+//! it, and leaves by being closed. tokio's own registration takes a second system call at the end of each socket, and an
+//! allocation and a task to wake for each.
+//!
+//! It must not know what the sockets are for.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::task::{Context, Poll, ready};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Events that are taken at a time.
+const EVENTS: usize = 256;
+
+/// What has happened to a socket, all that is true of it at the moment of asking (epoll_ctl(2)).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Happened(EpollFlags);
+
+impl Happened {
+    /// There is something to read: bytes, FIN or an error.
+    pub(crate) fn readable(self) -> bool {
+        self.0.intersects(
+            EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR,
+        )
+    }
+
+    /// There is room to write, or an error to be told of.
+    pub(crate) fn writable(self) -> bool {
+        self.0.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR)
+    }
+
+    /// The peer's FIN is there, and so is every byte before it.
+    pub(crate) fn finished(self) -> bool {
+        self.0.contains(EpollFlags::EPOLLRDHUP)
+    }
+
+    /// An error is pending: mostly a reset.
+    pub(crate) fn broken(self) -> bool {
+        self.0.contains(EpollFlags::EPOLLERR)
+    }
+
+    /// There is urgent data.
+    pub(crate) fn urgent(self) -> bool {
+        self.0.contains(EpollFlags::EPOLLPRI)
+    }
+}
+
+/// The epoll instance.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    epoll: AsyncFd<Instance>,
+}
+
+#[derive(Debug)]
+struct Instance(Epoll);
+
+impl AsRawFd for Instance {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.0.as_raw_fd()
+    }
+}
+
+/// Room for one batch of events.
+#[derive(Debug)]
+pub(crate) struct Events(Box<[EpollEvent]>);
+
+impl Events {
+    pub(crate) fn new() -> Self {
+        Self(vec![EpollEvent::empty(); EVENTS].into())
+    }
+}
+
+impl Watch {
+    /// Must be called inside the worker's runtime.
+    ///
+    /// # Errors
+    /// As epoll_create(2).
+    pub(crate) fn new() -> io::Result<Self> {
+        let instance = Instance(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+        // SAFETY: the instance gives the same open descriptor for as long as it lives, and the registration owns it.
+        Ok(Self { epoll: unsafe { AsyncFd::register_with_interest(instance, Interest::READABLE) }? })
+    }
+
+    /// Watches a socket from now on, until it is closed: each change is told once (EPOLLET), with `token`. What is true
+    /// already counts as a change.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub(crate) fn add(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = EpollFlags::EPOLLIN
+            | EpollFlags::EPOLLOUT
+            | EpollFlags::EPOLLRDHUP
+            | EpollFlags::EPOLLPRI
+            | EpollFlags::EPOLLET;
+        Ok(self.epoll.get_ref().0.add(socket, EpollEvent::new(flags, token))?)
+    }
+
+    /// Gives a batch of events to `each`, once there is one; true if there may be more.
+    pub(crate) fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        events: &mut Events,
+        mut each: impl FnMut(u64, Happened),
+    ) -> Poll<io::Result<bool>> {
+        let mut guard = ready!(self.epoll.poll_read_ready(cx))?;
+        let count = match self.epoll.get_ref().0.wait(&mut events.0, EpollTimeout::ZERO) {
+            Ok(count) => count,
+            Err(nix::errno::Errno::EINTR) => return Poll::Ready(Ok(true)),
+            Err(errno) => return Poll::Ready(Err(errno.into())),
+        };
+        let more = count == events.0.len();
+        if !more {
+            // What has come since has told the reactor, which runs on this thread and so hears of it later.
+            guard.clear_ready();
+        }
+        for event in &events.0[..count] {
+            each(event.data(), Happened(event.events()));
+        }
+        Poll::Ready(Ok(more))
+    }
+}

@@ -1,0 +1,261 @@
+//! One side of a relayed connection: its socket, and what is known of it without asking the kernel.
+//!
+//! Events come once per change, so what they said is remembered until a call shows otherwise: a read that gives less than
+//! was asked for has emptied the socket (epoll(7), "Do I need to continuously read/write..."), a short write has filled
+//! it. So no call is made only to be told `EAGAIN`. It must not know directions or tables.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+
+use socket2::{SockRef, Socket, TcpKeepalive};
+
+use super::PROBE_AFTER;
+use crate::sys::Errno;
+use crate::sys::epoll::{Happened, Watch};
+use crate::sys::pipe::Pipe;
+use crate::sys::stream;
+
+/// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls in place
+/// of four.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(PROBE_AFTER);
+
+/// What an attempt to take bytes from a stream gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Taken {
+    /// That many, at least one.
+    Bytes(usize),
+    /// The peer has sent FIN and everything before it was taken.
+    End,
+    /// None for now: wait for an event.
+    NotNow,
+}
+
+/// Whether small writes wait for earlier ones to be acknowledged (RFC 896). A relay writes whole reads, so it could only
+/// lose by that; but a first write never waits, and many connections make no second one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nagle {
+    Unwritten,
+    WrittenOnce,
+    Off,
+}
+
+/// Options that only a connection of some age needs, so that short ones do not pay for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aged {
+    /// Probe the peer when it is quiet.
+    Probe,
+    /// Let go of the filter that was inherited from the listener: it has let the connection in, is run for each of its
+    /// packets, and stays in memory as long as any connection has it, however often the listener has got another since.
+    Unfilter,
+    Done,
+}
+
+/// A nonblocking TCP socket.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: Socket,
+    readable: bool,
+    writable: bool,
+    /// FIN has come.
+    finished: bool,
+    /// FIN has come and nothing is left before it.
+    emptied: bool,
+    broken: bool,
+    /// Urgent data ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c).
+    urgent: bool,
+    nagle: Nagle,
+    /// Acknowledgements wait for bytes to go with (TCP_QUICKACK off).
+    acknowledges_late: bool,
+    aged: Aged,
+}
+
+impl Stream {
+    /// What a listener gave: it has inherited the listener's options. A client mostly has sent something by now.
+    pub(super) fn accepted(socket: Socket) -> Self {
+        Self::new(socket, true, Nagle::Off, Aged::Unfilter)
+    }
+
+    /// A socket that is about to be connected: nothing is known until an event comes. With `eager` there are bytes to be
+    /// sent as soon as it is: then they take the handshake's last acknowledgement along, which is not sent by itself
+    /// (`tcp_rcv_synsent_state_process` in net/ipv4/tcp_input.c; HAProxy's `tcp-smart-connect`).
+    pub(super) fn to_connect(socket: Socket, eager: bool) -> Self {
+        let mut stream = Self::new(socket, false, Nagle::Unwritten, Aged::Probe);
+        stream.acknowledges_late = eager && stream.socket.set_tcp_quickack(false).is_ok();
+        stream
+    }
+
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// As connect(2), but that it is under way is none.
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        match self.socket.connect(&to.into()) {
+            Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Lets `watch` tell of what happens to it.
+    pub(super) fn watch_by(&self, watch: &Watch, token: u64) -> io::Result<()> {
+        watch.add(&self.socket, token)
+    }
+
+    fn new(socket: Socket, ready: bool, nagle: Nagle, aged: Aged) -> Self {
+        Self {
+            socket,
+            readable: ready,
+            writable: ready,
+            finished: false,
+            emptied: false,
+            broken: false,
+            urgent: false,
+            nagle,
+            acknowledges_late: false,
+            aged,
+        }
+    }
+
+    /// Takes note of an event.
+    pub(super) fn note(&mut self, happened: Happened) {
+        self.readable |= happened.readable();
+        self.writable |= happened.writable();
+        self.finished |= happened.finished();
+        self.broken |= happened.broken();
+        self.urgent |= happened.urgent();
+    }
+
+    /// Whether connect(2) has come to its end, good or bad.
+    pub(super) fn is_decided(&self) -> bool {
+        self.writable
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The error that an event told of, if any.
+    pub(super) fn take_error(&mut self) -> Option<io::Error> {
+        if !std::mem::take(&mut self.broken) {
+            return None;
+        }
+        let pending = self.socket.take_error().ok().flatten();
+        Some(pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// Reads what is there.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
+        if self.emptied {
+            return Ok(Taken::End);
+        }
+        let taken = self.taken(stream::receive(&self.socket, buffer))?;
+        if let Taken::Bytes(count) = taken
+            && count < buffer.len()
+            && !self.urgent
+        {
+            // A reset behind the FIN is told of by an event of its own.
+            self.emptied = self.finished && !self.broken;
+            self.readable = self.emptied;
+        }
+        Ok(taken)
+    }
+
+    /// Moves up to `length` bytes into an empty pipe.
+    pub(super) fn splice_in(&mut self, pipe: &Pipe, length: usize) -> io::Result<Taken> {
+        // A short splice may mean that the pipe ran out of slots, so only EAGAIN says that the socket is empty.
+        self.taken(stream::splice_in(&self.socket, pipe, length))
+    }
+
+    fn taken(&mut self, outcome: io::Result<usize>) -> io::Result<Taken> {
+        match outcome {
+            Ok(0) => Ok(Taken::End),
+            Ok(count) => Ok(Taken::Bytes(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(Taken::NotNow)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what fits, and gives how much that was; less than all means: wait for room.
+    pub(super) fn transmit(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.before_write();
+        let sent = self.sent(stream::transmit(&self.socket, bytes))?;
+        self.writable &= sent == bytes.len();
+        if self.acknowledges_late {
+            // A peer that waits for an acknowledgement before it goes on (Nagle) is not to wait for ours.
+            self.acknowledges_late = false;
+            drop(self.socket.set_tcp_quickack(true));
+        }
+        Ok(sent)
+    }
+
+    /// Moves `length` bytes, which the pipe holds, into the socket; less than all means: wait for room.
+    pub(super) fn splice_out(&mut self, pipe: &Pipe, length: usize) -> io::Result<usize> {
+        self.before_write();
+        let mut moved = 0;
+        while moved < length && self.writable {
+            moved += self.sent(stream::splice_out(pipe, &self.socket, length - moved))?;
+        }
+        Ok(moved)
+    }
+
+    fn sent(&mut self, outcome: io::Result<usize>) -> io::Result<usize> {
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.writable = false;
+                Ok(0)
+            }
+            Ok(0) => {
+                self.writable = false;
+                Ok(0)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn before_write(&mut self) {
+        self.nagle = match self.nagle {
+            Nagle::Unwritten => Nagle::WrittenOnce,
+            Nagle::WrittenOnce => {
+                if let Err(error) = self.socket.set_tcp_nodelay(true) {
+                    tracing::debug!(%error, "small writes may wait");
+                }
+                Nagle::Off
+            }
+            Nagle::Off => return,
+        };
+    }
+
+    /// Hands on a FIN. A peer that is gone already has nothing to be told.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        match self.socket.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Makes the coming close send RST and discard what is unsent.
+    pub(super) fn reset_on_close(&self) {
+        super::reset_on_close(&SockRef::from(&self.socket));
+    }
+
+    /// The connection has lived for a while.
+    pub(super) fn age(&mut self) {
+        match std::mem::replace(&mut self.aged, Aged::Done) {
+            Aged::Probe => {
+                if let Err(error) = self.socket.set_tcp_keepalive(&KEEPALIVE) {
+                    tracing::debug!(%error, "a vanished endpoint is noticed by the idle timeout alone");
+                }
+            }
+            // An error says that there was none.
+            Aged::Unfilter => drop(self.socket.detach_filter()),
+            Aged::Done => {}
+        }
+    }
+}
