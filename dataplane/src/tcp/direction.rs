@@ -13,11 +13,16 @@ use super::stream::{Stream, Taken};
 
 /// Bytes that one direction may move before others on the worker get their turn.
 const TURN: u64 = 1 << 20;
-/// So many full scratch buffers in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe,
-/// which small exchanges never earn back.
+/// So many large reads in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe, which small
+/// exchanges never earn back.
 const STREAM_AFTER: u8 = 4;
-/// So many bursts in a row that would have fitted the scratch buffer, and the stream is over.
+/// A read of so many bytes is large: from there on two splices take less time than two copies.
+const LARGE_READ: usize = 32 << 10;
+/// So many small bursts in a row, and the stream is over.
 const QUIET_AFTER: u8 = 8;
+/// A burst of less than so many bytes is small. A stream comes in bursts of one packet when its receiver is fast, and that
+/// packet has up to 64 KiB: who takes those for quiet goes to and fro between the two ways.
+const SMALL_BURST: u64 = 16 << 10;
 /// What is read of a client before its endpoint is connected.
 const FIRST_BYTES: usize = 4 << 10;
 /// Upper bound of one splice; the pipe's slots usually end it earlier.
@@ -108,8 +113,8 @@ pub(super) enum Advanced {
 /// How the next bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Small traffic; counts full scratch buffers in a row.
-    Copy { full: u8 },
+    /// Small traffic; counts large reads in a row.
+    Copy { large: u8 },
     /// A stream; counts small bursts in a row.
     Splice { quiet: u8 },
     /// The kernel refused to splice these sockets.
@@ -140,7 +145,7 @@ impl Direction {
             true => Held::Nothing,
             false => Held::bytes(bytes),
         };
-        Self { held, mode: Mode::Copy { full: 0 }, burst: 0, moved: 0, own: own as u64, ended: false }
+        Self { held, mode: Mode::Copy { large: 0 }, burst: 0, moved: 0, own: own as u64, ended: false }
     }
 
     /// The sender's bytes written to the receiving side so far.
@@ -231,11 +236,11 @@ impl Direction {
         if written < count {
             self.held = Held::bytes(&scratch[written..count]);
         }
-        if let Mode::Copy { full } = self.mode {
-            self.mode = match full {
-                _ if count < scratch.len() => Mode::Copy { full: 0 },
+        if let Mode::Copy { large } = self.mode {
+            self.mode = match large {
+                _ if count < LARGE_READ => Mode::Copy { large: 0 },
                 STREAM_AFTER => Mode::Splice { quiet: 0 },
-                full => Mode::Copy { full: full + 1 },
+                large => Mode::Copy { large: large + 1 },
             };
         }
         Ok(())
@@ -253,7 +258,7 @@ impl Direction {
                 return Ok(());
             }
             Ok(Taken::NotNow) => {
-                self.end_burst(buffers);
+                self.end_burst();
                 return Ok(());
             }
             // Nothing is in the pipe yet, so the copy path can take over without losing a byte.
@@ -273,14 +278,14 @@ impl Direction {
     }
 
     /// The sender has paused: judge whether this still is a stream.
-    fn end_burst(&mut self, buffers: &RelayBuffers) {
+    fn end_burst(&mut self) {
         if let Mode::Splice { quiet } = self.mode {
-            self.mode = if self.burst > buffers.scratch.borrow().len() as u64 {
+            self.mode = if self.burst >= SMALL_BURST {
                 Mode::Splice { quiet: 0 }
             } else if quiet < QUIET_AFTER {
                 Mode::Splice { quiet: quiet + 1 }
             } else {
-                Mode::Copy { full: 0 }
+                Mode::Copy { large: 0 }
             };
         }
         self.burst = 0;
