@@ -21,7 +21,7 @@ use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
 use sheave_dataplane::model::FrontendAddr;
-use sheave_dataplane::{Dataplane, Drained, Options, Timeouts};
+use sheave_dataplane::{Dataplane, Drained, Options, SteeringMode, Timeouts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
@@ -94,6 +94,7 @@ impl App {
             },
             udp_flows: capacity::udp_flows(open_files, workers),
             listening_sockets: capacity::listening_sockets(open_files),
+            steering: SteeringMode::Never,
             paths: interfaces(config).into_iter().map(str::to_owned).collect(),
         })?;
         Ok(Self {

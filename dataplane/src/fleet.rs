@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use crate::model::{ClientSource, Frontend, FrontendAddr};
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::return_path::{ReturnPath, ReturnPathError};
+use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::table::RoutingTable;
 use crate::table::diff::{FrontendChange, diff};
 use crate::transparency::Transparency;
@@ -36,8 +38,10 @@ pub struct Options {
     /// UDP flows that each worker may have; new ones beyond it are refused.
     pub udp_flows: usize,
     /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
-    /// stay closed, with `EMFILE`.
+    /// are steered, or stay closed, with `EMFILE`.
     pub listening_sockets: usize,
+    /// Which frontends do without sockets of their own.
+    pub steering: SteeringMode,
     /// The network interface of each [`Path`](crate::model::Path) but the default one, from path 1 on.
     pub paths: Arc<[String]>,
 }
@@ -79,7 +83,8 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its reactor cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options { workers, timeouts, udp_flows, listening_sockets, paths } = options;
+        let Options { workers, timeouts, udp_flows, listening_sockets, steering, paths } = options;
+        let steering = Steering::new(steering);
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
         let transparency = Arc::new(Transparency::default());
@@ -99,13 +104,14 @@ impl Dataplane {
                     udp_flows,
                     // The standard library's hasher keys are the system's random numbers.
                     random: RandomState::new().hash_one(index),
+                    register: steering.register(),
                     broken: report_broken.clone(),
                 })
             })
             .collect::<io::Result<_>>()?;
         Ok(Self {
             table,
-            listeners: ListenerSet::new(listening_sockets),
+            listeners: ListenerSet::new(listening_sockets, steering),
             failures: BTreeMap::new(),
             failures_revision: 0,
             workers,
@@ -163,6 +169,7 @@ impl Dataplane {
                 broken.insert(socket.addr);
             }
         }
+        self.listeners.retry(&self.workers);
         let active = self.table.load_full();
         self.open_return_path(active.table());
         self.keep_return_path();
@@ -186,6 +193,22 @@ impl Dataplane {
                 short |= self.failures.get(&addr).is_some_and(BindFailure::is_of_everyone);
             }
         }
+    }
+
+    /// Names every TCP address where this process listens for other ends than frontends, which steering would take over.
+    /// A frontend there fails with `AddrInUse`, as it does by itself where it has sockets.
+    pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>) {
+        let active = self.table.load_full();
+        for addr in self.listeners.reserve(servers, &self.workers) {
+            if let Some(frontend) = active.table().get(addr) {
+                self.reconcile(frontend, active.table().internal_clients());
+            }
+        }
+    }
+
+    /// How clients reach the frontends.
+    pub fn steering(&self) -> SteeringReport<'_> {
+        self.listeners.report()
     }
 
     /// Waits until an endpoint became unhealthy or healthy, which [`Dataplane::refresh_health`] puts in force. Endpoints are

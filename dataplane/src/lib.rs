@@ -7,6 +7,7 @@
 //! It must not know Kubernetes: everything arrives as the values of [`model`].
 
 pub mod address_set;
+mod admitted;
 pub mod affinity;
 pub mod balance;
 pub mod counters;
@@ -19,6 +20,7 @@ pub mod pick;
 pub mod proxy_protocol;
 mod random;
 pub mod return_path;
+mod steering;
 mod sys;
 pub mod table;
 mod task;
@@ -31,5 +33,6 @@ mod worker;
 pub use fleet::{Dataplane, Drained, Options};
 pub use health::{HealthCounts, UnhealthyEndpoint};
 pub use listener::BindFailure;
+pub use steering::{SteeringMode, SteeringReport};
 pub use sys::rlimit::raise_open_files;
 pub use worker::Timeouts;

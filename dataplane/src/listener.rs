@@ -1,90 +1,31 @@
-//! The sockets of all frontends: opened, filtered and closed so that they say what the table says.
+//! The listeners of all frontends: opened, filtered and closed so that they say what the table says. Most have sockets of
+//! their own; those for which there is no room, or all if that is wanted, are steered.
 //!
 //! Reject is a closed socket, so the kernel answers RST or ICMP port unreachable. Drop and source ranges are a filter
-//! on the open socket, so packets vanish in silence. A frontend whose posture stays the same keeps its sockets, and
-//! whatever waits in their accept queues. It must not know balancing or relays.
+//! on the open socket, so packets vanish in silence. Steering has the same verdicts without the sockets. A frontend whose
+//! posture stays the same keeps its sockets, and whatever waits in their accept queues. It must not know balancing or
+//! relays.
 
-mod bind;
+pub(crate) mod bind;
 mod filter;
+mod place;
+mod posture;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::net::{IpAddr, Shutdown};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use socket2::Socket;
-
-use crate::address_set::{AddressSet, SourceRanges};
+use crate::address_set::AddressSet;
 use crate::counters::FrontendCounters;
-use crate::model::{Frontend, FrontendAddr, Protocol, Route};
+use crate::model::{Frontend, FrontendAddr, Protocol};
+use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::sys::Errno;
 use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
-use filter::{Filters, Share};
-
-/// How a frontend meets packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-enum Posture {
-    /// No socket: everybody is refused.
-    Closed,
-    /// A socket that sees packets of some sources only.
-    Open(Audience),
-}
-
-impl Posture {
-    /// What the table asks for. `internal` is who counts as a client inside the cluster.
-    fn of(frontend: &Frontend, internal: &Arc<AddressSet>) -> Self {
-        let class = match (&frontend.external, &frontend.internal) {
-            (Route::Reject, Route::Reject) => return Self::Closed,
-            (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => Class::Nobody,
-            (Route::Forward(_), Route::Forward(_)) => Class::Everyone,
-            (Route::Forward(_), _) => Class::Outside(Arc::clone(internal)),
-            (_, Route::Forward(_)) => Class::Inside(Arc::clone(internal)),
-        };
-        Self::Open(Audience {
-            class,
-            ranges: Arc::clone(&frontend.source_ranges),
-            peers: frontend.proxied_by.clone(),
-        })
-    }
-}
-
-/// Which clients a frontend has anything for. With the set of those inside the cluster where it matters, so that its
-/// changes concern no other frontend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Class {
-    Nobody,
-    Everyone,
-    Outside(Arc<AddressSet>),
-    Inside(Arc<AddressSet>),
-}
-
-/// Whom a socket is to see. It shares what it is made of with the table: thousands of frontends may go by one large set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Audience {
-    class: Class,
-    ranges: Arc<SourceRanges>,
-    /// Whom these bring is known only once their header is read.
-    peers: Option<Arc<AddressSet>>,
-}
-
-impl Audience {
-    /// The sources of a socket on `own`.
-    fn sources(&self, own: IpAddr) -> AddressSet {
-        let allowed = self.ranges.allowed();
-        let direct = match &self.class {
-            Class::Nobody => return AddressSet::default(),
-            Class::Everyone => allowed.clone(),
-            Class::Outside(inside) => inside.complement().intersection(allowed),
-            Class::Inside(inside) => inside.with(own).intersection(allowed),
-        };
-        match &self.peers {
-            Some(peers) => direct.union(peers),
-            None => direct,
-        }
-    }
-}
+use filter::Filters;
+use place::Place;
+use posture::Posture;
 
 /// A frontend that could not be opened.
 #[derive(Debug)]
@@ -114,17 +55,16 @@ impl BindFailure {
     }
 }
 
-/// One frontend's sockets, one per worker; none while it is closed.
+/// One frontend, open or closed.
 #[derive(Debug)]
 struct Listener {
     /// None if it is not known, because a change failed halfway.
     posture: Option<Posture>,
-    sockets: Vec<Arc<Socket>>,
-    share: Share,
+    place: Place,
     counters: Vec<FrontendCounters>,
 }
 
-/// The sockets of all frontends.
+/// The listeners of all frontends.
 #[derive(Debug)]
 pub(crate) struct ListenerSet {
     /// So many sockets may be open, lest none is left for those who connect to them.
@@ -134,24 +74,29 @@ pub(crate) struct ListenerSet {
     /// Every address that we ever asked for and got: sockets of ours may still be on it.
     held: HashSet<FrontendAddr>,
     filters: Filters,
+    steering: Steering,
 }
 
 impl ListenerSet {
     /// Nothing is open; so many sockets may be.
-    pub(crate) fn new(room: usize) -> Self {
+    pub(crate) fn new(room: usize, steering: Steering) -> Self {
         let (listeners, held) = (HashMap::new(), HashSet::new());
-        Self { room, open: 0, listeners, held, filters: Filters::default() }
+        Self { room, open: 0, listeners, held, filters: Filters::default(), steering }
     }
 
-    /// Whether there is room for another frontend, with a socket for each worker.
+    /// Whether another frontend may be opened: there is room for a socket for each worker, or it needs none.
     pub(crate) fn has_room(&self, workers: &[WorkerHandle]) -> bool {
+        self.has_room_for_sockets(workers) || self.steering.may_be_ready()
+    }
+
+    fn has_room_for_sockets(&self, workers: &[WorkerHandle]) -> bool {
         self.open + workers.len() <= self.room
     }
 
-    /// Makes one frontend's sockets be what the table says. Touches nothing if they are already.
+    /// Makes one frontend's listener be what the table says. Touches nothing if it is already.
     ///
     /// # Errors
-    /// As bind(2). The frontend then stays closed; calling again tries again.
+    /// As bind(2), or bpf(2) if it is steered. It then stays closed; calling again tries again.
     pub(crate) fn reconcile(
         &mut self,
         frontend: &Arc<Frontend>,
@@ -160,132 +105,227 @@ impl ListenerSet {
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
         let wanted = Posture::of(frontend, internal);
-        let has_room = self.has_room(workers);
-        let listener = self.listeners.entry(addr).or_insert_with(|| Listener {
-            posture: Some(Posture::Closed),
-            sockets: Vec::new(),
-            share: Share::default(),
+        let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| Listener {
+            // Where all are steered, closed ones are, too.
+            posture: (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed),
+            place: Place::Nowhere,
             counters: workers.iter().map(|_| FrontendCounters::new(addr.protocol)).collect(),
         });
-        if listener.posture.as_ref() == Some(&wanted) {
-            return Ok(());
-        }
-        listener.posture = None;
-        let before = listener.sockets.len();
-        let changed = match &wanted {
-            Posture::Closed => {
-                listener.close(addr, workers, Command::Retire);
+        let changed = if listener.posture.as_ref() == Some(&wanted) {
+            Ok(())
+        } else {
+            listener.posture = None;
+            self.open -= listener.place.sockets();
+            let changed = self.change(addr, &mut listener, &wanted, workers);
+            self.open += listener.place.sockets();
+            changed.map(|()| listener.posture = Some(wanted))
+        };
+        let listening = listener.place.is_open();
+        self.listeners.insert(addr, listener);
+        changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error, listening })
+    }
+
+    fn change(
+        &mut self,
+        addr: FrontendAddr,
+        listener: &mut Listener,
+        wanted: &Posture,
+        workers: &[WorkerHandle],
+    ) -> io::Result<()> {
+        match (wanted, &mut listener.place) {
+            (Posture::Closed, _) => self.retire(addr, &mut listener.place, workers),
+            (Posture::Open(audience), Place::Nowhere) => {
+                let steered = self.chooses_steering(workers)?;
+                let sources = audience.sources(addr.ip);
+                listener.place = if steered {
+                    self.claim(addr)?;
+                    self.steer(addr, &sources, &listener.counters, workers)?
+                } else {
+                    self.bind(addr, &sources, &listener.counters, workers)?
+                };
+                // A start opens thousands; those that cannot be opened are told.
+                tracing::debug!(frontend = %addr, steered, "listening");
                 Ok(())
             }
-            Posture::Open(_) if before == 0 && !has_room => Err(Errno::EMFILE.into()),
-            Posture::Open(audience) if before == 0 => {
-                let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
+            (Posture::Open(audience), Place::Sockets { sockets, share }) => {
                 let sources = audience.sources(addr.ip);
-                let opened = listener.open(addr, claim, &sources, workers, &mut self.filters);
-                if opened.is_ok() {
-                    self.held.insert(addr);
-                }
-                opened
+                // In one step per socket; waiting connections stay.
+                (*share, ()) = self.filters.with(&sources, addr.ip, |filter| {
+                    sockets.iter().try_for_each(|socket| filter.attach(socket))
+                })?;
+                Ok(())
             }
-            Posture::Open(audience) => listener.refilter(addr, &audience.sources(addr.ip), &mut self.filters),
+            (Posture::Open(audience), place @ Place::Steered(_)) => {
+                *place = self.steer(addr, &audience.sources(addr.ip), &listener.counters, workers)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a frontend that opens is to be steered.
+    ///
+    /// # Errors
+    /// `EMFILE` if it cannot be and there is no room for sockets.
+    fn chooses_steering(&mut self, workers: &[WorkerHandle]) -> io::Result<bool> {
+        let room = self.has_room_for_sockets(workers);
+        let steered = (self.steering.mode() == SteeringMode::Always || !room) && self.steering.is_ready();
+        if steered || room { Ok(steered) } else { Err(Errno::EMFILE.into()) }
+    }
+
+    fn bind(
+        &mut self,
+        addr: FrontendAddr,
+        sources: &AddressSet,
+        counters: &[FrontendCounters],
+        workers: &[WorkerHandle],
+    ) -> io::Result<Place> {
+        let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
+        let bound =
+            self.filters.with(sources, addr.ip, |filter| bind::bind(addr, claim, filter, workers.len()));
+        let (share, sockets) = bound?;
+        self.held.insert(addr);
+        for ((worker, socket), counters) in workers.iter().zip(&sockets).zip(counters) {
+            worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
+        }
+        Ok(Place::Sockets { sockets, share })
+    }
+
+    fn steer(
+        &mut self,
+        addr: FrontendAddr,
+        sources: &AddressSet,
+        counters: &[FrontendCounters],
+        workers: &[WorkerHandle],
+    ) -> io::Result<Place> {
+        self.steering.steer(addr, sources, counters, workers).map(|admission| Place::Steered(Some(admission)))
+    }
+
+    /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted. Answers to
+    /// datagrams leave from a socket on the address in any case.
+    fn claim(&mut self, addr: FrontendAddr) -> io::Result<()> {
+        let takes_over = self.steering.mode() == SteeringMode::Always && addr.protocol == Protocol::Tcp;
+        if !takes_over && !self.held.contains(&addr) {
+            bind::probe(addr)?;
+            self.held.insert(addr);
+        }
+        Ok(())
+    }
+
+    /// Refuses everything new at `addr`; UDP flows live on.
+    fn retire(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) -> io::Result<()> {
+        let admission = match place {
+            Place::Steered(admission) => Some(admission.take()),
+            // So that no other process answers in its place.
+            Place::Nowhere if self.steering.mode() == SteeringMode::Always => {
+                self.steering.is_ready().then_some(None)
+            }
+            Place::Nowhere | Place::Sockets { .. } => None,
         };
-        self.open = self.open + listener.sockets.len() - before;
-        changed.map_err(|error| BindFailure {
-            frontend: Arc::clone(frontend),
-            error,
-            listening: !listener.sockets.is_empty(),
-        })?;
-        listener.posture = Some(wanted);
+        let steered = admission.is_some();
+        let refusal = admission.map_or(Ok(None), |admission| self.steering.refuse(addr, admission))?;
+        for worker in workers {
+            worker.send(Command::Retire(addr, refusal.clone()));
+        }
+        place.close(addr);
+        if steered {
+            *place = Place::Steered(None);
+        }
         Ok(())
     }
 
     /// Closes a frontend that has left the table. Its open connections go on.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
-            self.open -= listener.sockets.len();
-            listener.close(addr, workers, Command::Close);
+            self.give_up(addr, &mut listener.place, workers);
         }
+    }
+
+    fn give_up(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) {
+        self.open -= place.sockets();
+        if matches!(place, Place::Steered(_)) {
+            self.steering.forget(addr);
+        }
+        // Also without sockets: flows of a retired frontend may live on.
+        for worker in workers {
+            worker.send(Command::Close(addr));
+        }
+        place.close(addr);
     }
 
     /// Forgets the sockets of a frontend of which a worker found one broken, so that the next reconcile binds anew.
     /// False if that socket is not in use any more: closing it is what the worker has seen.
     pub(crate) fn discard(&mut self, broken: &Broken, workers: &[WorkerHandle]) -> bool {
         let Broken { addr, socket, error } = broken;
-        let Some(listener) = self.listeners.get_mut(addr) else { return false };
-        if !listener.sockets.iter().any(|current| Arc::ptr_eq(current, socket)) {
+        if self.steering.discard(socket) {
+            tracing::warn!(%error, "a socket of steered frontends is broken; opening it again");
             return false;
         }
-        tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
-        self.open -= listener.sockets.len();
-        listener.close(*addr, workers, Command::Close);
-        listener.posture = None;
-        true
+        let Some(mut listener) = self.listeners.remove(addr) else { return false };
+        let current = listener.place.has(socket);
+        if current {
+            tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
+            self.give_up(*addr, &mut listener.place, workers);
+            listener.posture = None;
+        }
+        self.listeners.insert(*addr, listener);
+        current
+    }
+
+    /// Opens again what steered frontends share, where it was broken.
+    pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) {
+        self.steering.restore(workers);
+    }
+
+    /// Names the places where this process listens for other ends. Gives the frontends that must not be steered any more:
+    /// the next reconcile says so.
+    pub(crate) fn reserve(
+        &mut self,
+        servers: BTreeSet<SocketAddr>,
+        workers: &[WorkerHandle],
+    ) -> Vec<FrontendAddr> {
+        if !self.steering.reserve(servers) {
+            return Vec::new();
+        }
+        let is_taken = |(addr, listener): (&FrontendAddr, &Listener)| {
+            let taken = matches!(listener.place, Place::Steered(_)) && self.steering.is_reserved(*addr);
+            taken.then_some(*addr)
+        };
+        let taken: Vec<FrontendAddr> = self.listeners.iter().filter_map(is_taken).collect();
+        for addr in &taken {
+            if let Some(mut listener) = self.listeners.remove(addr) {
+                self.give_up(*addr, &mut listener.place, workers);
+                listener.posture = None;
+                self.listeners.insert(*addr, listener);
+            }
+        }
+        taken
     }
 
     /// Lets go of all sockets, so that the workers hold them alone. What was counted stays.
     pub(crate) fn release(&mut self) {
         for listener in self.listeners.values_mut() {
-            listener.sockets.clear();
+            listener.place.release();
             listener.posture = None;
         }
         self.open = 0;
+        self.steering.release();
     }
 
     /// What each worker counted for a frontend; nothing if it has none.
     pub(crate) fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
         self.listeners.get(&addr).map_or(&[], |listener| &listener.counters)
     }
-}
 
-impl Listener {
-    fn open(
-        &mut self,
-        addr: FrontendAddr,
-        claim: Claim,
-        admitted: &AddressSet,
-        workers: &[WorkerHandle],
-        filters: &mut Filters,
-    ) -> io::Result<()> {
-        (self.share, self.sockets) =
-            filters.with(admitted, addr.ip, |filter| bind::bind(addr, claim, filter, workers.len()))?;
-        for ((worker, socket), counters) in workers.iter().zip(&self.sockets).zip(&self.counters) {
-            worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
+    /// How clients reach the frontends that are open.
+    pub(crate) fn report(&self) -> SteeringReport<'_> {
+        let open = self.listeners.values().filter(|listener| listener.place.is_open());
+        let (steered, sockets): (Vec<_>, Vec<_>) =
+            open.partition(|listener| matches!(listener.place, Place::Steered(_)));
+        SteeringReport {
+            mode: self.steering.mode(),
+            sockets: sockets.len(),
+            steered: steered.len(),
+            obstacle: self.steering.obstacle(),
         }
-        // A start opens thousands; those that cannot be opened are told.
-        tracing::debug!(frontend = %addr, "listening");
-        Ok(())
-    }
-
-    /// Replaces the filter in one step per socket; waiting connections stay.
-    fn refilter(
-        &mut self,
-        addr: FrontendAddr,
-        admitted: &AddressSet,
-        filters: &mut Filters,
-    ) -> io::Result<()> {
-        (self.share, ()) = filters.with(admitted, addr.ip, |filter| {
-            self.sockets.iter().try_for_each(|socket| filter.attach(socket))
-        })?;
-        Ok(())
-    }
-
-    fn close(&mut self, addr: FrontendAddr, workers: &[WorkerHandle], command: fn(FrontendAddr) -> Command) {
-        // Also without sockets: flows of a retired frontend may live on.
-        for worker in workers {
-            worker.send(command(addr));
-        }
-        if self.sockets.is_empty() {
-            return;
-        }
-        self.share = Share::default();
-        for socket in self.sockets.drain(..) {
-            if addr.protocol == Protocol::Tcp {
-                // Takes effect at once, however long the worker holds its reference: the kernel leaves LISTEN.
-                if let Err(error) = socket.shutdown(Shutdown::Both) {
-                    tracing::debug!(frontend = %addr, %error, "listener was not listening");
-                }
-            }
-        }
-        tracing::debug!(frontend = %addr, "closed");
     }
 }

@@ -14,6 +14,7 @@ mod relay;
 mod relays;
 mod served;
 mod shortage;
+mod steered;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub(crate) use relays::Relays;
 use served::Ending;
 pub(crate) use served::Served;
 pub(crate) use shortage::is_own_shortage;
+pub(crate) use steered::{SteeredTcp, listen as listen_steered};
 use stream::Stream;
 
 /// A peer that was quiet for so long is probed (SO_KEEPALIVE). It finds those that vanished without a word long before the
@@ -61,17 +63,27 @@ pub(crate) async fn listen(
     socket: &Arc<Socket>,
     counters: &Arc<TcpCounters>,
 ) -> io::Result<()> {
+    accept_all(worker, addr, socket, |_| Some((addr, Arc::clone(counters)))).await
+}
+
+/// Accepts on a socket whose own address is `addr`, as [`listen`] does. `find` says for which frontend a connection is; one
+/// that is for none is reset.
+async fn accept_all(
+    worker: &Rc<Worker>,
+    addr: FrontendAddr,
+    socket: &Arc<Socket>,
+    find: impl Fn(&Socket) -> Option<(FrontendAddr, Arc<TcpCounters>)>,
+) -> io::Result<()> {
     let socket = sys::reactor::register(Arc::clone(socket), Interest::READABLE)?;
     let acceptor = Acceptor::new(socket, addr, worker);
     let serve = |client: Socket, peer: ClientAddr| {
-        counters.add_accepted();
-        let connection = Connection {
-            frontend: addr,
-            peer,
-            worker: Rc::clone(worker),
-            counters: Arc::clone(counters),
-            _live: worker.admit(),
+        let Some((frontend, counters)) = find(&client) else {
+            reset_on_close(&SockRef::from(&client));
+            return;
         };
+        counters.add_accepted();
+        let connection =
+            Connection { frontend, peer, worker: Rc::clone(worker), counters, _live: worker.admit() };
         // Borrowed: an async method that takes `self` keeps it twice.
         tokio::task::spawn_local(async move { connection.serve(client).await });
     };

@@ -17,18 +17,18 @@ mod link;
 mod reply;
 mod socket;
 mod state;
+mod steered;
 mod turn;
 
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use socket2::Socket;
 
 use self::forward::forward_batch;
 use self::link::ClientSide;
-use self::state::State;
+use self::state::{Answers, State};
 use self::turn::Progress;
 use crate::model::FrontendAddr;
 
@@ -36,9 +36,7 @@ pub use self::context::{UdpContext, UdpLimits};
 pub use self::counters::{Counter, DropReason, Traffic, UdpCounters};
 pub use self::flows::FlowRecord;
 pub(crate) use self::socket::RECEIVE_BUFFER;
-
-/// While draining, a flow that was quiet for so long is taken to be over.
-const DRAIN_IDLE: Duration = Duration::from_secs(2);
+pub(crate) use self::steered::SteeredUdp;
 
 /// Batches that are still read off a socket that is about to close: more than its receive buffer holds by default.
 const LAST_BATCHES: usize = 64;
@@ -59,7 +57,7 @@ impl UdpListener {
         counters: Arc<UdpCounters>,
         context: &Rc<UdpContext>,
     ) -> io::Result<Self> {
-        let state = State::new(context, addr, counters);
+        let state = State::new(context, addr, counters, Answers::FromListening);
         let socket = context.offload.listening(socket)?;
         *state.listening.borrow_mut() = Some(ClientSide::start(&state, socket));
         Ok(Self { state })
@@ -73,19 +71,7 @@ impl UdpListener {
     pub fn retire(&self) {
         let state = &self.state;
         let Some(listening) = state.listening.take() else { return };
-        state.flows.borrow_mut().stop_accepting();
-        state.flows.borrow_mut().retain(|client, link| {
-            match state.context.offload.towards_client(state.addr, client) {
-                Ok(socket) => {
-                    link.client_side = ClientSide::start(state, socket);
-                    true
-                }
-                Err(error) => {
-                    tracing::debug!(client.addr = %client, frontend = %state.addr, %error, "flow lost on retirement");
-                    false
-                }
-            }
-        });
+        state.detach_flows();
         for _ in 0..LAST_BATCHES {
             if forward_batch(state, &listening.socket) != Progress::More {
                 break;
@@ -96,19 +82,12 @@ impl UdpListener {
 
     /// Opens no new flows and serves the others until they are quiet, for at most two seconds each.
     pub fn drain(&self) {
-        let mut flows = self.state.flows.borrow_mut();
-        flows.stop_accepting();
-        flows.shorten_idle(DRAIN_IDLE);
-        drop(flows);
-        self.state.rescheduled.notify_one();
-        self.state.flows_changed();
+        self.state.drain();
     }
 
     /// Waits until a listener that drains or has retired has no flow left. Cancel-safe; one may wait at a time.
     pub async fn finished(&self) {
-        while self.state.flows.borrow().is_accepting() || self.flows() > 0 {
-            self.state.emptied.notified().await;
-        }
+        self.state.finished().await;
     }
 
     /// How many flows there are.

@@ -20,15 +20,16 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
-use crate::model::FrontendAddr;
+use crate::model::{FrontendAddr, Protocol};
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
+use crate::steering::{Refusal, Register};
 use crate::task::Task;
-use crate::tcp::{self, PipePool, RelayBuffers, Relays, Served};
+use crate::tcp::{self, PipePool, RelayBuffers, Relays, Served, SteeredTcp};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
-use crate::udp::{UdpContext, UdpLimits, UdpListener};
+use crate::udp::{SteeredUdp, UdpContext, UdpLimits, UdpListener};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub(crate) struct WorkerSeed {
     pub(crate) timeouts: Timeouts,
     pub(crate) udp_flows: usize,
     pub(crate) random: u64,
+    /// The steered frontends.
+    pub(crate) register: Arc<Register>,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<Broken>,
 }
@@ -180,8 +183,11 @@ pub(crate) enum Command {
     Listen { addr: FrontendAddr, socket: Arc<Socket>, counters: FrontendCounters },
     /// The frontend is gone: let go of its socket, and of its UDP flows.
     Close(FrontendAddr),
-    /// The frontend takes nothing new: let go of its socket, but keep its UDP flows.
-    Retire(FrontendAddr),
+    /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. Whoever is told last has the kernel
+    /// refuse what still comes, if it was steered.
+    Retire(FrontendAddr, Option<Arc<Refusal>>),
+    /// Serve this socket, to which all steered frontends' packets of a protocol and family come.
+    Steer { protocol: Protocol, socket: Arc<Socket> },
     /// Answer, to show that the worker runs.
     Ping(oneshot::Sender<()>),
     /// Take nothing new, and answer when the last connection has ended.
@@ -219,10 +225,11 @@ impl WorkerHandle {
                 }
             };
             runtime.block_on(async {
+                let steered = (Arc::clone(&seed.register), seed.index);
                 match Worker::new(seed) {
                     Ok(worker) => {
                         started.send(Ok(())).ok();
-                        obey(worker, inbox).await;
+                        obey(worker, steered, inbox).await;
                     }
                     Err(error) => drop(started.send(Err(error))),
                 }
@@ -256,16 +263,21 @@ fn reactor() -> io::Result<LocalRuntime> {
 }
 
 /// What a worker listens on. Dropping an entry closes its socket.
-#[derive(Default)]
 struct Listeners {
     tcp: HashMap<FrontendAddr, Task>,
     udp: HashMap<FrontendAddr, UdpListener>,
     /// UDP frontends that take nothing new, but still have flows.
     retired: Vec<(FrontendAddr, UdpListener)>,
+    steered_tcp: Rc<SteeredTcp>,
+    steered_udp: Rc<SteeredUdp>,
 }
 
-async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let mut listeners = Listeners::default();
+async fn obey(
+    worker: Rc<Worker>,
+    steered: (Arc<Register>, usize),
+    mut commands: mpsc::UnboundedReceiver<Command>,
+) {
+    let mut listeners = Listeners::new(&worker, steered);
     let [driven, connects, quiet] = [(); 3].map(|()| Rc::clone(&worker));
     tokio::task::spawn_local(async move { driven.relays.drive().await });
     tokio::task::spawn_local(async move { connects.relays.watch_connects().await });
@@ -274,7 +286,9 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>
         match command {
             Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),
             Command::Close(addr) => listeners.close(addr),
-            Command::Retire(addr) => listeners.retire(addr),
+            // The refusal comes after that.
+            Command::Retire(addr, _refusal) => listeners.retire(addr),
+            Command::Steer { protocol, socket } => listeners.steer(&worker, protocol, socket),
             // Whoever asked may have given up waiting.
             Command::Ping(reply) => {
                 reply.send(()).ok();
@@ -298,6 +312,31 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::UnboundedReceiver<Command>
 }
 
 impl Listeners {
+    fn new(worker: &Rc<Worker>, (register, index): (Arc<Register>, usize)) -> Self {
+        Self {
+            tcp: HashMap::new(),
+            udp: HashMap::new(),
+            retired: Vec::new(),
+            steered_tcp: SteeredTcp::new(Arc::clone(&register), index),
+            steered_udp: SteeredUdp::new(register, index, &worker.udp),
+        }
+    }
+
+    fn steer(&mut self, worker: &Rc<Worker>, protocol: Protocol, socket: Arc<Socket>) {
+        match protocol {
+            Protocol::Tcp => {
+                let (worker, frontends) = (Rc::clone(worker), Rc::clone(&self.steered_tcp));
+                // It ends with its socket, or when the process drains.
+                tokio::task::spawn_local(async move {
+                    if let Err((addr, error)) = tcp::listen_steered(&worker, &frontends, &socket).await {
+                        worker.report_broken(addr, socket, error);
+                    }
+                });
+            }
+            Protocol::Udp => self.steered_udp.listen(socket),
+        }
+    }
+
     fn open(
         &mut self,
         worker: &Rc<Worker>,
@@ -328,17 +367,21 @@ impl Listeners {
     fn close(&mut self, addr: FrontendAddr) {
         self.tcp.remove(&addr);
         self.udp.remove(&addr);
+        self.steered_tcp.forget(addr);
+        self.steered_udp.close(addr);
         self.retired.retain(|(retired, _)| *retired != addr);
     }
 
     /// Takes nothing new on a frontend.
     fn retire(&mut self, addr: FrontendAddr) {
         self.tcp.remove(&addr);
+        self.steered_tcp.forget(addr);
         self.retired.retain(|(_, listener)| listener.flows() > 0);
         if let Some(listener) = self.udp.remove(&addr) {
             listener.retire();
             self.retired.push((addr, listener));
         }
+        self.retired.extend(self.steered_udp.retire(addr).map(|listener| (addr, listener)));
     }
 
     /// Lets UDP flows come to their end. TCP listeners hear of the drain by themselves.
@@ -349,6 +392,13 @@ impl Listeners {
             let live = worker.admit();
             tokio::task::spawn_local(async move {
                 listener.finished().await;
+                drop(live);
+            });
+        }
+        for finished in self.steered_udp.drain() {
+            let live = worker.admit();
+            tokio::task::spawn_local(async move {
+                finished.await;
                 drop(live);
             });
         }

@@ -11,8 +11,15 @@ use crate::table::fixture::{frontend, table};
 fn dataplane(listening_sockets: usize) -> Dataplane {
     let second = Duration::from_secs(1);
     let timeouts = Timeouts { connect: second, idle: second, udp_idle: second };
-    Dataplane::start(Options { workers: 1, timeouts, udp_flows: 1, listening_sockets, paths: Arc::default() })
-        .unwrap()
+    Dataplane::start(Options {
+        workers: 1,
+        timeouts,
+        udp_flows: 1,
+        listening_sockets,
+        steering: SteeringMode::Never,
+        paths: Arc::default(),
+    })
+    .unwrap()
 }
 
 /// Frontends with these numbers, on addresses that no interface has and a port that needs no privilege.

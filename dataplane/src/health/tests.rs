@@ -14,7 +14,7 @@ use crate::model::{
     Algorithm, Check, CheckKind, EndpointAddr, Failover, Frontend, FrontendAddr, Path, Protocol, Spread,
 };
 use crate::table::fixture::{self, table};
-use crate::{Dataplane, Options, Timeouts};
+use crate::{Dataplane, Options, SteeringMode, Timeouts};
 
 mod checked;
 mod real_traffic;
@@ -72,7 +72,14 @@ fn serve(listener: TcpListener) -> EndpointAddr {
 fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
     let timeouts = Timeouts { connect, idle: PATIENCE, udp_idle: PATIENCE };
     let paths = paths.iter().map(|name| (*name).to_owned()).collect();
-    let options = Options { workers: 2, timeouts, udp_flows: 16, listening_sockets: 16, paths };
+    let options = Options {
+        workers: 2,
+        timeouts,
+        udp_flows: 16,
+        listening_sockets: 16,
+        steering: SteeringMode::Never,
+        paths,
+    };
     let mut dataplane = Dataplane::start(options).unwrap();
     dataplane.apply(table([frontend]));
     assert_eq!(dataplane.failures().count(), 0);

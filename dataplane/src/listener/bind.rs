@@ -1,15 +1,19 @@
-//! Making the sockets of a frontend: one per worker on the same address, ready to accept.
+//! Making sockets that clients meet: one per worker on the same address, ready to accept. Those of a frontend, and those
+//! that packets of many are steered to.
 //!
 //! It must not know tables or workers.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol as SocketProtocol, SockFilter, Socket, TcpKeepalive, Type};
 
 use super::filter::Filter;
+use crate::admitted::Family;
 use crate::model::{FrontendAddr, Protocol};
+use crate::sys::bpf::RETURN;
 use crate::tcp::PROBE_AFTER;
 use crate::{sys, udp};
 
@@ -40,28 +44,87 @@ pub(super) fn bind(
     filter: &Filter,
     workers: usize,
 ) -> io::Result<Vec<Arc<Socket>>> {
+    let FrontendAddr { protocol, .. } = addr;
+    let addr = addr.socket_addr();
     if claim == Claim::First {
-        bound(addr, false, &Filter::Everyone)?;
+        bound(protocol, addr, false, &Filter::Everyone)?;
     }
-    let sockets = (0..workers).map(|_| bound(addr, true, filter)).collect::<io::Result<Vec<_>>>()?;
-    if addr.protocol == Protocol::Tcp {
-        // Only now: a group that grows while it listens would move connections between its queues.
-        for socket in &sockets {
-            socket.listen(BACKLOG)?;
-        }
-    }
+    let sockets =
+        (0..workers).map(|_| bound(protocol, addr, true, filter)).collect::<io::Result<Vec<_>>>()?;
+    listen(protocol, &sockets)?;
     Ok(sockets.into_iter().map(Arc::new).collect())
 }
 
-fn bound(addr: FrontendAddr, shared: bool, filter: &Filter) -> io::Result<Socket> {
-    let (kind, protocol) = match addr.protocol {
+/// Makes sure that no other process has a frontend's address, and holds it no longer.
+///
+/// # Errors
+/// As [`bind`].
+pub(super) fn probe(addr: FrontendAddr) -> io::Result<()> {
+    bound(addr.protocol, addr.socket_addr(), false, &Filter::Everyone).map(drop)
+}
+
+/// One socket per worker that packets to any address are steered to. They are bound to a loopback address and a port that
+/// the kernel chooses, where nobody looks for them.
+///
+/// # Errors
+/// As socket(2), bind(2) and listen(2).
+pub(crate) fn steered(protocol: Protocol, family: Family, workers: usize) -> io::Result<Vec<Arc<Socket>>> {
+    // Asked for a port to be shared, the kernel might choose one that others share already.
+    let first = bound(protocol, nowhere(family), false, &Filter::Everyone)?;
+    let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    first.set_reuse_port(true)?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(bound(protocol, addr, true, &Filter::Everyone)?);
+    }
+    if protocol == Protocol::Udp {
+        let tell = |socket: &Socket| sys::mmsg::tell_destination(socket, domain(addr.ip()));
+        sockets.iter().try_for_each(tell)?;
+    }
+    listen(protocol, &sockets)?;
+    Ok(sockets.into_iter().map(Arc::new).collect())
+}
+
+/// A socket that drops all packets that are steered to it.
+///
+/// # Errors
+/// As socket(2), bind(2) and listen(2).
+pub(crate) fn sink(protocol: Protocol, family: Family) -> io::Result<Socket> {
+    let nothing = Filter::Classic(vec![SockFilter::new(RETURN, 0, 0, 0)]);
+    let socket = bound(protocol, nowhere(family), false, &nothing)?;
+    listen(protocol, std::slice::from_ref(&socket))?;
+    Ok(socket)
+}
+
+fn nowhere(family: Family) -> SocketAddr {
+    let loopback: IpAddr = match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(loopback, 0)
+}
+
+/// Only when all are bound: a group that grows while it listens would move connections between its queues.
+fn listen(protocol: Protocol, sockets: &[Socket]) -> io::Result<()> {
+    match protocol {
+        Protocol::Tcp => sockets.iter().try_for_each(|socket| socket.listen(BACKLOG)),
+        Protocol::Udp => Ok(()),
+    }
+}
+
+fn domain(ip: IpAddr) -> Domain {
+    if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 }
+}
+
+fn bound(transport: Protocol, addr: SocketAddr, shared: bool, filter: &Filter) -> io::Result<Socket> {
+    let (kind, protocol) = match transport {
         Protocol::Tcp => (Type::STREAM, SocketProtocol::TCP),
         Protocol::Udp => (Type::DGRAM, SocketProtocol::UDP),
     };
-    let domain = if addr.ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let domain = domain(addr.ip());
     let socket = Socket::new(domain, kind.nonblocking().cloexec(), Some(protocol))?;
     socket.set_reuse_port(shared)?;
-    match addr.protocol {
+    match transport {
         Protocol::Tcp => {
             // Connections in TIME_WAIT do not hold the port. Accepted sockets inherit the other two.
             socket.set_reuse_address(true)?;
@@ -75,6 +138,6 @@ fn bound(addr: FrontendAddr, shared: bool, filter: &Filter) -> io::Result<Socket
     }
     // Before bind, so that no packet gets past it.
     filter.attach(&socket)?;
-    sys::bind_ahead::bind_ahead(&socket, addr.socket_addr())?;
+    sys::bind_ahead::bind_ahead(&socket, addr)?;
     Ok(socket)
 }

@@ -8,16 +8,16 @@ mod shared;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use socket2::{SockFilter, Socket};
 
 use crate::address_set::AddressSet;
+use crate::admitted::{Admitted, Family};
 use crate::sys::Errno;
 use crate::sys::bpf::LONGEST;
 use crate::sys::ebpf::SocketFilter;
-use shared::Admitted;
 
 /// Sets of more intervals are looked up in a map, if the kernel lets us. Attaching a classic program of so many takes 25
 /// (IPv4) or 70 us (IPv6), for each socket anew; loading the map takes 0.5 ms, attaching its program 0.3 us. So lists of
@@ -26,42 +26,6 @@ use shared::Admitted;
 const MOST_CLASSIC: usize = 64;
 /// The shortest length that classic programs are cut to.
 const SHORTEST: usize = LONGEST / 64;
-
-/// The family of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    fn of(ip: IpAddr) -> Self {
-        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    fn any(self) -> IpAddr {
-        match self {
-            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Self::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        }
-    }
-
-    /// Offset of the source address in the header of a packet (RFC 791, RFC 8200). The destination follows.
-    const fn source_offset(self) -> u8 {
-        match self {
-            Self::V4 => 12,
-            Self::V6 => 8,
-        }
-    }
-
-    /// Bytes of an address.
-    const fn address_length(self) -> u8 {
-        match self {
-            Self::V4 => 4,
-            Self::V6 => 16,
-        }
-    }
-}
 
 /// What lets the right packets in.
 ///

@@ -26,10 +26,13 @@ const BUFFER: usize = 65_536;
 /// Slices that one batch to send may have: every message has one or gathers several.
 const SLICES: usize = 2 * BATCH;
 
-/// Room for the one control message of a datagram: an `int` coming in, a `u16` going out.
+/// Room for the control messages of a datagram: an `int` and an address coming in, a `u16` going out.
 const CONTROL: usize = {
     // SAFETY: `CMSG_SPACE` is arithmetic on its argument.
-    unsafe { libc::CMSG_SPACE(mem::size_of::<c_int>() as c_uint) as usize }
+    unsafe {
+        (libc::CMSG_SPACE(mem::size_of::<c_int>() as c_uint)
+            + libc::CMSG_SPACE(mem::size_of::<libc::sockaddr_in6>() as c_uint)) as usize
+    }
 };
 
 /// A control buffer, aligned as the kernel's `cmsghdr` wants it.
@@ -50,6 +53,15 @@ pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<(
         _ => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
     };
     set_int(socket, level, option, value)
+}
+
+/// Asks the kernel to tell where datagrams were sent to, port included (ip(7), ipv6(7)).
+pub(crate) fn tell_destination(socket: impl AsFd, domain: Domain) -> io::Result<()> {
+    let (level, option) = match domain {
+        Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
+        _ => (libc::IPPROTO_IPV6, libc::IPV6_RECVORIGDSTADDR),
+    };
+    set_int(socket, level, option, 1)
 }
 
 /// Whether the kernel knows `UDP_SEGMENT` (4.18). An older one ignores the control message and would send a bundle as
@@ -137,6 +149,11 @@ impl Receiver {
             segment: bundle_segment(&header.msg_hdr),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
+    }
+
+    /// Where the message at `index` was sent to; none unless [`tell_destination`] was asked for.
+    pub(crate) fn destination(&self, index: usize) -> Option<SocketAddr> {
+        destination(&self.headers[index].msg_hdr)
     }
 
     /// The kernel overwrites the lengths with what it used, so they are set anew each time; the pointers with them.
@@ -274,17 +291,47 @@ fn write_segment(control: &mut Control, segment: NonZeroU16) -> usize {
 
 /// The segment size that the kernel tells of a bundle.
 fn bundle_segment(header: &libc::msghdr) -> Option<NonZeroU16> {
-    // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; `CMSG_FIRSTHDR` answers null unless a whole
-    // header is there, and the data is read only if the header's length says that it has an `int`.
-    unsafe {
-        let first = libc::CMSG_FIRSTHDR(header).as_ref()?;
-        let complete = first.cmsg_len as usize >= libc::CMSG_LEN(mem::size_of::<c_int>() as c_uint) as usize;
-        if !complete || first.cmsg_level != libc::SOL_UDP || first.cmsg_type != libc::UDP_GRO {
-            return None;
-        }
-        let segment = libc::CMSG_DATA(first).cast::<c_int>().read_unaligned();
-        u16::try_from(segment).ok().and_then(NonZeroU16::new)
+    let segment: c_int = control_message(header, libc::SOL_UDP, libc::UDP_GRO)?;
+    u16::try_from(segment).ok().and_then(NonZeroU16::new)
+}
+
+/// The address that the kernel tells as the destination.
+fn destination(header: &libc::msghdr) -> Option<SocketAddr> {
+    if let Some(name) = control_message::<libc::sockaddr_in>(header, libc::IPPROTO_IP, libc::IP_ORIGDSTADDR) {
+        return Some(SocketAddr::V4(address_v4(&name)));
     }
+    let name: libc::sockaddr_in6 = control_message(header, libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR)?;
+    let name = address_v6(&name);
+    // Of a link, not of the destination.
+    Some(SocketAddr::new((*name.ip()).into(), name.port()))
+}
+
+/// The data of the first control message of this kind; `T` is what the kernel writes there, a plain value of C.
+fn control_message<T>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
+    // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; `CMSG_FIRSTHDR` and `CMSG_NXTHDR` answer null unless a
+    // whole header is there, and the data is read only if the header's length says that it has a `T`.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while let Some(found) = message.as_ref() {
+            #[allow(clippy::unnecessary_cast, reason = "another type with musl")]
+            let complete = found.cmsg_len as usize >= libc::CMSG_LEN(mem::size_of::<T>() as c_uint) as usize;
+            if complete && found.cmsg_level == level && found.cmsg_type == kind {
+                return Some(libc::CMSG_DATA(found).cast::<T>().read_unaligned());
+            }
+            message = libc::CMSG_NXTHDR(header, found);
+        }
+        None
+    }
+}
+
+fn address_v4(name: &libc::sockaddr_in) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)), u16::from_be(name.sin_port))
+}
+
+/// The flow label is no part of who the client is.
+fn address_v6(name: &libc::sockaddr_in6) -> SocketAddrV6 {
+    let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+    SocketAddrV6::new(ip, u16::from_be(name.sin6_port), 0, name.sin6_scope_id)
 }
 
 fn socket_addr(name: &libc::sockaddr_storage, length: usize) -> Option<SocketAddr> {
@@ -292,16 +339,11 @@ fn socket_addr(name: &libc::sockaddr_storage, length: usize) -> Option<SocketAdd
         libc::AF_INET if length >= mem::size_of::<libc::sockaddr_in>() => {
             // SAFETY: `sockaddr_storage` is larger than and aligned for every socket address, and the family says
             // which one it holds.
-            let name = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
-            Some(SocketAddrV4::new(ip, u16::from_be(name.sin_port)).into())
+            Some(address_v4(unsafe { &*ptr::from_ref(name).cast() }).into())
         }
         libc::AF_INET6 if length >= mem::size_of::<libc::sockaddr_in6>() => {
             // SAFETY: as above.
-            let name = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
-            // The flow label is no part of who the client is.
-            Some(SocketAddrV6::new(ip, u16::from_be(name.sin6_port), 0, name.sin6_scope_id).into())
+            Some(address_v6(unsafe { &*ptr::from_ref(name).cast() }).into())
         }
         _ => None,
     }

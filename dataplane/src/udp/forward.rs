@@ -22,7 +22,7 @@ use crate::model::{ClientAddr, Path};
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
 
 /// A sender, and the index of its message in the batch.
-type Arrival = (SocketAddr, usize);
+pub(super) type Arrival = (SocketAddr, usize);
 
 /// Receives from a socket on the frontend's address, until whoever owns the task drops it.
 pub(super) async fn receive(state: Rc<State>, socket: Rc<Socket>) {
@@ -43,26 +43,14 @@ pub(super) fn forward_batch(state: &Rc<State>, socket: &Socket) -> Progress {
     let table = context.table.load();
     let (affinity, random) = (&*context.affinity, &context.random);
     let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
-    let mut flows = state.flows.borrow_mut();
-    flows.set_frontend(table.get(state.addr));
-    let (arrivals, whole) = arrivals_by_client(receiver, count);
+    let (mut arrivals, whole) = arrivals(receiver, count);
     state.counters.count_dropped(DropReason::Truncated, count - whole);
-    let mut forwarder = Forwarder { state, flows: &mut flows, sender, view };
-    for run in arrivals[..whole].chunk_by(|left, right| left.0 == right.0) {
-        let mut pieces = [Piece::default(); BATCH];
-        for (piece, (_, index)) in pieces.iter_mut().zip(run) {
-            *piece = Piece::new(&receiver.get(*index));
-        }
-        forwarder.forward(ClientAddr(run[0].0), &pieces[..run.len()]);
-    }
-    drop(flows);
-    state.flows_changed();
+    forward_arrivals(state, view, receiver, sender, &mut arrivals[..whole]);
     Progress::of_count(count)
 }
 
-/// The messages sorted by sender, each sender's in the order of arrival, without those that were cut. One lookup and one
-/// send then serve all that a client has in the batch.
-fn arrivals_by_client(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], usize) {
+/// The messages with their senders, in the order of arrival, without those that were cut.
+fn arrivals(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], usize) {
     let mut arrivals = [(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), 0); BATCH];
     let mut whole = 0;
     for index in 0..count {
@@ -72,8 +60,31 @@ fn arrivals_by_client(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], u
             whole += 1;
         }
     }
-    arrivals[..whole].sort_unstable();
     (arrivals, whole)
+}
+
+/// Sends on what of a batch is for one frontend. Sorted by sender, each sender's messages in the order of arrival: one lookup
+/// and one send then serve all that a client has in the batch.
+pub(super) fn forward_arrivals(
+    state: &Rc<State>,
+    view: View<'_>,
+    receiver: &Receiver,
+    sender: &mut Sender,
+    arrivals: &mut [Arrival],
+) {
+    arrivals.sort_unstable();
+    let mut flows = state.flows.borrow_mut();
+    flows.set_frontend(view.table.get(state.addr));
+    let mut forwarder = Forwarder { state, flows: &mut flows, sender, view };
+    for run in arrivals.chunk_by(|left, right| left.0 == right.0) {
+        let mut pieces = [Piece::default(); BATCH];
+        for (piece, (_, index)) in pieces.iter_mut().zip(run) {
+            *piece = Piece::new(&receiver.get(*index));
+        }
+        forwarder.forward(ClientAddr(run[0].0), &pieces[..run.len()]);
+    }
+    drop(flows);
+    state.flows_changed();
 }
 
 /// Sends the runs of one batch.

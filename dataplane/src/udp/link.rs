@@ -17,19 +17,24 @@ use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::bind_as_client::is_of_the_source;
 use crate::task::Task;
 
-/// A socket on the frontend's address, and the task that reads what clients send to it. The frontend's own is shared by
-/// all its flows; after retirement each flow has one to itself.
+/// A socket on the frontend's address, and the task that reads what clients send to it; none if that is read elsewhere. The
+/// frontend's own is shared by all its flows; after retirement each flow has one to itself.
 #[derive(Debug)]
 pub(super) struct ClientSide {
     pub(super) socket: Rc<Socket>,
-    _reader: Task,
+    _reader: Option<Task>,
 }
 
 impl ClientSide {
     /// Starts to read `socket`.
     pub(super) fn start(state: &Rc<State>, socket: Rc<Socket>) -> Rc<Self> {
         let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
-        Rc::new(Self { socket, _reader: reader })
+        Rc::new(Self { socket, _reader: Some(reader) })
+    }
+
+    /// Answers only.
+    pub(super) fn deaf(socket: Rc<Socket>) -> Rc<Self> {
+        Rc::new(Self { socket, _reader: None })
     }
 }
 
@@ -56,8 +61,7 @@ impl Links for Opener<'_> {
     fn open(&mut self, way: &Way, previous: Option<&Link>) -> io::Result<Link> {
         let (client_side, client_limit) = match previous {
             Some(link) => (Rc::clone(&link.client_side), link.client_limit),
-            // A retired frontend takes no new flows, so one that does has its listening socket.
-            None => (self.state.listening().ok_or(io::ErrorKind::NotConnected)?, self.state.initial_limit()),
+            None => (self.state.client_side()?, self.state.initial_limit()),
         };
         let upstream = self.upstream(way)?;
         let replies = Task::spawn(reply::receive(Rc::clone(self.state), way.client, Rc::clone(&upstream)));

@@ -85,6 +85,16 @@ impl Offload {
         self.register(Arc::new(socket))
     }
 
+    /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
+    /// steered past it.
+    pub(super) fn answering(&self, frontend: FrontendAddr) -> io::Result<Rc<Socket>> {
+        let addr = frontend.socket_addr();
+        let socket = new_socket(Domain::for_address(addr))?;
+        socket.set_reuse_port(true)?;
+        bind_ahead(&socket, addr)?;
+        self.register(Arc::new(socket))
+    }
+
     /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
     /// (`SO_REUSEPORT`), and the kernel prefers it for that client, connected sockets scoring higher
     /// (`compute_score` in net/ipv4/udp.c). Between the two calls here it may be given a datagram of anyone.

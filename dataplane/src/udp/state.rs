@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time;
@@ -18,12 +19,25 @@ use super::link::{ClientSide, Link};
 use crate::model::{EndpointAddr, FrontendAddr};
 use crate::task::Task;
 
+/// While draining, a flow that was quiet for so long is taken to be over.
+pub(super) const DRAIN_IDLE: Duration = Duration::from_secs(2);
+
+/// Where a frontend's clients are answered from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// The socket that their datagrams come in on, which is bound to the frontend's address.
+    FromListening,
+    /// A socket that is there while there are flows: datagrams are steered past it.
+    FromOwnSocket,
+}
+
 /// Shared by the tasks of one frontend.
 pub(super) struct State {
     pub(super) context: Rc<UdpContext>,
     pub(super) addr: FrontendAddr,
     pub(super) counters: Arc<UdpCounters>,
     pub(super) flows: RefCell<FlowTable<Link>>,
+    answers: Answers,
     /// The frontend's own socket; gone once retired.
     pub(super) listening: RefCell<Option<Rc<ClientSide>>>,
     /// There from a frontend's first flow on, until it has none.
@@ -35,7 +49,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(context: &Rc<UdpContext>, addr: FrontendAddr, counters: Arc<UdpCounters>) -> Rc<Self> {
+    pub(super) fn new(
+        context: &Rc<UdpContext>,
+        addr: FrontendAddr,
+        counters: Arc<UdpCounters>,
+        answers: Answers,
+    ) -> Rc<Self> {
         Rc::new(Self {
             context: Rc::clone(context),
             addr,
@@ -45,6 +64,7 @@ impl State {
                 Arc::clone(&counters),
             )),
             counters,
+            answers,
             listening: RefCell::new(None),
             sweeper: RefCell::new(None),
             rescheduled: Notify::new(),
@@ -52,9 +72,13 @@ impl State {
         })
     }
 
-    /// The frontend's own socket, until it retires.
-    pub(super) fn listening(&self) -> Option<Rc<ClientSide>> {
-        self.listening.borrow().clone()
+    /// Through what the clients of new flows are answered; a frontend that takes new flows has not retired.
+    pub(super) fn client_side(&self) -> io::Result<Rc<ClientSide>> {
+        let mut listening = self.listening.borrow_mut();
+        if listening.is_none() && self.answers == Answers::FromOwnSocket {
+            *listening = Some(ClientSide::deaf(self.context.offload.answering(self.addr)?));
+        }
+        listening.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// What to assume of a path that has not refused a bundle yet.
@@ -78,6 +102,40 @@ impl State {
         }
     }
 
+    /// Takes no new flows, and gives each that there is a socket of its own, connected to its client. A flow for which none
+    /// can be made ends.
+    pub(super) fn detach_flows(self: &Rc<Self>) {
+        let mut flows = self.flows.borrow_mut();
+        flows.stop_accepting();
+        flows.retain(|client, link| match self.context.offload.towards_client(self.addr, client) {
+            Ok(socket) => {
+                link.client_side = ClientSide::start(self, socket);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(client.addr = %client, frontend = %self.addr, %error, "flow lost on retirement");
+                false
+            }
+        });
+    }
+
+    /// Takes no new flows, and ends the others once they are quiet.
+    pub(super) fn drain(self: &Rc<Self>) {
+        let mut flows = self.flows.borrow_mut();
+        flows.stop_accepting();
+        flows.shorten_idle(DRAIN_IDLE);
+        drop(flows);
+        self.rescheduled.notify_one();
+        self.flows_changed();
+    }
+
+    /// Waits until one that takes no new flows has none left. Cancel-safe; one may wait at a time.
+    pub(super) async fn finished(&self) {
+        while self.flows.borrow().is_accepting() || !self.flows.borrow().is_empty() {
+            self.emptied.notified().await;
+        }
+    }
+
     /// Ends everything at once.
     pub(super) fn close(&self) {
         self.listening.take();
@@ -97,6 +155,9 @@ async fn sweep(state: Rc<State>) {
             () = state.rescheduled.notified() => {}
         }
         state.flows.borrow_mut().expire(time::Instant::now().into_std());
+    }
+    if state.answers == Answers::FromOwnSocket {
+        state.listening.take();
     }
     // Nothing is awaited from here on, so the next flow finds that there is no sweeper.
     state.sweeper.take();

@@ -18,6 +18,7 @@ fn start() -> WorkerHandle {
         timeouts: Timeouts { connect: patience, idle: patience, udp_idle: patience },
         udp_flows: 1,
         random: 1,
+        register: Arc::default(),
         broken: mpsc::unbounded_channel().0,
     })
     .unwrap()

@@ -4,17 +4,16 @@
 //! It must not know why addresses are admitted, or who shares a program.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use ipnet::IpNet;
 
-use super::Family;
-use crate::address_set::AddressSet;
+use crate::admitted::{Admitted, Family, Listed};
+use crate::sys::ebpf::SocketFilter;
 use crate::sys::ebpf::instruction::{
     FROM_NETWORK_HEADER, Instruction, LOAD_DOUBLE, LOAD_PACKET, LOAD_WORD, LOOK_UP, Register,
 };
-use crate::sys::ebpf::{PrefixSet, SocketFilter};
+use crate::sys::ebpf::map::{Kind, Map};
 
 /// What `bpftool prog` shows.
 const NAME: &str = "sheave_sources";
@@ -22,50 +21,24 @@ const NAME: &str = "sheave_sources";
 const ADMIT: i32 = -1;
 const REFUSE: i32 = 0;
 
-/// Whom a socket admits, in a form that is the same for as many sockets as possible.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Admitted {
-    family: Family,
-    /// Of that family alone.
-    others: AddressSet,
-    /// The socket's own address as a source, if it is not among the others. Frontends that admit the cluster admit
-    /// themselves too: with their addresses in the set no two sets would be the same.
-    itself: bool,
-}
-
 impl Admitted {
-    /// Whom a socket with this address admits.
-    pub(super) fn new(set: &AddressSet, own: IpAddr) -> Self {
-        let sources = set.of_family(own);
-        let others = sources.without(own);
-        // Taking an address out of a wider interval leaves as many intervals, or more.
-        let itself = others.intervals() < sources.intervals();
-        Self { family: Family::of(own), others: if itself { others } else { sources }, itself }
-    }
-
     /// Loads the program.
     ///
     /// # Errors
     /// As bpf(2): `EPERM` without the privilege.
     pub(super) fn load(&self) -> io::Result<SocketFilter> {
         let (listed, verdict) = self.listed();
-        let map = match self.family {
-            Family::V4 => PrefixSet::new(&listed.iter().filter_map(key_v4).collect::<Vec<_>>()),
-            Family::V6 => PrefixSet::new(&listed.iter().filter_map(key_v6).collect::<Vec<_>>()),
-        }?;
-        // From here on the program holds the map.
-        SocketFilter::load(&self.program(&map, verdict), NAME)
-    }
-
-    /// The prefixes to look up, and what to do with those who are among them: whichever takes fewer of the admitted and
-    /// the refused. "All but these" would take dozens of prefixes for each of these.
-    fn listed(&self) -> (Vec<IpNet>, Verdict) {
-        let admitted = self.others.cidrs();
-        let refused = self.others.complement().of_family(self.family.any()).cidrs();
-        if refused.len() < admitted.len() {
-            (refused, Verdict { listed: REFUSE, others: ADMIT })
-        } else {
-            (admitted, Verdict { listed: ADMIT, others: REFUSE })
+        let verdict = verdict.into();
+        // In the end the program holds the map.
+        match self.family {
+            Family::V4 => {
+                let keys: Vec<_> = listed.iter().filter_map(key_v4).collect();
+                SocketFilter::load(&self.program(&prefixes(&keys)?, verdict), NAME)
+            }
+            Family::V6 => {
+                let keys: Vec<_> = listed.iter().filter_map(key_v6).collect();
+                SocketFilter::load(&self.program(&prefixes(&keys)?, verdict), NAME)
+            }
         }
     }
 
@@ -124,6 +97,22 @@ struct Verdict {
     listed: i32,
     /// For all others.
     others: i32,
+}
+
+impl From<Listed> for Verdict {
+    fn from(listed: Listed) -> Self {
+        match listed {
+            Listed::Admitted => Self { listed: ADMIT, others: REFUSE },
+            Listed::Refused => Self { listed: REFUSE, others: ADMIT },
+        }
+    }
+}
+
+/// A map with these keys.
+fn prefixes<const KEY: usize>(keys: &[[u8; KEY]]) -> io::Result<Map<KEY, 1>> {
+    let map = Map::new(Kind::Trie, keys.len())?;
+    map.put_all(keys, &vec![[0]; keys.len()])?;
+    Ok(map)
 }
 
 fn answer(length: i32) -> [Instruction; 2] {

@@ -7,10 +7,15 @@ use super::number;
 pub(crate) const MOVE: u8 = 0xb7;
 pub(crate) const MOVE_REGISTER: u8 = 0xbf;
 pub(crate) const ADD: u8 = 0x07;
+pub(crate) const SHIFT_LEFT: u8 = 0x67;
+pub(crate) const OR_REGISTER: u8 = 0x4f;
 pub(crate) const STORE_WORD: u8 = 0x62;
+pub(crate) const STORE_REGISTER: u8 = 0x63;
+pub(crate) const LOAD_BYTE: u8 = 0x71;
 pub(crate) const LOAD_WORD: u8 = 0x61;
 pub(crate) const LOAD_DOUBLE: u8 = 0x79;
 pub(crate) const LOAD_WIDE: u8 = 0x18;
+pub(crate) const JUMP: u8 = 0x05;
 pub(crate) const JUMP_IF_EQUAL: u8 = 0x15;
 pub(crate) const JUMP_IF_DIFFERENT: u8 = 0x5d;
 pub(crate) const CALL: u8 = 0x85;
@@ -38,6 +43,10 @@ pub(crate) enum Register {
     Third = 3,
     Fourth = 4,
     Fifth = 5,
+    /// From here on helpers leave registers as they are.
+    Sixth = 6,
+    Seventh = 7,
+    Eighth = 8,
     /// The end of the program's stack.
     Frame = 10,
 }
@@ -64,10 +73,29 @@ impl Instruction {
         Self::new(MOVE, to as u8, 0, 0, value)
     }
 
+    /// `to = from`
+    pub(crate) const fn copy(to: Register, from: Register) -> Self {
+        Self::new(MOVE_REGISTER, to as u8, from as u8, 0, 0)
+    }
+
+    /// `to += value`
+    pub(crate) const fn add(to: Register, value: i32) -> Self {
+        Self::new(ADD, to as u8, 0, 0, value)
+    }
+
+    /// `to <<= bits`
+    pub(crate) const fn shift_left(to: Register, bits: i32) -> Self {
+        Self::new(SHIFT_LEFT, to as u8, 0, 0, bits)
+    }
+
+    /// `to |= from`
+    pub(crate) const fn or(to: Register, from: Register) -> Self {
+        Self::new(OR_REGISTER, to as u8, from as u8, 0, 0)
+    }
+
     /// `to = frame + offset`, in two instructions.
     pub(crate) const fn set_to_stack(to: Register, offset: i32) -> [Self; 2] {
-        let copy = Self::new(MOVE_REGISTER, to as u8, Register::Frame as u8, 0, 0);
-        [copy, Self::new(ADD, to as u8, 0, 0, offset)]
+        [Self::copy(to, Register::Frame), Self::add(to, offset)]
     }
 
     /// `to = map`, in two instructions.
@@ -81,9 +109,24 @@ impl Instruction {
         Self::new(STORE_WORD, Register::Frame as u8, 0, offset, value)
     }
 
+    /// `*(u32 *)(frame + offset) = from`
+    pub(crate) const fn store(offset: i16, from: Register) -> Self {
+        Self::new(STORE_REGISTER, Register::Frame as u8, from as u8, offset, 0)
+    }
+
     /// `to = *(size *)(frame + offset)`; the size is that of [`LOAD_WORD`] or [`LOAD_DOUBLE`].
     pub(crate) const fn load(size: u8, to: Register, offset: i16) -> Self {
-        Self::new(size, to as u8, Register::Frame as u8, offset, 0)
+        Self::load_at(size, to, Register::Frame, offset)
+    }
+
+    /// `to = *(size *)(base + offset)`; the size is that of [`LOAD_BYTE`], [`LOAD_WORD`] or [`LOAD_DOUBLE`].
+    pub(crate) const fn load_at(size: u8, to: Register, base: Register, offset: i16) -> Self {
+        Self::new(size, to as u8, base as u8, offset, 0)
+    }
+
+    /// Skips so many instructions.
+    pub(crate) const fn skip(skipped: i16) -> Self {
+        Self::new(JUMP, 0, 0, skipped, 0)
     }
 
     /// Skips so many instructions if `register` is `value`.

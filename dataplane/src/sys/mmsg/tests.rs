@@ -112,3 +112,34 @@ fn the_first_message_that_fails_is_reported_and_earlier_ones_are_out() {
     batch.end_message(None);
     assert!(refuses_bundle(&batch.send(&from, None).unwrap_err()), "EMSGSIZE");
 }
+
+#[test]
+fn where_a_datagram_was_sent_to_is_told_beside_what_it_is_a_bundle_of() {
+    for (ip, domain) in [("127.0.0.1", Domain::IPV4), ("::1", Domain::IPV6)] {
+        let (from, to) = pair(ip);
+        enable_gro(&to).unwrap();
+        let mut receiver = Receiver::new();
+        for asked in [false, true] {
+            if asked {
+                tell_destination(&to, domain).unwrap();
+            }
+            let mut sender = Sender::new();
+            let mut batch = sender.batch();
+            batch.push(&[7; 300]);
+            batch.end_message(NonZeroU16::new(100));
+            batch.push(b"");
+            batch.end_message(None);
+            assert_eq!(batch.send(&from, None).unwrap(), 2);
+            let mut told = Vec::new();
+            while told.len() < 2 {
+                to.peek(&mut [0]).unwrap();
+                let count = receiver.receive(&to).unwrap();
+                told.extend(
+                    (0..count).map(|index| (receiver.get(index).segment, receiver.destination(index))),
+                );
+            }
+            let destination = asked.then(|| to.local_addr().unwrap());
+            assert_eq!(told, [(NonZeroU16::new(100), destination), (None, destination)], "{ip}");
+        }
+    }
+}

@@ -74,6 +74,7 @@ impl Gateway {
             timeouts: Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE },
             udp_flows: 1,
             random: 1,
+            register: Arc::default(),
             broken: mpsc::unbounded_channel().0,
         })
         .unwrap();

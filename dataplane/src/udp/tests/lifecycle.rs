@@ -1,6 +1,7 @@
 //! Flows and listeners from start to end: idle, retirement, drain, close.
 
 use super::*;
+use crate::udp::state::DRAIN_IDLE;
 
 #[test]
 fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
@@ -128,7 +129,7 @@ fn the_tasks_of_listeners_and_flows_are_small() {
         let client = gateway.client();
         client.exchange(b"a").await;
         let state = &gateway.listener.state;
-        let socket = Rc::clone(&state.listening().unwrap().socket);
+        let socket = Rc::clone(&state.client_side().unwrap().socket);
         let client = gateway.listener.records()[0].client;
         let reply = reply::receive(Rc::clone(state), client, Rc::clone(&socket));
         let listen = forward::receive(Rc::clone(state), socket);

@@ -2,10 +2,12 @@
 //! is for the end-to-end tests, which have the privilege.
 
 use std::fs::File;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::address_set::AddressSet;
 use crate::sys::ebpf::instruction::{
     ADD, CALL, EXIT, JUMP_IF_DIFFERENT, JUMP_IF_EQUAL, LOAD_WIDE, MOVE, MOVE_REGISTER, STORE_WORD,
 };
@@ -93,7 +95,7 @@ impl Machine<'_> {
 /// How much of a packet gets in.
 fn passes(admitted: &Admitted, packet: &[u8]) -> u32 {
     let (listed, verdict) = admitted.listed();
-    let program = admitted.program(&File::open("/dev/null").unwrap(), verdict);
+    let program = admitted.program(&File::open("/dev/null").unwrap(), verdict.into());
     let mut registers = [0; 11];
     registers[Register::Frame as usize] = STACK as u64;
     Machine { registers, stack: [0; STACK], packet, listed: &listed }.run(&program)
@@ -144,7 +146,7 @@ fn the_program_fits_what_a_socket_pays_for() {
     let own = host(Family::V6, 1);
     let (_, verdict) = Admitted::new(&AddressSet::default().with(own), own).listed();
     let program = Admitted::new(&AddressSet::default().with(own), own)
-        .program(&File::open("/dev/null").unwrap(), verdict);
+        .program(&File::open("/dev/null").unwrap(), verdict.into());
     assert!(program.len() <= 32, "{} instructions", program.len());
 }
 

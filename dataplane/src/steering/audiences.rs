@@ -1,0 +1,116 @@
+//! Whom steered frontends admit: one map of prefixes for all of them, in which each set of clients has a number. Equal
+//! sets share one, and a set is there for as long as a frontend goes by it.
+//!
+//! It must not know frontends.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+
+use ipnet::IpNet;
+
+use super::entries::address;
+use crate::admitted::{Admitted, Listed};
+use crate::sys::Errno;
+use crate::sys::ebpf::map::{Kind, Map};
+
+/// So many prefixes all sets together may have.
+const MOST: usize = 1 << 20;
+/// Bits of a set's number, which begins each key.
+const NUMBER: u32 = 32;
+/// Bits that an address of IPv4 begins with where it stands among those of IPv6.
+const MAPPED: u32 = 96;
+
+/// Prefix length, number, address.
+type Key = [u8; 4 + 4 + 16];
+type Prefixes = Map<24, 1>;
+
+/// All sets.
+#[derive(Debug)]
+pub(super) struct Audiences {
+    map: Arc<Prefixes>,
+    numbers: u32,
+    known: HashMap<Admitted, Weak<Audience>, foldhash::fast::RandomState>,
+}
+
+/// One set of clients. Its prefixes are taken out when it is dropped.
+#[derive(Debug)]
+pub(super) struct Audience {
+    number: u32,
+    keys: Vec<Key>,
+    map: Arc<Prefixes>,
+}
+
+impl Audiences {
+    /// None yet.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub(super) fn new() -> io::Result<Self> {
+        let map = Arc::new(Map::new(Kind::Trie, MOST)?);
+        Ok(Self { map, numbers: 0, known: HashMap::default() })
+    }
+
+    /// The map itself.
+    pub(super) fn map(&self) -> &impl AsFd {
+        &*self.map
+    }
+
+    /// The set of these clients.
+    ///
+    /// # Errors
+    /// As bpf(2): `ENOSPC` if there are too many prefixes.
+    pub(super) fn get(&mut self, admitted: Admitted) -> io::Result<Arc<Audience>> {
+        if let Some(known) = self.known.get(&admitted).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        self.known.retain(|_, audience| audience.strong_count() > 0);
+        let number = self.numbers.checked_add(1).ok_or(Errno::ENOSPC)?;
+        let (keys, values) = prefixes(&admitted, number);
+        // From here on what is in is taken out again, also if not all gets in.
+        let audience = Arc::new(Audience { number, keys, map: Arc::clone(&self.map) });
+        self.map.put_all(&audience.keys, &values)?;
+        self.numbers = number;
+        self.known.insert(admitted, Arc::downgrade(&audience));
+        Ok(audience)
+    }
+}
+
+impl Audience {
+    /// What its keys begin with.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for Audience {
+    fn drop(&mut self) {
+        // What is not in need not be taken out.
+        self.keys.iter().for_each(|key| drop(self.map.remove(key)));
+    }
+}
+
+/// The prefixes of a set, each with 1 if clients there are admitted, else 0. The longest one that holds a client counts.
+fn prefixes(admitted: &Admitted, number: u32) -> (Vec<Key>, Vec<[u8; 1]>) {
+    let (nets, listed) = admitted.listed();
+    let mut keys: Vec<Key> = nets.iter().map(|net| key(number, net)).collect();
+    let mut values = vec![[u8::from(listed == Listed::Admitted)]; keys.len()];
+    if listed == Listed::Refused {
+        // All others.
+        let everyone = IpNet::new(admitted.family.any(), 0).ok();
+        keys.extend(everyone.iter().map(|net| key(number, net)));
+        values.resize(keys.len(), [1]);
+    }
+    (keys, values)
+}
+
+fn key(number: u32, net: &IpNet) -> Key {
+    let before = if net.addr().is_ipv4() { NUMBER + MAPPED } else { NUMBER };
+    let length = before + u32::from(net.prefix_len());
+    let mut key = [0; 24];
+    key[..4].copy_from_slice(&length.to_ne_bytes());
+    key[4..8].copy_from_slice(&number.to_ne_bytes());
+    key[8..].copy_from_slice(&address(net.network()));
+    key
+}

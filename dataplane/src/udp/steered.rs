@@ -1,0 +1,178 @@
+//! Datagrams of all steered frontends come to one socket per family: for which frontend one is says where it was sent to.
+//! What a frontend needs on this worker is made when its first datagram comes; its socket for answers is there while it has
+//! flows.
+//!
+//! It must not know how datagrams are steered.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::time;
+
+use super::context::{Scratch, UdpContext};
+use super::counters::DropReason;
+use super::flows::View;
+use super::forward::{Arrival, forward_arrivals};
+use super::socket::Socket;
+use super::state::{Answers, State};
+use super::turn::{self, Progress};
+use super::{LAST_BATCHES, UdpListener};
+use crate::model::{FrontendAddr, Protocol};
+use crate::steering::Register;
+use crate::sys::mmsg::{BATCH, Receiver};
+use crate::task::Task;
+
+/// Where a message was sent to, and from whom.
+type Steered = (SocketAddr, Arrival);
+
+/// All steered UDP frontends on one worker. All its methods belong on the worker's thread, inside its runtime.
+pub(crate) struct SteeredUdp {
+    register: Arc<Register>,
+    /// Which worker this is.
+    index: usize,
+    context: Rc<UdpContext>,
+    /// Those that datagrams have come for.
+    frontends: RefCell<HashMap<FrontendAddr, UdpListener, foldhash::fast::RandomState>>,
+    /// One per family.
+    readers: RefCell<Vec<Reader>>,
+    draining: Cell<bool>,
+}
+
+/// A socket that datagrams come in on, and the task that reads it.
+struct Reader {
+    socket: Rc<Socket>,
+    _task: Task,
+}
+
+impl SteeredUdp {
+    /// Listens nowhere yet.
+    pub(crate) fn new(register: Arc<Register>, index: usize, context: &Rc<UdpContext>) -> Rc<Self> {
+        Rc::new(Self {
+            register,
+            index,
+            context: Rc::clone(context),
+            frontends: RefCell::default(),
+            readers: RefCell::default(),
+            draining: Cell::new(false),
+        })
+    }
+
+    /// Serves a socket that tells where datagrams were sent to.
+    pub(crate) fn listen(self: &Rc<Self>, socket: Arc<socket2::Socket>) {
+        match self.context.offload.listening(socket) {
+            Ok(socket) => {
+                let task = Task::spawn(receive(Rc::clone(self), Rc::clone(&socket)));
+                self.readers.borrow_mut().push(Reader { socket, _task: task });
+            }
+            Err(error) => tracing::error!(%error, "steered datagrams cannot be received"),
+        }
+    }
+
+    /// Ends a frontend with all its flows.
+    pub(crate) fn close(&self, addr: FrontendAddr) {
+        self.frontends.borrow_mut().remove(&addr);
+    }
+
+    /// The frontend takes no new flows; those that it has go on, as with [`UdpListener::retire`]. `None` if it is not steered,
+    /// or nothing ever came for it.
+    pub(crate) fn retire(&self, addr: FrontendAddr) -> Option<UdpListener> {
+        let state = Rc::clone(&self.frontends.borrow().get(&addr)?.state);
+        state.detach_flows();
+        state.listening.take();
+        // What waits is for these flows, too.
+        for Reader { socket, .. } in &*self.readers.borrow() {
+            for _ in 0..LAST_BATCHES {
+                if self.batch(socket) != Progress::More {
+                    break;
+                }
+            }
+        }
+        self.frontends.borrow_mut().remove(&addr)
+    }
+
+    /// Opens no new flows. Each of the answers waits until one frontend's others are quiet.
+    pub(crate) fn drain(&self) -> Vec<impl Future<Output = ()> + use<>> {
+        self.draining.set(true);
+        let frontends = self.frontends.borrow();
+        let states = frontends.values().map(|listener| Rc::clone(&listener.state));
+        states
+            .map(|state| {
+                state.drain();
+                async move { state.finished().await }
+            })
+            .collect()
+    }
+
+    /// What the frontend has on this worker; `None` if it is not steered.
+    fn state(&self, addr: FrontendAddr) -> Option<Rc<State>> {
+        let mut frontends = self.frontends.borrow_mut();
+        if let Some(listener) = frontends.get(&addr) {
+            return Some(Rc::clone(&listener.state));
+        }
+        let counters = self.register.counters(addr, self.index)?.udp()?;
+        let state = State::new(&self.context, addr, counters, Answers::FromOwnSocket);
+        if self.draining.get() {
+            state.drain();
+        }
+        frontends.insert(addr, UdpListener { state: Rc::clone(&state) });
+        Some(state)
+    }
+
+    /// Receives one batch and sends it on, each frontend's part by itself.
+    fn batch(&self, socket: &Socket) -> Progress {
+        let context = &*self.context;
+        let mut scratch = context.scratch.borrow_mut();
+        let Scratch { receiver, sender } = &mut *scratch;
+        let count = match receiver.receive(socket.get_ref()) {
+            Ok(count) => count,
+            Err(error) => return Progress::of_error(&error),
+        };
+        let table = context.table.load();
+        let (affinity, random) = (&*context.affinity, &context.random);
+        let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
+        let (mut steered, told) = arrivals(receiver, count);
+        let steered = &mut steered[..told];
+        steered.sort_unstable();
+        for run in steered.chunk_by(|left, right| left.0 == right.0) {
+            let (ip, port) = (run[0].0.ip(), run[0].0.port());
+            let Some(state) = self.state(FrontendAddr { ip, port, protocol: Protocol::Udp }) else {
+                continue;
+            };
+            let mut arrivals = [NOTHING.1; BATCH];
+            let mut whole = 0;
+            for (_, arrival) in run.iter().filter(|(_, (_, index))| !receiver.get(*index).truncated) {
+                arrivals[whole] = *arrival;
+                whole += 1;
+            }
+            state.counters.count_dropped(DropReason::Truncated, run.len() - whole);
+            forward_arrivals(&state, view, receiver, sender, &mut arrivals[..whole]);
+        }
+        Progress::of_count(count)
+    }
+}
+
+/// Receives from a socket, until whoever owns the task drops it.
+async fn receive(frontends: Rc<SteeredUdp>, socket: Rc<Socket>) {
+    turn::read(&socket, || frontends.batch(&socket)).await;
+}
+
+const NOTHING: Steered = {
+    let nobody = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    (nobody, (nobody, 0))
+};
+
+/// The messages of which is known where they were sent to, and by whom.
+fn arrivals(receiver: &Receiver, count: usize) -> ([Steered; BATCH], usize) {
+    let mut arrivals = [NOTHING; BATCH];
+    let mut told = 0;
+    for index in 0..count {
+        if let (Some(to), Some(from)) = (receiver.destination(index), receiver.get(index).from) {
+            arrivals[told] = (to, (from, index));
+            told += 1;
+        }
+    }
+    (arrivals, told)
+}
