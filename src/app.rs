@@ -10,6 +10,7 @@ mod told;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
 use sheave_dataplane::model::FrontendAddr;
-use sheave_dataplane::{Dataplane, Drained, Options, SteeringMode, Timeouts};
+use sheave_dataplane::{Dataplane, Drained, Options, Timeouts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
@@ -36,7 +37,7 @@ use self::told::Told;
 use crate::admin::{Query, Verdict};
 use crate::config::Config;
 use crate::explain::{self, Answer, Basis, Question};
-use crate::health::Health;
+use crate::health::{self, Health};
 use crate::routes::{ProblemView, RoutesView};
 use crate::status::{ProcessView, facts};
 use crate::{report, retry, scrape};
@@ -57,6 +58,8 @@ pub(crate) struct App {
     own_metrics: PrometheusHandle,
     health: Health,
     dataplane: Dataplane,
+    /// Where this process listens for other ends than frontends, health check node ports aside.
+    servers: BTreeSet<SocketAddr>,
     intake: Intake,
     store: Store,
     projector: Projector,
@@ -94,7 +97,7 @@ impl App {
             },
             udp_flows: capacity::udp_flows(open_files, workers),
             listening_sockets: capacity::listening_sockets(open_files),
-            steering: SteeringMode::Never,
+            steering: config.steering,
             paths: interfaces(config).into_iter().map(str::to_owned).collect(),
         })?;
         Ok(Self {
@@ -105,6 +108,7 @@ impl App {
             own_metrics,
             health: Health::new(),
             dataplane,
+            servers: servers(config),
             projector: Projector::new(projection_options(config, intake.placement())),
             intake,
             store: Store::default(),
@@ -214,6 +218,8 @@ impl App {
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
         self.due = projection.due.map(|due| Instant::now() + due::wait(due, now));
+        let servers = self.servers.iter().copied().chain(health::places(&projection));
+        self.dataplane.reserve(servers.collect());
         if projection.changed {
             let changed = self.dataplane.apply(Arc::clone(&projection.table));
             let took = since.elapsed();
@@ -335,6 +341,7 @@ impl App {
             guard: self.intake.doubts(),
             problems: self.told.count(),
             controller: self.controller.as_ref().map(|status| facts::of_controller(&status.borrow())),
+            steering: Some(self.dataplane.steering().into()),
             draining: self.draining,
         }
     }
@@ -356,13 +363,19 @@ impl App {
     }
 
     fn routes(&self) -> String {
-        let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems());
+        let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems())
+            .reached(self.dataplane.steering().into());
         let Some(projection) = &self.projection else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =
             self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
         view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
             .to_json()
     }
+}
+
+/// What the configuration has this process listen on, beside frontends.
+fn servers(config: &Config) -> BTreeSet<SocketAddr> {
+    [Some(config.admin_listen), config.healthz_listen, config.report_listen].into_iter().flatten().collect()
 }
 
 /// What the source says next, but not before `pause` ends. Cancel safe.

@@ -15,10 +15,12 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::Value;
 use sheave_control::store::ServiceKey;
+use sheave_dataplane::SteeringMode;
 use sheave_dataplane::model::FrontendKind;
 
 pub(crate) use self::duration::parse as parse_duration;
 use self::section::Section;
+use crate::steering;
 
 /// The name by which this cluster's endpoints are told from other clusters'; nothing depends on it in a single one.
 const CLUSTER: &str = "local";
@@ -62,6 +64,7 @@ acceptProxy: {allow: ["0.0.0.0/0", "::/0"]}  # peers that Services may trust to 
 nodePortAddresses: []           # CIDRs; node ports are served on the node's addresses in them; empty = its primary ones
 internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
 workers: 0                      # 0 = one per core given to us
+steering: auto                  # auto: frontends for whose sockets there is no room go without; always: all do; never: none does
 admin: {listen: "127.0.0.1:9841"}
 healthz: {listen: ""}           # /healthz and /livez as kube-proxy has them, on "0.0.0.0:10256" say; empty = off
 timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}
@@ -107,6 +110,8 @@ pub(crate) struct Config {
     pub(crate) internal_cidrs: Vec<IpNet>,
     /// Threads of the data plane; 0 = one per core given to us.
     pub(crate) workers: usize,
+    /// Which frontends go without sockets of their own.
+    pub(crate) steering: SteeringMode,
     /// Where the admin server listens.
     pub(crate) admin_listen: SocketAddr,
     /// Where load balancers in front may ask for `/healthz` and `/livez`, if anywhere.
@@ -287,6 +292,7 @@ impl Config {
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
+            steering: root.get("steering", SteeringMode::default(), values::one_of(&steering::MODES)),
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),

@@ -32,6 +32,10 @@ pub(crate) const BUILD_INFO: Family = gauge("sheave_build_info", "Always 1; the 
 pub(crate) const TABLE_GENERATION: Family =
     gauge("sheave_table_generation", "Generation of the routing table in force.");
 pub(crate) const TABLE_FRONTENDS: Family = gauge("sheave_table_frontends", "Frontends in the routing table.");
+pub(crate) const FRONTENDS_OPEN: Family = gauge(
+    "sheave_frontends_open",
+    "Frontends that take connections or datagrams, by what those come to: sockets of their own, or shared ones by steering.",
+);
 pub(crate) const FRONTENDS_WITHOUT_LOCAL: Family = gauge(
     "sheave_frontends_without_local_endpoints",
     "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.",
@@ -169,6 +173,7 @@ mod tests {
         TABLE_GENERATION,
         TABLE_FRONTENDS,
         FRONTEND_INFO,
+        FRONTENDS_OPEN,
         FRONTENDS_WITHOUT_LOCAL,
         HEALTHZ_REQUESTS,
         LIVEZ_REQUESTS,

@@ -8,6 +8,8 @@ mod node_ports;
 mod pages;
 mod proxy;
 
+use std::net::SocketAddr;
+
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sheave_control::problem::Problem;
@@ -70,6 +72,11 @@ impl Health {
     pub(crate) fn serve_pages(&self, listener: TcpListener) -> Server {
         Server::start(listener, self.pages.router())
     }
+}
+
+/// Where probes of Services are answered under `projection`.
+pub(crate) fn places(projection: &Projection) -> impl Iterator<Item = SocketAddr> {
+    projection.health_checks.iter().flat_map(node_ports::addresses).map(|(addr, _)| addr)
 }
 
 /// An answer as kube-proxy gives it.

@@ -23,6 +23,7 @@ mod scrape;
 mod server;
 mod signal;
 mod status;
+mod steering;
 mod uninstall;
 
 use std::process::ExitCode;

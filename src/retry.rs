@@ -10,16 +10,22 @@ pub(crate) const EVERY: Duration = Duration::from_secs(2);
 
 /// EMFILE, which has no name in `ErrorKind`.
 const TOO_MANY_OPEN_FILES: i32 = 24;
+/// E2BIG and ENOSPC: what the kernel says of a full BPF map (bpf(2)).
+const TABLE_FULL: [i32; 2] = [7, 28];
 
 /// The error, what to do about it, and that it is tried again: the end of a Problem's message.
 pub(crate) fn advice(error: &io::Error) -> String {
     let advice = match error.kind() {
+        io::ErrorKind::AddrInUse if error.raw_os_error().is_none() => "use another port for either",
         io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::OutOfMemory => "the kernel has no memory for it; raise net.core.optmem_max",
         _ if error.raw_os_error() == Some(TOO_MANY_OPEN_FILES) => {
             "raise the limit of open files (ulimit -n), of which listening sockets, one per frontend and worker, get three \
-             quarters"
+             quarters, or let frontends beyond that be steered (`steering: auto` in the config, CAP_NET_ADMIN and CAP_BPF)"
+        }
+        _ if error.raw_os_error().is_some_and(|number| TABLE_FULL.contains(&number)) => {
+            "131,072 frontends can be steered, with 1,048,576 source ranges in all"
         }
         _ => "bind(2) says more about this error",
     };

@@ -19,6 +19,7 @@ use sheave_dataplane::table::RoutingTable;
 pub(crate) use self::failover::FailoverView;
 pub(crate) use self::problem::ProblemView;
 pub(crate) use self::status::{HealthCheckView, PublishedView};
+use crate::steering::SteeringView;
 
 /// A routing table and what is wrong with the objects behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,9 @@ pub(crate) struct RoutesView {
     pub(crate) generation: u64,
     /// The node whose table this is.
     pub(crate) node: String,
+    /// How clients reach them on a running gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) steering: Option<SteeringView>,
     /// By address (IPv4 first, by number), port and protocol.
     pub(crate) frontends: Vec<FrontendView>,
     /// What would be published, by Service.
@@ -160,6 +164,7 @@ impl RoutesView {
         Self {
             generation: table.generation(),
             node: node.to_owned(),
+            steering: None,
             frontends: table
                 .frontends()
                 .iter()
@@ -169,6 +174,11 @@ impl RoutesView {
             health_checks: Vec::new(),
             problems,
         }
+    }
+
+    /// With how clients reach the frontends.
+    pub(crate) fn reached(self, steering: SteeringView) -> Self {
+        Self { steering: Some(steering), ..self }
     }
 
     /// With what would be published; `failed` tells of frontends that could not be opened here.

@@ -59,6 +59,10 @@ pub(crate) fn text(
     text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.family(&names::TABLE_GENERATION).add(&[], table.generation());
     text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
+    let steering = dataplane.steering();
+    text.family(&names::FRONTENDS_OPEN)
+        .add(&[("by", "sockets")], steering.sockets as u64)
+        .add(&[("by", "steering")], steering.steered as u64);
     write_info(&mut text, table);
     write_without_local(&mut text, table);
     write_page(&mut text, &names::HEALTHZ_REQUESTS, &pages.healthz);

@@ -7,6 +7,7 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use crate::routes::ProblemView;
+use crate::steering::SteeringView;
 
 /// What the process does, what it knows, and how fresh that is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,9 @@ pub(crate) struct ProcessView {
     pub(crate) problems: usize,
     /// Null where no controller runs.
     pub(crate) controller: Option<ControllerView>,
+    /// How clients reach the frontends; null where nothing is forwarded.
+    #[serde(default)]
+    pub(crate) steering: Option<SteeringView>,
     /// Takes nothing new and is about to end.
     pub(crate) draining: bool,
 }

@@ -171,7 +171,10 @@ impl Steering {
         workers: &[WorkerHandle],
     ) -> io::Result<Admission> {
         if self.is_reserved(addr) {
-            return Err(Errno::EADDRINUSE.into());
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "this gateway listens there for other ends",
+            ));
         }
         let kernel = self.kernel.as_mut().ok_or(io::ErrorKind::Unsupported)?;
         kernel.open(Kind::of(addr), workers)?;

@@ -50,6 +50,7 @@ impl Page {
             guard: facts::of_guard(&now.held),
             problems: now.problems.len(),
             controller: Some(facts::of_controller(&now)),
+            steering: None,
             draining: false,
         }
     }

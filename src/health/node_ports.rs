@@ -206,7 +206,7 @@ fn answer(Subject { service, local }: &Subject, Report { serving, .. }: &Report)
 
 /// Where a Service is answered for, and with how many local endpoints. The families are apart, as kube-proxy's proxiers
 /// are: a load balancer that speaks one family sends no traffic to endpoints of the other.
-fn addresses(check: &HealthCheck) -> impl Iterator<Item = (SocketAddr, usize)> {
+pub(super) fn addresses(check: &HealthCheck) -> impl Iterator<Item = (SocketAddr, usize)> {
     let v4 = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, check.port)), check.local_v4);
     let v6 = (SocketAddr::from((Ipv6Addr::UNSPECIFIED, check.port)), check.local_v6);
     [v4, v6].into_iter().filter_map(|(addr, local)| Some((addr, local?)))

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::{EndpointView, FrontendView, RouteView, RoutesView};
 use crate::columns::{columns, or_dash};
+use crate::steering::SteeringView;
 
 /// The whole text, with a newline at the end.
 pub(super) fn render(view: &RoutesView) -> String {
@@ -14,6 +15,7 @@ pub(super) fn render(view: &RoutesView) -> String {
         view.generation,
         count(view.frontends.len(), "frontend")
     );
+    text.extend(view.steering.iter().map(SteeringView::to_text));
     if !view.frontends.is_empty() {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
         text += &columns(&frontend_rows(view));

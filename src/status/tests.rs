@@ -38,6 +38,7 @@ fn well() -> ProcessView {
         guard: Vec::new(),
         problems: 0,
         controller: None,
+        steering: Some(SteeringView { mode: "auto".to_owned(), sockets: 10, steered: 2, unavailable: None }),
         draining: false,
     }
 }
@@ -74,7 +75,7 @@ fn the_keys_are_those_of_the_contract() {
         "problems": 0, "controller": {
             "leading": false, "leader": "gw-2", "gateways": null, "services": null, "problems": [], "moreProblems": 0,
         },
-        "draining": false,
+        "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "draining": false,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);
@@ -93,6 +94,7 @@ fn people_see_what_it_does_and_that_nothing_is_wrong() {
     let expected = "\
 Sheave 0.1.0 (gateway) on node gw-1, up for 90 s.
 Routing table: generation 7, 12 frontends.
+Reached: 10 by sockets of their own, 2 by steering (mode auto).
 Source: API server https://10.0.0.1:6443/.
 Snapshot: /var/lib/sheave/snapshot.jsonl, written 2 h 3 min ago.
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::columns::{columns, or_dash};
+use crate::steering::SteeringView;
 
 /// The role of a process that forwards nothing.
 const CONTROLLER: &str = "controller";
@@ -48,6 +49,7 @@ fn headline(view: &ProcessView) -> String {
     if role != CONTROLLER {
         text += &format!("Routing table: generation {generation}, {}.\n", counted(*frontends, "frontend"));
     }
+    text.extend(view.steering.iter().map(SteeringView::to_text));
     match &view.controller {
         Some(ControllerView { leading: true, gateways, services, .. }) => {
             let gateways = counted(gateways.unwrap_or_default(), "gateway");

@@ -8,12 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol as SocketProtocol, SockFilter, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
 
 use super::filter::Filter;
 use crate::admitted::Family;
 use crate::model::{FrontendAddr, Protocol};
-use crate::sys::bpf::RETURN;
+use crate::sys::ebpf::SocketFilter;
+use crate::sys::ebpf::instruction::{Instruction, Register};
 use crate::tcp::PROBE_AFTER;
 use crate::{sys, udp};
 
@@ -88,9 +89,11 @@ pub(crate) fn steered(protocol: Protocol, family: Family, workers: usize) -> io:
 /// A socket that drops all packets that are steered to it.
 ///
 /// # Errors
-/// As socket(2), bind(2) and listen(2).
+/// As socket(2), bind(2), listen(2) and bpf(2).
 pub(crate) fn sink(protocol: Protocol, family: Family) -> io::Result<Socket> {
-    let nothing = Filter::Classic(vec![SockFilter::new(RETURN, 0, 0, 0)]);
+    // Not a classic program, which takes another capability on TCP sockets than steering does.
+    let nothing = [Instruction::set(Register::Answer, 0), Instruction::exit()];
+    let nothing = Filter::Shared(Arc::new(SocketFilter::load(&nothing, "sheave_sink")?));
     let socket = bound(protocol, nowhere(family), false, &nothing)?;
     listen(protocol, std::slice::from_ref(&socket))?;
     Ok(socket)
