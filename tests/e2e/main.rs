@@ -74,4 +74,6 @@ mod source_ranges;
 #[cfg(test)]
 mod status;
 #[cfg(test)]
+mod steering;
+#[cfg(test)]
 mod streams;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::support::gateway::Gateway;
+use crate::support::gateway::{Gateway, steers};
 use crate::support::host::Host;
 use crate::support::manifest::{App, at, node_with_networks};
 use crate::support::patience::{eventually, patience};
@@ -51,11 +51,15 @@ fn who_serves(host: &Host, to: SocketAddr) -> BTreeSet<String> {
 
 /// Nothing must come back over either protocol, neither an answer nor an error.
 pub(crate) fn expect_dropped(world: &World, family: Family, client: u16) {
-    let from = family.client(client);
-    let connecting = world.client.run(|| tcp::connect_from(Some(from), vip(family), patience(0.7)));
+    expect_dropped_at(world, vip(family), family.client(client));
+}
+
+/// The same at another place, and for any client.
+pub(crate) fn expect_dropped_at(world: &World, to: SocketAddr, from: IpAddr) {
+    let connecting = world.client.run(|| tcp::connect_from(Some(from), to, patience(0.7)));
     let error = connecting.expect_err("the connection is dropped");
     assert_eq!(error.kind(), ErrorKind::TimedOut, "silence, not an error: {error}");
-    udp::Client::new(&world.client, from, vip(family)).expect_silence(patience(0.7));
+    udp::Client::new(&world.client, from, to).expect_silence(patience(0.7));
 }
 
 /// Both protocols answer.
@@ -220,7 +224,13 @@ fn a_taken_port_is_a_problem_of_one_frontend_only(family: Family) {
     let squatter = tcp::Server::who_am_i(&world.gateway, vip(family), "squatter");
     let app = App::new("web", &[family.vip(0)]).tcp(80, 9000).tcp(81, 9000).ready(family.backend(0));
     let gateway = Gateway::start(&world, &[app]);
-    assert_eq!(who_serves(&world.client, at(family.vip(0), 81)), BTreeSet::from(["backend-0".to_owned()]));
+    let served = BTreeSet::from(["backend-0".to_owned()]);
+    assert_eq!(who_serves(&world.client, at(family.vip(0), 81)), served);
+    if steers() {
+        assert_eq!(who_serves(&world.client, vip(family)), served, "no process is in the way");
+        assert_eq!(gateway.problems(), Vec::<String>::new());
+        return;
+    }
     let told = format!("{}", vip(family));
     eventually("the frontend that cannot be bound is named", || {
         let text = gateway.warnings();

@@ -28,6 +28,19 @@ const EXPOSURES: &str = "exposures.yaml";
 /// The file of Cluster objects that [`Gateway::set_clusters`] replaces.
 const CLUSTERS: &str = "clusters.yaml";
 
+/// Names the value of the key `steering` for every gateway whose case does not give one: with `always` the same cases show
+/// that clients cannot tell.
+const STEERING: &str = "SHEAVE_TEST_STEERING";
+
+/// Whether gateways steer all frontends.
+pub(crate) fn steers() -> bool {
+    steering().as_deref() == Some("always")
+}
+
+fn steering() -> Option<String> {
+    std::env::var(STEERING).ok().filter(|mode| !mode.is_empty())
+}
+
 /// What differs from the defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -123,6 +136,10 @@ impl<'w> Gateway<'w> {
         let process = world.gateway.start(program, arguments);
         let mut gateway = Self { process, host: &world.gateway, folder };
         gateway.wait_until_ready();
+        if steers() && settings.may_steer() {
+            let unavailable = &gateway.steering()["unavailable"];
+            assert!(unavailable.is_null(), "{STEERING}=always, but: {unavailable}");
+        }
         gateway
     }
 
@@ -175,6 +192,11 @@ impl<'w> Gateway<'w> {
     /// What `/api/routes` answers.
     pub(crate) fn routes(&self) -> Value {
         serde_json::from_str(&self.get("/api/routes")).expect("/api/routes is JSON")
+    }
+
+    /// How clients reach the frontends, as `/api/routes` says.
+    pub(crate) fn steering(&self) -> Value {
+        self.routes().get("steering").cloned().expect("routes say how they are reached")
     }
 
     /// The table's generation.
@@ -277,11 +299,19 @@ impl Settings {
     fn yaml(&self, folder: &TempDir) -> String {
         let Self { workers, connect, idle, udp_idle, drain, healthz, config, .. } = self;
         let state = folder.path().join("state").display().to_string();
+        let steering = steering().filter(|_| !config.contains("steering:"));
+        let steering = steering.map(|mode| format!("steering: {mode}\n")).unwrap_or_default();
         format!(
             "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nhealthz: {{listen: \"{healthz}\"}}\n\
              stateDir: {state}\n\
              timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, drain: {drain}}}\n\
-             logging: {{format: text, level: info}}\n{config}"
+             logging: {{format: text, level: info}}\n{steering}{config}"
         )
+    }
+
+    /// Whether it has what steering takes, and is not told to do without.
+    fn may_steer(&self) -> bool {
+        let lacks = |capability: &str| self.without.contains(&capability);
+        !lacks("net_admin") && !lacks("bpf") && !self.config.contains("steering:")
     }
 }
