@@ -95,6 +95,7 @@ impl App {
                 idle: config.timeouts.idle,
                 udp_idle: config.timeouts.udp_idle,
             },
+            busy_poll: config.busy_poll,
             udp_flows: capacity::udp_flows(open_files, workers),
             listening_sockets: capacity::listening_sockets(open_files),
             steering: config.steering,

@@ -35,6 +35,9 @@ pub struct Options {
     pub workers: usize,
     /// How long things may take.
     pub timeouts: Timeouts,
+    /// How long a worker looks for traffic on its TCP connections after the last before it sleeps. Saves the time that it
+    /// takes to be woken, and costs a core while there is traffic; zero = not at all.
+    pub busy_poll: Duration,
     /// UDP flows that each worker may have; new ones beyond it are refused.
     pub udp_flows: usize,
     /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
@@ -83,7 +86,7 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its reactor cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options { workers, timeouts, udp_flows, listening_sockets, steering, paths } = options;
+        let Options { workers, timeouts, busy_poll, udp_flows, listening_sockets, steering, paths } = options;
         let steering = Steering::new(steering);
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
@@ -101,6 +104,7 @@ impl Dataplane {
                     reports: health.reports(),
                     paths: Arc::clone(&paths),
                     timeouts,
+                    busy_poll,
                     udp_flows,
                     // The standard library's hasher keys are the system's random numbers.
                     random: RandomState::new().hash_one(index),

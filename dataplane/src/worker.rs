@@ -77,6 +77,7 @@ pub(crate) struct WorkerSeed {
     pub(crate) reports: Arc<Reports>,
     pub(crate) paths: Arc<Paths>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) busy_poll: Duration,
     pub(crate) udp_flows: usize,
     pub(crate) random: u64,
     /// The steered frontends.
@@ -98,7 +99,7 @@ impl Worker {
     /// Must be called inside the worker's runtime.
     fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
         let buffers = RelayBuffers::new(SCRATCH, PipePool::new(PIPES));
-        let relays = Relays::new(buffers, seed.timeouts)?;
+        let relays = Relays::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
         let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
         let udp = UdpContext::new(
             Arc::clone(&seed.table),

@@ -1,4 +1,4 @@
-//! Durations as Kubernetes and Go write them, in whole numbers: `500ms`, `2s`, `1m30s`, `1h`.
+//! Durations as Kubernetes and Go write them, in whole numbers: `50us`, `500ms`, `2s`, `1m30s`, `1h`.
 
 use std::time::Duration;
 
@@ -16,15 +16,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, NoDuration> {
         let number: u64 = rest[..digits].parse().map_err(|_| NoDuration)?;
         rest = &rest[digits..];
         let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let millis: u64 = match &rest[..letters] {
-            "ms" => 1,
-            "s" => 1000,
-            "m" => 60 * 1000,
-            "h" => 60 * 60 * 1000,
+        let micros: u64 = match &rest[..letters] {
+            "us" => 1,
+            "ms" => 1000,
+            "s" => 1_000_000,
+            "m" => 60 * 1_000_000,
+            "h" => 60 * 60 * 1_000_000,
             _ => return Err(NoDuration),
         };
         rest = &rest[letters..];
-        let part = Duration::from_millis(number.checked_mul(millis).ok_or(NoDuration)?);
+        let part = Duration::from_micros(number.checked_mul(micros).ok_or(NoDuration)?);
         total = total.checked_add(part).ok_or(NoDuration)?;
     }
     Ok(total)
@@ -39,6 +40,7 @@ mod tests {
     #[test]
     fn sums_of_units_are_read() {
         assert_eq!(parse("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(parse("50us"), Ok(Duration::from_micros(50)));
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("1h1m30s"), Ok(Duration::from_secs(3690)));
         assert_eq!(parse("0s"), Ok(Duration::ZERO));

@@ -24,7 +24,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(config.load_balancer_class, "sheave.dev/l4");
     assert_eq!(config.frontends, BTreeSet::from([FrontendKind::LoadBalancer]));
     assert_eq!((config.workers, config.handle_unclassified), (0, false));
-    assert_eq!(config.steering, SteeringMode::Auto);
+    assert_eq!((config.steering, config.busy_poll), (SteeringMode::Auto, Duration::ZERO));
     assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9841");
     assert_eq!(config.healthz_listen, None);
     let seconds = |length: Duration| length.as_secs();
@@ -57,7 +57,7 @@ fn every_key_is_read() {
     let config = read(
         "node: gw-1\nkubeconfig: /k\ncluster: west\nloadBalancerClass: example.com/Mine\nhandleUnclassified: true\n\
          frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
-         internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
+         internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nbusyPoll: 50us\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, drain: 1h}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
@@ -69,6 +69,7 @@ fn every_key_is_read() {
     assert_eq!((config.node.as_str(), config.cluster.as_str(), config.workers), ("gw-1", "west", 4));
     assert_eq!((config.load_balancer_class.as_str(), config.handle_unclassified), ("example.com/Mine", true));
     assert_eq!((config.frontends.len(), config.steering), (4, SteeringMode::Always));
+    assert_eq!(config.busy_poll, Duration::from_micros(50));
     assert_eq!(config.external_ips_allow, ["192.0.2.0/24".parse().unwrap()]);
     assert_eq!(config.internal_cidrs.len(), 2);
     assert_eq!(config.admin_listen.to_string(), "[::1]:0");

@@ -17,6 +17,9 @@ use super::{ConfigMistake, duration};
 /// A year: whoever waits longer means "for ever", which no timeout is.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Whoever is quiet for longer does not care for the time that it takes to wake a thread.
+const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
+
 /// The file's text as one value.
 pub(super) fn document(text: &str) -> Result<Value, ConfigMistake> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
@@ -148,6 +151,19 @@ pub(super) fn timeout(value: &Value) -> Result<Duration, Wrong> {
         Some(Ok(length)) => Ok(length),
         Some(Err(_)) => Err(wrong.hint("write it as 500ms, 2s, 1m30s or 1h")),
         None => Err(wrong.hint(format!("write it with a unit, as {value}s"))),
+    }
+}
+
+/// A time that a worker may spend in looking for traffic; zero = none.
+pub(super) fn busy_poll(value: &Value) -> Result<Duration, Wrong> {
+    let wrong = Wrong::expected("a duration of at most 10ms", value);
+    match value.as_str().map(duration::parse) {
+        Some(Ok(length)) if length > MAX_BUSY_POLL => {
+            Err(Wrong { message: format!("{value} is longer than 10ms"), ..wrong })
+        }
+        Some(Ok(length)) => Ok(length),
+        Some(Err(_)) => Err(wrong.hint("write it as 50us, 1ms or 0s")),
+        None => Err(wrong.hint(format!("write it with a unit, as {value}us"))),
     }
 }
 

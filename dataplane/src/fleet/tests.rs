@@ -14,6 +14,7 @@ fn dataplane(listening_sockets: usize) -> Dataplane {
     Dataplane::start(Options {
         workers: 1,
         timeouts,
+        busy_poll: Duration::ZERO,
         udp_flows: 1,
         listening_sockets,
         steering: SteeringMode::Never,

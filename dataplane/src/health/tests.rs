@@ -75,6 +75,7 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
     let options = Options {
         workers: 2,
         timeouts,
+        busy_poll: Duration::ZERO,
         udp_flows: 16,
         listening_sockets: 16,
         steering: SteeringMode::Never,

@@ -41,7 +41,15 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
         }
         let timeouts = Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE };
         let (workers, udp_flows, paths) = (2, 1000, Arc::default());
-        let options = Options { workers, timeouts, udp_flows, listening_sockets, steering: mode, paths };
+        let options = Options {
+            workers,
+            timeouts,
+            busy_poll: Duration::ZERO,
+            udp_flows,
+            listening_sockets,
+            steering: mode,
+            paths,
+        };
         test(&mut Dataplane::start(options).unwrap());
     };
     thread::scope(|scope| scope.spawn(inside).join())

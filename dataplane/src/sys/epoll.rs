@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::{Context, Poll, ready};
 
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -103,22 +104,28 @@ impl Watch {
         &self,
         cx: &mut Context<'_>,
         events: &mut Events,
-        mut each: impl FnMut(u64, Happened),
+        each: impl FnMut(u64, Happened),
     ) -> Poll<io::Result<bool>> {
         let mut guard = ready!(self.epoll.poll_read_ready(cx))?;
-        let count = match self.epoll.get_ref().0.wait(&mut events.0, EpollTimeout::ZERO) {
-            Ok(count) => count,
-            Err(nix::errno::Errno::EINTR) => return Poll::Ready(Ok(true)),
-            Err(errno) => return Poll::Ready(Err(errno.into())),
-        };
-        let more = count == events.0.len();
+        let more = self.look(events, each)? == events.0.len();
         if !more {
             // What has come since has told the reactor, which runs on this thread and so hears of it later.
             guard.clear_ready();
         }
+        Poll::Ready(Ok(more))
+    }
+
+    /// Gives the events that there are to `each`, whether or not the reactor has heard of them; how many there were.
+    pub(crate) fn look(&self, events: &mut Events, mut each: impl FnMut(u64, Happened)) -> io::Result<usize> {
+        let count = loop {
+            match self.epoll.get_ref().0.wait(&mut events.0, EpollTimeout::ZERO) {
+                Err(Errno::EINTR) => {}
+                outcome => break outcome?,
+            }
+        };
         for event in &events.0[..count] {
             each(event.data(), Happened(event.events()));
         }
-        Poll::Ready(Ok(more))
+        Ok(count)
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! It must not know how connections are accepted or endpoints chosen.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -50,9 +50,12 @@ pub(crate) struct Relays<S> {
     first_deadline: Notify,
     /// Of the task that drives the table.
     driver: RefCell<Waker>,
-    serial: std::cell::Cell<u32>,
+    serial: Cell<u32>,
     buffers: RelayBuffers,
     timeouts: Timeouts,
+    /// How long to look for events after the last one, before the thread may sleep.
+    busy_poll: Option<Duration>,
+    busy_until: Cell<Instant>,
 }
 
 /// A place in the table, and whose it is: places are used again.
@@ -130,10 +133,17 @@ impl<S: Story> Relays<S> {
             deadlines: RefCell::default(),
             first_deadline: Notify::new(),
             driver: RefCell::new(Waker::noop().clone()),
-            serial: std::cell::Cell::new(0),
+            serial: Cell::new(0),
             buffers,
             timeouts,
+            busy_poll: None,
+            busy_until: Cell::new(Instant::now()),
         })
+    }
+
+    /// Looks for events for so long after the last one before the thread may sleep: being woken takes longer than looking.
+    pub(crate) fn busy_polling(self, time: Duration) -> Self {
+        Self { busy_poll: Some(time).filter(|time| !time.is_zero()), ..self }
     }
 
     /// Takes a socket on which connect(2) is under way, and may be for the connect timeout. Dropping the answer closes it.
@@ -171,18 +181,10 @@ impl<S: Story> Relays<S> {
     fn poll(&self, cx: &mut Context<'_>, events: &mut Events) -> Poll<()> {
         self.driver.borrow_mut().clone_from(cx.waker());
         let postponed = self.postponed.borrow().len();
-        let more = loop {
-            match self.poll_events(cx, events) {
-                // Nothing is left; asking again lets the reactor know whom to wake.
-                Poll::Ready(Ok(false)) => {}
-                Poll::Ready(Ok(true)) => break true,
-                Poll::Ready(Err(error)) => {
-                    tracing::error!(%error, "a worker hears no more of its connections");
-                    break false;
-                }
-                Poll::Pending => break false,
-            }
-        };
+        let more = self.poll_events(cx, events).unwrap_or_else(|error| {
+            tracing::error!(%error, "a worker hears no more of its connections");
+            false
+        });
         for _ in 0..postponed {
             let Some(key) = self.postponed.borrow_mut().pop_front() else { break };
             let turn = self.advance(&mut self.entries.borrow_mut(), key);
@@ -194,13 +196,31 @@ impl<S: Story> Relays<S> {
         Poll::Pending
     }
 
-    fn poll_events(&self, cx: &mut Context<'_>, events: &mut Events) -> Poll<io::Result<bool>> {
+    /// Tells connections what has happened to them; true if there may be more soon.
+    fn poll_events(&self, cx: &mut Context<'_>, events: &mut Events) -> io::Result<bool> {
         let mut entries = self.entries.borrow_mut();
-        self.watch.poll(cx, events, |token, happened| {
+        let mut told = false;
+        let mut tell = |token, happened| {
+            told = true;
             let (key, peer) = Key::of_token(token);
             let turn = self.tell(&mut entries, key, peer, happened);
             self.postpone_if_ended(turn, key);
-        })
+        };
+        loop {
+            match self.watch.poll(cx, events, &mut tell)? {
+                // Nothing is left; asking again lets the reactor know whom to wake.
+                Poll::Ready(false) => {}
+                Poll::Ready(true) => return Ok(true),
+                Poll::Pending => break,
+            }
+        }
+        let Some(busy_poll) = self.busy_poll else { return Ok(false) };
+        self.watch.look(events, &mut tell)?;
+        let now = Instant::now();
+        if told {
+            self.busy_until.set(now + busy_poll);
+        }
+        Ok(now < self.busy_until.get())
     }
 
     fn postpone_if_ended(&self, turn: Turn, key: Key) {

@@ -51,7 +51,7 @@ impl Story for Told {
 /// A client and an endpoint with a relay between them, which holds `begin` for the endpoint; the relay's answer comes with
 /// theirs.
 async fn relayed_after<C, E>(
-    pipes: usize,
+    (pipes, busy_poll): (usize, Duration),
     idle: Duration,
     begin: Direction,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
@@ -60,7 +60,7 @@ async fn relayed_after<C, E>(
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let buffers = RelayBuffers::new(64 << 10, PipePool::new(pipes));
     let timeouts = Timeouts { connect: idle, idle, udp_idle: idle };
-    let relays = Relays::new(buffers, timeouts).unwrap();
+    let relays = Relays::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
     let story = async {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, begin.holds());
@@ -86,7 +86,7 @@ async fn relayed<C, E>(
     idle: Duration,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
 ) -> (CloseReason, C, E, TcpCounters) {
-    relayed_after(pipes, idle, Direction::new(), parties).await
+    relayed_after((pipes, Duration::ZERO), idle, Direction::new(), parties).await
 }
 
 fn pattern(seed: u8) -> Vec<u8> {
@@ -117,6 +117,18 @@ async fn bulk_passes_both_ways_whether_copied_or_spliced() {
         assert!(client == pattern(2) && endpoint == pattern(1), "{pipes} pipes");
         assert_eq!((counters.client_bytes(), counters.endpoint_bytes()), (BULK as u64, BULK as u64));
     }
+}
+
+#[tokio::test]
+async fn who_looks_before_sleeping_relays_the_same() {
+    let busy = (8, Duration::from_micros(100));
+    let (reason, client, endpoint, _) =
+        relayed_after(busy, LONG, Direction::new(), async |client, endpoint| {
+            tokio::join!(exchange(client, pattern(1)), exchange(endpoint, pattern(2)))
+        })
+        .await;
+    assert_eq!(reason, CloseReason::Finished);
+    assert!(client == pattern(2) && endpoint == pattern(1));
 }
 
 #[tokio::test]
@@ -235,7 +247,7 @@ async fn what_a_direction_begins_with_goes_first_and_its_own_part_is_not_counted
     let begin = pattern(3);
     let upload = Direction::beginning_with(begin.clone(), 1000);
     let (reason, (), received, counters) =
-        relayed_after(8, LONG, upload, async |mut client, mut endpoint| {
+        relayed_after((8, Duration::ZERO), LONG, upload, async |mut client, mut endpoint| {
             let asking = async {
                 client.write_all(b"end").await.unwrap();
                 client.shutdown().await.unwrap();

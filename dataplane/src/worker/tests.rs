@@ -16,6 +16,7 @@ fn start() -> WorkerHandle {
         reports: Reports::unheard(),
         paths: Arc::default(),
         timeouts: Timeouts { connect: patience, idle: patience, udp_idle: patience },
+        busy_poll: Duration::ZERO,
         udp_flows: 1,
         random: 1,
         register: Arc::default(),

@@ -72,6 +72,7 @@ impl Gateway {
             reports: Reports::unheard(),
             paths: Arc::default(),
             timeouts: Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE },
+            busy_poll: Duration::ZERO,
             udp_flows: 1,
             random: 1,
             register: Arc::default(),
