@@ -8,7 +8,8 @@ use std::time::Duration;
 pub(crate) enum Failure {
     /// No right to create network namespaces.
     #[error(
-        "network namespaces need privileges: run as root, or\n  unshare -Urmn cargo bench --bench compare\n({0})"
+        "no row can be run: all need network namespaces, and these need root, or user namespaces, which this machine \
+         refuses (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns): {0}"
     )]
     NotPermitted(nix::Error),
     /// A system call or a file operation failed.

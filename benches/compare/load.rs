@@ -1,17 +1,21 @@
 //! The client host: what puts load on a subject and checks each answer. A load knows an address, not whose it is.
 
 pub(crate) mod bulk;
+pub(crate) mod bundle;
 pub(crate) mod connect;
 pub(crate) mod datagram;
 pub(crate) mod idle;
 pub(crate) mod request;
+pub(crate) mod visit;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::failure::{During, Failure};
 use crate::pattern;
+use crate::sample::Moved;
 
 /// No single step of a load takes this long unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,6 +49,33 @@ fn check(answer: &[u8], position: u64) -> Result<(), Failure> {
 /// Waits until the echo service answers through `address`, asking `alive` between two attempts.
 pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
     exchange(&mut open(address, port)?, 1, 64)
+}
+
+/// Runs `load` on up to `threads` threads at the same time, each with its share of `total` connections or flows.
+pub(crate) fn spread<F>(threads: usize, total: usize, load: F) -> Result<Moved, Failure>
+where
+    F: Fn(usize) -> Result<Moved, Failure> + Copy + Send + 'static,
+{
+    let threads = threads.clamp(1, total.max(1));
+    if threads == 1 {
+        return load(total);
+    }
+    let share = |index| total / threads + usize::from(index < total % threads);
+    let parts: Vec<_> = (0..threads)
+        .map(|index| {
+            let share = share(index);
+            thread::spawn(move || load(share))
+        })
+        .collect();
+    let mut all: Option<Moved> = None;
+    for part in parts {
+        let moved = part.join().map_err(|_| Failure::ThreadGone("client"))??;
+        all = Some(match all {
+            Some(sum) => sum.beside(moved),
+            None => moved,
+        });
+    }
+    all.ok_or(Failure::ThreadGone("client"))
 }
 
 /// Fails when a load that should be over still runs.

@@ -1,9 +1,12 @@
-//! `cargo bench --bench compare`: Sheave beside the routed path, HAProxy and nginx, on the same load in the same three
-//! network namespaces. Runs are interleaved, answers are verified, and processor time per unit stands beside each rate,
-//! because it holds where rates on a small machine do not.
+//! `cargo bench --bench compare`: Sheave beside the routed path, nftables DNAT, HAProxy and nginx, on the same load in the
+//! same three network namespaces. Runs are interleaved, answers are verified, and processor time per unit stands beside
+//! each rate, because it holds where rates on a small machine do not.
 //!
 //! It must not know Sheave from the inside: the subjects are programs.
 
+mod admin;
+mod cores;
+mod entrant;
 mod failure;
 mod load;
 mod marks;
@@ -11,7 +14,9 @@ mod measure;
 mod options;
 mod pattern;
 mod ports;
+mod privilege;
 mod report;
+mod results;
 mod rows;
 mod run;
 mod sample;
@@ -26,19 +31,23 @@ use std::thread;
 
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use entrant::Subject;
 use failure::{During, Failure};
+use marks::Outcome;
 use options::Options;
-use report::{Results, RowResult};
-use rows::Row;
+use privilege::Right;
+use report::Circumstances;
+use results::{Results, RowResult};
+use rows::{Load, Row};
 use run::Setting;
-use sample::Series;
-use subjects::{Installed, Presence, Subject};
+use sample::Metric;
+use subjects::{Installed, Presence};
 use topology::{Pinning, Topology};
 
 /// File descriptors that the bench and each proxy may have; more would let HAProxy size its tables by a limit that no
-/// run meets.
+/// run meets, and 30,000 frontends are to be served within it.
 const FILES: u64 = 20_000;
 
 /// File descriptors that are not those of idle connections.
@@ -46,6 +55,9 @@ const SPARE_FILES: u64 = 1_000;
 
 /// A load average above this, before anything was started, says that somebody else computes.
 const BUSY: f64 = 0.5;
+
+/// Threads that make or answer a load at most; each can keep more than one worker busy.
+const LOAD_THREADS: usize = 4;
 
 /// sysexits(3): wrong usage, and a service that is unavailable.
 const USAGE: u8 = 64;
@@ -70,30 +82,61 @@ fn main() -> ExitCode {
 }
 
 fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure> {
-    let (installed, absent) = find(&options.subjects);
-    let mut results = Results { rows: Vec::new(), absent };
-    report::print_absent(&results);
-    warn_when_busy();
-    if options.strict && !results.absent.is_empty() {
-        return Err(Failure::Unsupported("a subject is absent, and --strict was given".to_owned()));
+    // First of all: a user namespace can be entered by a process of one thread only.
+    let right = privilege::obtain()?;
+    let mut results = Results { workers: options.workers(), cores: cores()?, ..Results::default() };
+    let obstacles = &mut results.obstacles;
+    if right == Right::UserNamespace {
+        println!("without root: in a user namespace");
     }
-    let setting = setting(options)?;
-    let pinning = pinning(options)?;
-    let addresses: Vec<_> = Subject::ALL.map(Subject::address)[1..].to_vec();
-    let topology = Topology::build(&pinning, &addresses)?;
-    serve::start(&topology.server)?;
+    if results.cores == 1 {
+        println!("one core: clients, proxies and servers take turns on it; trust CPU per unit, not rates");
+    }
+    let installed = find(&options.subjects, obstacles);
+    let rows = runnable(rows, &installed, &results.workers, obstacles);
+    let setting = setting(options, results.cores, obstacles)?;
+    let pinning = pinning(options, results.cores, &results.workers, obstacles);
+    results.obstacles.iter().for_each(|obstacle| println!("CANNOT: {obstacle}"));
+    if rows.is_empty() {
+        return Err(Failure::Unsupported("nothing is left to run".to_owned()));
+    }
+    warn_when_busy();
+    let topology = Topology::build(&pinning, &subjects::addresses())?;
+    serve::start(&topology.server, setting.load_threads)?;
     for row in rows {
-        let result = run_row(row, &topology, &installed, options.rounds(), &setting);
+        let result = run_row(row, &topology, &installed, options.rounds(), &setting, &results.workers);
         report::print_row(&result);
         results.rows.push(result);
     }
-    let verdicts = marks::judge(&results);
+    conclude(options, &results, &circumstances(options, &installed, &setting, &pinning))
+}
+
+/// Prints the verdicts, writes the files, and says by the exit status how it went.
+fn conclude(
+    options: &Options,
+    results: &Results,
+    circumstances: &Circumstances,
+) -> Result<ExitCode, Failure> {
+    let verdicts = marks::judge(results);
     report::print_verdicts(&verdicts);
-    let file = json_file(options);
-    report::write_json(&file, &results, &verdicts, &installed, &described(options, &setting, &pinning))?;
-    println!("\nall figures: {}", file.display());
+    let json = json_file(options);
+    report::write(&json, &report::json(results, &verdicts, circumstances))?;
+    println!("\nall figures: {}", json.display());
+    if let Some(file) = &options.svg {
+        report::write(file, &report::chart(results, circumstances)?)?;
+        println!("chart: {}", file.display());
+    }
+    if let Some(file) = &options.markdown {
+        report::write(file, &report::markdown(results, &verdicts, circumstances))?;
+    }
     let failed = results.rows.iter().any(RowResult::failed);
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let missed = verdicts.iter().any(|verdict| verdict.outcome == Outcome::Missed);
+    let strictly = options.strict && (missed || !results.obstacles.is_empty());
+    Ok(if failed || strictly { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn cores() -> Result<usize, Failure> {
+    Ok(thread::available_parallelism().during("count cores")?.get())
 }
 
 /// Others that compute at the same time slow all subjects down alike, which ratios survive better than rates.
@@ -105,40 +148,63 @@ fn warn_when_busy() {
     }
 }
 
-fn find(subjects: &[Subject]) -> (Vec<Installed>, Vec<(Subject, &'static str)>) {
-    let (mut installed, mut absent) = (Vec::new(), Vec::new());
+fn find(subjects: &[Subject], obstacles: &mut Vec<String>) -> Vec<Installed> {
+    let mut installed = Vec::new();
     for subject in Subject::ALL.into_iter().filter(|subject| subjects.contains(subject)) {
-        match subject.find() {
+        match subjects::find(subject) {
             Presence::Here(here) => {
                 println!("{}: {}", subject.name(), here.version);
                 installed.push(here);
             }
-            Presence::Absent(why) => absent.push((subject, why)),
+            Presence::Absent(why) => obstacles.push(format!("{}: {why}", subject.name())),
         }
     }
-    (installed, absent)
+    installed
 }
 
-/// A B C A B C: what changes on the machine in the course of the bench meets all subjects alike.
+/// The rows that this kernel and these subjects can do.
+fn runnable(
+    rows: &[&'static Row],
+    installed: &[Installed],
+    workers: &[usize],
+    obstacles: &mut Vec<String>,
+) -> Vec<&'static Row> {
+    let subjects: Vec<_> = installed.iter().map(|installed| installed.subject).collect();
+    let mut left = Vec::new();
+    for row in rows.iter().copied() {
+        if matches!(row.load, Load::Bundle { .. }) && !load::bundle::supported() {
+            obstacles.push(format!("{}: the kernel has no UDP_SEGMENT (Linux 4.18)", row.name));
+        } else if row.entrants(&subjects, workers).is_empty() {
+            obstacles.push(format!("{}: nobody is there who takes part", row.name));
+        } else {
+            left.push(row);
+        }
+    }
+    left
+}
+
+/// A B C A B C: what changes on the machine in the course of the bench meets all series alike.
 fn run_row(
     row: &'static Row,
     topology: &Topology,
     installed: &[Installed],
     rounds: usize,
     setting: &Setting,
+    workers: &[usize],
 ) -> RowResult {
-    let suited: Vec<_> = installed.iter().filter(|installed| row.load.suits(installed.subject)).collect();
-    let mut result = RowResult {
-        name: row.name,
-        load: row.load,
-        reference: row.load.reference(),
-        series: suited.iter().map(|installed| (installed.subject, Series::default())).collect(),
-    };
+    let subjects: Vec<_> = installed.iter().map(|installed| installed.subject).collect();
+    let entrants = row.entrants(&subjects, workers);
+    let mut result = RowResult::new(row, &entrants);
     for round in 1..=rounds {
-        for installed in &suited {
-            let Some(series) = result.series.get_mut(&installed.subject) else { continue };
-            match run::once(topology, installed, row.load, setting) {
-                Ok(sample) => series.samples.push(Some(sample)),
+        for entrant in &entrants {
+            let program = installed.iter().find(|installed| installed.subject == entrant.subject);
+            let Some((series, program)) = result.series.get_mut(entrant).zip(program) else { continue };
+            match run::once(topology, *entrant, program, row.load, setting) {
+                Ok(sample) => {
+                    let refused = sample.get(&Metric::Refused).copied().filter(|refused| *refused > 0.0);
+                    series.failures.extend(refused.map(|n| format!("round {round}: {n} frontends refused")));
+                    series.samples.push(Some(sample));
+                }
                 Err(failure) => {
                     series.samples.push(None);
                     series.failures.push(format!("round {round}: {failure}"));
@@ -146,31 +212,39 @@ fn run_row(
             }
         }
     }
+    result.derive_added_latency();
     result
 }
 
-fn setting(options: &Options) -> Result<Setting, Failure> {
+fn setting(options: &Options, cores: usize, obstacles: &mut Vec<String>) -> Result<Setting, Failure> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).during("read RLIMIT_NOFILE")?;
     let files = hard.min(FILES);
-    setrlimit(Resource::RLIMIT_NOFILE, files, hard).during("set RLIMIT_NOFILE")?;
+    // The hard limit as well: programs may raise theirs up to it.
+    setrlimit(Resource::RLIMIT_NOFILE, files, files).during("set RLIMIT_NOFILE")?;
     let most = usize::try_from(files.saturating_sub(SPARE_FILES) / 2).unwrap_or(usize::MAX);
     let idle_connections = options.idle_connections.min(most);
     if idle_connections < options.idle_connections {
-        println!("idle connections: {idle_connections}, as {files} file descriptors allow no more");
+        obstacles.push(format!(
+            "{} idle connections: {files} file descriptors allow {idle_connections}",
+            options.idle_connections
+        ));
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
     fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
     let duration = options.duration();
-    Ok(Setting { duration, warm_up: duration / 5, idle_connections, dir })
+    let load_threads = (cores / 2).clamp(1, LOAD_THREADS);
+    Ok(Setting { duration, warm_up: duration / 5, idle_connections, load_threads, dir })
 }
 
-fn pinning(options: &Options) -> Result<Pinning, Failure> {
-    let cores = thread::available_parallelism().during("count cores")?.get();
-    match (options.pin, cores) {
-        (false, _) => Ok(Pinning::default()),
-        (true, 1) => Err(Failure::Unsupported("--pin needs two cores, this machine has one".to_owned())),
-        (true, _) => Ok(Pinning { gateway: Some(vec![0]), ends: Some((1..cores).collect()) }),
+fn pinning(options: &Options, cores: usize, workers: &[usize], obstacles: &mut Vec<String>) -> Pinning {
+    let proxies = workers.last().copied().unwrap_or(1);
+    if options.pin && cores <= proxies {
+        obstacles.push(format!("--pin: {proxies} workers and their load need more than {cores} cores"));
     }
+    if !options.pin || cores <= proxies {
+        return Pinning::default();
+    }
+    Pinning { gateway: Some((0..proxies).collect()), ends: Some((proxies..cores).collect()) }
 }
 
 fn json_file(options: &Options) -> PathBuf {
@@ -179,13 +253,21 @@ fn json_file(options: &Options) -> PathBuf {
     options.json.clone().unwrap_or_else(default)
 }
 
-fn described(options: &Options, setting: &Setting, pinning: &Pinning) -> Value {
-    json!({
+fn circumstances(
+    options: &Options,
+    installed: &[Installed],
+    setting: &Setting,
+    pinning: &Pinning,
+) -> Circumstances {
+    let version = |installed: &Installed| (installed.subject.name(), installed.version.clone());
+    let described = json!({
         "rounds": options.rounds(),
         "seconds": setting.duration.as_secs_f64(),
         "idleConnections": setting.idle_connections,
+        "loadThreads": setting.load_threads,
         "proxyCores": pinning.gateway,
         "otherCores": pinning.ends,
-        "workers": 1,
-    })
+        "workers": options.workers(),
+    });
+    Circumstances::of_this_machine(installed.iter().map(version).collect(), described)
 }

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::entrant::Subject;
 use crate::rows::{ROWS, Row};
-use crate::subjects::Subject;
 
-/// Compares Sheave with the routed path, HAProxy and nginx, each in the same three network namespaces.
+/// Compares Sheave with the routed path, nftables DNAT, HAProxy and nginx, each in the same three network namespaces.
+///
+/// Needs root or user namespaces. What cannot be run is named, and the rest is run; the exit status is 1 when a run failed,
+/// 69 when nothing can be run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Options {
@@ -21,22 +24,31 @@ pub(crate) struct Options {
     /// Only these subjects
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Subject::ALL)]
     pub(crate) subjects: Vec<Subject>,
-    /// Runs of each subject on each row [default: 5, or 3 with --quick]
+    /// Workers of each proxy; `1,2` runs rows of several connections with one and with two
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Vec<u16>,
+    /// Runs of each series of each row [default: 5, or 2 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of each run in seconds [default: 2, or 0.7 with --quick]
+    /// Length of each run in seconds [default: 1.5, or 0.4 with --quick]
     #[arg(long)]
     seconds: Option<f64>,
     /// Connections of the idle row; each takes two file descriptors here and two in the proxy
     #[arg(long, default_value_t = 5000)]
     pub(crate) idle_connections: usize,
-    /// Proxies on the first core, clients and servers on the others (default: as the scheduler likes)
+    /// Proxies on the first cores, clients and servers on the others (default: as the scheduler likes)
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Where the figures go [default: target/compare.json]
+    /// Where all figures go [default: target/compare.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Fail when a subject is absent
+    /// Write a chart of the ratios
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Write the tables as Markdown; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Fail, too, when something could not be run or a mark is not met
     #[arg(long)]
     pub(crate) strict: bool,
     /// Cargo passes it to every bench
@@ -49,21 +61,29 @@ impl Options {
     pub(crate) fn rows(&self) -> Result<Vec<&'static Row>, String> {
         let known = |name: &String| ROWS.iter().any(|row| row.name == name);
         if let Some(unknown) = self.only.iter().find(|name| !known(name)) {
-            let names = ROWS.map(|row| row.name).join(", ");
-            return Err(format!("no row is called `{unknown}`; there are {names}"));
+            let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            return Err(format!("no row is called `{unknown}`; there are {}", names.join(", ")));
         }
         let wanted = |row: &&Row| self.only.is_empty() || self.only.iter().any(|name| name == row.name);
         Ok(ROWS.iter().filter(wanted).collect())
     }
 
-    /// Runs of each subject on each row.
+    /// Counts of workers, the smallest first.
+    pub(crate) fn workers(&self) -> Vec<usize> {
+        let mut workers: Vec<_> = self.workers.iter().copied().map(usize::from).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        workers
+    }
+
+    /// Runs of each series of each row.
     pub(crate) fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
+        self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
     }
 
     /// Length of a run.
     pub(crate) fn duration(&self) -> Duration {
-        let seconds = self.seconds.unwrap_or(if self.quick { 0.7 } else { 2.0 });
+        let seconds = self.seconds.unwrap_or(if self.quick { 0.4 } else { 1.5 });
         Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
     }
 }

@@ -9,8 +9,14 @@ pub(crate) const ONCE: u16 = 9003;
 /// Answers every datagram with its complement.
 pub(crate) const DATAGRAM: u16 = 9004;
 
+/// Answers every datagram with its complement, and a bundle with a bundle.
+pub(crate) const BUNDLE: u16 = 9005;
+
 /// All ports served over TCP.
 pub(crate) const TCP: [u16; 3] = [SINK, ECHO, ONCE];
+
+/// All ports served over UDP.
+pub(crate) const UDP: [u16; 2] = [DATAGRAM, BUNDLE];
 
 /// Length of a request to [`ONCE`].
 pub(crate) const ONCE_LEN: usize = 64;

@@ -1,42 +1,38 @@
-//! What is told at the end: the figures, on the terminal and as JSON.
+//! What is told at the end: on the terminal, as JSON, as a chart, as Markdown.
 
+mod chart;
+mod circumstances;
 mod json;
+mod markdown;
 mod table;
 
-use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
-use crate::rows::Load;
-use crate::sample::Series;
-use crate::subjects::Subject;
+use crate::failure::{During, Failure};
 
-pub(crate) use json::write as write_json;
-pub(crate) use table::{print_absent, print_row, print_verdicts};
+pub(crate) use chart::draw as chart;
+pub(crate) use circumstances::Circumstances;
+pub(crate) use json::document as json;
+pub(crate) use markdown::text as markdown;
+pub(crate) use table::{print_row, print_verdicts};
 
-/// A row with the runs of all subjects.
-#[derive(Debug)]
-pub(crate) struct RowResult {
-    /// The row's name.
-    pub(crate) name: &'static str,
-    /// What was done.
-    pub(crate) load: Load,
-    /// Whom ratios refer to.
-    pub(crate) reference: Subject,
-    /// The runs.
-    pub(crate) series: BTreeMap<Subject, Series>,
-}
-
-impl RowResult {
-    /// Whether any run failed.
-    pub(crate) fn failed(&self) -> bool {
-        self.series.values().any(|series| !series.failures.is_empty())
+/// Writes `text` to `file`; `-` is standard output.
+pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        print!("\n{text}");
+        return Ok(());
     }
+    fs::write(file, text).during(format!("write {}", file.display()))
 }
 
-/// Everything that was measured.
-#[derive(Debug, Default)]
-pub(crate) struct Results {
-    /// In the order of the runs.
-    pub(crate) rows: Vec<RowResult>,
-    /// Who could not take part, and why.
-    pub(crate) absent: Vec<(Subject, &'static str)>,
+/// Three significant digits, which is more than the runs are worth.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
 }

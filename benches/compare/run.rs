@@ -1,20 +1,29 @@
 //! One run: start a subject afresh, wait until it serves, warm it up, load it, weigh it, end it.
 
+mod visits;
+
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::unistd::Pid;
+
+use crate::admin;
+use crate::cores::OneCore;
+use crate::entrant::{Entrant, Scene};
 use crate::failure::Failure;
-use crate::load;
+use crate::load::{self, bundle::Shape};
 use crate::measure::{Clock, memory_kib, peak_kib};
-use crate::ports::ECHO;
+use crate::ports::{BUNDLE, DATAGRAM, ECHO, ONCE};
 use crate::rows::Load;
 use crate::sample::{Metric, Moved, Sample, of_run};
-use crate::subjects::{Installed, Running, Subject};
-use crate::topology::Topology;
+use crate::subjects::{Edits, Installed, Running, address};
+use crate::topology::{Topology, frontend};
+use visits::Tally;
 
-/// A proxy that does not serve by then never will.
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// A proxy that does not serve by then never will; 30,000 Services take some seconds to read.
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Between two looks at something that only time changes.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -31,99 +40,171 @@ pub(crate) struct Setting {
     pub(crate) warm_up: Duration,
     /// Connections of the idle row.
     pub(crate) idle_connections: usize,
+    /// Threads of the client that share connections and flows, and of the server.
+    pub(crate) load_threads: usize,
     /// For configuration files and logs.
     pub(crate) dir: PathBuf,
+}
+
+/// A subject that runs and serves.
+struct Stage<'a> {
+    topology: &'a Topology,
+    entrant: Entrant,
+    load: Load,
+    setting: &'a Setting,
+    running: Running,
+    processes: Vec<Pid>,
 }
 
 /// Does one run. The subject is a new process in every run, so that peak memory and idle memory are of this load alone.
 pub(crate) fn once(
     topology: &Topology,
+    entrant: Entrant,
     installed: &Installed,
     load: Load,
     setting: &Setting,
 ) -> Result<Sample, Failure> {
-    let mut running = Running::start(installed, &topology.gateway, &setting.dir)?;
-    let measured = wait_until_it_serves(topology, installed.subject, load, &mut running)
-        .and_then(|()| measure(topology, installed.subject, &running, load, setting));
-    // When the proxy died, that is the cause, and the broken connection only the consequence.
-    measured.map_err(|failure| running.still_alive().err().unwrap_or(failure))
-}
-
-fn wait_until_it_serves(
-    topology: &Topology,
-    subject: Subject,
-    load: Load,
-    running: &mut Running,
-) -> Result<(), Failure> {
-    let asked = move || match load {
-        Load::Datagram { .. } => load::datagram::answers(subject.address()),
-        _ => load::answers(subject.address(), ECHO),
+    let on_stage = |act: &mut dyn FnMut(&Stage<'_>) -> Result<Option<Sample>, Failure>| {
+        let mut stage = Stage::set(topology, entrant, installed, load, setting)?;
+        // When the proxy died, that is the cause, and the broken connection only the consequence.
+        act(&stage).map_err(|failure| stage.running.still_alive().err().unwrap_or(failure))
     };
-    let limit = Instant::now() + START_LIMIT;
+    let mut tally = Tally::default();
     loop {
-        running.still_alive()?;
-        let Err(failure) = topology.client.call(asked)? else {
-            return Ok(());
+        let sample = on_stage(&mut |stage| match load {
+            Load::NewFrontends | Load::NewClients => stage.visit(&mut tally),
+            _ => stage.measure().map(Some),
+        })?;
+        if let Some(sample) = sample {
+            return Ok(sample);
+        }
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn set(
+        topology: &'a Topology,
+        entrant: Entrant,
+        installed: &Installed,
+        load: Load,
+        setting: &'a Setting,
+    ) -> Result<Self, Failure> {
+        let running = Running::start(entrant, installed, &topology.gateway, &setting.dir)?;
+        let mut stage = Self { topology, entrant, load, setting, running, processes: Vec::new() };
+        stage.wait_until_it_serves()?;
+        stage.processes = stage.running.processes()?;
+        Ok(stage)
+    }
+
+    /// Where the load goes; with many Services the first of them, as others may find no room.
+    fn address(&self) -> Ipv4Addr {
+        match self.entrant.scene {
+            Scene::Services(_) => frontend(0),
+            _ => address(self.entrant.subject),
+        }
+    }
+
+    fn wait_until_it_serves(&mut self) -> Result<(), Failure> {
+        let (address, load) = (self.address(), self.load);
+        let asked = move || match load {
+            Load::Datagram { .. } => load::datagram::answers(address, DATAGRAM),
+            Load::Bundle { .. } => load::datagram::answers(address, BUNDLE),
+            Load::NewFrontends | Load::NewClients => load::answers(address, ONCE),
+            _ => load::answers(address, ECHO),
         };
-        if Instant::now() >= limit {
-            let problem =
-                format!("does not serve after {START_LIMIT:?}: {failure}; {}", running.last_words());
-            return Err(Failure::program(subject.name(), problem));
+        let limit = Instant::now() + START_LIMIT;
+        loop {
+            self.running.still_alive()?;
+            let complete = self.entrant.scene == Scene::Usual || admin::ready(&self.topology.gateway)?;
+            let failure = match complete {
+                true => match self.topology.client.call(asked)? {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => failure.to_string(),
+                },
+                false => "it is not ready".to_owned(),
+            };
+            if Instant::now() >= limit {
+                let words = self.running.last_words();
+                let problem = format!("does not serve after {START_LIMIT:?}: {failure}; {words}");
+                return Err(Failure::program(self.entrant.subject.name(), problem));
+            }
+            pause(PAUSE);
         }
-        pause(PAUSE);
     }
-}
 
-fn measure(
-    topology: &Topology,
-    subject: Subject,
-    running: &Running,
-    load: Load,
-    setting: &Setting,
-) -> Result<Sample, Failure> {
-    let processes = running.processes()?;
-    let proxied = !processes.is_empty();
-    let mut sample = match load {
-        Load::Idle => weigh_idle(topology, subject, running, setting.idle_connections)?,
-        _ => {
-            perform(topology, subject, load, setting.warm_up)?;
-            let before = Clock::read(&processes)?;
-            let moved = perform(topology, subject, load, setting.duration)?;
-            let cost = before.until(Clock::read(&processes)?);
-            of_run(moved, cost, load.units(), proxied)
+    fn measure(&self) -> Result<Sample, Failure> {
+        let proxied = self.entrant.subject.is_proxy();
+        let mut sample = match self.load {
+            Load::Idle => self.weigh_idle()?,
+            _ => {
+                let edits = match self.entrant.scene {
+                    Scene::Swapping => Some(Edits::start(self.running.dir())?),
+                    _ => None,
+                };
+                let one = self.load.is_one_at_a_time();
+                let _one_core = if one { Some(OneCore::enter(&self.processes)?) } else { None };
+                self.perform(self.setting.warm_up)?;
+                let tables = self.tables()?;
+                let before = Clock::read(&self.processes)?;
+                let moved = self.perform(self.setting.duration)?;
+                let cost = before.until(Clock::read(&self.processes)?);
+                let took = moved.took.as_secs_f64();
+                let mut sample = of_run(moved, cost, self.load.units(), proxied);
+                if edits.is_some() {
+                    sample.insert(Metric::Swaps, (self.tables()? - tables) as f64 / took);
+                }
+                sample
+            }
+        };
+        if proxied {
+            sample.insert(Metric::PeakKib, peak_kib(&self.processes)? as f64);
         }
-    };
-    if proxied {
-        sample.insert(Metric::PeakKib, peak_kib(&processes)? as f64);
+        Ok(sample)
     }
-    Ok(sample)
-}
 
-fn perform(topology: &Topology, subject: Subject, load: Load, duration: Duration) -> Result<Moved, Failure> {
-    let address = subject.address();
-    topology.client.call(move || match load {
-        Load::Bulk { streams } => load::bulk::run(address, streams, duration),
-        Load::Request { connections, size } => load::request::run(address, connections, size, duration),
-        Load::Connect { parallel } => load::connect::run(address, parallel, duration),
-        Load::Datagram { flows, size } => load::datagram::run(address, flows, size, duration),
-        Load::Idle => Err(Failure::Unsupported("idle connections have no rate".to_owned())),
-    })?
-}
+    /// Tables that were put in force up to now, where their number is looked at.
+    fn tables(&self) -> Result<u64, Failure> {
+        match self.entrant.scene {
+            Scene::Swapping => admin::generation(&self.topology.gateway),
+            _ => Ok(0),
+        }
+    }
 
-fn weigh_idle(
-    topology: &Topology,
-    subject: Subject,
-    running: &Running,
-    count: usize,
-) -> Result<Sample, Failure> {
-    let processes = running.processes()?;
-    let before = memory_kib(&processes)?;
-    let crowd = topology.client.call(move || load::idle::Crowd::gather(subject.address(), count))??;
-    pause(SETTLE);
-    let after = memory_kib(&processes)?;
-    topology.client.call(move || crowd.disperse())??;
-    let each = (after as f64 - before as f64) / count as f64;
-    Ok(Sample::from([(Metric::IdleKib, each)]))
+    fn perform(&self, duration: Duration) -> Result<Moved, Failure> {
+        let (address, load) = (self.address(), self.load);
+        let threads = self.setting.load_threads;
+        self.topology.client.call(move || match load {
+            // Each stream has a thread.
+            Load::Bulk { streams } => load::bulk::run(address, streams, duration),
+            Load::Request { connections, size } => load::spread(threads, connections, move |connections| {
+                load::request::run(address, connections, size, duration)
+            }),
+            Load::Connect { parallel } => load::spread(threads, parallel, move |parallel| {
+                load::connect::run(address, parallel, duration)
+            }),
+            Load::Datagram { flows, size } => {
+                load::spread(threads, flows, move |flows| load::datagram::run(address, flows, size, duration))
+            }
+            Load::Bundle { flows, size, count } => load::spread(threads, flows, move |flows| {
+                load::bundle::run(address, Shape { flows, size, count }, duration)
+            }),
+            Load::Idle | Load::NewFrontends | Load::NewClients => {
+                Err(Failure::Unsupported("this load has no duration".to_owned()))
+            }
+        })?
+    }
+
+    fn weigh_idle(&self) -> Result<Sample, Failure> {
+        let (address, count) = (self.address(), self.setting.idle_connections);
+        let client = &self.topology.client;
+        let before = memory_kib(&self.processes)?;
+        let crowd = client.call(move || load::idle::Crowd::gather(address, count))??;
+        pause(SETTLE);
+        let after = memory_kib(&self.processes)?;
+        client.call(move || crowd.disperse())??;
+        let each = (after as f64 - before as f64) / count as f64;
+        Ok(Sample::from([(Metric::IdleKib, each)]))
+    }
 }
 
 /// Waits for something that only time changes and that tells nobody: another process.

@@ -1,12 +1,13 @@
 //! Figures: what one run gave, and what several runs say together. Pure.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::Serialize;
 
 /// What a load moved.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Moved {
     /// Bytes, requests, connections or datagrams.
     pub(crate) units: u64,
@@ -18,13 +19,31 @@ pub(crate) struct Moved {
     pub(crate) lost: Option<u64>,
 }
 
+impl Moved {
+    /// What two threads moved at the same time.
+    pub(crate) fn beside(mut self, other: Self) -> Self {
+        self.units += other.units;
+        self.took = self.took.max(other.took);
+        self.latencies.extend(other.latencies);
+        self.lost = self.lost.zip(other.lost).map(|(ours, theirs)| ours + theirs);
+        self
+    }
+}
+
 /// Processor time spent between two moments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     /// By the processes that were watched, in user and kernel mode.
     pub(crate) process: Duration,
     /// By everything on the machine, interrupts and kernel threads included.
     pub(crate) machine: Duration,
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, more: Self) {
+        self.process += more.process;
+        self.machine += more.machine;
+    }
 }
 
 /// How the figures of a row are scaled and named.
@@ -56,12 +75,36 @@ pub(crate) enum Metric {
     P99,
     /// 99.9th percentile.
     P999,
+    /// Median latency beyond that of the routed path.
+    Added,
     /// Datagrams without an answer.
     Lost,
     /// The most resident memory of the proxy, in KiB.
     PeakKib,
     /// Memory of the proxy per idle connection, in KiB.
     IdleKib,
+    /// Frontends that refused a connection.
+    Refused,
+    /// Tables put in force per second.
+    Swaps,
+}
+
+impl Metric {
+    /// All, in the order of the report.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Rate,
+        Self::ProcessCost,
+        Self::MachineCost,
+        Self::P50,
+        Self::P99,
+        Self::P999,
+        Self::Added,
+        Self::Lost,
+        Self::PeakKib,
+        Self::IdleKib,
+        Self::Refused,
+        Self::Swaps,
+    ];
 }
 
 /// The figures of one run.

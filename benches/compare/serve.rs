@@ -1,10 +1,11 @@
 //! The server host: what answers the loads. Its threads serve until the process ends.
 
+mod bundle;
 mod datagram;
 mod echo;
 mod sink;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -14,18 +15,35 @@ use crate::topology::{Host, SERVER};
 
 pub(crate) use sink::Receipt;
 
-/// Starts all services; they listen when this returns.
-pub(crate) fn start(server: &Host) -> Result<(), Failure> {
+/// Room for every datagram that can be under way, so that the server's queue is never what loses one.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Starts all services, each on `threads` threads; they listen when this returns.
+pub(crate) fn start(server: &Host, threads: usize) -> Result<(), Failure> {
     sink::start(server)?;
-    echo::start(server)?;
-    datagram::start(server)
+    for _ in 0..threads {
+        echo::start(server)?;
+        datagram::start(server)?;
+        bundle::start(server)?;
+    }
+    Ok(())
+}
+
+/// A socket for datagrams on the server's address, beside those of other threads. To be called on the server.
+fn bind(port: u16) -> Result<UdpSocket, Failure> {
+    let what = || format!("bind port {port}");
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).during(what())?;
+    socket.set_reuse_port(true).during(what())?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER).during(what())?;
+    socket.bind(&SocketAddr::from((SERVER, port)).into()).during(what())?;
+    Ok(socket.into())
 }
 
 /// A listener on the server's address. To be called on the server.
 fn listen(port: u16) -> Result<TcpListener, Failure> {
     let what = || format!("listen on port {port}");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).during(what())?;
-    socket.set_reuse_address(true).during(what())?;
+    socket.set_reuse_port(true).during(what())?; // one listener for each thread
     socket.set_tcp_nodelay(true).during(what())?; // inherited by what is accepted
     socket.bind(&SocketAddr::from((SERVER, port)).into()).during(what())?;
     socket.listen(BACKLOG).during(what())?;

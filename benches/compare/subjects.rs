@@ -1,73 +1,59 @@
-//! Who is compared: the routed path without a proxy, Sheave, HAProxy and nginx.
+//! The compared programs: where they are, how they are configured and started, on which addresses they serve.
 //!
-//! It knows names, addresses and where programs are; what is asked of them is in `rows`.
+//! What is asked of them is in `rows`.
 
 mod configure;
+mod manifests;
 mod process;
+mod rules;
 
 use std::env;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::entrant::Subject;
 use crate::topology::SERVER;
 
+pub(crate) use configure::ADMIN;
+pub(crate) use manifests::Edits;
 pub(crate) use process::Running;
 
-/// One of the compared ways from client to server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub(crate) enum Subject {
-    /// Routed by the gateway's kernel: the limit of this machine.
-    Direct,
-    /// The release binary of this project.
-    Sheave,
-    /// HAProxy in TCP mode, splice forced.
-    Haproxy,
-    /// nginx with its stream module.
-    Nginx,
+/// Where the client connects to `subject`.
+pub(crate) fn address(subject: Subject) -> Ipv4Addr {
+    match subject {
+        Subject::Direct => SERVER,
+        Subject::Sheave => Ipv4Addr::new(203, 0, 113, 10),
+        Subject::Haproxy => Ipv4Addr::new(203, 0, 113, 11),
+        Subject::Nginx => Ipv4Addr::new(203, 0, 113, 12),
+        Subject::Dnat => Ipv4Addr::new(203, 0, 113, 13),
+    }
 }
 
-impl Subject {
-    /// Everybody, in the order of the runs.
-    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Sheave, Self::Haproxy, Self::Nginx];
+/// A Service of Sheave's that keeps clients at their endpoint, in rows that are about it; it serves [`crate::ports::ONCE`].
+pub(crate) const WITH_AFFINITY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 14);
 
-    /// As it is written in the table and on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Sheave => "sheave",
-            Self::Haproxy => "haproxy",
-            Self::Nginx => "nginx",
-        }
-    }
+/// What the gateway has as its own.
+pub(crate) fn addresses() -> Vec<Ipv4Addr> {
+    let elsewhere = Subject::ALL.into_iter().filter(|subject| *subject != Subject::Direct);
+    elsewhere.map(address).chain([WITH_AFFINITY]).collect()
+}
 
-    /// Where the client connects.
-    pub(crate) fn address(self) -> Ipv4Addr {
-        match self {
-            Self::Direct => SERVER,
-            Self::Sheave => Ipv4Addr::new(203, 0, 113, 10),
-            Self::Haproxy => Ipv4Addr::new(203, 0, 113, 11),
-            Self::Nginx => Ipv4Addr::new(203, 0, 113, 12),
+/// Looks for the program of `subject` on this machine.
+pub(crate) fn find(subject: Subject) -> Presence {
+    let found = |name, ask: &[&str], hint| match program(name) {
+        Some(path) => here(subject, path, ask),
+        None => Presence::Absent(hint),
+    };
+    match subject {
+        Subject::Direct => Presence::Here(Installed { subject, program: None, version: kernel() }),
+        Subject::Dnat => found("nft", &["--version"], "nft is not installed: apt-get install nftables"),
+        Subject::Sheave => here(subject, PathBuf::from(env!("CARGO_BIN_EXE_sheave")), &["version"]),
+        Subject::Haproxy => found("haproxy", &["-v"], "not installed: apt-get install haproxy"),
+        Subject::Nginx if program("nginx").is_some() && !configure::nginx_has_stream() => {
+            Presence::Absent("has no stream module: apt-get install libnginx-mod-stream")
         }
-    }
-
-    /// Looks for the program on this machine.
-    pub(crate) fn find(self) -> Presence {
-        match self {
-            Self::Direct => Presence::Here(Installed { subject: self, program: None, version: kernel() }),
-            Self::Sheave => here(self, PathBuf::from(env!("CARGO_BIN_EXE_sheave")), &["version"]),
-            Self::Haproxy => match program("haproxy") {
-                Some(path) => here(self, path, &["-v"]),
-                None => Presence::Absent("not installed: apt-get install haproxy"),
-            },
-            Self::Nginx => match program("nginx") {
-                Some(_) if !configure::nginx_has_stream() => {
-                    Presence::Absent("has no stream module: apt-get install libnginx-mod-stream")
-                }
-                Some(path) => here(self, path, &["-v"]),
-                None => Presence::Absent("not installed: apt-get install nginx libnginx-mod-stream"),
-            },
-        }
+        Subject::Nginx => found("nginx", &["-v"], "not installed: apt-get install nginx libnginx-mod-stream"),
     }
 }
 

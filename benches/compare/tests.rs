@@ -1,10 +1,24 @@
-//! Tests of the bench's arithmetic. The bench has no test harness of its own, so this is a test target.
+//! Tests of the bench's arithmetic and of what it writes. The bench has no test harness of its own, so this is a test
+//! target.
 
+#![allow(dead_code, unused_imports, reason = "the modules serve the bench; this program uses a part of them")]
+
+mod entrant;
+mod failure;
+mod marks;
 mod pattern;
+mod report;
+mod results;
+mod rows;
 mod sample;
 
 use std::time::Duration;
 
+use entrant::{Entrant, Scene, Subject};
+use marks::{Outcome, Verdict, judge};
+use report::Circumstances;
+use results::{Results, RowResult};
+use rows::ROWS;
 use sample::{Cost, Metric, Moved, Sample, Series, Summary, Units, of_run};
 
 const PER_THOUSAND: Units = Units { rate: "k/s", rate_scale: 1e-3, cost: "us", cost_scale: 1e6 };
@@ -25,7 +39,6 @@ fn a_run_gives_rate_and_processor_time_per_unit() {
     let expected =
         [(Metric::Rate, 50.0), (Metric::ProcessCost, 10.0), (Metric::MachineCost, 40.0), (Metric::Lost, 3.0)];
     assert_eq!(sample, Sample::from(expected));
-    assert_eq!((PER_THOUSAND.rate, PER_THOUSAND.cost), ("k/s", "us"));
 }
 
 #[test]
@@ -97,4 +110,252 @@ fn neighbouring_messages_start_at_different_places() {
     places.sort_unstable();
     places.dedup();
     assert_eq!(places.len(), 64 * 64);
+}
+
+fn entrant(subject: Subject, workers: usize, scene: Scene) -> Entrant {
+    Entrant { subject, workers, scene }
+}
+
+fn usual(subject: Subject) -> Entrant {
+    entrant(subject, 1, Scene::Usual)
+}
+
+/// A row in which each series had one round with these figures.
+fn row(name: &str, figures: &[(Entrant, &[(Metric, f64)])]) -> RowResult {
+    let row = ROWS.iter().find(|row| row.name == name).expect("a row of that name");
+    let entrants: Vec<_> = figures.iter().map(|(entrant, _)| *entrant).collect();
+    let mut result = RowResult::new(row, &entrants);
+    for (entrant, figures) in figures {
+        let series = result.series.get_mut(entrant).expect("its series");
+        series.samples.push(Some(figures.iter().copied().collect()));
+    }
+    result
+}
+
+fn results(rows: Vec<RowResult>) -> Results {
+    Results { rows, obstacles: Vec::new(), workers: vec![1, 2], cores: 2 }
+}
+
+fn verdict(verdicts: &[Verdict], mark: &str) -> (Outcome, String) {
+    let found = verdicts.iter().find(|verdict| verdict.mark == mark);
+    let found = found.unwrap_or_else(|| panic!("`{mark}` is not among {verdicts:#?}"));
+    (found.outcome, found.verdict.clone())
+}
+
+#[test]
+fn every_row_has_its_own_name_and_someone_to_be_compared_with() {
+    let mut names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), ROWS.len());
+    for row in &ROWS {
+        let entrants = row.entrants(&Subject::ALL, &[1, 2]);
+        assert!(entrants.iter().all(|entrant| entrants.contains(&row.reference(*entrant))), "{}", row.name);
+    }
+}
+
+#[test]
+fn workers_multiply_proxies_on_rows_of_several_connections_and_nobody_else() {
+    let workers = |name: &str, subject| {
+        let row = ROWS.iter().find(|row| row.name == name).expect("a row");
+        let entrants = row.entrants(&Subject::ALL, &[1, 2]);
+        entrants.iter().filter(|entrant| entrant.subject == subject).map(|e| e.workers).collect::<Vec<_>>()
+    };
+    assert_eq!(workers("bulk-4", Subject::Haproxy), [1, 2]);
+    assert_eq!(workers("bulk-4", Subject::Direct), [1]);
+    assert_eq!(workers("latency", Subject::Sheave), [1]);
+    assert_eq!(workers("udp-64", Subject::Haproxy), [0; 0]);
+    assert_eq!(workers("affinity", Subject::Nginx), [0; 0]);
+    assert_eq!(workers("affinity", Subject::Sheave), [1, 1]);
+}
+
+#[test]
+fn added_latency_is_the_median_beyond_that_of_the_routed_path_in_the_same_round() {
+    let (direct, sheave) = (usual(Subject::Direct), usual(Subject::Sheave));
+    let mut latency = row("latency", &[(direct, &[(Metric::P50, 30.0)]), (sheave, &[(Metric::P50, 45.0)])]);
+    for (entrant, p50) in [(direct, 40.0), (sheave, 60.0)] {
+        let series = latency.series.get_mut(&entrant).expect("its series");
+        series.samples.push(Some(Sample::from([(Metric::P50, p50)])));
+    }
+    latency.derive_added_latency();
+    let added = latency.series[&sheave].summary(Metric::Added);
+    assert_eq!(added, Some(Summary { median: 17.5, min: 15.0, max: 20.0 }));
+    assert_eq!(latency.series[&direct].summary(Metric::Added), None);
+}
+
+#[test]
+fn latency_under_many_connections_is_not_taken_for_that_of_the_path() {
+    let (direct, sheave) = (usual(Subject::Direct), usual(Subject::Sheave));
+    let mut row = row("request-1k", &[(direct, &[(Metric::P50, 30.0)]), (sheave, &[(Metric::P50, 45.0)])]);
+    row.derive_added_latency();
+    assert_eq!(row.series[&sheave].summary(Metric::Added), None);
+}
+
+#[test]
+fn a_mark_is_met_missed_or_exceeded_by_its_ratio() {
+    let bulk = |rate, cost| {
+        let (sheave, haproxy) = (usual(Subject::Sheave), usual(Subject::Haproxy));
+        let ours = [(Metric::Rate, rate), (Metric::ProcessCost, cost)];
+        let theirs = [(Metric::Rate, 10.0), (Metric::ProcessCost, 1.0)];
+        judge(&results(vec![row("bulk-1", &[(sheave, &ours), (haproxy, &theirs)])]))
+    };
+    let rate = "bulk-1 rate >= 1.10x haproxy";
+    let cost = "bulk-1 CPU per GiB <= 0.80x haproxy";
+    assert_eq!(verdict(&bulk(11.5, 0.7), rate).0, Outcome::Met);
+    assert_eq!(verdict(&bulk(12.5, 0.6), rate).0, Outcome::Moonshot);
+    assert_eq!(verdict(&bulk(12.5, 0.6), cost).0, Outcome::Moonshot);
+    assert_eq!(
+        verdict(&bulk(9.9, 1.0), rate),
+        (Outcome::Missed, "0.99x (0.99..0.99) not met, by 10 %".to_owned())
+    );
+    assert_eq!(
+        verdict(&bulk(9.9, 1.0), cost),
+        (Outcome::Missed, "1.00x (1.00..1.00) not met, by 25 %".to_owned())
+    );
+}
+
+#[test]
+fn a_mark_without_its_peer_is_not_measured_and_one_without_its_row_is_not_told() {
+    let alone = row("connect", &[(usual(Subject::Sheave), &[(Metric::Rate, 20.0)])]);
+    let verdicts = judge(&results(vec![alone]));
+    assert_eq!(verdict(&verdicts, "connect rate >= 1.00x haproxy").0, Outcome::NotMeasured);
+    assert!(verdicts.iter().all(|verdict| verdict.mark.starts_with("connect ")));
+}
+
+#[test]
+fn datagrams_per_processor_second_are_the_inverse_of_the_cost() {
+    let costs = [(usual(Subject::Sheave), 2.0), (usual(Subject::Nginx), 5.0)];
+    let costs = costs.map(|(entrant, cost)| (entrant, [(Metric::ProcessCost, cost)]));
+    let udp = row("udp-64", &[(costs[0].0, &costs[0].1), (costs[1].0, &costs[1].1)]);
+    let (outcome, words) =
+        verdict(&judge(&results(vec![udp])), "udp-64 datagrams per CPU second >= 1.60x nginx");
+    assert_eq!((outcome, words.as_str()), (Outcome::Met, "2.50x (2.50..2.50) met (moonshot 3.00x)"));
+}
+
+#[test]
+fn refused_frontends_miss_a_mark_and_the_large_table_is_compared_with_the_small() {
+    let small = entrant(Subject::Sheave, 1, Scene::Services(rows::FEW_SERVICES));
+    let large = entrant(Subject::Sheave, 1, Scene::Services(rows::MANY_SERVICES));
+    let frontends = row(
+        "frontends",
+        &[
+            (small, &[(Metric::P50, 80.0), (Metric::Refused, 0.0)]),
+            (large, &[(Metric::P50, 84.0), (Metric::Refused, 500.0)]),
+        ],
+    );
+    let verdicts = judge(&results(vec![frontends]));
+    assert_eq!(verdict(&verdicts, "frontends refused connections <= 0").0, Outcome::Missed);
+    let median = "frontends median of first connections <= 1.10x sheave-10-services";
+    assert_eq!(verdict(&verdicts, median).0, Outcome::Met);
+}
+
+#[test]
+fn the_gain_of_a_second_worker_is_judged_only_where_the_load_leaves_it_a_core() {
+    let figures: [(Metric, f64); 2] = [(Metric::Rate, 100.0), (Metric::ProcessCost, 8.0)];
+    let doubled: [(Metric, f64); 2] = [(Metric::Rate, 180.0), (Metric::ProcessCost, 8.4)];
+    let measured = || {
+        let two = entrant(Subject::Sheave, 2, Scene::Usual);
+        row("request-1k", &[(usual(Subject::Sheave), &figures), (two, &doubled)])
+    };
+    let mark = "request-1k rate, 2 workers >= 1.70x 1 worker";
+    let few = verdict(&judge(&results(vec![measured()])), mark);
+    assert_eq!(few.0, Outcome::Information);
+    assert!(few.1.contains("CPU per unit 1.05x"), "{}", few.1);
+    let enough = Results { cores: 4, ..results(vec![measured()]) };
+    assert_eq!(verdict(&judge(&enough), mark).0, Outcome::Met);
+}
+
+#[test]
+fn what_threads_moved_beside_each_other_adds_up() {
+    let one = moved(10, vec![Duration::from_micros(1)], Some(1));
+    let other = Moved { took: Duration::from_secs(3), ..moved(20, vec![Duration::from_micros(2)], Some(2)) };
+    let both = one.beside(other);
+    assert_eq!((both.units, both.took, both.lost), (30, Duration::from_secs(3), Some(3)));
+    assert_eq!(both.latencies.len(), 2);
+}
+
+fn circumstances() -> Circumstances {
+    Circumstances {
+        cores: 2,
+        cpu: "A <Processor> & more".to_owned(),
+        kernel: "6.18.0".to_owned(),
+        commit: "0123456789abcdef0123456789abcdef01234567-dirty".to_owned(),
+        time: "2026-01-02T03:04:05Z".parse().expect("a time"),
+        load_average_at_end: String::new(),
+        versions: vec![
+            ("haproxy", "HAProxy version 2.6.12-1+deb12u1 2023/12/16 - https://haproxy.org/".to_owned()),
+            ("nginx", "nginx version: nginx/1.22.1".to_owned()),
+        ],
+        options: serde_json::json!({"rounds": 1}),
+    }
+}
+
+fn some_results() -> Results {
+    let figures = |rate: f64, cost: f64| [(Metric::Rate, rate), (Metric::ProcessCost, cost)];
+    let (sheave, haproxy, nginx) = (figures(20.0, 0.1), figures(10.0, 0.2), figures(5.0, 0.9));
+    let peers = [Subject::Sheave, Subject::Haproxy, Subject::Nginx].map(usual);
+    let bulk = row("bulk-1", &[(peers[0], &sheave), (peers[1], &haproxy), (peers[2], &nginx)]);
+    let idle = row("idle", &[(peers[0], &[(Metric::IdleKib, 2.0)]), (peers[1], &[(Metric::IdleKib, 4.0)])]);
+    let swapping = entrant(Subject::Sheave, 1, Scene::Swapping);
+    let swap = row("swap", &[(peers[0], &[(Metric::P99, 100.0)]), (swapping, &[(Metric::P99, 105.0)])]);
+    Results { obstacles: vec!["dnat: nft is not installed".to_owned()], ..results(vec![bulk, idle, swap]) }
+}
+
+#[test]
+fn markdown_tells_date_commit_figures_ratios_and_what_was_not_run() {
+    let results = some_results();
+    let text = report::markdown(&results, &judge(&results), &circumstances());
+    for part in [
+        "2026-01-02, commit 0123456789ab with changes; 2 cores",
+        "haproxy 2.6.12, nginx 1.22.1",
+        "| bulk-1 | 20.0 Gbit/s, 0.100 s/GiB |",
+        "rate 2.00x, CPU 0.50x",
+        "| idle | 2.00 KiB | 4.00 KiB | - |",
+        "| swap | sheave-swapping |",
+        "| bulk-1 rate >= 1.10x haproxy | 2.00x (2.00..2.00) moonshot met |",
+        "Not run: dnat: nft is not installed.",
+    ] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    let columns = |line: &str| line.matches('|').count();
+    let mut width = 0;
+    for line in text.lines() {
+        assert!(width == 0 || columns(line) == 0 || columns(line) == width, "ragged: {line}");
+        width = columns(line);
+    }
+}
+
+#[test]
+fn the_chart_is_well_formed_and_tells_each_row_each_ratio_and_the_machine() {
+    let svg = report::chart(&some_results(), &circumstances()).expect("a chart");
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1) {
+        let tag = tag.split_once('>').expect("a closed tag").0;
+        let name = tag.split_whitespace().next().expect("a name");
+        match name.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name)),
+            None if tag.ends_with('/') || name.starts_with(['?', '!']) => {}
+            None => open.push(name),
+        }
+    }
+    assert_eq!(open, [""; 0]);
+    for part in
+        ["bulk-1", "idle", "2.00x", "4.00x", "9.00x", "A &lt;Processor&gt; &amp; more", "0123456789ab"]
+    {
+        assert!(svg.contains(part), "no `{part}` in {svg}");
+    }
+    assert!(!svg.contains("swap"), "rows without peers have no bars");
+}
+
+#[test]
+fn json_has_every_run_every_ratio_and_every_mark() {
+    let results = some_results();
+    let text = report::json(&results, &judge(&results), &circumstances());
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let sheave = &json["rows"][0]["series"]["sheave"];
+    assert_eq!(sheave["samples"][0]["rate"], 20.0);
+    assert_eq!(sheave["ratio"]["rate"]["median"], 2.0);
+    assert_eq!(json["marks"][0]["outcome"], "moonshot");
+    assert_eq!(json["circumstances"]["kernel"], "6.18.0");
+    assert_eq!(json["obstacles"][0], "dnat: nft is not installed");
 }

@@ -17,6 +17,17 @@ use crate::failure::{During, Failure};
 /// The server's address; the client reaches it through the gateway.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
 
+/// `198.18.0.0/15`, the gateway's as a whole: the addresses of as many frontends as anybody asks for (RFC 2544 keeps the
+/// block for benchmarks).
+pub(crate) fn frontend(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0xC612_0000 + number % (1 << 17))
+}
+
+/// `10.64.0.0/15`, the client's as a whole: as many clients.
+pub(crate) fn client(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0A40_0000 + number % (1 << 17))
+}
+
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const GATEWAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
@@ -35,7 +46,7 @@ const SYSCTLS: [(&str, &str); 5] = [
 type Job = Box<dyn FnOnce() + Send>;
 
 /// One host: a thread in a network namespace of its own. Threads and processes started from it are in that namespace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Host {
     name: &'static str,
     thread_id: Pid,
@@ -94,7 +105,7 @@ impl Host {
     }
 
     /// `/proc/sys/net` shows the namespace of the thread that opens it, hence the call.
-    fn sysctl(&self, key: &'static str, value: &'static str) -> Result<(), Failure> {
+    pub(crate) fn sysctl(&self, key: &'static str, value: &'static str) -> Result<(), Failure> {
         self.call(move || fs::write(format!("/proc/sys/{key}"), value))?
             .during(format!("set {key} on the {}", self.name))
     }
@@ -156,6 +167,9 @@ impl Topology {
         for address in virtual_addresses {
             gateway.ip(&format!("address add {address}/32 dev lo"))?;
         }
+        gateway.ip("route add local 198.18.0.0/15 dev lo")?;
+        client.ip("route add local 10.64.0.0/15 dev lo")?;
+        gateway.ip(&format!("route add 10.64.0.0/15 via {CLIENT}"))?;
         Ok(Self { client, gateway, server })
     }
 }

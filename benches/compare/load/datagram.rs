@@ -76,10 +76,10 @@ pub(crate) fn run(
 }
 
 /// Waits for one answer. A proxy opens its ports one after the other, so that TCP is served says nothing of UDP.
-pub(crate) fn answers(address: Ipv4Addr) -> Result<(), Failure> {
+pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
     const LEN: usize = 64;
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).during("bind a socket")?;
-    socket.connect((address, DATAGRAM)).during("connect a socket")?;
+    socket.connect((address, port)).during("connect a socket")?;
     socket.set_read_timeout(Some(LOST_AFTER)).during("limit a read")?;
     socket.send(pattern::at(0, LEN)).during("send a datagram")?;
     let mut answer = [0; LEN];

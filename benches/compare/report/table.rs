@@ -1,26 +1,20 @@
 //! The table on the terminal.
 
-use super::{Results, RowResult};
-use crate::marks::Verdict;
+use super::short;
+use crate::entrant::Entrant;
+use crate::marks::{ELSEWHERE, Verdict};
+use crate::results::RowResult;
 use crate::sample::{Metric, Series, Summary};
-use crate::subjects::Subject;
-
-/// Says who does not take part.
-pub(crate) fn print_absent(results: &Results) {
-    for (subject, why) in &results.absent {
-        println!("ABSENT: {} {why}", subject.name());
-    }
-}
 
 /// Prints one row: a line for each subject, then what failed.
 pub(crate) fn print_row(row: &RowResult) {
-    println!("\n{}: {}", row.name, row.load.describe());
+    println!("\n{}: {}", row.row.name, row.row.load.describe());
     let mut lines = vec![head(row)];
-    lines.extend(row.series.iter().map(|(subject, series)| line(row, *subject, series)));
+    lines.extend(row.series.iter().map(|(entrant, series)| line(row, *entrant, series)));
     print_aligned(&lines);
-    for (subject, series) in &row.series {
+    for (entrant, series) in &row.series {
         for failure in &series.failures {
-            println!("FAILED: {}, {}", subject.name(), failure);
+            println!("FAILED: {}, {}", entrant.label(), failure);
         }
     }
 }
@@ -33,6 +27,7 @@ pub(crate) fn print_verdicts(verdicts: &[Verdict]) {
     for Verdict { mark, verdict, .. } in verdicts {
         println!("{mark}: {verdict}");
     }
+    println!("{ELSEWHERE}");
 }
 
 /// A column: its title and how it is filled.
@@ -51,8 +46,8 @@ enum Kind {
 
 /// The columns of a row; those for which no run has a figure are left out.
 fn columns(row: &RowResult) -> Vec<Column> {
-    let units = row.load.units();
-    let to = row.reference.name();
+    let units = row.row.load.units();
+    let to = if row.row.is_of_scenes() { "first".to_owned() } else { row.row.reference_name() };
     let column = |title: String, metric, kind| Column { title, metric, kind };
     let all = [
         column(units.rate.to_owned(), Metric::Rate, Kind::Median),
@@ -63,12 +58,18 @@ fn columns(row: &RowResult) -> Vec<Column> {
         column(format!("CPU/{to}"), Metric::ProcessCost, Kind::Ratio),
         column(format!("machine {}", units.cost), Metric::MachineCost, Kind::Median),
         column("p50 us".to_owned(), Metric::P50, Kind::Median),
+        column(format!("p50/{to}"), Metric::P50, Kind::Ratio),
         column("p99 us".to_owned(), Metric::P99, Kind::Median),
         column(format!("p99/{to}"), Metric::P99, Kind::Ratio),
+        column("p99.9 us".to_owned(), Metric::P999, Kind::Median),
+        column("added us".to_owned(), Metric::Added, Kind::Median),
+        column(format!("added/{to}"), Metric::Added, Kind::Ratio),
         column("lost".to_owned(), Metric::Lost, Kind::Median),
         column("KiB/conn".to_owned(), Metric::IdleKib, Kind::Median),
         column("lowest..highest".to_owned(), Metric::IdleKib, Kind::Spread),
         column(format!("KiB/{to}"), Metric::IdleKib, Kind::Ratio),
+        column("refused".to_owned(), Metric::Refused, Kind::Median),
+        column("tables/s".to_owned(), Metric::Swaps, Kind::Median),
         column("peak MiB".to_owned(), Metric::PeakKib, Kind::Median),
     ];
     let measured =
@@ -81,12 +82,12 @@ fn head(row: &RowResult) -> Vec<String> {
     std::iter::once(String::new()).chain(titles).collect()
 }
 
-fn line(row: &RowResult, subject: Subject, series: &Series) -> Vec<String> {
-    let cells = columns(row).into_iter().map(|column| cell(row, series, &column).unwrap_or("-".to_owned()));
-    std::iter::once(subject.name().to_owned()).chain(cells).collect()
+fn line(row: &RowResult, entrant: Entrant, series: &Series) -> Vec<String> {
+    let cell = |column| cell(row, entrant, series, &column).unwrap_or("-".to_owned());
+    std::iter::once(entrant.label()).chain(columns(row).into_iter().map(cell)).collect()
 }
 
-fn cell(row: &RowResult, series: &Series, column: &Column) -> Option<String> {
+fn cell(row: &RowResult, entrant: Entrant, series: &Series, column: &Column) -> Option<String> {
     let scale = if column.metric == Metric::PeakKib { 1.0 / 1024.0 } else { 1.0 };
     match column.kind {
         Kind::Median => series.summary(column.metric).map(|summary| short(summary.median * scale)),
@@ -94,21 +95,7 @@ fn cell(row: &RowResult, series: &Series, column: &Column) -> Option<String> {
             let Summary { min, max, .. } = series.summary(column.metric)?;
             Some(format!("{}..{}", short(min * scale), short(max * scale)))
         }
-        Kind::Ratio => {
-            let reference = row.series.get(&row.reference)?;
-            series.ratio(reference, column.metric).map(|ratio| format!("{:.2}x", ratio.median))
-        }
-    }
-}
-
-/// Three significant digits, which is more than the runs are worth.
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+        Kind::Ratio => row.ratio(entrant, column.metric).map(|ratio| format!("{:.2}x", ratio.median)),
     }
 }
 

@@ -2,19 +2,13 @@
 
 use std::net::UdpSocket;
 
-use socket2::SockRef;
-
-use crate::failure::{During, Failure};
+use crate::failure::Failure;
 use crate::pattern;
 use crate::ports::DATAGRAM;
-use crate::topology::{Host, SERVER};
-
-/// Room for every datagram that can be under way, so that the server's queue is never what loses one.
-const RECEIVE_BUFFER: usize = 4 << 20;
+use crate::topology::Host;
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
-    let socket = server.call(|| UdpSocket::bind((SERVER, DATAGRAM)))?.during("bind the datagram server")?;
-    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER).during("size a receive buffer")?;
+    let socket = server.call(|| super::bind(DATAGRAM))??;
     server.spawn(move || answer(&socket)).map(drop)
 }
 

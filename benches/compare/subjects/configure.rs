@@ -1,48 +1,53 @@
-//! The configuration of each proxy: one worker, the same backlog, time limits that no run meets.
+//! The configuration of each proxy: as many workers as the others, the same backlog, time limits that no run meets.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Subject;
+use super::{address, manifests};
+use crate::entrant::{Entrant, Subject};
 use crate::failure::{During, Failure};
-use crate::ports::{BACKLOG, DATAGRAM, TCP};
+use crate::ports::{BACKLOG, TCP, UDP};
 use crate::topology::SERVER;
 
 /// Where Debian puts nginx's stream module when it is a package of its own.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// Writes the configuration of `subject` into `dir` and answers the arguments that make it run in the foreground.
-pub(super) fn write(subject: Subject, dir: &Path) -> Result<Vec<OsString>, Failure> {
-    match subject {
-        Subject::Direct => Ok(Vec::new()),
-        Subject::Sheave => sheave(dir),
+/// Where Sheave answers questions about itself, on the gateway.
+pub(crate) const ADMIN: &str = "127.0.0.1:9841";
+
+/// Writes the configuration of `entrant` into `dir` and answers the arguments that make it run in the foreground.
+pub(super) fn write(entrant: Entrant, dir: &Path) -> Result<Vec<OsString>, Failure> {
+    let workers = entrant.workers;
+    match entrant.subject {
+        Subject::Direct | Subject::Dnat => Ok(Vec::new()),
+        Subject::Sheave => sheave(entrant, dir),
         Subject::Haproxy => {
-            let file = save(dir, "haproxy.cfg", &haproxy_config())?;
+            let file = save(dir, "haproxy.cfg", &haproxy_config(workers))?;
             Ok(vec!["-db".into(), "-f".into(), file.into()])
         }
         Subject::Nginx => {
-            let file = save(dir, "nginx.conf", &nginx_config())?;
+            let file = save(dir, "nginx.conf", &nginx_config(workers))?;
             Ok(vec!["-e".into(), "stderr".into(), "-p".into(), dir.into(), "-c".into(), file.into()])
         }
     }
 }
 
-fn save(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Failure> {
+pub(super) fn save(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Failure> {
     let file = dir.join(name);
     fs::write(&file, text).during(format!("write {}", file.display()))?;
     Ok(file)
 }
 
-fn haproxy_config() -> String {
-    let address = Subject::Haproxy.address();
+fn haproxy_config(workers: usize) -> String {
+    let address = address(Subject::Haproxy);
     let listeners = TCP
         .map(|port| format!("listen p{port}\n    bind {address}:{port}\n    server s {SERVER}:{port}\n"))
         .concat();
     format!(
         "global
-    nbthread 1
+    nbthread {workers}
 defaults
     mode tcp
     backlog {BACKLOG}
@@ -55,8 +60,8 @@ defaults
     )
 }
 
-fn nginx_config() -> String {
-    let address = Subject::Nginx.address();
+fn nginx_config(workers: usize) -> String {
+    let address = address(Subject::Nginx);
     let module = if Path::new(STREAM_MODULE).is_file() {
         format!("load_module {STREAM_MODULE};\n")
     } else {
@@ -64,13 +69,17 @@ fn nginx_config() -> String {
     };
     let server =
         |listen: String, port| format!("    server {{ listen {listen}; proxy_pass {SERVER}:{port}; }}\n");
-    let streams = TCP.map(|port| server(format!("{address}:{port} backlog={BACKLOG}"), port)).concat();
-    let datagrams = server(format!("{address}:{DATAGRAM} udp"), DATAGRAM);
+    // With one socket for all workers the datagrams of a flow would go to now one, now the other, and connections mostly
+    // to one.
+    let shared = if workers > 1 { " reuseport" } else { "" };
+    let streams =
+        TCP.map(|port| server(format!("{address}:{port} backlog={BACKLOG}{shared}"), port)).concat();
+    let datagrams = UDP.map(|port| server(format!("{address}:{port} udp rcvbuf=4m{shared}"), port)).concat();
     format!(
         "{module}daemon off;
 user root;
 pid nginx.pid;
-worker_processes 1;
+worker_processes {workers};
 worker_rlimit_nofile 20000;
 events {{ worker_connections 19000; }}
 stream {{
@@ -93,20 +102,18 @@ pub(super) fn nginx_has_stream() -> bool {
 }
 
 /// Real manifests and the real binary, as a user would run it.
-fn sheave(dir: &Path) -> Result<Vec<OsString>, Failure> {
-    let manifests = dir.join("manifests");
-    fs::create_dir_all(&manifests).during("make a folder for manifests")?;
-    save(&manifests, "bench.yaml", &manifest())?;
-    let state = dir.join("state");
+fn sheave(entrant: Entrant, dir: &Path) -> Result<Vec<OsString>, Failure> {
+    let manifests = manifests::write(entrant.scene, dir)?;
+    let workers = entrant.workers;
     let config = format!(
         "node: gateway
-workers: 1
+workers: {workers}
 stateDir: {}
-admin: {{listen: \"127.0.0.1:9841\"}}
+admin: {{listen: \"{ADMIN}\"}}
 timeouts: {{connect: 5s, idle: 1h, udpIdle: 60s}}
 logging: {{level: warn}}
 ",
-        state.display()
+        dir.join("state").display()
     );
     let config = save(dir, "sheave.yaml", &config)?;
     Ok(vec![
@@ -118,33 +125,4 @@ logging: {{level: warn}}
         "--config".into(),
         config.into(),
     ])
-}
-
-fn manifest() -> String {
-    let port = |indent: &str, port: u16, protocol| {
-        format!("{indent}- {{name: p{port}, port: {port}, protocol: {protocol}}}\n")
-    };
-    let ports = |indent| TCP.map(|tcp| port(indent, tcp, "TCP")).concat() + &port(indent, DATAGRAM, "UDP");
-    let (service_ports, slice_ports) = (ports("  "), ports(""));
-    let address = Subject::Sheave.address();
-    format!(
-        "apiVersion: v1
-kind: Service
-metadata: {{name: bench, namespace: default}}
-spec:
-  type: LoadBalancer
-  loadBalancerClass: sheave.dev/l4
-  ports:
-{service_ports}status:
-  loadBalancer: {{ingress: [{{ip: {address}}}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: bench-1, namespace: default, labels: {{kubernetes.io/service-name: bench}}}}
-addressType: IPv4
-endpoints:
-- {{addresses: [{SERVER}], conditions: {{ready: true}}}}
-ports:
-{slice_ports}"
-    )
 }

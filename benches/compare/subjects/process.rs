@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::rules::Rules;
 use super::{Installed, configure};
+use crate::entrant::{Entrant, Subject};
 use crate::failure::{During, Failure};
 use crate::measure::process_tree;
 use crate::topology::Host;
@@ -19,27 +21,40 @@ use crate::topology::Host;
 const GUARD: [&str; 8] =
     ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child=KILL", "--"];
 
-/// A started subject; dropping it ends all its processes. The routed path has none.
+/// A started subject; dropping it ends all its processes. The kernel's own paths have none.
 #[derive(Debug)]
 pub(crate) struct Running {
     program: &'static str,
+    dir: PathBuf,
     log: PathBuf,
     guard: Option<Child>,
+    /// Held for what dropping it does.
+    _rules: Option<Rules>,
 }
 
 impl Running {
-    /// Starts `installed` on the gateway with its files in `dir`.
-    pub(crate) fn start(installed: &Installed, gateway: &Host, dir: &Path) -> Result<Self, Failure> {
-        let name = installed.subject.name();
-        let dir = dir.join(name);
+    /// Starts `entrant` by its program on the gateway, with its files in a folder of its own in `dir`.
+    pub(crate) fn start(
+        entrant: Entrant,
+        installed: &Installed,
+        gateway: &Host,
+        dir: &Path,
+    ) -> Result<Self, Failure> {
+        let name = entrant.subject.name();
+        let dir = dir.join(entrant.label());
         let log = dir.join("log");
-        let Some(program) = &installed.program else {
-            return Ok(Self { program: name, log, guard: None });
+        let program = match (entrant.subject, &installed.program) {
+            (Subject::Dnat, _) => {
+                let rules = Some(Rules::install(gateway)?);
+                return Ok(Self { program: name, dir, log, guard: None, _rules: rules });
+            }
+            (_, Some(program)) => program,
+            (_, None) => return Ok(Self { program: name, dir, log, guard: None, _rules: None }),
         };
         fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
         let mut command: Vec<OsString> = GUARD.iter().map(OsString::from).collect();
         command.push(program.into());
-        command.extend(configure::write(installed.subject, &dir)?);
+        command.extend(configure::write(entrant, &dir)?);
         let output = File::create(&log).during(format!("make {}", log.display()))?;
         let errors = output.try_clone().during("share a log file")?;
         let spawn = move || {
@@ -48,14 +63,19 @@ impl Running {
             Command::new(first).args(words).stdin(Stdio::null()).stdout(output).stderr(errors).spawn()
         };
         let guard = gateway.call(spawn)?.during("run `setpriv` (Debian package util-linux)")?;
-        Ok(Self { program: name, log, guard: Some(guard) })
+        Ok(Self { program: name, dir, log, guard: Some(guard), _rules: None })
     }
 
-    /// The processes of the program, the guard left out; empty for the routed path.
+    /// The processes of the program, the guard left out; empty for the kernel's own paths.
     pub(crate) fn processes(&self) -> Result<Vec<Pid>, Failure> {
         let Some(guard) = self.guard.as_ref() else { return Ok(Vec::new()) };
         let tree = process_tree(pid(guard))?;
         Ok(tree.into_iter().skip(1).collect())
+    }
+
+    /// Its files.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// An error with the program's last words when it has ended.

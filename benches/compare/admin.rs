@@ -1,0 +1,42 @@
+//! Questions to Sheave about itself, by its admin server: whether it is ready, and how many tables it has put in force.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::{During, Failure};
+use crate::subjects::ADMIN;
+use crate::topology::Host;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the gateway serves by a complete table.
+pub(crate) fn ready(gateway: &Host) -> Result<bool, Failure> {
+    // Nobody listens there yet, or no longer: the caller asks again, and finds out whether the process lives.
+    let answer = gateway.call(|| get("/readyz"))?;
+    Ok(answer.is_ok_and(|(status, _)| status == "200"))
+}
+
+/// The generation of the table in force.
+pub(crate) fn generation(gateway: &Host) -> Result<u64, Failure> {
+    let (_, body) = gateway.call(|| get("/api/routes"))??;
+    let routes: Value = serde_json::from_str(&body)
+        .map_err(|error| Failure::program("sheave", format!("/api/routes is not JSON: {error}")))?;
+    let generation = routes.get("generation").and_then(Value::as_u64);
+    generation.ok_or_else(|| Failure::program("sheave", "/api/routes has no generation"))
+}
+
+/// Status code and body. HTTP/1.0, so that the end of the connection is the end of the body.
+fn get(path: &str) -> Result<(String, String), Failure> {
+    let asking = || format!("ask http://{ADMIN}{path}");
+    let mut stream = TcpStream::connect(ADMIN).during(asking())?;
+    stream.set_read_timeout(Some(PATIENCE)).during(asking())?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").during(asking())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).during(asking())?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split_whitespace().nth(1).unwrap_or_default();
+    Ok((status.to_owned(), body.to_owned()))
+}

@@ -1,0 +1,86 @@
+//! Where and when: machine, kernel, commit, versions. Without them no figure says anything.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What the figures depend on.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Circumstances {
+    /// Cores that the bench may use.
+    pub(crate) cores: usize,
+    /// As the processor calls itself.
+    pub(crate) cpu: String,
+    /// Release of the kernel.
+    pub(crate) kernel: String,
+    /// Of the tree that was built, marked when it had changes.
+    pub(crate) commit: String,
+    /// UTC.
+    pub(crate) time: Timestamp,
+    /// As in `/proc/loadavg`.
+    pub(crate) load_average_at_end: String,
+    /// What each subject says of itself.
+    pub(crate) versions: Vec<(&'static str, String)>,
+    /// Those of this run of the bench.
+    pub(crate) options: Value,
+}
+
+impl Circumstances {
+    /// Looks at this machine and this tree.
+    pub(crate) fn of_this_machine(versions: Vec<(&'static str, String)>, options: Value) -> Self {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
+        let model = model.and_then(|line| line.split_once(':'));
+        Self {
+            cores: thread::available_parallelism().map_or(0, usize::from),
+            cpu: model.map_or("unknown processor", |(_, name)| name.trim()).to_owned(),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            commit: commit(),
+            time: Timestamp::now(),
+            load_average_at_end: read("/proc/loadavg").trim().to_owned(),
+            versions,
+            options,
+        }
+    }
+
+    /// Day, commit and machine in one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let Self { cores, cpu, kernel, commit, .. } = self;
+        let day = self.time.strftime("%Y-%m-%d");
+        let (hash, rest) = commit.split_at(commit.len().min(12));
+        let changed = if rest.ends_with("-dirty") { " with changes" } else { "" };
+        let cores = if *cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
+        format!("{day}, commit {hash}{changed}; {cores}, {cpu}, Linux {kernel}")
+    }
+
+    /// Who was compared, in which version.
+    pub(crate) fn peers(&self) -> String {
+        let peers: Vec<_> = self
+            .versions
+            .iter()
+            .filter(|(name, _)| matches!(*name, "haproxy" | "nginx"))
+            .map(|(name, said)| format!("{name} {}", number(said)))
+            .collect();
+        peers.join(", ")
+    }
+}
+
+/// The version in what a program says of it: the first word with a digit, without what stands before that.
+fn number(said: &str) -> &str {
+    let word = said.split_whitespace().find(|word| word.contains(|c: char| c.is_ascii_digit()));
+    let word = word.unwrap_or("unknown");
+    word.trim_start_matches(|c: char| !c.is_ascii_digit()).split(['-', '+']).next().unwrap_or(word)
+}
+
+fn commit() -> String {
+    let words = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"];
+    let output = Command::new("git").args(words).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let said = output.ok().filter(|output| output.status.success());
+    said.map_or("unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

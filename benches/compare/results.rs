@@ -1,0 +1,85 @@
+//! What was measured, by row and series. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::entrant::{Entrant, Scene, Subject};
+use crate::rows::Row;
+use crate::sample::{Metric, Series, Summary};
+
+/// A row with its runs.
+#[derive(Debug)]
+pub(crate) struct RowResult {
+    /// Which.
+    pub(crate) row: &'static Row,
+    /// The runs.
+    pub(crate) series: BTreeMap<Entrant, Series>,
+}
+
+impl RowResult {
+    /// A row nobody has run yet.
+    pub(crate) fn new(row: &'static Row, entrants: &[Entrant]) -> Self {
+        let series = entrants.iter().map(|entrant| (*entrant, Series::default())).collect();
+        Self { row, series }
+    }
+
+    /// Whether any run failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.series.values().any(|series| !series.failures.is_empty())
+    }
+
+    /// A figure of `entrant` relative to that of its reference.
+    pub(crate) fn ratio(&self, entrant: Entrant, metric: Metric) -> Option<Summary> {
+        let reference = self.series.get(&self.row.reference(entrant))?;
+        self.series.get(&entrant)?.ratio(reference, metric)
+    }
+
+    /// Fills in what a proxy adds to the median latency of the routed path in the same round, where one connection measures
+    /// it.
+    pub(crate) fn derive_added_latency(&mut self) {
+        if !self.row.load.is_one_at_a_time() {
+            return;
+        }
+        let direct = |entrant: &&Entrant| entrant.subject == Subject::Direct;
+        let Some(direct) = self.series.keys().find(direct).and_then(|direct| self.series.get(direct)) else {
+            return;
+        };
+        let routed: Vec<Option<f64>> = direct
+            .samples
+            .iter()
+            .map(|sample| sample.as_ref().and_then(|sample| sample.get(&Metric::P50).copied()))
+            .collect();
+        for (_, series) in self.series.iter_mut().filter(|(entrant, _)| entrant.subject != Subject::Direct) {
+            for (sample, routed) in series.samples.iter_mut().zip(&routed) {
+                let Some((sample, routed)) = sample.as_mut().zip(*routed) else { continue };
+                let Some(median) = sample.get(&Metric::P50).copied() else { continue };
+                sample.insert(Metric::Added, median - routed);
+            }
+        }
+    }
+}
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    /// In the order of the runs.
+    pub(crate) rows: Vec<RowResult>,
+    /// What could not be run or had to be made smaller, and why: a sentence each.
+    pub(crate) obstacles: Vec<String>,
+    /// Counts of workers that were asked for, the smallest first.
+    pub(crate) workers: Vec<usize>,
+    /// Cores that the bench may use.
+    pub(crate) cores: usize,
+}
+
+impl Results {
+    /// The named row, when it was run.
+    pub(crate) fn row(&self, name: &str) -> Option<&RowResult> {
+        self.rows.iter().find(|result| result.row.name == name)
+    }
+
+    /// `subject` as it runs in rows that compare subjects, with the fewest workers.
+    pub(crate) fn usual(&self, subject: Subject) -> Entrant {
+        let workers = self.workers.first().copied().unwrap_or(1);
+        Entrant { subject, workers, scene: Scene::Usual }
+    }
+}

@@ -1,0 +1,145 @@
+//! What Sheave reads: the Service that every row uses, and those of the scenes.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::configure::save;
+use super::{WITH_AFFINITY, address};
+use crate::entrant::{Scene, Subject};
+use crate::failure::{During, Failure};
+use crate::ports::{ONCE, TCP, UDP};
+use crate::topology::{SERVER, frontend};
+
+/// Between two edits: just longer than the pause after which an edit counts as complete (50 ms), so that each becomes a
+/// table of its own.
+const EDIT_EVERY: Duration = Duration::from_millis(55);
+
+/// Writes the folder of manifests for `scene` into `dir` and answers where it is.
+pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
+    let folder = dir.join("manifests");
+    fs::create_dir_all(&folder).during("make a folder for manifests")?;
+    save(&folder, "bench.yaml", &bench())?;
+    match scene {
+        Scene::Usual => {}
+        Scene::Services(count) => {
+            let mut text = String::new();
+            for number in 0..count {
+                text.push_str(&small(&format!("s{number}"), frontend(number), SERVER, ""));
+            }
+            save(&folder, "services.yaml", &text)?;
+        }
+        Scene::Records(_) => {
+            let text = small("affine", WITH_AFFINITY, SERVER, "  sessionAffinity: ClientIP\n");
+            save(&folder, "affine.yaml", &text)?;
+        }
+        Scene::Swapping => edit(dir, 0)?,
+    }
+    Ok(folder)
+}
+
+/// A manifest that is edited all the time, until dropped.
+#[derive(Debug)]
+pub(crate) struct Edits {
+    stop: Option<Sender<()>>,
+    editor: Option<JoinHandle<()>>,
+}
+
+impl Edits {
+    /// Starts editing in `dir`, the folder that the manifests were written to.
+    pub(crate) fn start(dir: &Path) -> Result<Self, Failure> {
+        let (stop, stopped) = channel();
+        let dir = dir.to_owned();
+        let editor = move || {
+            let mut number = 0;
+            while stopped.recv_timeout(EDIT_EVERY) == Err(RecvTimeoutError::Timeout) {
+                number += 1;
+                if let Err(failure) = edit(&dir, number) {
+                    eprintln!("compare: {failure}");
+                    return;
+                }
+            }
+        };
+        let editor = thread::Builder::new().spawn(editor).during("start a thread")?;
+        Ok(Self { stop: Some(stop), editor: Some(editor) })
+    }
+}
+
+impl Drop for Edits {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(editor) = self.editor.take() {
+            // Its message is on stderr when it panicked.
+            drop(editor.join());
+        }
+    }
+}
+
+/// Gives a Service that no load uses another endpoint, as `kubectl` users and controllers do: a whole file at once.
+fn edit(dir: &Path, number: u8) -> Result<(), Failure> {
+    let endpoint = Ipv4Addr::new(10, 2, 0, 10 + number % 2);
+    let draft = save(dir, "edited.draft", &small("edited", frontend(0), endpoint, ""))?;
+    let file = dir.join("manifests/edited.yaml");
+    fs::rename(&draft, &file).during(format!("put {} in place", file.display()))
+}
+
+/// A Service with one TCP port and one endpoint.
+fn small(name: &str, address: Ipv4Addr, endpoint: Ipv4Addr, spec: &str) -> String {
+    format!(
+        "---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default}}
+spec:
+  type: LoadBalancer
+  loadBalancerClass: sheave.dev/l4
+{spec}  ports: [{{name: p, port: {ONCE}, protocol: TCP}}]
+status:
+  loadBalancer: {{ingress: [{{ip: {address}}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {name}-1, namespace: default, labels: {{kubernetes.io/service-name: {name}}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{endpoint}], conditions: {{ready: true}}}}]
+ports: [{{name: p, port: {ONCE}, protocol: TCP}}]
+"
+    )
+}
+
+fn bench() -> String {
+    let ports = |indent| {
+        let mut text = String::new();
+        for (ports, protocol) in [(&TCP[..], "TCP"), (&UDP[..], "UDP")] {
+            for port in ports {
+                text.push_str(&format!("{indent}- {{name: p{port}, port: {port}, protocol: {protocol}}}\n"));
+            }
+        }
+        text
+    };
+    let (service_ports, slice_ports) = (ports("  "), ports(""));
+    let address = address(Subject::Sheave);
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: bench, namespace: default}}
+spec:
+  type: LoadBalancer
+  loadBalancerClass: sheave.dev/l4
+  ports:
+{service_ports}status:
+  loadBalancer: {{ingress: [{{ip: {address}}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: bench-1, namespace: default, labels: {{kubernetes.io/service-name: bench}}}}
+addressType: IPv4
+endpoints:
+- {{addresses: [{SERVER}], conditions: {{ready: true}}}}
+ports:
+{slice_ports}"
+    )
+}
