@@ -205,7 +205,9 @@ impl Mark {
         match outcome {
             Outcome::Missed if self.must > 0.0 => {
                 let percent = (median - self.must).abs() / self.must * 100.0;
-                format!("{figure} not met, by {percent:.0} %")
+                // Missed is missed, by however little.
+                let digits = usize::from(percent < 1.0);
+                format!("{figure} not met, by {percent:.digits$} %")
             }
             Outcome::Missed => format!("{figure} not met"),
             Outcome::Moonshot => format!("{figure} moonshot met"),

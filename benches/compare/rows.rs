@@ -173,7 +173,7 @@ impl Load {
             Self::Bulk { streams } => format!("{streams} streams, client to server"),
             Self::Request { connections: 1, size } => {
                 format!(
-                    "request and answer of {size} B, 1 connection; added: median beyond the routed path's"
+                    "request and answer of {size} B, 1 connection, all on one core; added: beyond the routed path's p50"
                 )
             }
             Self::Request { connections, size } => {

@@ -35,12 +35,15 @@ const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 /// The same on every host: limits, so that none of the subjects meets the kernel's small defaults, and a congestion control
 /// that leaves the pace to the receivers. It is the one that the kernel lets every namespace choose; what is inherited may
 /// be one that paces by timers (bbr), which over links without loss or delay halves every rate and doubles its cost.
-const SYSCTLS: [(&str, &str); 5] = [
+const SYSCTLS: [(&str, &str); 6] = [
     ("net/ipv4/tcp_congestion_control", "reno"),
     ("net/core/somaxconn", "65535"),
     ("net/ipv4/tcp_max_syn_backlog", "65535"),
     ("net/ipv4/ip_local_port_range", "10000 65000"),
     ("net/ipv4/tcp_tw_reuse", "1"),
+    // Without an offset for each pair of addresses: behind rules that translate, the server meets a port again that it
+    // remembers from the routed path, and takes a timestamp from another offset for an old duplicate (RFC 7323, 5.2).
+    ("net/ipv4/tcp_timestamps", "2"),
 ];
 
 type Job = Box<dyn FnOnce() + Send>;
