@@ -239,7 +239,7 @@ fn setting(options: &Options, cores: usize, obstacles: &mut Vec<String>) -> Resu
 fn pinning(options: &Options, cores: usize, workers: &[usize], obstacles: &mut Vec<String>) -> Pinning {
     let proxies = workers.last().copied().unwrap_or(1);
     if options.pin && cores <= proxies {
-        obstacles.push(format!("--pin: {proxies} workers and their load need more than {cores} cores"));
+        obstacles.push(format!("--pin: needs more cores than workers, and there are {cores} for {proxies}"));
     }
     if !options.pin || cores <= proxies {
         return Pinning::default();

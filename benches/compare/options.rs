@@ -10,8 +10,8 @@ use crate::rows::{ROWS, Row};
 
 /// Compares Sheave with the routed path, nftables DNAT, HAProxy and nginx, each in the same three network namespaces.
 ///
-/// Needs root or user namespaces. What cannot be run is named, and the rest is run; the exit status is 1 when a run failed,
-/// 69 when nothing can be run.
+/// Takes about ten minutes. Needs root or user namespaces. What cannot be run is named, and the rest is run. Answers are
+/// verified; the exit status is 1 when a run failed, 69 when nothing can be run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Options {
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// Only these subjects
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Subject::ALL)]
     pub(crate) subjects: Vec<Subject>,
-    /// Workers of each proxy; `1,2` runs rows of several connections with one and with two
+    /// Workers of each proxy; with `1,2` rows of several connections run with one and with two
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Vec<u16>,
     /// Runs of each series of each row [default: 5, or 2 with --quick]
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Where all figures go [default: target/compare.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write a chart of the ratios
+    /// Write a chart of the ratios to HAProxy and nginx, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
     /// Write the tables as Markdown; `-` is standard output

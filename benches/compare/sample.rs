@@ -116,7 +116,10 @@ pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> S
     let cost_of = |time: Duration| time.as_secs_f64() / count * units.cost_scale;
     let mut sample = Sample::new();
     sample.insert(Metric::Rate, count / moved.took.as_secs_f64() * units.rate_scale);
-    sample.insert(Metric::MachineCost, cost_of(cost.machine));
+    // The machine's time is counted in ticks, which say nothing of a run of a few milliseconds.
+    if cost.machine >= cost.process {
+        sample.insert(Metric::MachineCost, cost_of(cost.machine));
+    }
     if proxied {
         sample.insert(Metric::ProcessCost, cost_of(cost.process));
     }

@@ -50,6 +50,14 @@ fn the_routed_path_has_no_processor_time_of_a_proxy() {
 }
 
 #[test]
+fn the_machine_never_spent_less_than_the_proxy() {
+    let cost = Cost { process: Duration::from_millis(3), machine: Duration::ZERO };
+    let sample = of_run(moved(60, Vec::new(), None), cost, PER_THOUSAND, true);
+    assert!(sample.contains_key(&Metric::ProcessCost));
+    assert!(!sample.contains_key(&Metric::MachineCost));
+}
+
+#[test]
 fn a_run_without_a_finished_unit_gives_no_summary() {
     let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(1) };
     let sample = of_run(moved(0, Vec::new(), Some(5)), cost, PER_THOUSAND, true);
