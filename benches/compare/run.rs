@@ -64,18 +64,16 @@ pub(crate) fn once(
     load: Load,
     setting: &Setting,
 ) -> Result<Sample, Failure> {
-    let on_stage = |act: &mut dyn FnMut(&Stage<'_>) -> Result<Option<Sample>, Failure>| {
-        let mut stage = Stage::set(topology, entrant, installed, load, setting)?;
-        // When the proxy died, that is the cause, and the broken connection only the consequence.
-        act(&stage).map_err(|failure| stage.running.still_alive().err().unwrap_or(failure))
-    };
     let mut tally = Tally::default();
     loop {
-        let sample = on_stage(&mut |stage| match load {
+        let mut stage = Stage::set(topology, entrant, installed, load, setting)?;
+        let done = match load {
             Load::NewFrontends | Load::NewClients => stage.visit(&mut tally),
             _ => stage.measure().map(Some),
-        })?;
-        if let Some(sample) = sample {
+        };
+        // When the proxy died, that is the cause, and the broken connection only the consequence.
+        let done = done.map_err(|failure| stage.running.still_alive().err().unwrap_or(failure))?;
+        if let Some(sample) = done {
             return Ok(sample);
         }
     }
@@ -116,12 +114,11 @@ impl<'a> Stage<'a> {
         loop {
             self.running.still_alive()?;
             let complete = self.entrant.scene == Scene::Usual || admin::ready(&self.topology.gateway)?;
-            let failure = match complete {
-                true => match self.topology.client.call(asked)? {
-                    Ok(()) => return Ok(()),
-                    Err(failure) => failure.to_string(),
-                },
-                false => "it is not ready".to_owned(),
+            let answer = if complete { Some(self.topology.client.call(asked)?) } else { None };
+            let failure = match answer {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(failure)) => failure.to_string(),
+                None => "its table is not complete".to_owned(),
             };
             if Instant::now() >= limit {
                 let words = self.running.last_words();
@@ -133,31 +130,32 @@ impl<'a> Stage<'a> {
     }
 
     fn measure(&self) -> Result<Sample, Failure> {
-        let proxied = self.entrant.subject.is_proxy();
         let mut sample = match self.load {
             Load::Idle => self.weigh_idle()?,
-            _ => {
-                let edits = match self.entrant.scene {
-                    Scene::Swapping => Some(Edits::start(self.running.dir())?),
-                    _ => None,
-                };
-                let one = self.load.is_one_at_a_time();
-                let _one_core = if one { Some(OneCore::enter(&self.processes)?) } else { None };
-                self.perform(self.setting.warm_up)?;
-                let tables = self.tables()?;
-                let before = Clock::read(&self.processes)?;
-                let moved = self.perform(self.setting.duration)?;
-                let cost = before.until(Clock::read(&self.processes)?);
-                let took = moved.took.as_secs_f64();
-                let mut sample = of_run(moved, cost, self.load.units(), proxied);
-                if edits.is_some() {
-                    sample.insert(Metric::Swaps, (self.tables()? - tables) as f64 / took);
-                }
-                sample
-            }
+            _ => self.put_under_load()?,
         };
-        if proxied {
+        if self.entrant.subject.is_proxy() {
             sample.insert(Metric::PeakKib, peak_kib(&self.processes)? as f64);
+        }
+        Ok(sample)
+    }
+
+    fn put_under_load(&self) -> Result<Sample, Failure> {
+        let edits = match self.entrant.scene {
+            Scene::Swapping => Some(Edits::start(self.running.dir())?),
+            _ => None,
+        };
+        let one = self.load.is_one_at_a_time();
+        let _one_core = if one { Some(OneCore::enter(&self.processes)?) } else { None };
+        self.perform(self.setting.warm_up)?;
+        let tables = self.tables()?;
+        let before = Clock::read(&self.processes)?;
+        let moved = self.perform(self.setting.duration)?;
+        let cost = before.until(Clock::read(&self.processes)?);
+        let took = moved.took.as_secs_f64();
+        let mut sample = of_run(moved, cost, self.load.units(), self.entrant.subject.is_proxy());
+        if edits.is_some() {
+            sample.insert(Metric::Swaps, self.tables()?.saturating_sub(tables) as f64 / took);
         }
         Ok(sample)
     }
