@@ -100,7 +100,10 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     if rows.is_empty() {
         return Err(Failure::Unsupported("nothing is left to run".to_owned()));
     }
-    warn_when_busy();
+    let busy = busy();
+    if let Some(load) = busy {
+        println!("the machine is busy (load average {load}): trust ratios, not rates");
+    }
     let topology = Topology::build(&pinning, &subjects::addresses())?;
     serve::start(&topology.server, setting.load_threads)?;
     for row in rows {
@@ -108,7 +111,11 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
         report::print_row(&result);
         results.rows.push(result);
     }
-    conclude(options, &results, &circumstances(options, &installed, &setting, &pinning))
+    conclude(
+        options,
+        &results,
+        &Circumstances { busy, ..circumstances(options, &installed, &setting, &pinning) },
+    )
 }
 
 /// Prints the verdicts, writes the files, and says by the exit status how it went.
@@ -139,13 +146,12 @@ fn cores() -> Result<usize, Failure> {
     Ok(thread::available_parallelism().during("count cores")?.get())
 }
 
-/// Others that compute at the same time slow all subjects down alike, which ratios survive better than rates.
-fn warn_when_busy() {
+/// The load average when it says that others compute. They slow all subjects down alike, which ratios survive better than
+/// rates.
+fn busy() -> Option<f64> {
     let average = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let last_minute = average.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
-    if let Some(last_minute) = last_minute.filter(|load| *load > BUSY) {
-        println!("the machine is busy (load average {last_minute}): trust ratios, not rates");
-    }
+    last_minute.filter(|load| *load > BUSY)
 }
 
 fn find(subjects: &[Subject], obstacles: &mut Vec<String>) -> Vec<Installed> {

@@ -289,7 +289,7 @@ fn circumstances() -> Circumstances {
         kernel: "6.18.0".to_owned(),
         commit: "0123456789abcdef0123456789abcdef01234567-dirty".to_owned(),
         time: "2026-01-02T03:04:05Z".parse().expect("a time"),
-        load_average_at_end: String::new(),
+        busy: Some(3.5),
         versions: vec![
             ("haproxy", "HAProxy version 2.6.12-1+deb12u1 2023/12/16 - https://haproxy.org/".to_owned()),
             ("nginx", "nginx version: nginx/1.22.1".to_owned()),
@@ -315,6 +315,7 @@ fn markdown_tells_date_commit_figures_ratios_and_what_was_not_run() {
     let text = report::markdown(&results, &judge(&results), &circumstances());
     for part in [
         "2026-01-02, commit 0123456789ab with changes; 2 cores",
+        "Linux 6.18.0, busy (load average 3.5);",
         "haproxy 2.6.12, nginx 1.22.1",
         "| bulk-1 | 20.0 Gbit/s, 0.100 s/GiB |",
         "rate 2.00x, CPU 0.50x",

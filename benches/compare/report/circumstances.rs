@@ -22,8 +22,8 @@ pub(crate) struct Circumstances {
     pub(crate) commit: String,
     /// UTC.
     pub(crate) time: Timestamp,
-    /// As in `/proc/loadavg`.
-    pub(crate) load_average_at_end: String,
+    /// The load average before the first run, when others computed.
+    pub(crate) busy: Option<f64>,
     /// What each subject says of itself.
     pub(crate) versions: Vec<(&'static str, String)>,
     /// Those of this run of the bench.
@@ -43,7 +43,7 @@ impl Circumstances {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             commit: commit(),
             time: Timestamp::now(),
-            load_average_at_end: read("/proc/loadavg").trim().to_owned(),
+            busy: None,
             versions,
             options,
         }
@@ -56,7 +56,8 @@ impl Circumstances {
         let (hash, rest) = commit.split_at(commit.len().min(12));
         let changed = if rest.ends_with("-dirty") { " with changes" } else { "" };
         let cores = if *cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
-        format!("{day}, commit {hash}{changed}; {cores}, {cpu}, Linux {kernel}")
+        let busy = self.busy.map_or(String::new(), |load| format!(", busy (load average {load})"));
+        format!("{day}, commit {hash}{changed}; {cores}, {cpu}, Linux {kernel}{busy}")
     }
 
     /// Who was compared, in which version.
