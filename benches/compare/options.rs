@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Runs of each series of each row [default: 5, or 2 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of each run in seconds [default: 1.5, or 0.4 with --quick]
+    /// Length of each run in seconds [default: 1.5, or 0.25 to 0.4 with --quick]
     #[arg(long)]
     seconds: Option<f64>,
     /// Connections of the idle row; each takes two file descriptors here and two in the proxy
@@ -83,7 +83,12 @@ impl Options {
 
     /// Length of a run.
     pub(crate) fn duration(&self) -> Duration {
-        let seconds = self.seconds.unwrap_or(if self.quick { 0.4 } else { 1.5 });
+        let seconds = self.seconds.unwrap_or(match (self.quick, self.workers().len()) {
+            (true, 1) => 0.4,
+            // More series have to fit into the same two minutes.
+            (true, _) => 0.25,
+            (false, _) => 1.5,
+        });
         Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
     }
 }
