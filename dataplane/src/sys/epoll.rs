@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Events that are taken at a time.
-const EVENTS: usize = 256;
+const EVENTS: usize = 128;
 
 /// What has happened to a socket, all that is true of it at the moment of asking (epoll_ctl(2)).
 #[derive(Clone, Copy, Debug)]

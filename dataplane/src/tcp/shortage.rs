@@ -17,9 +17,9 @@ pub(crate) fn is_own_shortage(error: &io::Error) -> bool {
         .is_some_and(|errno| is_shortage(errno) || matches!(errno, Errno::EADDRNOTAVAIL | Errno::EAGAIN))
 }
 
-/// Whether the process or the machine is out of descriptors or memory (accept(2), socket(2)).
+/// Whether the process or the machine is out of descriptors, memory or watched sockets (accept(2), socket(2), epoll_ctl(2)).
 pub(super) fn is_shortage(errno: Errno) -> bool {
-    matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)
+    matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM | Errno::ENOSPC)
 }
 
 #[cfg(test)]
