@@ -304,7 +304,7 @@ impl Kernel {
         }
         let group = Group::open(kind, workers.len())?;
         for (worker, socket) in workers.iter().zip(&group.sockets) {
-            worker.send(Command::Steer { protocol: kind.protocol(), socket: Arc::clone(socket) });
+            worker.send(Command::Steer { addr: group.addr, socket: Arc::clone(socket) });
         }
         // One is enough: the kernel chooses among all that share its address.
         if let Some(socket) = group.sockets.first() {

@@ -187,8 +187,8 @@ pub(crate) enum Command {
     /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. Whoever is told last has the kernel
     /// refuse what still comes, if it was steered.
     Retire(FrontendAddr, Option<Arc<Refusal>>),
-    /// Serve this socket, to which all steered frontends' packets of a protocol and family come.
-    Steer { protocol: Protocol, socket: Arc<Socket> },
+    /// Serve this socket, to which all steered frontends' packets of a protocol and family come. The address is its own.
+    Steer { addr: FrontendAddr, socket: Arc<Socket> },
     /// Answer, to show that the worker runs.
     Ping(oneshot::Sender<()>),
     /// Take nothing new, and answer when the last connection has ended.
@@ -289,7 +289,7 @@ async fn obey(
             Command::Close(addr) => listeners.close(addr),
             // The refusal comes after that.
             Command::Retire(addr, _refusal) => listeners.retire(addr),
-            Command::Steer { protocol, socket } => listeners.steer(&worker, protocol, socket),
+            Command::Steer { addr, socket } => listeners.steer(&worker, addr, socket),
             // Whoever asked may have given up waiting.
             Command::Ping(reply) => {
                 reply.send(()).ok();
@@ -323,18 +323,22 @@ impl Listeners {
         }
     }
 
-    fn steer(&mut self, worker: &Rc<Worker>, protocol: Protocol, socket: Arc<Socket>) {
-        match protocol {
+    fn steer(&mut self, worker: &Rc<Worker>, addr: FrontendAddr, socket: Arc<Socket>) {
+        match addr.protocol {
             Protocol::Tcp => {
                 let (worker, frontends) = (Rc::clone(worker), Rc::clone(&self.steered_tcp));
                 // It ends with its socket, or when the process drains.
                 tokio::task::spawn_local(async move {
-                    if let Err((addr, error)) = tcp::listen_steered(&worker, &frontends, &socket).await {
+                    if let Err(error) = tcp::listen_steered(&worker, addr, &socket, &frontends).await {
                         worker.report_broken(addr, socket, error);
                     }
                 });
             }
-            Protocol::Udp => self.steered_udp.listen(socket),
+            Protocol::Udp => {
+                if let Err(error) = self.steered_udp.listen(addr, Arc::clone(&socket)) {
+                    worker.report_broken(addr, socket, error);
+                }
+            }
         }
     }
 

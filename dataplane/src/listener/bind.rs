@@ -65,11 +65,15 @@ pub(super) fn probe(addr: FrontendAddr) -> io::Result<()> {
 }
 
 /// One socket per worker that packets to any address are steered to. They are bound to a loopback address and a port that
-/// the kernel chooses, where nobody looks for them.
+/// the kernel chooses, where nobody looks for them; that address is given, too.
 ///
 /// # Errors
 /// As socket(2), bind(2) and listen(2).
-pub(crate) fn steered(protocol: Protocol, family: Family, workers: usize) -> io::Result<Vec<Arc<Socket>>> {
+pub(crate) fn steered(
+    protocol: Protocol,
+    family: Family,
+    workers: usize,
+) -> io::Result<(FrontendAddr, Vec<Arc<Socket>>)> {
     // Asked for a port to be shared, the kernel might choose one that others share already.
     let first = bound(protocol, nowhere(family), false, &Filter::Everyone)?;
     let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
@@ -83,7 +87,8 @@ pub(crate) fn steered(protocol: Protocol, family: Family, workers: usize) -> io:
         sockets.iter().try_for_each(tell)?;
     }
     listen(protocol, &sockets)?;
-    Ok(sockets.into_iter().map(Arc::new).collect())
+    let addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };
+    Ok((addr, sockets.into_iter().map(Arc::new).collect()))
 }
 
 /// A socket that drops all packets that are steered to it.

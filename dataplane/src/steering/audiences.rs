@@ -114,3 +114,53 @@ fn key(number: u32, net: &IpNet) -> Key {
     key[8..].copy_from_slice(&address(net.network()));
     key
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::address_set::AddressSet;
+
+    /// What a trie with these entries has for a client of a set, as the kernel looks it up: the longest prefix counts.
+    fn found(keys: &[Key], values: &[[u8; 1]], number: u32, client: IpAddr) -> Option<u8> {
+        let mut sought = number.to_ne_bytes().to_vec();
+        sought.extend(address(client));
+        let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
+        let length = |key: &Key| u32::from_ne_bytes(key[..4].try_into().unwrap()) as usize;
+        let holds = |key: &Key| (0..length(key)).all(|at| bit(&key[4..], at) == bit(&sought, at));
+        let all = keys.iter().zip(values).filter(|(key, _)| holds(key));
+        all.max_by_key(|(key, _)| length(key)).map(|(_, value)| value[0])
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_prefix_says_who_is_in_the_set(
+            v4: bool,
+            numbers in prop::collection::vec((any::<u32>(), 0u8..=32), 0..20),
+            all_but: bool,
+            number in 1_u32..,
+        ) {
+            let host = |number: u32| match v4 {
+                true => IpAddr::V4(number.into()),
+                false => IpAddr::V6((u128::from(number) << 96 | 7).into()),
+            };
+            let cidrs: Vec<IpNet> =
+                numbers.iter().map(|&(number, length)| IpNet::new(host(number), length).unwrap()).collect();
+            let set = AddressSet::from_cidrs(&cidrs);
+            let set = if all_but { set.complement() } else { set };
+            // The frontend's own address is not looked up.
+            let own = host(0x0102_0304);
+            let admitted = Admitted::new(&set.without(own), own);
+            let (keys, values) = prefixes(&admitted, number);
+            let edges = cidrs.iter().flat_map(|cidr| [cidr.network(), cidr.broadcast()]);
+            for client in edges.chain([host(1), host(u32::MAX)]).filter(|client| *client != own) {
+                let admitted = found(&keys, &values, number, client) == Some(1);
+                prop_assert_eq!(admitted, set.contains(client), "{}", client);
+                prop_assert_eq!(found(&keys, &values, number ^ 1, client), None, "another set's number");
+            }
+        }
+    }
+}

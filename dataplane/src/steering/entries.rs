@@ -24,7 +24,8 @@ pub(super) const REFUSED: i32 = 0;
 pub(super) const IGNORE: i32 = 1;
 pub(super) const FORWARD: i32 = 2;
 pub(super) const LISTED: i32 = 3;
-pub(super) const LISTED_OR_ITSELF: i32 = 4;
+/// Whatever is none of the others, for the program.
+const LISTED_OR_ITSELF: i32 = 4;
 
 /// What becomes of packets to a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,11 +28,6 @@ impl Kind {
         Self { protocol: addr.protocol, family: Family::of(addr.ip) }
     }
 
-    /// What is spoken through them.
-    pub(super) fn protocol(self) -> Protocol {
-        self.protocol
-    }
-
     /// Its place in the map of sockets: IPv4 before IPv6, TCP before UDP.
     pub(super) fn index(self) -> usize {
         usize::from(self.family == Family::V6) + 2 * usize::from(self.protocol == Protocol::Udp)
@@ -42,6 +37,8 @@ impl Kind {
 /// The sockets of one kind.
 #[derive(Debug)]
 pub(super) struct Group {
+    /// Where they are bound.
+    pub(super) addr: FrontendAddr,
     /// One per worker.
     pub(super) sockets: Vec<Arc<Socket>>,
     /// Takes what is to vanish.
@@ -55,6 +52,7 @@ impl Group {
     /// As socket(2), bind(2) and listen(2).
     pub(super) fn open(kind: Kind, workers: usize) -> io::Result<Self> {
         let Kind { protocol, family } = kind;
-        Ok(Self { sockets: bind::steered(protocol, family, workers)?, sink: bind::sink(protocol, family)? })
+        let (addr, sockets) = bind::steered(protocol, family, workers)?;
+        Ok(Self { addr, sockets, sink: bind::sink(protocol, family)? })
     }
 }

@@ -4,7 +4,7 @@
 
 use std::os::fd::AsFd;
 
-use super::entries::{FORWARD, IGNORE, KEY, LISTED_OR_ITSELF, REFUSED};
+use super::entries::{FORWARD, IGNORE, KEY, LISTED, REFUSED};
 use super::group::SINKS;
 use crate::sys::ebpf::assembler::Assembler;
 use crate::sys::ebpf::instruction::{Instruction, LOAD_BYTE, LOAD_WORD, LOOK_UP, Register};
@@ -44,14 +44,23 @@ enum Place {
     Listed,
     Ignored,
     Chosen,
-    Assigned,
+    Passed,
 }
 
 /// Looks up the frontend in `entries`, its client in `audiences` where the entry says so, and assigns one of `sockets`.
 /// Whatever is no frontend's goes on as ever.
 pub(super) fn program(entries: &impl AsFd, audiences: &impl AsFd, sockets: &impl AsFd) -> Vec<Instruction> {
-    use Register::{Answer, First, Second, Third};
     let mut asm = Assembler::new();
+    read_context(&mut asm);
+    find_frontend(&mut asm, entries);
+    find_client(&mut asm, audiences);
+    assign(&mut asm, sockets);
+    asm.finish()
+}
+
+/// Puts both addresses, port and protocol on the stack, and the kind of sockets in its register.
+fn read_context(asm: &mut Assembler<Place>) {
+    use Register::{First, Second};
     asm.write([Instruction::copy(CONTEXT, First), field(First, FAMILY), Instruction::set(SOCKET, 1)])
         .jump_if_equal(First, libc::AF_INET6, Place::V6)
         .write([Instruction::set(SOCKET, 0)])
@@ -61,16 +70,20 @@ pub(super) fn program(entries: &impl AsFd, audiences: &impl AsFd, sockets: &impl
         .place(Place::V6)
         .write(whole(LOCAL, LOCAL_V6))
         .write(whole(REMOTE, REMOTE_V6))
-        .place(Place::Addressed);
-    asm.write([field(First, PROTOCOL)])
+        .place(Place::Addressed)
+        .write([field(First, PROTOCOL)])
         .jump_if_equal(First, libc::IPPROTO_TCP, Place::Tcp)
         .write([Instruction::add(SOCKET, 2)])
         .place(Place::Tcp)
         .write([Instruction::shift_left(First, 16), field(Second, LOCAL_PORT)])
         .write([Instruction::or(First, Second), Instruction::store(FRONTEND + 16, First)]);
-    look_up(&mut asm, entries, FRONTEND);
-    asm.write([Instruction::skip_if_equal(Answer, 0, 1), Instruction::skip(2)])
-        .write(answer(PASS))
+}
+
+/// Goes by the frontend's verdict; without an entry the program ends.
+fn find_frontend(asm: &mut Assembler<Place>, entries: &impl AsFd) {
+    use Register::{Answer, First, Second, Third};
+    look_up(asm, entries, FRONTEND);
+    asm.jump_if_equal(Answer, 0, Place::Passed)
         .write([
             Instruction::load_at(LOAD_WORD, First, Answer, 0),
             Instruction::load_at(LOAD_WORD, AUDIENCE, Answer, 4),
@@ -78,8 +91,7 @@ pub(super) fn program(entries: &impl AsFd, audiences: &impl AsFd, sockets: &impl
         .jump_if_equal(First, REFUSED, Place::Refused)
         .jump_if_equal(First, FORWARD, Place::Chosen)
         .jump_if_equal(First, IGNORE, Place::Ignored)
-        .write([Instruction::skip_if_equal(First, LISTED_OR_ITSELF, 1)])
-        .jump(Place::Listed);
+        .jump_if_equal(First, LISTED, Place::Listed);
     for word in 0..WORDS {
         asm.write([
             Instruction::load(LOAD_WORD, Second, LOCAL + 4 * word),
@@ -87,29 +99,37 @@ pub(super) fn program(entries: &impl AsFd, audiences: &impl AsFd, sockets: &impl
         ])
         .jump_if_different(Second, Third, Place::Listed);
     }
-    asm.jump(Place::Chosen)
-        .place(Place::Listed)
+    asm.jump(Place::Chosen);
+}
+
+/// Chooses the sink unless the client belongs to the audience.
+fn find_client(asm: &mut Assembler<Place>, audiences: &impl AsFd) {
+    use Register::{Answer, First};
+    asm.place(Place::Listed)
         .write([Instruction::store_word(CLIENT, WHOLE), Instruction::store(CLIENT + 4, AUDIENCE)]);
-    look_up(&mut asm, audiences, CLIENT);
+    look_up(asm, audiences, CLIENT);
     asm.jump_if_equal(Answer, 0, Place::Ignored)
         .write([Instruction::load_at(LOAD_BYTE, First, Answer, 0)])
         .jump_if_equal(First, 1, Place::Chosen)
         .place(Place::Ignored)
-        .write([Instruction::add(SOCKET, SINKS)])
-        .place(Place::Chosen)
-        .write([Instruction::store(CLIENT, SOCKET)]);
-    look_up(&mut asm, sockets, CLIENT);
+        .write([Instruction::add(SOCKET, SINKS)]);
+}
+
+/// Assigns the socket, and refuses if there is none (any more).
+fn assign(asm: &mut Assembler<Place>, sockets: &impl AsFd) {
+    use Register::{Answer, First, Second, Third};
+    asm.place(Place::Chosen).write([Instruction::store(CLIENT, SOCKET)]);
+    look_up(asm, sockets, CLIENT);
     asm.jump_if_equal(Answer, 0, Place::Refused)
         .write([Instruction::copy(SOCKET, Answer), Instruction::copy(First, CONTEXT)])
         .write([Instruction::copy(Second, Answer), Instruction::set(Third, REPLACE)])
         .write([Instruction::call(ASSIGN), Instruction::copy(CONTEXT, Answer)])
         .write([Instruction::copy(First, SOCKET), Instruction::call(RELEASE)])
-        .jump_if_equal(CONTEXT, 0, Place::Assigned)
+        .jump_if_equal(CONTEXT, 0, Place::Passed)
         .place(Place::Refused)
         .write(answer(REFUSE))
-        .place(Place::Assigned)
+        .place(Place::Passed)
         .write(answer(PASS));
-    asm.finish()
 }
 
 fn field(to: Register, offset: i16) -> Instruction {

@@ -297,6 +297,42 @@ fn flows_outlive_their_frontend_and_strangers_are_refused() {
 }
 
 #[test]
+fn a_frontend_that_closes_and_opens_again_at_once_serves() {
+    steering(SteeringMode::Always, 0, |dataplane| {
+        let endpoint = endpoint();
+        let open = everywhere(80).map(|addr| Arc::new(frontend(addr, endpoint)));
+        let closed = everywhere(80).map(|addr| Arc::new(without_endpoints(frontend(addr, endpoint))));
+        let mut generation = 0;
+        for round in 0..50 {
+            // The workers are still busy with what the frontend was before.
+            for frontends in [&open, &closed, &open] {
+                generation += 1;
+                dataplane.apply(RoutingTable::new(generation, frontends.to_vec(), Arc::default()));
+            }
+            for addr in everywhere(80) {
+                ask(addr, None).unwrap_or_else(|error| panic!("{addr}, round {round}: {error}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn servers_on_every_address_are_in_the_way_of_all_frontends_of_their_port() {
+    let mut steering = Steering::new(SteeringMode::Always);
+    let mut in_the_way = |server: &str, frontend: FrontendAddr| {
+        steering.reserve(BTreeSet::from([server.parse().unwrap()]));
+        steering.is_reserved(frontend)
+    };
+    let [v4, udp, v6, _] = everywhere(80);
+    for server in ["127.0.0.2:80", "0.0.0.0:80", "[::]:80"] {
+        assert!(in_the_way(server, v4), "{server}");
+        assert!(!in_the_way(server, udp), "{server}: servers speak TCP");
+    }
+    assert!(in_the_way("[::]:80", v6) && in_the_way("[::1]:80", v6));
+    assert!(!in_the_way("0.0.0.0:80", v6) && !in_the_way("127.0.0.3:80", v4) && !in_the_way("[::]:81", v4));
+}
+
+#[test]
 fn thousands_of_frontends_are_opened_in_no_time_and_need_no_descriptors() {
     const FRONTENDS: u32 = 30_000;
     steering(SteeringMode::Auto, 0, |dataplane| {

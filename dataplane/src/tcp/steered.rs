@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -49,29 +48,22 @@ impl SteeredTcp {
     }
 }
 
-/// Accepts for all steered frontends, as [`super::listen`] does for one.
+/// Accepts for all steered frontends on a socket whose own address is `own`, as [`super::listen`] does for one.
 ///
 /// # Errors
-/// The error that made the socket useless, with its address.
+/// The error that made the socket useless.
 pub(crate) async fn listen(
     worker: &Rc<Worker>,
-    frontends: &SteeredTcp,
+    own: FrontendAddr,
     socket: &Arc<Socket>,
-) -> Result<(), (FrontendAddr, io::Error)> {
-    let own = socket.local_addr().ok().and_then(|addr| addr.as_socket());
-    let own = own.map_or(UNKNOWN, |own| FrontendAddr { ip: own.ip(), port: own.port(), ..UNKNOWN });
-    let served = accept_all(worker, own, socket, |client| {
+    frontends: &SteeredTcp,
+) -> io::Result<()> {
+    accept_all(worker, own, socket, |client| {
         let called = client.local_addr().ok()?.as_socket()?;
         let addr = FrontendAddr { ip: called.ip(), port: called.port(), protocol: Protocol::Tcp };
         // Who calls the socket itself is no client of anyone.
-        if addr == own {
-            return None;
-        }
-        Some((addr, frontends.counters(addr)?))
-    });
-    served.await.map_err(|error| (own, error))
+        let counters = if addr == own { None } else { frontends.counters(addr) };
+        Some((addr, counters?))
+    })
+    .await
 }
-
-/// For the log, where the kernel does not tell.
-const UNKNOWN: FrontendAddr =
-    FrontendAddr { ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: 0, protocol: Protocol::Tcp };

@@ -6,7 +6,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use super::socket::Socket;
 use super::state::{Answers, State};
 use super::turn::{self, Progress};
 use super::{LAST_BATCHES, UdpListener};
-use crate::model::{FrontendAddr, Protocol};
+use crate::model::{ClientAddr, FrontendAddr, Protocol};
 use crate::steering::Register;
 use crate::sys::mmsg::{BATCH, Receiver};
 use crate::task::Task;
@@ -43,8 +44,14 @@ pub(crate) struct SteeredUdp {
 
 /// A socket that datagrams come in on, and the task that reads it.
 struct Reader {
-    socket: Rc<Socket>,
+    inlet: Rc<Inlet>,
     _task: Task,
+}
+
+struct Inlet {
+    socket: Rc<Socket>,
+    /// Its own address: what is sent there is for no frontend.
+    own: FrontendAddr,
 }
 
 impl SteeredUdp {
@@ -60,15 +67,15 @@ impl SteeredUdp {
         })
     }
 
-    /// Serves a socket that tells where datagrams were sent to.
-    pub(crate) fn listen(self: &Rc<Self>, socket: Arc<socket2::Socket>) {
-        match self.context.offload.listening(socket) {
-            Ok(socket) => {
-                let task = Task::spawn(receive(Rc::clone(self), Rc::clone(&socket)));
-                self.readers.borrow_mut().push(Reader { socket, _task: task });
-            }
-            Err(error) => tracing::error!(%error, "steered datagrams cannot be received"),
-        }
+    /// Serves a socket that tells where datagrams were sent to; `own` is its own address.
+    ///
+    /// # Errors
+    /// If the worker's reactor cannot watch it.
+    pub(crate) fn listen(self: &Rc<Self>, own: FrontendAddr, socket: Arc<socket2::Socket>) -> io::Result<()> {
+        let inlet = Rc::new(Inlet { socket: self.context.offload.listening(socket)?, own });
+        let task = Task::spawn(receive(Rc::clone(self), Rc::clone(&inlet)));
+        self.readers.borrow_mut().push(Reader { inlet, _task: task });
+        Ok(())
     }
 
     /// Ends a frontend with all its flows.
@@ -79,18 +86,18 @@ impl SteeredUdp {
     /// The frontend takes no new flows; those that it has go on, as with [`UdpListener::retire`]. `None` if it is not steered,
     /// or nothing ever came for it.
     pub(crate) fn retire(&self, addr: FrontendAddr) -> Option<UdpListener> {
-        let state = Rc::clone(&self.frontends.borrow().get(&addr)?.state);
-        state.detach_flows();
-        state.listening.take();
+        let retired = self.frontends.borrow_mut().remove(&addr)?;
+        retired.state.detach_flows();
+        retired.state.listening.take();
         // What waits is for these flows, too.
-        for Reader { socket, .. } in &*self.readers.borrow() {
+        for Reader { inlet, .. } in &*self.readers.borrow() {
             for _ in 0..LAST_BATCHES {
-                if self.batch(socket) != Progress::More {
+                if self.batch(inlet, Some(&retired.state)) != Progress::More {
                     break;
                 }
             }
         }
-        self.frontends.borrow_mut().remove(&addr)
+        Some(retired)
     }
 
     /// Opens no new flows. Each of the answers waits until one frontend's others are quiet.
@@ -121,8 +128,9 @@ impl SteeredUdp {
         Some(state)
     }
 
-    /// Receives one batch and sends it on, each frontend's part by itself.
-    fn batch(&self, socket: &Socket) -> Progress {
+    /// Receives one batch and sends it on, each frontend's part by itself. A frontend that retires still gets what its flows
+    /// are sent; it may be open anew by now, so whatever else there is finds another one.
+    fn batch(&self, Inlet { socket, own }: &Inlet, retiring: Option<&Rc<State>>) -> Progress {
         let context = &*self.context;
         let mut scratch = context.scratch.borrow_mut();
         let Scratch { receiver, sender } = &mut *scratch;
@@ -138,29 +146,41 @@ impl SteeredUdp {
         steered.sort_unstable();
         for run in steered.chunk_by(|left, right| left.0 == right.0) {
             let (ip, port) = (run[0].0.ip(), run[0].0.port());
-            let Some(state) = self.state(FrontendAddr { ip, port, protocol: Protocol::Udp }) else {
+            let addr = FrontendAddr { ip, port, protocol: Protocol::Udp };
+            if addr == *own {
                 continue;
-            };
-            let mut arrivals = [NOTHING.1; BATCH];
-            let mut whole = 0;
-            for (_, arrival) in run.iter().filter(|(_, (_, index))| !receiver.get(*index).truncated) {
-                arrivals[whole] = *arrival;
-                whole += 1;
             }
+            let (mut arrivals, whole) = whole_arrivals(receiver, run);
+            let mut arrivals = &mut arrivals[..whole];
+            if let Some(retiring) = retiring.filter(|retiring| retiring.addr == addr) {
+                let (of_its_flows, others) = split_off_flows(retiring, arrivals);
+                forward_arrivals(retiring, view, receiver, sender, of_its_flows);
+                arrivals = others;
+            }
+            let Some(state) = self.state(addr) else { continue };
             state.counters.count_dropped(DropReason::Truncated, run.len() - whole);
-            forward_arrivals(&state, view, receiver, sender, &mut arrivals[..whole]);
+            forward_arrivals(&state, view, receiver, sender, arrivals);
         }
         Progress::of_count(count)
     }
 }
 
+/// What the clients of a frontend's flows sent, and what others did.
+fn split_off_flows<'a>(state: &State, arrivals: &'a mut [Arrival]) -> (&'a mut [Arrival], &'a mut [Arrival]) {
+    let flows = state.flows.borrow();
+    let has_flow = |(from, _): &Arrival| flows.endpoint(ClientAddr(*from)).is_some();
+    arrivals.sort_by_key(|arrival| !has_flow(arrival));
+    let split = arrivals.partition_point(has_flow);
+    arrivals.split_at_mut(split)
+}
+
 /// Receives from a socket, until whoever owns the task drops it.
-async fn receive(frontends: Rc<SteeredUdp>, socket: Rc<Socket>) {
-    turn::read(&socket, || frontends.batch(&socket)).await;
+async fn receive(frontends: Rc<SteeredUdp>, inlet: Rc<Inlet>) {
+    turn::read(&inlet.socket, || frontends.batch(&inlet, None)).await;
 }
 
 const NOTHING: Steered = {
-    let nobody = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     (nobody, (nobody, 0))
 };
 
@@ -175,4 +195,15 @@ fn arrivals(receiver: &Receiver, count: usize) -> ([Steered; BATCH], usize) {
         }
     }
     (arrivals, told)
+}
+
+/// The messages of one frontend without those that were cut.
+fn whole_arrivals(receiver: &Receiver, run: &[Steered]) -> ([Arrival; BATCH], usize) {
+    let mut arrivals = [NOTHING.1; BATCH];
+    let mut whole = 0;
+    for (_, arrival) in run.iter().filter(|(_, (_, index))| !receiver.get(*index).truncated) {
+        arrivals[whole] = *arrival;
+        whole += 1;
+    }
+    (arrivals, whole)
 }
