@@ -303,14 +303,14 @@ impl Kernel {
             return Ok(());
         }
         let group = Group::open(kind, workers.len())?;
-        for (worker, socket) in workers.iter().zip(&group.sockets) {
-            worker.send(Command::Steer { addr: group.addr, socket: Arc::clone(socket) });
-        }
         // One is enough: the kernel chooses among all that share its address.
         if let Some(socket) = group.sockets.first() {
             place(&self.sockets, index, socket.as_fd())?;
         }
         place(&self.sockets, index + SINKS as usize, group.sink.as_fd())?;
+        for (worker, socket) in workers.iter().zip(&group.sockets) {
+            worker.send(Command::Steer { addr: group.addr, socket: Arc::clone(socket) });
+        }
         slot.group = Some(group);
         Ok(())
     }

@@ -31,7 +31,9 @@ type Prefixes = Map<24, 1>;
 pub(super) struct Audiences {
     map: Arc<Prefixes>,
     numbers: u32,
+    /// With those that are gone, until there are twice as many as were left the last time.
     known: HashMap<Admitted, Weak<Audience>, foldhash::fast::RandomState>,
+    left: usize,
 }
 
 /// One set of clients. Its prefixes are taken out when it is dropped.
@@ -49,7 +51,7 @@ impl Audiences {
     /// As bpf(2).
     pub(super) fn new() -> io::Result<Self> {
         let map = Arc::new(Map::new(Kind::Trie, MOST)?);
-        Ok(Self { map, numbers: 0, known: HashMap::default() })
+        Ok(Self { map, numbers: 0, known: HashMap::default(), left: 0 })
     }
 
     /// The map itself.
@@ -65,7 +67,10 @@ impl Audiences {
         if let Some(known) = self.known.get(&admitted).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        self.known.retain(|_, audience| audience.strong_count() > 0);
+        if self.known.len() > 2 * self.left {
+            self.known.retain(|_, audience| audience.strong_count() > 0);
+            self.left = self.known.len();
+        }
         let number = self.numbers.checked_add(1).ok_or(Errno::ENOSPC)?;
         let (keys, values) = prefixes(&admitted, number);
         // From here on what is in is taken out again, also if not all gets in.

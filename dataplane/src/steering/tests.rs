@@ -342,7 +342,11 @@ fn thousands_of_frontends_are_opened_in_no_time_and_need_no_descriptors() {
             port: 80,
             protocol: if number.is_multiple_of(2) { Protocol::Tcp } else { Protocol::Udp },
         };
-        let all = table((0..FRONTENDS).map(|number| frontend(numbered(number), endpoint)));
+        // Each with source ranges of its own.
+        let all = table((0..FRONTENDS).map(|number| {
+            let addr = numbered(number);
+            only_for(frontend(addr, endpoint), &["127.0.0.0/16", &format!("{}/32", addr.ip)])
+        }));
         let before = descriptors();
         let started = Instant::now();
         dataplane.apply(all);
