@@ -1,8 +1,8 @@
 //! Sheave's data plane: accepts TCP and UDP on the frontends of a routing table and forwards to their endpoints.
 //!
-//! The packet's way through the modules: `listener` opens the sockets, [`pick`] chooses an endpoint, [`tcp`] connects
-//! and relays, [`udp`] keeps flows. Both tell `health` of endpoints that fail, and picks avoid those. The table's way:
-//! [`table`] is compared with the one before, and only what changed touches a socket.
+//! The packet's way through the modules: `listener` opens the sockets, or has `steering` do without, [`pick`] chooses an
+//! endpoint, [`tcp`] connects and relays, [`udp`] keeps flows. Both tell `health` of endpoints that fail, and picks avoid
+//! those. The table's way: [`table`] is compared with the one before, and only what changed touches a socket.
 //!
 //! It must not know Kubernetes: everything arrives as the values of [`model`].
 

@@ -1,5 +1,6 @@
 //! The UDP side of a worker. A frontend's datagrams arrive on a socket bound to its address; each client's go through a
-//! flow, which is a socket connected to one endpoint, and the answers return through the frontend's socket.
+//! flow, which is a socket connected to one endpoint, and the answers return through the frontend's socket. Those of steered
+//! frontends arrive on a socket that they share.
 //!
 //! The way of a datagram: `turn` reads, `forward` sorts by client, `flows` decides, `batch` sends; back through `reply`
 //! and `batch`. Everything of one frontend on one worker stays on that worker's thread.
