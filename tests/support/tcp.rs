@@ -158,7 +158,11 @@ pub(crate) fn greet_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
 /// One whole exchange on a connection that is open.
 pub(crate) fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
     stream.write_all(b"?")?;
-    stream.shutdown(Shutdown::Write)?;
+    stream.shutdown(Shutdown::Write).map_err(|error| match error.kind() {
+        // The peer's reset was there first (`inet_shutdown` in the kernel's net/ipv4/af_inet.c).
+        io::ErrorKind::NotConnected => io::ErrorKind::ConnectionReset.into(),
+        _ => error,
+    })?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let greeting = text.strip_suffix("\n?").ok_or_else(|| {

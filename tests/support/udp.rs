@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::host::Host;
-use super::patience::{io_deadline, patience};
+use super::patience::{eventually, io_deadline, patience};
 use super::tcp::Answer;
 use super::world::{Family, World};
 
@@ -89,7 +89,10 @@ impl Client {
 
     /// As [`Client::new`], from a port of choice.
     pub(crate) fn bound(host: &Host, from: SocketAddr, to: SocketAddr) -> Self {
-        let socket = host.run(|| UdpSocket::bind(from)).expect("the client's address is there");
+        // A port stays taken for as long as a program that another test is just starting has not let go of what it
+        // inherited of this process.
+        let socket =
+            eventually("the client's address and port are there", || host.run(|| UdpSocket::bind(from)));
         socket.connect(to).expect("the gateway is routed");
         socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
         Self { socket }
