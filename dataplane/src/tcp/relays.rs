@@ -4,6 +4,8 @@
 //!
 //! It must not know how connections are accepted or endpoints chosen.
 
+mod connecting;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,14 +15,16 @@ use std::time::Duration;
 
 use slab::Slab;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::counters::{CloseReason, TcpCounters};
-use super::direction::{Direction, RelayBuffers};
+use super::direction::RelayBuffers;
 use super::relay::{Peer, Relay, Relayed};
 use super::stream::Stream;
 use crate::sys::epoll::{Events, Happened, Watch};
 use crate::worker::Timeouts;
+pub(super) use connecting::Connecting;
+use connecting::Pending;
 
 /// Quiet connections are looked for so many times per idle timeout: one is closed after one timeout at the earliest and
 /// 1 + 1/LOOKS of it at the latest, and no byte that passes has to touch a timer.
@@ -81,6 +85,8 @@ impl Key {
 #[derive(Debug)]
 struct Entry<S> {
     serial: u32,
+    /// It will have another turn anyway.
+    postponed: bool,
     state: State<S>,
 }
 
@@ -91,32 +97,6 @@ enum State<S> {
     Relaying(Relay, S),
     /// Between the two.
     Changing,
-}
-
-/// An endpoint that has not answered yet.
-#[derive(Debug)]
-struct Pending {
-    stream: Stream,
-    late: bool,
-    waiting: Option<Waker>,
-}
-
-impl Pending {
-    /// Lets who waits look, once there is something to see.
-    fn tell(&mut self) {
-        if (self.late || self.stream.is_decided())
-            && let Some(waker) = self.waiting.take()
-        {
-            waker.wake();
-        }
-    }
-
-    fn outcome(&mut self) -> Option<io::Result<()>> {
-        if self.stream.is_decided() {
-            return Some(self.stream.take_error().map_or(Ok(()), Err));
-        }
-        self.late.then(|| Err(io::ErrorKind::TimedOut.into()))
-    }
 }
 
 impl<S: Story> Relays<S> {
@@ -146,24 +126,6 @@ impl<S: Story> Relays<S> {
         Self { busy_poll: Some(time).filter(|time| !time.is_zero()), ..self }
     }
 
-    /// Takes a socket on which connect(2) is under way, and may be for the connect timeout. Dropping the answer closes it.
-    ///
-    /// # Errors
-    /// As epoll_ctl(2).
-    pub(super) fn connecting(&self, stream: Stream) -> io::Result<Connecting<'_, S>> {
-        let mut entries = self.entries.borrow_mut();
-        let serial = self.serial.get().wrapping_add(1);
-        let place = entries.vacant_entry();
-        // Half of the numbers suffice: a connection takes descriptors, and those are an `int`.
-        let key = Key { index: place.key() as u32, serial };
-        stream.watch_by(&self.watch, key.token(Peer::Endpoint))?;
-        self.serial.set(serial);
-        let pending = Pending { stream, late: false, waiting: None };
-        place.insert(Entry { serial, state: State::Connecting(pending) });
-        self.limit(&mut entries, key);
-        Ok(Connecting { relays: self, key })
-    }
-
     /// What a client has sent already, up to a few KiB.
     ///
     /// # Errors
@@ -187,8 +149,11 @@ impl<S: Story> Relays<S> {
         });
         for _ in 0..postponed {
             let Some(key) = self.postponed.borrow_mut().pop_front() else { break };
-            let turn = self.advance(&mut self.entries.borrow_mut(), key);
-            self.postpone_if_ended(turn, key);
+            let mut entries = self.entries.borrow_mut();
+            if let Some(entry) = entry(&mut entries, key) {
+                entry.postponed = false;
+            }
+            self.advance(&mut entries, key);
         }
         if more || !self.postponed.borrow().is_empty() {
             cx.waker().wake_by_ref();
@@ -203,8 +168,7 @@ impl<S: Story> Relays<S> {
         let mut tell = |token, happened| {
             told = true;
             let (key, peer) = Key::of_token(token);
-            let turn = self.tell(&mut entries, key, peer, happened);
-            self.postpone_if_ended(turn, key);
+            self.tell(&mut entries, key, peer, happened);
         };
         loop {
             match self.watch.poll(cx, events, &mut tell)? {
@@ -223,74 +187,32 @@ impl<S: Story> Relays<S> {
         Ok(now < self.busy_until.get())
     }
 
-    fn postpone_if_ended(&self, turn: Turn, key: Key) {
-        if turn == Turn::Ended {
-            self.postponed.borrow_mut().push_back(key);
-        }
-    }
-
     /// Lets a connection know what happened to one of its sockets.
-    fn tell(&self, entries: &mut Slab<Entry<S>>, key: Key, peer: Peer, happened: Happened) -> Turn {
-        match state(entries, key) {
-            None | Some(State::Changing) => Turn::Done,
-            Some(State::Connecting(pending)) => {
-                pending.stream.note(happened);
-                pending.tell();
-                Turn::Done
-            }
-            Some(State::Relaying(relay, _)) => {
+    fn tell(&self, entries: &mut Slab<Entry<S>>, key: Key, peer: Peer, happened: Happened) {
+        let Some(entry) = entry(entries, key) else { return };
+        match &mut entry.state {
+            State::Changing => {}
+            State::Connecting(pending) => pending.tell(happened),
+            State::Relaying(relay, _) => {
                 relay.note(peer, happened);
-                self.advance(entries, key)
+                if !entry.postponed {
+                    self.advance(entries, key);
+                }
             }
         }
     }
 
-    fn advance(&self, entries: &mut Slab<Entry<S>>, key: Key) -> Turn {
-        let Some(State::Relaying(relay, story)) = state(entries, key) else { return Turn::Done };
+    /// Gives a connection its turn; if that ends before it has done what it can, it gets another one.
+    fn advance(&self, entries: &mut Slab<Entry<S>>, key: Key) {
+        let Some(entry) = entry(entries, key) else { return };
+        let State::Relaying(relay, story) = &mut entry.state else { return };
         match relay.advance(&self.buffers, story.counters()) {
-            Relayed::Waits => Turn::Done,
-            Relayed::ItsTurnEnds => Turn::Ended,
-            Relayed::Ended(reason) => {
-                end(entries, key.index, reason);
-                Turn::Done
+            Relayed::Waits => {}
+            Relayed::ItsTurnEnds => {
+                entry.postponed = true;
+                self.postponed.borrow_mut().push_back(key);
             }
-        }
-    }
-
-    /// Notes until when an endpoint may take. All have the same time, so the deadlines are in order; a timer for each would
-    /// cost a lock and, as the reactor's next one, a system call.
-    fn limit(&self, entries: &mut Slab<Entry<S>>, key: Key) {
-        let mut deadlines = self.deadlines.borrow_mut();
-        for _ in 0..2 {
-            if deadlines.front().is_some_and(|(_, first)| pending(entries, *first).is_none()) {
-                deadlines.pop_front();
-            }
-        }
-        if deadlines.is_empty() {
-            self.first_deadline.notify_one();
-        }
-        deadlines.push_back((Instant::now() + self.timeouts.connect, key));
-    }
-
-    /// Gives up endpoints that have not answered within the connect timeout, for ever.
-    pub(crate) async fn watch_connects(&self) {
-        loop {
-            let first = self.deadlines.borrow().front().map(|(at, _)| *at);
-            match first {
-                Some(at) => sleep_until(at).await,
-                None => self.first_deadline.notified().await,
-            }
-            self.give_up(Instant::now());
-        }
-    }
-
-    fn give_up(&self, now: Instant) {
-        let mut deadlines = self.deadlines.borrow_mut();
-        while let Some((_, key)) = deadlines.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(pending) = pending(&mut self.entries.borrow_mut(), key) {
-                pending.late = true;
-                pending.tell();
-            }
+            Relayed::Ended(reason) => end(entries, key.index, reason),
         }
     }
 
@@ -327,24 +249,8 @@ impl<S: Story> Relays<S> {
     }
 }
 
-/// Whether a connection has done what it could.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-enum Turn {
-    Done,
-    Ended,
-}
-
-fn state<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut State<S>> {
-    let entry = entries.get_mut(key.index as usize)?;
-    (entry.serial == key.serial).then_some(&mut entry.state)
-}
-
-fn pending<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut Pending> {
-    match state(entries, key) {
-        Some(State::Connecting(pending)) => Some(pending),
-        Some(State::Relaying(..) | State::Changing) | None => None,
-    }
+fn entry<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut Entry<S>> {
+    entries.get_mut(key.index as usize).filter(|entry| entry.serial == key.serial)
 }
 
 fn end<S: Story>(entries: &mut Slab<Entry<S>>, index: u32, reason: CloseReason) {
@@ -352,66 +258,5 @@ fn end<S: Story>(entries: &mut Slab<Entry<S>>, index: u32, reason: CloseReason) 
         // Counted before anybody can see the sockets closed.
         story.end(reason);
         drop(relay);
-    }
-}
-
-/// An endpoint that is being connected.
-#[derive(Debug)]
-pub(crate) struct Connecting<'a, S> {
-    relays: &'a Relays<S>,
-    key: Key,
-}
-
-impl<S: Story> Connecting<'_, S> {
-    /// Waits until the endpoint has answered. Cancel safe.
-    ///
-    /// # Errors
-    /// As connect(2), `TimedOut` after the connect timeout.
-    pub(super) async fn connected(&self) -> io::Result<()> {
-        poll_fn(|cx| {
-            let mut entries = self.relays.entries.borrow_mut();
-            match state(&mut entries, self.key) {
-                Some(State::Connecting(pending)) => match pending.outcome() {
-                    Some(outcome) => Poll::Ready(outcome),
-                    None => {
-                        pending.waiting = Some(cx.waker().clone());
-                        Poll::Pending
-                    }
-                },
-                Some(State::Relaying(..) | State::Changing) | None => {
-                    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
-                }
-            }
-        })
-        .await
-    }
-
-    /// Relays between the client and this endpoint, which is connected, from now on. `upload` is what goes to the endpoint
-    /// first.
-    ///
-    /// # Errors
-    /// As epoll_ctl(2). The connection is closed then.
-    pub(super) fn relay(self, client: Stream, upload: Direction, story: S) -> io::Result<()> {
-        let Self { relays, key } = self;
-        client.watch_by(&relays.watch, key.token(Peer::Client))?;
-        std::mem::forget(self);
-        let mut entries = relays.entries.borrow_mut();
-        let Some(entry) = entries.get_mut(key.index as usize) else { return Ok(()) };
-        let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
-            return Ok(());
-        };
-        entry.state = State::Relaying(Relay::new(client, pending.stream, upload), story);
-        let turn = relays.advance(&mut entries, key);
-        relays.postpone_if_ended(turn, key);
-        if turn == Turn::Ended {
-            relays.driver.borrow().wake_by_ref();
-        }
-        Ok(())
-    }
-}
-
-impl<S> Drop for Connecting<'_, S> {
-    fn drop(&mut self) {
-        self.relays.entries.borrow_mut().try_remove(self.key.index as usize);
     }
 }

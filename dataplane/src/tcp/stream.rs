@@ -206,17 +206,12 @@ impl Stream {
     }
 
     fn sent(&mut self, outcome: io::Result<usize>) -> io::Result<usize> {
-        match outcome {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.writable = false;
-                Ok(0)
-            }
-            Ok(0) => {
-                self.writable = false;
-                Ok(0)
-            }
-            outcome => outcome,
-        }
+        let sent = match outcome {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            outcome => outcome?,
+        };
+        self.writable &= sent > 0;
+        Ok(sent)
     }
 
     fn before_write(&mut self) {

@@ -1,0 +1,174 @@
+//! Endpoints that are being connected: until when they may take, who waits for the outcome, and how one becomes a side of a
+//! relay.
+//!
+//! It must not know which endpoint it is.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Poll, Waker};
+
+use slab::Slab;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Entry, Key, Relays, State, Story, entry};
+use crate::sys::epoll::Happened;
+use crate::tcp::direction::Direction;
+use crate::tcp::relay::{Peer, Relay};
+use crate::tcp::stream::Stream;
+
+/// An endpoint that has not answered yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    stream: Stream,
+    late: bool,
+    waiting: Option<Waker>,
+}
+
+impl Pending {
+    /// Something has happened to its socket.
+    pub(super) fn tell(&mut self, happened: Happened) {
+        self.stream.note(happened);
+        self.wake_if_decided();
+    }
+
+    fn give_up(&mut self) {
+        self.late = true;
+        self.wake_if_decided();
+    }
+
+    fn wake_if_decided(&mut self) {
+        if (self.late || self.stream.is_decided())
+            && let Some(waker) = self.waiting.take()
+        {
+            waker.wake();
+        }
+    }
+
+    fn outcome(&mut self) -> Option<io::Result<()>> {
+        if self.stream.is_decided() {
+            return Some(self.stream.take_error().map_or(Ok(()), Err));
+        }
+        self.late.then(|| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: Story> Relays<S> {
+    /// Takes a socket on which connect(2) is under way, and may be for the connect timeout. Dropping the answer closes it.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub(in crate::tcp) fn connecting(&self, stream: Stream) -> io::Result<Connecting<'_, S>> {
+        let mut entries = self.entries.borrow_mut();
+        let serial = self.serial.get().wrapping_add(1);
+        let place = entries.vacant_entry();
+        // Half of the numbers suffice: a connection takes descriptors, and those are an `int`.
+        let key = Key { index: place.key() as u32, serial };
+        stream.watch_by(&self.watch, key.token(Peer::Endpoint))?;
+        self.serial.set(serial);
+        let pending = Pending { stream, late: false, waiting: None };
+        place.insert(Entry { serial, postponed: false, state: State::Connecting(pending) });
+        self.limit(&mut entries, key);
+        Ok(Connecting { relays: self, key })
+    }
+
+    /// Notes until when an endpoint may take. All have the same time, so the deadlines are in order; a timer for each would
+    /// cost a lock and, as the reactor's next one, a system call.
+    fn limit(&self, entries: &mut Slab<Entry<S>>, key: Key) {
+        let mut deadlines = self.deadlines.borrow_mut();
+        for _ in 0..2 {
+            if deadlines.front().is_some_and(|(_, first)| pending(entries, *first).is_none()) {
+                deadlines.pop_front();
+            }
+        }
+        if deadlines.is_empty() {
+            self.first_deadline.notify_one();
+        }
+        deadlines.push_back((Instant::now() + self.timeouts.connect, key));
+    }
+
+    /// Gives up endpoints that have not answered within the connect timeout, for ever.
+    pub(crate) async fn watch_connects(&self) {
+        loop {
+            let first = self.deadlines.borrow().front().map(|(at, _)| *at);
+            match first {
+                Some(at) => sleep_until(at).await,
+                None => self.first_deadline.notified().await,
+            }
+            self.give_up(Instant::now());
+        }
+    }
+
+    fn give_up(&self, now: Instant) {
+        let mut deadlines = self.deadlines.borrow_mut();
+        while let Some((_, key)) = deadlines.pop_front_if(|(at, _)| *at <= now) {
+            if let Some(pending) = pending(&mut self.entries.borrow_mut(), key) {
+                pending.give_up();
+            }
+        }
+    }
+}
+
+fn pending<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut Pending> {
+    match &mut entry(entries, key)?.state {
+        State::Connecting(pending) => Some(pending),
+        State::Relaying(..) | State::Changing => None,
+    }
+}
+
+/// An endpoint that is being connected.
+#[derive(Debug)]
+pub(crate) struct Connecting<'a, S> {
+    relays: &'a Relays<S>,
+    key: Key,
+}
+
+impl<S: Story> Connecting<'_, S> {
+    /// Waits until the endpoint has answered. Cancel safe.
+    ///
+    /// # Errors
+    /// As connect(2), `TimedOut` after the connect timeout.
+    pub(in crate::tcp) async fn connected(&self) -> io::Result<()> {
+        poll_fn(|cx| {
+            let mut entries = self.relays.entries.borrow_mut();
+            let Some(pending) = pending(&mut entries, self.key) else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            match pending.outcome() {
+                Some(outcome) => Poll::Ready(outcome),
+                None => {
+                    pending.waiting = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Relays between the client and this endpoint, which is connected, from now on. `upload` is what goes to the endpoint
+    /// first.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2). The connection is closed then.
+    pub(in crate::tcp) fn relay(self, client: Stream, upload: Direction, story: S) -> io::Result<()> {
+        let Self { relays, key } = self;
+        client.watch_by(&relays.watch, key.token(Peer::Client))?;
+        std::mem::forget(self);
+        let mut entries = relays.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(key.index as usize) else { return Ok(()) };
+        let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
+            return Ok(());
+        };
+        entry.state = State::Relaying(Relay::new(client, pending.stream, upload), story);
+        relays.advance(&mut entries, key);
+        if !relays.postponed.borrow().is_empty() {
+            relays.driver.borrow().wake_by_ref();
+        }
+        Ok(())
+    }
+}
+
+impl<S> Drop for Connecting<'_, S> {
+    fn drop(&mut self) {
+        self.relays.entries.borrow_mut().try_remove(self.key.index as usize);
+    }
+}
