@@ -202,7 +202,12 @@ impl Connection {
         if let Some(introduction) = introduction {
             bytes.extend(introduction.sent);
         }
-        bytes.extend(first);
+        if bytes.is_empty() {
+            // Most connections: what was read goes on as it is.
+            bytes = first;
+        } else {
+            bytes.extend(first);
+        }
         Direction::beginning_with(bytes, header)
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn steered(
         sockets.push(bound(protocol, addr, true, &Filter::Everyone)?);
     }
     if protocol == Protocol::Udp {
-        let tell = |socket: &Socket| sys::mmsg::tell_destination(socket, domain(addr.ip()));
+        let tell = |socket: &Socket| sys::mmsg::tell_destination(socket, Domain::for_address(addr));
         sockets.iter().try_for_each(tell)?;
     }
     listen(protocol, &sockets)?;
@@ -120,16 +120,12 @@ fn listen(protocol: Protocol, sockets: &[Socket]) -> io::Result<()> {
     }
 }
 
-fn domain(ip: IpAddr) -> Domain {
-    if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 }
-}
-
 fn bound(transport: Protocol, addr: SocketAddr, shared: bool, filter: &Filter) -> io::Result<Socket> {
     let (kind, protocol) = match transport {
         Protocol::Tcp => (Type::STREAM, SocketProtocol::TCP),
         Protocol::Udp => (Type::DGRAM, SocketProtocol::UDP),
     };
-    let domain = domain(addr.ip());
+    let domain = Domain::for_address(addr);
     let socket = Socket::new(domain, kind.nonblocking().cloexec(), Some(protocol))?;
     socket.set_reuse_port(shared)?;
     match transport {

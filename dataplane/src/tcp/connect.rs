@@ -63,9 +63,8 @@ impl<'a> Search<'a> {
             if !tried.is_empty() {
                 self.counters.add_connect_retry();
             }
-            let transparency = &self.worker.transparency;
-            let speaker = transparency.speaker(source, self.client, self.frontend, endpoint);
             let worker = self.worker;
+            let speaker = worker.transparency.speaker(source, self.client, self.frontend, endpoint);
             let mut way = Way {
                 endpoint,
                 paths: &worker.paths,
@@ -77,10 +76,9 @@ impl<'a> Search<'a> {
             };
             while attempts < ATTEMPTS {
                 attempts += 1;
-                let outcome = way.open().await;
-                let error = match outcome {
+                let error = match way.open().await {
                     Ok(endpoint_side) => {
-                        self.worker.reports.answered(self.frontend.protocol, endpoint);
+                        worker.reports.answered(self.frontend.protocol, endpoint);
                         if source == ClientSource::Transparent && way.speaker.is_none() {
                             self.counters.add_source_lost();
                         }
@@ -93,7 +91,7 @@ impl<'a> Search<'a> {
                 // Its answers to the client may go another way than through this machine.
                 if error.kind() != io::ErrorKind::TimedOut || way.speaker.take().is_none() {
                     if !way.short {
-                        self.worker.reports.failed(&self.worker.table.load(), self.frontend, endpoint, error);
+                        worker.reports.failed(&worker.table.load(), self.frontend, endpoint, error);
                     }
                     break;
                 }
@@ -159,14 +157,14 @@ impl<'a> Way<'a> {
 
     async fn attempt(&self) -> io::Result<Connecting<'a, Served>> {
         let Self { endpoint, paths, relays, .. } = self;
-        let domain = if endpoint.ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-        let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(SocketProtocol::TCP))?;
+        let (to, kind) = (endpoint.socket_addr(), Type::STREAM.nonblocking().cloexec());
+        let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
         paths.bind(&socket, endpoint.path)?;
         if let Some(client) = self.speaker {
             bind_as_client(&socket, client)?;
         }
         let stream = Stream::to_connect(socket, self.eager);
-        stream.connect(endpoint.socket_addr())?;
+        stream.connect(to)?;
         let connecting = relays.connecting(stream)?;
         connecting.connected().await?;
         Ok(connecting)
@@ -176,7 +174,6 @@ impl<'a> Way<'a> {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv6Addr, TcpListener};
-    use std::time::Duration;
 
     use super::super::{PipePool, RelayBuffers};
     use super::*;

@@ -125,15 +125,11 @@ impl Stream {
         self.urgent |= happened.urgent();
     }
 
-    /// Whether connect(2) has come to its end, good or bad.
-    pub(super) fn is_decided(&self) -> bool {
-        self.writable
-    }
-
     pub(super) fn is_readable(&self) -> bool {
         self.readable
     }
 
+    /// Whether there is room. Of a socket that is being connected: whether that has come to its end, good or bad.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
@@ -252,5 +248,29 @@ impl Stream {
             Aged::Unfilter => drop(self.socket.detach_filter()),
             Aged::Done => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use socket2::SockFilter;
+
+    use super::*;
+    use crate::sys::accept::accept;
+    use crate::sys::bpf::RETURN;
+
+    #[test]
+    fn connections_do_not_keep_the_filter_of_their_listener() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SockRef::from(&listener).attach_filter(&[SockFilter::new(RETURN, 0, 0, u32::MAX)]).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (connection, _) = accept(&listener).unwrap();
+        let mut connection = Stream::accepted(connection);
+        connection.age();
+        let none = connection.socket.detach_filter().unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
+        SockRef::from(&listener).detach_filter().unwrap();
     }
 }

@@ -37,7 +37,7 @@ impl Pending {
     }
 
     fn wake_if_decided(&mut self) {
-        if (self.late || self.stream.is_decided())
+        if (self.late || self.stream.is_writable())
             && let Some(waker) = self.waiting.take()
         {
             waker.wake();
@@ -45,7 +45,7 @@ impl Pending {
     }
 
     fn outcome(&mut self) -> Option<io::Result<()>> {
-        if self.stream.is_decided() {
+        if self.stream.is_writable() {
             return Some(self.stream.take_error().map_or(Ok(()), Err));
         }
         self.late.then(|| Err(io::ErrorKind::TimedOut.into()))
@@ -154,7 +154,7 @@ impl<S: Story> Connecting<'_, S> {
         client.watch_by(&relays.watch, key.token(Peer::Client))?;
         std::mem::forget(self);
         let mut entries = relays.entries.borrow_mut();
-        let Some(entry) = entries.get_mut(key.index as usize) else { return Ok(()) };
+        let Some(entry) = entry(&mut entries, key) else { return Ok(()) };
         let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
             return Ok(());
         };
