@@ -90,6 +90,14 @@ impl AddressSet {
         }
     }
 
+    /// Whether every address of the same family as `ip` is in the set.
+    pub(crate) fn has_family(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(_) => self.v4 == [(0, u32::MAX)],
+            IpAddr::V6(_) => self.v6 == [(0, u128::MAX)],
+        }
+    }
+
     /// How many intervals the set is made of.
     pub(crate) fn intervals(&self) -> usize {
         self.v4.len() + self.v6.len()

@@ -260,15 +260,20 @@ impl ListenerSet {
             tracing::warn!(%error, "a socket of steered frontends is broken; opening it again");
             return false;
         }
-        let Some(mut listener) = self.listeners.remove(addr) else { return false };
-        let current = listener.place.has(socket);
+        let current = self.listeners.get(addr).is_some_and(|listener| listener.place.has(socket));
         if current {
             tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
-            self.give_up(*addr, &mut listener.place, workers);
-            listener.posture = None;
+            self.start_over(*addr, workers);
         }
-        self.listeners.insert(*addr, listener);
         current
+    }
+
+    /// Closes a frontend, so that the next reconcile opens it anew.
+    fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
+        let Some(mut listener) = self.listeners.remove(&addr) else { return };
+        self.give_up(addr, &mut listener.place, workers);
+        listener.posture = None;
+        self.listeners.insert(addr, listener);
     }
 
     /// Opens again what steered frontends share, where it was broken.
@@ -291,13 +296,7 @@ impl ListenerSet {
             taken.then_some(*addr)
         };
         let taken: Vec<FrontendAddr> = self.listeners.iter().filter_map(is_taken).collect();
-        for addr in &taken {
-            if let Some(mut listener) = self.listeners.remove(addr) {
-                self.give_up(*addr, &mut listener.place, workers);
-                listener.posture = None;
-                self.listeners.insert(*addr, listener);
-            }
-        }
+        taken.iter().for_each(|addr| self.start_over(*addr, workers));
         taken
     }
 
@@ -318,14 +317,19 @@ impl ListenerSet {
 
     /// How clients reach the frontends that are open.
     pub(crate) fn report(&self) -> SteeringReport<'_> {
-        let open = self.listeners.values().filter(|listener| listener.place.is_open());
-        let (steered, sockets): (Vec<_>, Vec<_>) =
-            open.partition(|listener| matches!(listener.place, Place::Steered(_)));
-        SteeringReport {
+        let mut report = SteeringReport {
             mode: self.steering.mode(),
-            sockets: sockets.len(),
-            steered: steered.len(),
+            sockets: 0,
+            steered: 0,
             obstacle: self.steering.obstacle(),
+        };
+        for listener in self.listeners.values() {
+            match listener.place {
+                Place::Sockets { .. } => report.sockets += 1,
+                Place::Steered(Some(_)) => report.steered += 1,
+                Place::Steered(None) | Place::Nowhere => {}
+            }
         }
+        report
     }
 }

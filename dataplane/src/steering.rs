@@ -24,7 +24,7 @@ use std::sync::Arc;
 use socket2::Socket;
 
 use crate::address_set::AddressSet;
-use crate::admitted::{Admitted, Family};
+use crate::admitted::Admitted;
 use crate::counters::FrontendCounters;
 use crate::model::{FrontendAddr, Protocol};
 use crate::sys::Errno;
@@ -178,15 +178,10 @@ impl Steering {
         }
         let kernel = self.kernel.as_mut().ok_or(io::ErrorKind::Unsupported)?;
         kernel.open(Kind::of(addr), workers)?;
-        let audience = kernel.audience(addr, sources)?;
-        let verdict = match (&audience, sources.of_family(addr.ip).intervals()) {
-            (Some((audience, itself)), _) => Verdict::Listed { audience: audience.number(), itself: *itself },
-            (None, 0) => Verdict::Ignore,
-            (None, _) => Verdict::Forward,
-        };
+        let (verdict, audience) = kernel.judge(addr, sources)?;
         self.register.insert(addr, counters);
         kernel.entries.put(addr, verdict)?;
-        Ok(Admission(audience.map(|(audience, _)| audience)))
+        Ok(Admission(audience))
     }
 
     /// Has the kernel refuse what comes for `addr`, whomever it admitted before. For datagrams that waits until the answer is
@@ -234,12 +229,13 @@ impl Steering {
 
     /// Opens the sockets anew of which this is one; false if it is none of them.
     pub(crate) fn discard(&mut self, socket: &Arc<Socket>) -> bool {
-        let groups = self.kernel.iter_mut().flat_map(|kernel| &mut kernel.groups);
-        let of_it = |slot: &&mut Slot| {
-            let sockets = slot.group.iter().flat_map(|group| &group.sockets);
-            sockets.into_iter().any(|own| Arc::ptr_eq(own, socket))
+        let mut groups = self.kernel.iter_mut().flat_map(|kernel| &mut kernel.groups);
+        let has_it = |slot: &&mut Slot| {
+            slot.group.iter().flat_map(|group| &group.sockets).any(|own| Arc::ptr_eq(own, socket))
         };
-        groups.filter(of_it).map(|slot| slot.group = None).next().is_some()
+        let Some(slot) = groups.find(has_it) else { return false };
+        slot.group = None;
+        true
     }
 
     /// Opens the sockets again that were discarded.
@@ -315,23 +311,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// The set of clients to look up, and whether the frontend's own address is admitted beside it. None if everybody or
-    /// nobody is admitted.
-    fn audience(
+    /// What becomes of packets to `addr` if these clients are admitted, and the set that they are looked up in, unless that
+    /// is everybody or nobody.
+    fn judge(
         &mut self,
         addr: FrontendAddr,
         sources: &AddressSet,
-    ) -> io::Result<Option<(Arc<Audience>, bool)>> {
-        let all = match Family::of(addr.ip) {
-            Family::V4 => sources.v4() == [(0, u32::MAX)],
-            Family::V6 => sources.v6() == [(0, u128::MAX)],
-        };
-        if all || sources.of_family(addr.ip).intervals() == 0 {
-            return Ok(None);
+    ) -> io::Result<(Verdict, Option<Arc<Audience>>)> {
+        if sources.has_family(addr.ip) {
+            return Ok((Verdict::Forward, None));
+        }
+        if sources.of_family(addr.ip).intervals() == 0 {
+            return Ok((Verdict::Ignore, None));
         }
         let admitted = Admitted::new(sources, addr.ip);
         let itself = admitted.itself;
-        Ok(Some((self.audiences.get(admitted)?, itself)))
+        let audience = self.audiences.get(admitted)?;
+        Ok((Verdict::Listed { audience: audience.number(), itself }, Some(audience)))
     }
 }
 

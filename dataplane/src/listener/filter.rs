@@ -138,11 +138,7 @@ impl Filters {
     }
 
     fn admitting(&mut self, set: &AddressSet, own: IpAddr) -> Filter {
-        let everyone = match own {
-            IpAddr::V4(_) => set.v4() == [(0, u32::MAX)],
-            IpAddr::V6(_) => set.v6() == [(0, u128::MAX)],
-        };
-        if everyone {
+        if set.has_family(own) {
             return Filter::Everyone;
         }
         let large = set.of_family(own).intervals() > MOST_CLASSIC;
