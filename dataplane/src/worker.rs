@@ -3,8 +3,9 @@
 //!
 //! It must not decide anything: sockets come from `listener`, endpoints from the table.
 
+mod listeners;
+
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -20,16 +21,16 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::affinity::AffinityTable;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
-use crate::model::{FrontendAddr, Protocol};
+use crate::model::FrontendAddr;
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::steering::{Refusal, Register};
-use crate::task::Task;
-use crate::tcp::{self, PipePool, RelayBuffers, Relays, Served, SteeredTcp};
+use crate::tcp::{PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
-use crate::udp::{SteeredUdp, UdpContext, UdpLimits, UdpListener};
+use crate::udp::{UdpContext, UdpLimits};
+use listeners::Listeners;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,11 +227,12 @@ impl WorkerHandle {
                 }
             };
             runtime.block_on(async {
-                let steered = (Arc::clone(&seed.register), seed.index);
+                let (register, index) = (Arc::clone(&seed.register), seed.index);
                 match Worker::new(seed) {
                     Ok(worker) => {
                         started.send(Ok(())).ok();
-                        obey(worker, steered, inbox).await;
+                        let listeners = Listeners::new(&worker, register, index);
+                        obey(worker, listeners, inbox).await;
                     }
                     Err(error) => drop(started.send(Err(error))),
                 }
@@ -263,22 +265,7 @@ fn reactor() -> io::Result<LocalRuntime> {
     Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())
 }
 
-/// What a worker listens on. Dropping an entry closes its socket.
-struct Listeners {
-    tcp: HashMap<FrontendAddr, Task>,
-    udp: HashMap<FrontendAddr, UdpListener>,
-    /// UDP frontends that take nothing new, but still have flows.
-    retired: Vec<(FrontendAddr, UdpListener)>,
-    steered_tcp: Rc<SteeredTcp>,
-    steered_udp: Rc<SteeredUdp>,
-}
-
-async fn obey(
-    worker: Rc<Worker>,
-    steered: (Arc<Register>, usize),
-    mut commands: mpsc::UnboundedReceiver<Command>,
-) {
-    let mut listeners = Listeners::new(&worker, steered);
+async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::UnboundedReceiver<Command>) {
     let [driven, connects, quiet] = [(); 3].map(|()| Rc::clone(&worker));
     tokio::task::spawn_local(async move { driven.relays.drive().await });
     tokio::task::spawn_local(async move { connects.relays.watch_connects().await });
@@ -310,104 +297,6 @@ async fn obey(
     }
     // Their stories hold the worker, which holds them.
     worker.relays.cut();
-}
-
-impl Listeners {
-    fn new(worker: &Rc<Worker>, (register, index): (Arc<Register>, usize)) -> Self {
-        Self {
-            tcp: HashMap::new(),
-            udp: HashMap::new(),
-            retired: Vec::new(),
-            steered_tcp: SteeredTcp::new(Arc::clone(&register), index),
-            steered_udp: SteeredUdp::new(register, index, &worker.udp),
-        }
-    }
-
-    fn steer(&mut self, worker: &Rc<Worker>, addr: FrontendAddr, socket: Arc<Socket>) {
-        match addr.protocol {
-            Protocol::Tcp => {
-                let (worker, frontends) = (Rc::clone(worker), Rc::clone(&self.steered_tcp));
-                // It ends with its socket, or when the process drains.
-                tokio::task::spawn_local(async move {
-                    if let Err(error) = tcp::listen_steered(&worker, addr, &socket, &frontends).await {
-                        worker.report_broken(addr, socket, error);
-                    }
-                });
-            }
-            Protocol::Udp => {
-                if let Err(error) = self.steered_udp.listen(addr, Arc::clone(&socket)) {
-                    worker.report_broken(addr, socket, error);
-                }
-            }
-        }
-    }
-
-    fn open(
-        &mut self,
-        worker: &Rc<Worker>,
-        addr: FrontendAddr,
-        socket: Arc<Socket>,
-        counters: FrontendCounters,
-    ) {
-        match counters {
-            FrontendCounters::Tcp(counters) => {
-                let worker = Rc::clone(worker);
-                let task = Task::spawn(async move {
-                    if let Err(error) = tcp::listen(&worker, addr, &socket, &counters).await {
-                        worker.report_broken(addr, socket, error);
-                    }
-                });
-                self.tcp.insert(addr, task);
-            }
-            FrontendCounters::Udp(counters) => {
-                match UdpListener::start(Arc::clone(&socket), addr, counters, &worker.udp) {
-                    Ok(listener) => drop(self.udp.insert(addr, listener)),
-                    Err(error) => worker.report_broken(addr, socket, error),
-                }
-            }
-        }
-    }
-
-    /// Ends a frontend, and its UDP flows with it.
-    fn close(&mut self, addr: FrontendAddr) {
-        self.tcp.remove(&addr);
-        self.udp.remove(&addr);
-        self.steered_tcp.forget(addr);
-        self.steered_udp.close(addr);
-        self.retired.retain(|(retired, _)| *retired != addr);
-    }
-
-    /// Takes nothing new on a frontend.
-    fn retire(&mut self, addr: FrontendAddr) {
-        self.tcp.remove(&addr);
-        self.steered_tcp.forget(addr);
-        self.retired.retain(|(_, listener)| listener.flows() > 0);
-        if let Some(listener) = self.udp.remove(&addr) {
-            listener.retire();
-            self.retired.push((addr, listener));
-        }
-        self.retired.extend(self.steered_udp.retire(addr).map(|listener| (addr, listener)));
-    }
-
-    /// Lets UDP flows come to their end. TCP listeners hear of the drain by themselves.
-    fn drain(&mut self, worker: &Rc<Worker>) {
-        let udp = self.udp.drain().chain(self.retired.drain(..)).map(|(_, listener)| listener);
-        for listener in udp {
-            listener.drain();
-            let live = worker.admit();
-            tokio::task::spawn_local(async move {
-                listener.finished().await;
-                drop(live);
-            });
-        }
-        for finished in self.steered_udp.drain() {
-            let live = worker.admit();
-            tokio::task::spawn_local(async move {
-                finished.await;
-                drop(live);
-            });
-        }
-    }
 }
 
 #[cfg(test)]
