@@ -8,10 +8,12 @@ pub(crate) mod idle;
 pub(crate) mod request;
 pub(crate) mod visit;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use mio::{Events, Poll};
 
 use crate::failure::{During, Failure};
 use crate::pattern;
@@ -19,6 +21,23 @@ use crate::sample::Moved;
 
 /// No single step of a load takes this long unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An answer that takes longer than this is lost.
+const LOST_AFTER: Duration = Duration::from_millis(200);
+
+/// How often lost datagrams are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The number of a datagram stands before its pattern.
+const NUMBER: usize = 8;
+
+/// Waits for events, for so long at most; there are none if a signal came first.
+fn wait(poll: &mut Poll, events: &mut Events, most: Duration) -> Result<(), Failure> {
+    match poll.poll(events, Some(most)) {
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+        polled => polled.during("poll"),
+    }
+}
 
 /// Opens a blocking connection on which nothing waits for ever.
 fn open(address: Ipv4Addr, port: u16) -> Result<TcpStream, Failure> {

@@ -13,20 +13,11 @@ use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use socket2::SockRef;
 
-use super::{PATIENCE, not_after};
+use super::{LOOK_EVERY, LOST_AFTER, NUMBER, PATIENCE, not_after, wait};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::BUNDLE;
 use crate::sample::Moved;
-
-/// A bundle that is not answered in full by then has lost what is missing.
-const LOST_AFTER: Duration = Duration::from_millis(200);
-
-/// How often lost datagrams are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// The number of a datagram stands before its pattern.
-const NUMBER: usize = 8;
 
 /// The shape of the load.
 #[derive(Clone, Copy, Debug)]
@@ -63,10 +54,7 @@ pub(crate) fn run(address: Ipv4Addr, shape: Shape, duration: Duration) -> Result
     }
     while flows.iter().any(Flow::waits) {
         not_after(limit, "a bundle")?;
-        match poll.poll(&mut events, Some(LOOK_EVERY)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            polled => polled.during("poll")?,
-        }
+        wait(&mut poll, &mut events, LOOK_EVERY)?;
         for event in &events {
             let flow = &mut flows[event.token().0];
             flow.take(&mut buffer, &mut moved.latencies)?;

@@ -9,7 +9,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::{PATIENCE, check, not_after};
+use super::{PATIENCE, check, not_after, wait};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::{ONCE, ONCE_LEN};
@@ -33,10 +33,7 @@ pub(crate) fn run(address: Ipv4Addr, parallel: usize, duration: Duration) -> Res
     let mut busy = parallel;
     while busy > 0 {
         not_after(limit, "a connection")?;
-        match poll.poll(&mut events, Some(PATIENCE)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            polled => polled.during("poll")?,
-        }
+        wait(&mut poll, &mut events, PATIENCE)?;
         for event in &events {
             let slot = event.token().0;
             let Some(attempt) = slots[slot].as_mut() else { continue };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 
-use super::{PATIENCE, not_after};
+use super::{LOOK_EVERY, LOST_AFTER, NUMBER, PATIENCE, not_after, wait};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::DATAGRAM;
@@ -15,15 +15,6 @@ use crate::sample::Moved;
 
 /// Datagrams under way on each flow.
 const WINDOW: usize = 8;
-
-/// An answer that takes longer than this is lost; the datagram is replaced by a new one.
-const LOST_AFTER: Duration = Duration::from_millis(200);
-
-/// How often lost datagrams are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// The number of a datagram stands before its pattern.
-const NUMBER: usize = 8;
 
 /// Runs `flows` flows of datagrams of `size` bytes on one thread for `duration`. Each answered datagram counts as two, since
 /// it passed the gateway twice.
@@ -43,10 +34,7 @@ pub(crate) fn run(
     }
     while load.under_way() {
         not_after(limit, "a datagram")?;
-        match load.poll.poll(&mut events, Some(LOOK_EVERY)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            polled => polled.during("poll")?,
-        }
+        wait(&mut load.poll, &mut events, LOOK_EVERY)?;
         for event in &events {
             let index = event.token().0;
             load.take(index)?;

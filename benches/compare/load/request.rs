@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::{PATIENCE, check, not_after, open};
+use super::{PATIENCE, check, not_after, open, wait};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::ECHO;
@@ -35,10 +35,7 @@ pub(crate) fn run(
     let mut busy = connections;
     while busy > 0 {
         not_after(limit, "an answer")?;
-        match poll.poll(&mut events, Some(PATIENCE)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            polled => polled.during("poll")?,
-        }
+        wait(&mut poll, &mut events, PATIENCE)?;
         for event in &events {
             let client = &mut clients[event.token().0];
             if event.is_writable() {
