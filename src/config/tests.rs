@@ -161,6 +161,11 @@ fn text_that_is_no_mapping_is_one_mistake() {
         read("timeouts: {idle: 9999999h}\n").unwrap_err(),
         ["timeouts.idle: \"9999999h\" is longer than a year"]
     );
+    assert_eq!(
+        read("busyPoll: 50\n").unwrap_err(),
+        ["busyPoll: 50 is not a duration of at most 10ms; write it with a unit, as 50us"]
+    );
+    assert_eq!(read("busyPoll: 1s\n").unwrap_err(), ["busyPoll: \"1s\" is longer than 10ms"]);
 }
 
 #[test]

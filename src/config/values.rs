@@ -142,28 +142,35 @@ pub(super) fn socket(value: &Value) -> Result<SocketAddr, Wrong> {
 
 /// A duration longer than nothing.
 pub(super) fn timeout(value: &Value) -> Result<Duration, Wrong> {
-    let wrong = Wrong::expected("a duration", value);
-    match value.as_str().map(duration::parse) {
-        Some(Ok(Duration::ZERO)) => Err(Wrong { message: "must be longer than zero".to_owned(), ..wrong }),
-        Some(Ok(length)) if length > MAX_TIMEOUT => {
-            Err(Wrong { message: format!("{value} is longer than a year"), ..wrong })
-        }
-        Some(Ok(length)) => Ok(length),
-        Some(Err(_)) => Err(wrong.hint("write it as 500ms, 2s, 1m30s or 1h")),
-        None => Err(wrong.hint(format!("write it with a unit, as {value}s"))),
+    const WANTED: &str = "a duration";
+    let length = length(value, WANTED, (MAX_TIMEOUT, "a year"), ("500ms, 2s, 1m30s or 1h", "s"))?;
+    if length.is_zero() {
+        let wrong = Wrong::expected(WANTED, value);
+        return Err(Wrong { message: "must be longer than zero".to_owned(), ..wrong });
     }
+    Ok(length)
 }
 
 /// A time that a worker may spend in looking for traffic; zero = none.
 pub(super) fn busy_poll(value: &Value) -> Result<Duration, Wrong> {
-    let wrong = Wrong::expected("a duration of at most 10ms", value);
+    length(value, "a duration of at most 10ms", (MAX_BUSY_POLL, "10ms"), ("50us, 1ms or 0s", "us"))
+}
+
+/// A duration of at most `most`, which has a name. `examples` are for who wrote something else, the unit for who left it out.
+fn length(
+    value: &Value,
+    wanted: &str,
+    (most, name): (Duration, &str),
+    (examples, unit): (&str, &str),
+) -> Result<Duration, Wrong> {
+    let wrong = Wrong::expected(wanted, value);
     match value.as_str().map(duration::parse) {
-        Some(Ok(length)) if length > MAX_BUSY_POLL => {
-            Err(Wrong { message: format!("{value} is longer than 10ms"), ..wrong })
+        Some(Ok(length)) if length > most => {
+            Err(Wrong { message: format!("{value} is longer than {name}"), ..wrong })
         }
         Some(Ok(length)) => Ok(length),
-        Some(Err(_)) => Err(wrong.hint("write it as 50us, 1ms or 0s")),
-        None => Err(wrong.hint(format!("write it with a unit, as {value}us"))),
+        Some(Err(_)) => Err(wrong.hint(format!("write it as {examples}"))),
+        None => Err(wrong.hint(format!("write it with a unit, as {value}{unit}"))),
     }
 }
 
