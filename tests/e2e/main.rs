@@ -40,6 +40,8 @@ mod datagrams;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod endings;
+#[cfg(test)]
 mod explain;
 #[cfg(test)]
 mod fleet_affinity;

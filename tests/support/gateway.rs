@@ -242,6 +242,11 @@ impl<'w> Gateway<'w> {
         line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number")
     }
 
+    /// Open file descriptors.
+    pub(crate) fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()
+    }
+
     /// CPU time used so far, by all threads, in user and kernel mode.
     pub(crate) fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("the gateway runs");

@@ -29,7 +29,45 @@ pub(crate) fn transmit(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
     uninterrupted(|| send(fd, bytes, MsgFlags::MSG_NOSIGNAL))
 }
 
-/// Moves up to `length` bytes into an empty pipe; 0 is the peer's FIN. The pipe must be empty: then `WouldBlock` can only
+/// `SIOCATMARK` (asm-generic/sockios.h), which libc does not have.
+const SIOCATMARK: libc::Ioctl = 0x8905;
+
+/// Whether the next byte to be read is the urgent one.
+///
+/// # Errors
+/// As ioctl(2).
+pub(crate) fn is_at_urgent_mark(socket: &Socket) -> io::Result<bool> {
+    let mut answer: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the time of the borrow, and SIOCATMARK writes an int (tcp(7)).
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCATMARK, &raw mut answer) };
+    if outcome == 0 { Ok(answer != 0) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads the urgent byte, wherever in the stream it is; `None` if there is none, or if it was read before.
+///
+/// # Errors
+/// As recv(2); `WouldBlock` if it is announced and has not arrived.
+pub(crate) fn receive_urgent(socket: &Socket) -> io::Result<Option<u8>> {
+    let (fd, mut byte) = (socket.as_raw_fd(), [0]);
+    match uninterrupted(|| recv(fd, &mut byte, MsgFlags::MSG_OOB)) {
+        Ok(count) => Ok((count > 0).then_some(byte[0])),
+        // As `tcp_recv_urg` in net/ipv4/tcp.c answers.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes one byte as urgent data.
+///
+/// # Errors
+/// As send(2), `WouldBlock` included.
+pub(crate) fn transmit_urgent(socket: &Socket, byte: u8) -> io::Result<usize> {
+    let fd = socket.as_raw_fd();
+    uninterrupted(|| send(fd, &[byte], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_OOB))
+}
+
+/// Moves up to `length` bytes into an empty pipe; 0 is the peer's FIN, or urgent data in the way
+/// (`tcp_splice_read` in net/ipv4/tcp.c). The pipe must be empty: then `WouldBlock` can only
 /// mean that the socket has nothing (splice(2) does not tell which side would block).
 ///
 /// # Errors

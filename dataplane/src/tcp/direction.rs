@@ -83,6 +83,7 @@ impl Broken {
 enum Held {
     Nothing,
     Bytes(Box<HeldBytes>),
+    Urgent(u8),
     Pipe(Box<PipeLease>),
 }
 
@@ -117,7 +118,8 @@ enum Mode {
     Copy { large: u8 },
     /// A stream; counts small bursts in a row.
     Splice { quiet: u8 },
-    /// The kernel refused to splice these sockets.
+    /// The kernel refused to splice these sockets, or urgent data was among what is to be moved: splice(2) stops there and
+    /// does not tell it from the end.
     CopyOnly,
 }
 
@@ -195,6 +197,13 @@ impl Direction {
             if !from.is_readable() {
                 return Ok(Advanced::Waits);
             }
+            if from.is_urgent() {
+                self.mode = Mode::CopyOnly;
+                if let Some(byte) = from.receive_urgent().map_err(Broken::reading)? {
+                    self.held = Held::Urgent(byte);
+                    continue;
+                }
+            }
             match self.mode {
                 Mode::Splice { .. } => self.splice(from, to, buffers)?,
                 Mode::Copy { .. } | Mode::CopyOnly => self.copy(from, to, buffers)?,
@@ -211,6 +220,10 @@ impl Direction {
                     held.written += moved;
                     (held.bytes.len() - held.written, moved)
                 }
+                Held::Urgent(byte) => match to.transmit_urgent(*byte)? {
+                    true => (0, 1),
+                    false => (1, 0),
+                },
                 Held::Pipe(lease) => drain(lease, to)?,
             };
             self.moved += moved as u64;
@@ -253,10 +266,7 @@ impl Direction {
         let Some((pipe, level)) = lease.parts() else { return Ok(()) };
         match from.splice_in(pipe, SPLICE_LENGTH) {
             Ok(Taken::Bytes(count)) => *level = count,
-            Ok(Taken::End) => {
-                self.ended = true;
-                return Ok(());
-            }
+            Ok(Taken::End) => return self.copy(from, to, buffers),
             Ok(Taken::NotNow) => {
                 self.end_burst();
                 return Ok(());

@@ -68,17 +68,19 @@ impl Relay {
     }
 
     fn advance_both(&mut self, buffers: &RelayBuffers) -> Result<Relayed, (Peer, io::Error)> {
-        let Self { client, endpoint, upload, download, .. } = self;
         let mut its_turn_ends = false;
-        if !upload.is_over() {
-            let advanced = upload.advance(client, endpoint, buffers, download.is_over());
-            its_turn_ends |= advanced.map_err(broken(Peer::Client, Peer::Endpoint))? == Advanced::ItsTurnEnds;
+        for (from, to) in [(Peer::Client, Peer::Endpoint), (Peer::Endpoint, Peer::Client)] {
+            match self.advance_from(from, buffers) {
+                Ok(advanced) => its_turn_ends |= advanced == Advanced::ItsTurnEnds,
+                Err(Broken { side: Side::From, error }) => return Err((from, error)),
+                Err(Broken { side: Side::To, error }) => {
+                    self.deliver_last_bytes(to, buffers);
+                    return Err((to, error));
+                }
+            }
         }
-        if !download.is_over() {
-            let advanced = download.advance(endpoint, client, buffers, upload.is_over());
-            its_turn_ends |= advanced.map_err(broken(Peer::Endpoint, Peer::Client))? == Advanced::ItsTurnEnds;
-        }
-        // A direction that reads hears of a reset by itself.
+        let Self { client, endpoint, upload, download, .. } = self;
+        // A direction that reads finds a reset by itself.
         if !upload.reads()
             && let Some(error) = client.take_error()
         {
@@ -94,6 +96,29 @@ impl Relay {
             true => Relayed::ItsTurnEnds,
             false => Relayed::Waits,
         })
+    }
+
+    /// Advances the direction in which this peer sends, unless it is over.
+    fn advance_from(&mut self, sender: Peer, buffers: &RelayBuffers) -> Result<Advanced, Broken> {
+        let Self { client, endpoint, upload, download, .. } = self;
+        match sender {
+            Peer::Client if upload.is_over() => Ok(Advanced::Over),
+            Peer::Client => upload.advance(client, endpoint, buffers, download.is_over()),
+            Peer::Endpoint if download.is_over() => Ok(Advanced::Over),
+            Peer::Endpoint => download.advance(endpoint, client, buffers, upload.is_over()),
+        }
+    }
+
+    /// A write has shown that this peer is gone. What it had sent before can still be read, and the other side gets as much
+    /// of that as it takes now: an HTTP server may refuse a request before it was sent whole.
+    fn deliver_last_bytes(&mut self, gone: Peer, buffers: &RelayBuffers) {
+        let Self { client, endpoint, upload, download, .. } = self;
+        let (direction, from, to) = match gone {
+            Peer::Client => (upload, client, endpoint),
+            Peer::Endpoint => (download, endpoint, client),
+        };
+        // No FIN: a reset follows. The queue is finite, since nothing arrives any more.
+        while matches!(direction.advance(from, to, buffers, true), Ok(Advanced::ItsTurnEnds)) {}
     }
 
     /// Looks whether the connection has been quiet for `allowed` looks in a row; then it is over.
@@ -127,14 +152,6 @@ impl Relay {
                 CloseReason::EndpointReset
             }
         }
-    }
-}
-
-/// The peer that broke, in a direction that moves bytes between these two.
-fn broken(from: Peer, to: Peer) -> impl FnOnce(Broken) -> (Peer, io::Error) {
-    move |Broken { side, error }| match side {
-        Side::From => (from, error),
-        Side::To => (to, error),
     }
 }
 

@@ -1,8 +1,10 @@
 //! One side of a relayed connection: its socket, and what is known of it without asking the kernel.
 //!
-//! Events come once per change, so what they said is remembered until a call shows otherwise: a read that gives less than
+//! Events come once per change, so what they reported is remembered until a call shows otherwise: a read that gives less than
 //! was asked for has emptied the socket (epoll(7), "Do I need to continuously read/write..."), a short write has filled
-//! it. So no call is made only to be told `EAGAIN`. It must not know directions or tables.
+//! it. So no call is made only to be answered `EAGAIN`. The exceptions are what no further event reports: while an error or
+//! urgent data is pending, a short read proves nothing, and the socket counts as readable until a call has returned the
+//! error or `EAGAIN`.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -61,8 +63,10 @@ pub(super) struct Stream {
     finished: bool,
     /// FIN has come and nothing is left before it.
     emptied: bool,
+    /// An error is pending that no call has returned yet: a reset, mostly. Data before it can still be read.
     broken: bool,
-    /// Urgent data ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c).
+    /// Urgent data is pending. It ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c), and is
+    /// no part of what a read gives.
     urgent: bool,
     nagle: Nagle,
     /// Acknowledgements wait for bytes to go with (TCP_QUICKACK off).
@@ -151,19 +155,45 @@ impl Stream {
         let taken = self.taken(stream::receive(&self.socket, buffer))?;
         if let Taken::Bytes(count) = taken
             && count < buffer.len()
+            && !self.broken
             && !self.urgent
         {
-            // A reset behind the FIN is told of by an event of its own.
-            self.emptied = self.finished && !self.broken;
+            // An error that comes from now on has an event of its own.
+            self.emptied = self.finished;
             self.readable = self.emptied;
         }
         Ok(taken)
     }
 
-    /// Moves up to `length` bytes into an empty pipe.
+    /// Whether urgent data is pending.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// The urgent byte, if everything before it was read. The next read begins behind it.
+    pub(super) fn receive_urgent(&mut self) -> io::Result<Option<u8>> {
+        if !self.urgent || !stream::is_at_urgent_mark(&self.socket)? {
+            return Ok(None);
+        }
+        match stream::receive_urgent(&self.socket) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            outcome => {
+                self.urgent = false;
+                outcome
+            }
+        }
+    }
+
+    /// Moves up to `length` bytes into an empty pipe. `End` is to be confirmed by [`Self::receive`].
     pub(super) fn splice_in(&mut self, pipe: &Pipe, length: usize) -> io::Result<Taken> {
         // A short splice may mean that the pipe ran out of slots, so only EAGAIN says that the socket is empty.
-        self.taken(stream::splice_in(&self.socket, pipe, length))
+        let taken = self.taken(stream::splice_in(&self.socket, pipe, length))?;
+        if taken == Taken::End && stream::is_at_urgent_mark(&self.socket)? {
+            // It stopped there with a FIN pending. A read would pass over the urgent byte.
+            self.urgent = true;
+            return Ok(Taken::NotNow);
+        }
+        Ok(taken)
     }
 
     fn taken(&mut self, outcome: io::Result<usize>) -> io::Result<Taken> {
@@ -172,10 +202,18 @@ impl Stream {
             Ok(count) => Ok(Taken::Bytes(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
-                Ok(Taken::NotNow)
+                self.urgent = false;
+                // A write may have been the call that returned the error.
+                self.take_error().map_or(Ok(Taken::NotNow), Err)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes an urgent byte; false means: wait for room.
+    pub(super) fn transmit_urgent(&mut self, byte: u8) -> io::Result<bool> {
+        self.before_write();
+        Ok(self.sent(stream::transmit_urgent(&self.socket, byte))? > 0)
     }
 
     /// Writes what fits, and gives how much that was; less than all means: wait for room.
