@@ -25,8 +25,12 @@ use crate::return_path::{ReturnPath, ReturnPathError};
 use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::table::RoutingTable;
 use crate::table::diff::{FrontendChange, diff};
+use crate::tcp::PipeBudget;
 use crate::transparency::Transparency;
 use crate::worker::{Broken, Command, Timeouts, WorkerHandle, WorkerSeed};
+
+/// Pipes of one worker.
+const PIPES: usize = 64;
 
 /// What a data plane is started with.
 #[derive(Clone, Debug)]
@@ -94,7 +98,9 @@ impl Dataplane {
         let paths = Paths::new(&paths);
         let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
-        let workers = (0..workers.max(1))
+        let workers = workers.max(1);
+        let pipes = PipeBudget::of_worker(PIPES, workers);
+        let workers = (0..workers)
             .map(|index| {
                 WorkerHandle::start(WorkerSeed {
                     index,
@@ -106,6 +112,7 @@ impl Dataplane {
                     timeouts,
                     busy_poll,
                     udp_flows,
+                    pipes,
                     // The standard library's hasher keys are the system's random numbers.
                     random: RandomState::new().hash_one(index),
                     register: steering.register(),

@@ -8,6 +8,7 @@ mod accept;
 mod connect;
 pub mod counters;
 mod direction;
+mod idle;
 mod introduction;
 mod pipes;
 mod relay;
@@ -39,7 +40,7 @@ use counters::{CloseReason, TcpCounters};
 use direction::Direction;
 pub(crate) use direction::RelayBuffers;
 use introduction::Introduction;
-pub(crate) use pipes::PipePool;
+pub(crate) use pipes::{PipeBudget, PipePool};
 use relays::Connecting;
 pub(crate) use relays::Relays;
 use served::Ending;
@@ -165,7 +166,7 @@ impl Connection {
         let Self { frontend, peer, worker, .. } = self;
         let served =
             Served { frontend: *frontend, peer: *peer, ending, _picked: picked, _live: worker.admit() };
-        if let Err(error) = endpoint.relay(client, upload, served) {
+        if let Err(error) = endpoint.relay(client, upload, worker.timeouts.idle, served) {
             tracing::debug!(peer.addr = %peer, %error, "cannot be watched");
         }
     }

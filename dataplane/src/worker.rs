@@ -26,7 +26,7 @@ use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::steering::{Refusal, Register};
-use crate::tcp::{PipePool, RelayBuffers, Relays, Served};
+use crate::tcp::{PipeBudget, PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
 use crate::udp::{UdpContext, UdpLimits};
@@ -80,6 +80,7 @@ pub(crate) struct WorkerSeed {
     pub(crate) timeouts: Timeouts,
     pub(crate) busy_poll: Duration,
     pub(crate) udp_flows: usize,
+    pub(crate) pipes: PipeBudget,
     pub(crate) random: u64,
     /// The steered frontends.
     pub(crate) register: Arc<Register>,
@@ -92,14 +93,11 @@ pub(crate) struct WorkerSeed {
 const SCRATCH: usize = 64 << 10;
 /// A shortage is told once in so long.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
-/// Pipes of one worker. A pipe is held only while its stream's receiver is slower than its sender, so this bounds
-/// slow streams, not streams; beyond it they are copied.
-const PIPES: usize = 64;
 
 impl Worker {
     /// Must be called inside the worker's runtime.
     fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
-        let buffers = RelayBuffers::new(SCRATCH, PipePool::new(PIPES));
+        let buffers = RelayBuffers::new(SCRATCH, PipePool::new(seed.pipes));
         let relays = Relays::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
         let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
         let udp = UdpContext::new(
@@ -266,10 +264,11 @@ fn reactor() -> io::Result<LocalRuntime> {
 }
 
 async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let [driven, connects, quiet] = [(); 3].map(|()| Rc::clone(&worker));
+    let [driven, connects, idle, pipes] = [(); 4].map(|()| Rc::clone(&worker));
     tokio::task::spawn_local(async move { driven.relays.drive().await });
     tokio::task::spawn_local(async move { connects.relays.watch_connects().await });
-    tokio::task::spawn_local(async move { quiet.relays.watch_quiet().await });
+    tokio::task::spawn_local(async move { idle.relays.watch_idle().await });
+    tokio::task::spawn_local(async move { pipes.relays.watch_pipes().await });
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),

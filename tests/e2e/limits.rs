@@ -1,6 +1,6 @@
 //! Ends and limits: idle connections, too few file descriptors, and the drain that ends the gateway itself.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use crate::support::world::{Family, World};
 
 for_both_families!(
     an_idle_connection_ends_and_a_busy_one_does_not,
+    a_client_that_reads_what_waits_for_it_is_not_idle,
     too_few_descriptors_pass_by_themselves,
     a_terminated_gateway_lets_connections_finish,
     a_drain_ends_at_its_deadline,
@@ -49,6 +50,34 @@ fn an_idle_connection_ends_and_a_busy_one_does_not(family: Family) {
     }
     assert!(opened.elapsed() < Duration::from_secs(3) + patience(2.0), "after {:?}", opened.elapsed());
     busy.say("still busy").unwrap();
+}
+
+/// What the server sends at once; the client takes it in small parts, which takes several times the idle time-out.
+const QUEUED: usize = 3 << 20;
+const PART: usize = 128 << 10;
+
+/// The gateway has nothing to relay meanwhile: all is in its own kernel's queue and in the client's.
+fn a_client_that_reads_what_waits_for_it_is_not_idle(family: Family) {
+    let world = World::new(1);
+    let _server = Server::start(world.backend(0), at(family.backend(0), 9000), |mut stream| {
+        stream.write_all(&[7; QUEUED])?;
+        stream.read_exact(&mut [0])
+    });
+    let app = App::new("web", &[family.vip(0)]).tcp(80, 9000).ready(family.backend(0));
+    let settings = Settings { idle: "1s", ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &[app], &settings);
+    let mut client = world.client.run(|| tcp::connect(vip(family))).unwrap();
+    let mut part = vec![0; PART];
+    for read in 0..QUEUED / PART {
+        client.read_exact(&mut part).unwrap_or_else(|error| panic!("after {} bytes: {error}", read * PART));
+        let_pass(Duration::from_millis(300));
+    }
+    // Now it is.
+    let ended = client.read(&mut part);
+    assert!(
+        ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |read| *read == 0)
+    );
+    assert_eq!(gateway.metric("sheave_tcp_closed_total", &["reason=\"idle\""]), 1.0);
 }
 
 /// Descriptors given to the gateway, far fewer than the connections that come need. A connection takes two, so with

@@ -64,6 +64,8 @@ mod kit;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod pipes;
+#[cfg(test)]
 mod policies;
 #[cfg(test)]
 mod programs;

@@ -242,6 +242,11 @@ impl<'w> Gateway<'w> {
         line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number")
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Open file descriptors.
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()

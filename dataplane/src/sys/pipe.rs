@@ -1,29 +1,46 @@
 //! A kernel pipe as a buffer for `splice(2)`.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// Wanted capacity. A slot holds one socket fragment of any size, so this counts slots more than bytes: 256 slots
-/// take a whole 1 MiB burst of page-sized fragments. More needs CAP_SYS_RESOURCE (/proc/sys/fs/pipe-max-size).
-const CAPACITY: i32 = 1 << 20;
+/// Unprivileged processes get no larger pipe unless the administrator says so (/proc/sys/fs/pipe-max-size).
+const LARGEST: usize = 1 << 20;
+
+/// How many slots all pipes of a user may have before unprivileged processes get pipes of two (pipe(7)).
+const USER_LIMIT: &str = "/proc/sys/fs/pipe-user-pages-soft";
 
 /// Both ends of a nonblocking pipe.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
+    slots: usize,
 }
 
 impl Pipe {
-    /// Opens a pipe. It keeps the kernel's default size where the wanted one is refused (pipe-user-pages-soft).
-    pub(crate) fn open() -> io::Result<Self> {
+    /// Opens a pipe of `slots` slots, a power of two. It has fewer where the kernel refuses so many: see [`Self::slots`].
+    /// The kernel counts capacity in pages, but a slot holds one socket fragment of any size.
+    ///
+    /// # Errors
+    /// As pipe(2).
+    pub(crate) fn open(slots: usize) -> io::Result<Self> {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        if let Err(error) = fcntl(&write, FcntlArg::F_SETPIPE_SZ(CAPACITY)) {
-            tracing::debug!(%error, "pipe keeps its default size");
-        }
-        Ok(Self { read, write })
+        let page = page_size();
+        let wanted = i32::try_from((slots * page).min(LARGEST)).unwrap_or(i32::MAX);
+        let bytes = match fcntl(&write, FcntlArg::F_SETPIPE_SZ(wanted)) {
+            Ok(bytes) => bytes,
+            // Beyond pipe-max-size, or the user has its share.
+            Err(_) => fcntl(&write, FcntlArg::F_GETPIPE_SZ)?,
+        };
+        Ok(Self { read, write, slots: usize::try_from(bytes).unwrap_or_default() / page })
+    }
+
+    /// How many slots it has.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
     }
 
     pub(super) fn read_end(&self) -> BorrowedFd<'_> {
@@ -33,4 +50,16 @@ impl Pipe {
     pub(super) fn write_end(&self) -> BorrowedFd<'_> {
         self.write.as_fd()
     }
+}
+
+/// How many slots all pipes of this user may have together; `None` = any number.
+pub(crate) fn user_limit() -> Option<usize> {
+    let limit: usize = fs::read_to_string(USER_LIMIT).ok()?.trim().parse().ok()?;
+    (limit > 0).then_some(limit)
+}
+
+fn page_size() -> usize {
+    // SAFETY: sysconf(3) only reads.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).ok().filter(|size| *size > 0).unwrap_or(4096)
 }

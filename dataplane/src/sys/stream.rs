@@ -2,6 +2,7 @@
 //! nothing to give or no room says so.
 
 use std::io;
+use std::mem;
 use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
@@ -29,18 +30,32 @@ pub(crate) fn transmit(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
     uninterrupted(|| send(fd, bytes, MsgFlags::MSG_NOSIGNAL))
 }
 
-/// `SIOCATMARK` (asm-generic/sockios.h), which libc does not have.
+/// asm-generic/sockios.h and linux/sockios.h, which libc does not have.
 const SIOCATMARK: libc::Ioctl = 0x8905;
+const SIOCOUTQ: libc::Ioctl = libc::TIOCOUTQ;
 
 /// Whether the next byte to be read is the urgent one.
 ///
 /// # Errors
 /// As ioctl(2).
 pub(crate) fn is_at_urgent_mark(socket: &Socket) -> io::Result<bool> {
+    Ok(ask(socket, SIOCATMARK)? != 0)
+}
+
+/// How many bytes were written that the peer has not acknowledged.
+///
+/// # Errors
+/// As ioctl(2).
+pub(crate) fn unacknowledged(socket: &Socket) -> io::Result<usize> {
+    Ok(usize::try_from(ask(socket, SIOCOUTQ)?).unwrap_or_default())
+}
+
+/// The answer to a request whose answer is an int.
+fn ask(socket: &Socket, request: libc::Ioctl) -> io::Result<libc::c_int> {
     let mut answer: libc::c_int = 0;
-    // SAFETY: the descriptor is open for the time of the borrow, and SIOCATMARK writes an int (tcp(7)).
-    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCATMARK, &raw mut answer) };
-    if outcome == 0 { Ok(answer != 0) } else { Err(io::Error::last_os_error()) }
+    // SAFETY: the descriptor is open for the time of the borrow, and both requests write an int (tcp(7)).
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut answer) };
+    if outcome == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Reads the urgent byte, wherever in the stream it is; `None` if there is none, or if it was read before.
@@ -83,6 +98,23 @@ pub(crate) fn splice_in(socket: &Socket, pipe: &Pipe, length: usize) -> io::Resu
 /// As splice(2), `WouldBlock` included.
 pub(crate) fn splice_out(pipe: &Pipe, socket: &Socket, length: usize) -> io::Result<usize> {
     uninterrupted(|| splice(pipe.read_end(), None, socket, None, length, splice_flags()))
+}
+
+/// A number that changes whenever the peer has taken something: bytes that it has acknowledged, or room that it has made by
+/// reading (tcp(7), `TCP_INFO`; the window is there since Linux 5.4). 0 if the kernel does not say.
+pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
+    // SAFETY: a plain C struct of integers, for which all zeroes are a value. Older kernels fill less of it.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = mem::size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the time of the borrow, and the kernel writes `length` bytes at most.
+    let outcome = unsafe {
+        let value = (&raw mut info).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut length)
+    };
+    if outcome != 0 {
+        return 0;
+    }
+    info.tcpi_bytes_acked.wrapping_add(u64::from(info.tcpi_snd_wnd) << 32)
 }
 
 fn splice_flags() -> SpliceFFlags {

@@ -175,7 +175,7 @@ impl<'a> Way<'a> {
 mod tests {
     use std::net::{Ipv6Addr, TcpListener};
 
-    use super::super::{PipePool, RelayBuffers};
+    use super::super::{PipeBudget, PipePool, RelayBuffers};
     use super::*;
     use crate::worker::Timeouts;
 
@@ -186,7 +186,7 @@ mod tests {
         let endpoint = EndpointAddr::new(endpoint.ip(), endpoint.port());
         // An address of the other family cannot be bound, whatever one may.
         let speaker = Some(Ipv6Addr::LOCALHOST.into());
-        let buffers = RelayBuffers::new(1, PipePool::new(0));
+        let buffers = RelayBuffers::new(1, PipePool::new(PipeBudget { pipes: 0, slots: 0 }));
         let second = Duration::from_secs(1);
         let relays =
             Relays::new(buffers, Timeouts { connect: second, idle: second, udp_idle: second }).unwrap();

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use super::pipes::{PipeLease, PipePool};
 use super::stream::{Stream, Taken};
 
-/// Bytes that one direction may move before others on the worker get their turn.
-const TURN: u64 = 1 << 20;
+/// Bytes that one direction may move before others on the worker get their turn; a splice under way may exceed it.
+const TURN: u64 = 256 << 10;
 /// So many large reads in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe, which small
 /// exchanges never earn back.
 const STREAM_AFTER: u8 = 4;
@@ -26,7 +26,7 @@ const SMALL_BURST: u64 = 16 << 10;
 /// What is read of a client before its endpoint is connected.
 const FIRST_BYTES: usize = 4 << 10;
 /// Upper bound of one splice; the pipe's slots usually end it earlier.
-const SPLICE_LENGTH: usize = 1 << 20;
+const SPLICE_LENGTH: usize = 512 << 10;
 
 /// What a direction needs from its worker.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ impl RelayBuffers {
     /// `scratch` is the size in bytes of the copy buffer that all connections of a worker share.
     pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>) -> Self {
         Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes }
+    }
+
+    /// Closes pipes that are not needed any more, for ever.
+    pub(super) async fn watch_pipes(&self) {
+        self.pipes.watch().await;
     }
 
     /// What a client has sent already, as far as it fits into a packet or two.

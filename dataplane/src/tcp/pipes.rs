@@ -1,37 +1,135 @@
-//! The pipes of one worker: pooled, capped, and held by a connection only while bytes are in them.
+//! The pipes of one worker: pooled, capped, held by a connection only while bytes are in them, and closed when streams do
+//! without them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
-use crate::sys::pipe::Pipe;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::sys::pipe::{self, Pipe};
+
+/// A slot holds one socket fragment of any size: so many take a whole 1 MiB burst of page-sized ones. More needs
+/// CAP_SYS_RESOURCE (/proc/sys/fs/pipe-max-size).
+const MOST_SLOTS: usize = 256;
+/// With fewer, two splices move less than two copies through the scratch buffer, and cost more.
+const LEAST_SLOTS: usize = 16;
+/// The share of the user's slots that this process may take: other processes of root want pipes, too.
+const SHARE: usize = 2;
+/// A pipe that was not needed for so long is closed.
+const KEEP: Duration = Duration::from_secs(1);
+/// After the kernel gave no useful pipe, none is asked for in this time.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the pipes of one worker may come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PipeBudget {
+    /// Pipes; 0 turns splicing off. A pipe is held only while its stream's receiver is slower than its sender, so this
+    /// bounds slow streams, not streams; beyond it they are copied.
+    pub(crate) pipes: usize,
+    /// Slots of all of them.
+    pub(crate) slots: usize,
+}
+
+impl PipeBudget {
+    /// The share of one of so many workers in what the kernel gives a user.
+    pub(crate) fn of_worker(pipes: usize, workers: usize) -> Self {
+        let slots = pipe::user_limit().map_or(usize::MAX, |limit| limit / SHARE / workers.max(1));
+        Self { pipes, slots }
+    }
+}
 
 /// Pipes that no connection holds, and how many may exist.
 #[derive(Debug)]
 pub(crate) struct PipePool {
     free: RefCell<Vec<Pipe>>,
     open: Cell<usize>,
-    limit: usize,
+    open_slots: Cell<usize>,
+    budget: PipeBudget,
+    /// The fewest free ones since the last look: so many were not needed.
+    spare: Cell<usize>,
+    no_pipe_before: Cell<Option<Instant>>,
+    filled: Notify,
 }
 
 impl PipePool {
-    /// A pool that opens pipes on demand, at most `limit`; 0 turns splicing off.
-    pub(crate) fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Self { free: RefCell::default(), open: Cell::new(0), limit })
+    /// A pool that opens pipes on demand.
+    pub(crate) fn new(budget: PipeBudget) -> Rc<Self> {
+        Rc::new(Self {
+            free: RefCell::default(),
+            open: Cell::new(0),
+            open_slots: Cell::new(0),
+            budget,
+            spare: Cell::new(0),
+            no_pipe_before: Cell::new(None),
+            filled: Notify::new(),
+        })
     }
 
-    /// An empty pipe, or `None` if the limit is reached or the process has no descriptors left: then copy.
+    /// An empty pipe, or `None` if the budget is spent or the kernel gives none that is worth its calls: then copy.
     pub(super) fn take(self: &Rc<Self>) -> Option<PipeLease> {
         let pooled = self.free.borrow_mut().pop();
-        let pipe = match pooled {
-            Some(pipe) => pipe,
-            None if self.open.get() < self.limit => {
-                let pipe = Pipe::open().ok()?;
-                self.open.set(self.open.get() + 1);
-                pipe
-            }
-            None => return None,
-        };
+        self.spare.set(self.spare.get().min(self.free.borrow().len()));
+        let pipe = pooled.or_else(|| self.open_one())?;
         Some(PipeLease { pipe: Some(pipe), level: 0, pool: Rc::clone(self) })
+    }
+
+    fn open_one(&self) -> Option<Pipe> {
+        let left = self.budget.slots.saturating_sub(self.open_slots.get());
+        if self.open.get() >= self.budget.pipes || left < LEAST_SLOTS {
+            return None;
+        }
+        let now = Instant::now();
+        if self.no_pipe_before.get().is_some_and(|then| now < then) {
+            return None;
+        }
+        // Large ones first, since most streams need one at a time; what is left goes to as many as it makes.
+        let wanted = MOST_SLOTS.min(1 << left.ilog2());
+        match Pipe::open(wanted).ok().filter(|pipe| pipe.slots() >= LEAST_SLOTS) {
+            Some(pipe) => {
+                self.open.set(self.open.get() + 1);
+                self.open_slots.set(self.open_slots.get() + pipe.slots());
+                self.filled.notify_one();
+                Some(pipe)
+            }
+            None => {
+                self.no_pipe_before.set(Some(now + RETRY_AFTER));
+                None
+            }
+        }
+    }
+
+    fn put_back(&self, pipe: Pipe) {
+        self.free.borrow_mut().push(pipe);
+    }
+
+    fn forget(&self, pipe: Pipe) {
+        self.open.set(self.open.get() - 1);
+        self.open_slots.set(self.open_slots.get() - pipe.slots());
+        drop(pipe);
+    }
+
+    /// Closes the pipes that nobody needed since the last call.
+    fn trim(&self) {
+        let unneeded = {
+            let mut free = self.free.borrow_mut();
+            let kept = free.len().saturating_sub(self.spare.get());
+            free.split_off(kept)
+        };
+        unneeded.into_iter().for_each(|pipe| self.forget(pipe));
+        self.spare.set(self.free.borrow().len());
+    }
+
+    /// Closes pipes that are not needed any more, for ever.
+    pub(crate) async fn watch(&self) {
+        loop {
+            self.filled.notified().await;
+            while self.open.get() > 0 {
+                sleep(KEEP).await;
+                self.trim();
+            }
+        }
     }
 }
 
@@ -53,8 +151,9 @@ impl PipeLease {
 impl Drop for PipeLease {
     fn drop(&mut self) {
         match self.pipe.take() {
-            Some(pipe) if self.level == 0 => self.pool.free.borrow_mut().push(pipe),
-            _ => self.pool.open.set(self.pool.open.get() - 1),
+            Some(pipe) if self.level == 0 => self.pool.put_back(pipe),
+            Some(pipe) => self.pool.forget(pipe),
+            None => {}
         }
     }
 }
@@ -63,18 +162,22 @@ impl Drop for PipeLease {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_limit_holds_and_an_empty_pipe_comes_back() {
-        let pool = PipePool::new(1);
+    fn pool(pipes: usize, slots: usize) -> Rc<PipePool> {
+        PipePool::new(PipeBudget { pipes, slots })
+    }
+
+    #[tokio::test]
+    async fn the_limit_holds_and_an_empty_pipe_comes_back() {
+        let pool = pool(1, usize::MAX);
         let lease = pool.take().unwrap();
         assert!(pool.take().is_none());
         drop(lease);
         assert!(pool.take().is_some());
     }
 
-    #[test]
-    fn a_pipe_with_bytes_left_is_closed_and_makes_room_for_another() {
-        let pool = PipePool::new(1);
+    #[tokio::test]
+    async fn a_pipe_with_bytes_left_is_closed_and_makes_room_for_another() {
+        let pool = pool(1, usize::MAX);
         let mut lease = pool.take().unwrap();
         *lease.parts().unwrap().1 = 7;
         drop(lease);
@@ -82,8 +185,44 @@ mod tests {
         assert_eq!(pool.take().unwrap().level, 0);
     }
 
-    #[test]
-    fn a_limit_of_zero_gives_none() {
-        assert!(PipePool::new(0).take().is_none());
+    #[tokio::test]
+    async fn a_limit_of_zero_gives_none() {
+        assert!(pool(0, usize::MAX).take().is_none());
+    }
+
+    #[tokio::test]
+    async fn pipes_get_smaller_as_the_slots_run_out_and_none_is_useless() {
+        let pool = pool(64, 300);
+        let leases: Vec<PipeLease> = std::iter::from_fn(|| pool.take()).collect();
+        let slots: Vec<usize> =
+            leases.iter().map(|lease| lease.pipe.as_ref().map_or(0, Pipe::slots)).collect();
+        assert_eq!(slots, [256, 32]);
+        drop(leases);
+        assert!(pool.take().is_some_and(|lease| lease.pipe.is_some()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pipes_that_nobody_needs_are_closed() {
+        let pool = pool(8, usize::MAX);
+        let using = async {
+            let mut leases: Vec<PipeLease> = std::iter::from_fn(|| pool.take()).collect();
+            assert_eq!(pool.open.get(), 8);
+            leases.truncate(2);
+            sleep(3 * KEEP).await;
+            assert_eq!(pool.open.get(), 2, "those in use stay");
+            drop(leases);
+            // One at a time from now on.
+            for _ in 0..20 {
+                drop(pool.take());
+                sleep(KEEP / 4).await;
+            }
+            assert_eq!(pool.open.get(), 1);
+            sleep(3 * KEEP).await;
+            assert_eq!((pool.open.get(), pool.open_slots.get()), (0, 0));
+        };
+        tokio::select! {
+            () = using => {}
+            () = pool.watch() => unreachable!(),
+        }
     }
 }

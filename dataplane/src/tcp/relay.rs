@@ -7,6 +7,7 @@ use std::io;
 
 use super::counters::{CloseReason, TcpCounters};
 use super::direction::{Advanced, Broken, Direction, RelayBuffers, Side};
+use super::idle::{IdleClock, Tick};
 use super::stream::Stream;
 use crate::sys::epoll::Happened;
 
@@ -36,13 +37,13 @@ pub(super) struct Relay {
     endpoint: Stream,
     upload: Direction,
     download: Direction,
-    quiet: Quiet,
+    idle: IdleClock,
 }
 
 impl Relay {
     /// `upload` is the way from client to endpoint, with what it may hold already.
-    pub(super) fn new(client: Stream, endpoint: Stream, upload: Direction) -> Self {
-        Self { client, endpoint, upload, download: Direction::new(), quiet: Quiet::new() }
+    pub(super) fn new(client: Stream, endpoint: Stream, upload: Direction, idle: IdleClock) -> Self {
+        Self { client, endpoint, upload, download: Direction::new(), idle }
     }
 
     /// Takes note of an event.
@@ -53,18 +54,17 @@ impl Relay {
         }
     }
 
-    /// Moves what can be moved now, both ways, until both have ended or one side breaks.
-    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> Relayed {
+    /// Moves what can be moved now, both ways, until both have ended or one side breaks. Gives the number of bytes, too.
+    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (Relayed, u64) {
         let before = (self.upload.moved(), self.download.moved());
         let outcome = self.advance_both(buffers);
-        counters.add_bytes(self.upload.moved() - before.0, self.download.moved() - before.1);
-        match outcome {
-            Ok(relayed) => relayed,
-            Err((peer, error)) => {
-                tracing::debug!(%error, ?peer, "connection broke");
-                Relayed::Ended(self.reset_other(peer))
-            }
-        }
+        let (up, down) = (self.upload.moved() - before.0, self.download.moved() - before.1);
+        counters.add_bytes(up, down);
+        let relayed = outcome.unwrap_or_else(|(peer, error)| {
+            tracing::debug!(%error, ?peer, "connection broke");
+            Relayed::Ended(self.reset_other(peer))
+        });
+        (relayed, up + down)
     }
 
     fn advance_both(&mut self, buffers: &RelayBuffers) -> Result<Relayed, (Peer, io::Error)> {
@@ -121,17 +121,25 @@ impl Relay {
         while matches!(direction.advance(from, to, buffers, true), Ok(Advanced::ItsTurnEnds)) {}
     }
 
-    /// Looks whether the connection has been quiet for `allowed` looks in a row; then it is over.
-    pub(super) fn look(&mut self, allowed: u32) -> Relayed {
+    /// Ends the connection if it has been idle for longer than it may be.
+    pub(super) fn check_idle(&mut self, now: Tick) -> Relayed {
         self.client.age();
         self.endpoint.age();
-        if self.quiet.look(self.upload.moved() + self.download.moved()) < allowed {
+        let Self { client, endpoint, upload, download, idle } = self;
+        // A peer that reads what its own kernel, or ours, holds for it is not idle, though nothing is relayed.
+        let taken = || client.taken_by_peer().wrapping_add(endpoint.taken_by_peer());
+        if !idle.is_over(now, upload.moved() + download.moved(), taken) {
             return Relayed::Waits;
         }
-        if self.upload.holds() || self.download.holds() {
+        if upload.holds() || download.holds() || client.has_unsent() || endpoint.has_unsent() {
             self.cut();
         }
         Relayed::Ended(CloseReason::Idle)
+    }
+
+    /// How long it may be idle.
+    pub(super) fn idle_ticks(&self) -> u32 {
+        self.idle.timeout()
     }
 
     /// Lets both sides see a reset when the relay is dropped: FIN would make half an answer look like a whole one.
@@ -152,26 +160,5 @@ impl Relay {
                 CloseReason::EndpointReset
             }
         }
-    }
-}
-
-/// Notices quiet by comparing byte counts at each look.
-#[derive(Debug)]
-struct Quiet {
-    moved: u64,
-    looks: u32,
-}
-
-impl Quiet {
-    /// The first look finds a change: it comes at any time after the beginning.
-    fn new() -> Self {
-        Self { moved: u64::MAX, looks: 0 }
-    }
-
-    /// Looks in a row at which nothing had moved since the one before.
-    fn look(&mut self, moved: u64) -> u32 {
-        self.looks = if moved == self.moved { self.looks + 1 } else { 0 };
-        self.moved = moved;
-        self.looks
     }
 }

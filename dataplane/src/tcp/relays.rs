@@ -2,6 +2,10 @@
 //! entries, driven by one task that asks one epoll instance what has happened. A connection at rest is an entry here, and
 //! has no task, no timer and no buffer.
 //!
+//! One poll moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes:
+//! connections that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has
+//! the same two lists, of sparse and of other flows).
+//!
 //! It must not know how connections are accepted or endpoints chosen.
 
 mod connecting;
@@ -15,10 +19,12 @@ use std::time::Duration;
 
 use slab::Slab;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::counters::{CloseReason, TcpCounters};
 use super::direction::RelayBuffers;
+use super::idle::{IdleClock, TICK, Tick, ticks};
 use super::relay::{Peer, Relay, Relayed};
 use super::stream::Stream;
 use crate::sys::epoll::{Events, Happened, Watch};
@@ -26,11 +32,17 @@ use crate::worker::Timeouts;
 pub(super) use connecting::Connecting;
 use connecting::Pending;
 
-/// Quiet connections are looked for so many times per idle timeout: one is closed after one timeout at the earliest and
-/// 1 + 1/LOOKS of it at the latest, and no byte that passes has to touch a timer.
-const LOOKS: u32 = 4;
+/// Bytes that one poll moves before other tasks of the worker get their turn: less than a millisecond's work.
+const BYTES_PER_POLL: u64 = 1 << 20;
+/// A connection that moved as much in its last turn is a stream.
+const STREAM: u64 = 64 << 10;
+/// Idle connections are looked for so many times per idle timeout: one is closed after one timeout at the earliest and a
+/// quarter more at the latest, and no byte that passes has to touch a timer.
+const CHECKS: u32 = 8;
 /// They are looked for as often as this at least, since a connection gets some of its options then.
-const LONGEST_LOOK: Duration = Duration::from_secs(60);
+const LONGEST_ROUND: Duration = Duration::from_secs(60);
+/// Entries that are checked at a time. Each may take some system calls.
+const CHECKED_AT_A_TIME: usize = 256;
 
 /// What a connection has with it for as long as it is relayed. Dropping it says that it was aborted.
 pub(crate) trait Story {
@@ -46,8 +58,10 @@ pub(crate) trait Story {
 pub(crate) struct Relays<S> {
     watch: Watch,
     entries: RefCell<Slab<Entry<S>>>,
-    /// Connections whose turn has ended before they were done.
-    postponed: RefCell<VecDeque<Key>>,
+    /// Connections to be served next: an event has come, and they are no streams.
+    sparse: RefCell<VecDeque<Key>>,
+    /// Streams with an event, or whose turn ended before they were done.
+    streams: RefCell<VecDeque<Key>>,
     /// Until when the endpoints that are being connected may take, in order; some are connected by now.
     deadlines: RefCell<VecDeque<(Instant, Key)>>,
     /// The first of them has come.
@@ -57,6 +71,12 @@ pub(crate) struct Relays<S> {
     serial: Cell<u32>,
     buffers: RelayBuffers,
     timeouts: Timeouts,
+    /// Idle time is counted from here.
+    epoch: Instant,
+    /// The shortest idle timeout of any connection, in ticks.
+    shortest_idle: Cell<u32>,
+    /// It became shorter.
+    idle_shortened: Notify,
     /// How long to look for events after the last one, before the thread may sleep.
     busy_poll: Option<Duration>,
     busy_until: Cell<Instant>,
@@ -85,8 +105,9 @@ impl Key {
 #[derive(Debug)]
 struct Entry<S> {
     serial: u32,
-    /// It will have another turn anyway.
-    postponed: bool,
+    /// It is in one of the queues, so it will have a turn anyway.
+    queued: bool,
+    is_stream: bool,
     state: State<S>,
 }
 
@@ -109,13 +130,17 @@ impl<S: Story> Relays<S> {
         Ok(Self {
             watch: Watch::new()?,
             entries: RefCell::default(),
-            postponed: RefCell::default(),
+            sparse: RefCell::default(),
+            streams: RefCell::default(),
             deadlines: RefCell::default(),
             first_deadline: Notify::new(),
             driver: RefCell::new(Waker::noop().clone()),
             serial: Cell::new(0),
             buffers,
             timeouts,
+            epoch: Instant::now(),
+            shortest_idle: Cell::new(ticks(timeouts.idle)),
+            idle_shortened: Notify::new(),
             busy_poll: None,
             busy_until: Cell::new(Instant::now()),
         })
@@ -137,28 +162,49 @@ impl<S: Story> Relays<S> {
     /// Serves the table until it is dropped. One task at a time may do so.
     pub(crate) async fn drive(&self) {
         let mut events = Events::new();
-        poll_fn(|cx| self.poll(cx, &mut events)).await;
+        loop {
+            poll_fn(|cx| self.poll(cx, &mut events)).await;
+            // Not by waking itself: only a task that yields has the reactor asked for what others wait for.
+            yield_now().await;
+        }
     }
 
+    /// Ready when there is more to do at once.
     fn poll(&self, cx: &mut Context<'_>, events: &mut Events) -> Poll<()> {
         self.driver.borrow_mut().clone_from(cx.waker());
-        let postponed = self.postponed.borrow().len();
         let more = self.poll_events(cx, events).unwrap_or_else(|error| {
             tracing::error!(%error, "a worker hears no more of its connections");
             false
         });
-        for _ in 0..postponed {
-            let Some(key) = self.postponed.borrow_mut().pop_front() else { break };
-            let mut entries = self.entries.borrow_mut();
-            if let Some(entry) = entry(&mut entries, key) {
-                entry.postponed = false;
+        self.serve();
+        if more || self.has_queued() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn has_queued(&self) -> bool {
+        !self.sparse.borrow().is_empty() || !self.streams.borrow().is_empty()
+    }
+
+    /// Gives queued connections their turns, as far as one poll may go, and at least one stream.
+    fn serve(&self) {
+        let mut moved = 0;
+        while moved < BYTES_PER_POLL && self.serve_next(&self.sparse, &mut moved) {}
+        let streams = self.streams.borrow().len();
+        for served in 0..streams {
+            if served > 0 && moved >= BYTES_PER_POLL || !self.serve_next(&self.streams, &mut moved) {
+                break;
             }
-            self.advance(&mut entries, key);
         }
-        if more || !self.postponed.borrow().is_empty() {
-            cx.waker().wake_by_ref();
+    }
+
+    /// Gives the first connection of a queue its turn; false if there is none.
+    fn serve_next(&self, queue: &RefCell<VecDeque<Key>>, moved: &mut u64) -> bool {
+        let Some(key) = queue.borrow_mut().pop_front() else { return false };
+        let mut entries = self.entries.borrow_mut();
+        if let Some(entry) = entry(&mut entries, key) {
+            entry.queued = false;
+            *moved += self.advance(&mut entries, key);
         }
-        Poll::Pending
+        true
     }
 
     /// Tells connections what has happened to them; true if there may be more soon.
@@ -195,48 +241,90 @@ impl<S: Story> Relays<S> {
             State::Connecting(pending) => pending.tell(happened),
             State::Relaying(relay, _) => {
                 relay.note(peer, happened);
-                if !entry.postponed {
-                    self.advance(entries, key);
+                if !std::mem::replace(&mut entry.queued, true) {
+                    let queue = if entry.is_stream { &self.streams } else { &self.sparse };
+                    queue.borrow_mut().push_back(key);
                 }
             }
         }
     }
 
-    /// Gives a connection its turn; if that ends before it has done what it can, it gets another one.
-    fn advance(&self, entries: &mut Slab<Entry<S>>, key: Key) {
-        let Some(entry) = entry(entries, key) else { return };
-        let State::Relaying(relay, story) = &mut entry.state else { return };
-        match relay.advance(&self.buffers, story.counters()) {
+    /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
+    fn advance(&self, entries: &mut Slab<Entry<S>>, key: Key) -> u64 {
+        let Some(entry) = entry(entries, key) else { return 0 };
+        let State::Relaying(relay, story) = &mut entry.state else { return 0 };
+        let (relayed, moved) = relay.advance(&self.buffers, story.counters());
+        entry.is_stream = moved >= STREAM;
+        match relayed {
             Relayed::Waits => {}
             Relayed::ItsTurnEnds => {
-                entry.postponed = true;
-                self.postponed.borrow_mut().push_back(key);
+                entry.queued = true;
+                self.streams.borrow_mut().push_back(key);
             }
             Relayed::Ended(reason) => end(entries, key.index, reason),
         }
+        moved
     }
 
-    /// Ends connections that have become quiet, for ever.
-    pub(crate) async fn watch_quiet(&self) {
-        let idle = self.timeouts.idle;
-        let every = (idle / LOOKS).clamp(Duration::from_millis(1), LONGEST_LOOK);
-        let allowed = idle.as_nanos().div_ceil(every.as_nanos());
-        let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
+    /// A connection that may be idle for so long.
+    fn idle_clock(&self, timeout: Duration) -> IdleClock {
+        let clock = IdleClock::new(Tick::now(self.epoch), timeout);
+        if clock.timeout() < self.shortest_idle.get() {
+            self.shortest_idle.set(clock.timeout());
+            self.idle_shortened.notify_one();
+        }
+        clock
+    }
+
+    /// Ends connections that have become idle, for ever: a few are checked at a time, so that no other one waits while
+    /// a large table is walked.
+    pub(crate) async fn watch_idle(&self) {
+        let (mut next, mut shortest) = (0, u32::MAX);
         loop {
-            sleep(every).await;
+            tokio::select! {
+                () = sleep(self.until_next_check()) => {}
+                () = self.idle_shortened.notified() => continue,
+            }
             let mut entries = self.entries.borrow_mut();
-            let mut ended = Vec::new();
-            for (index, entry) in entries.iter_mut() {
-                if let State::Relaying(relay, _) = &mut entry.state
-                    && let Relayed::Ended(reason) = relay.look(allowed)
-                {
-                    ended.push((index, reason));
+            shortest = shortest.min(self.check_some(&mut entries, next));
+            next += CHECKED_AT_A_TIME;
+            if next >= entries.capacity() {
+                self.shortest_idle.set(shortest.min(ticks(self.timeouts.idle)));
+                (next, shortest) = (0, u32::MAX);
+                if entries.len() < entries.capacity() / 4 {
+                    entries.shrink_to_fit();
                 }
             }
-            for (index, reason) in ended {
-                end(&mut entries, index as u32, reason);
+        }
+    }
+
+    /// So that all entries are checked in one round.
+    fn until_next_check(&self) -> Duration {
+        let round = (self.shortest_idle.get() * TICK / CHECKS).clamp(TICK / 2, LONGEST_ROUND);
+        let steps = self.entries.borrow().capacity().div_ceil(CHECKED_AT_A_TIME).max(1);
+        let step = round / u32::try_from(steps).unwrap_or(u32::MAX);
+        step.max(Duration::from_millis(1))
+    }
+
+    /// Checks the entries from `first` on; gives the shortest idle timeout among them.
+    fn check_some(&self, entries: &mut Slab<Entry<S>>, first: usize) -> u32 {
+        let now = Tick::now(self.epoch);
+        let mut shortest = u32::MAX;
+        for index in first..first + CHECKED_AT_A_TIME {
+            let Some(State::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state) else {
+                continue;
+            };
+            shortest = shortest.min(relay.idle_ticks());
+            if let Relayed::Ended(reason) = relay.check_idle(now) {
+                end(entries, index as u32, reason);
             }
         }
+        shortest
+    }
+
+    /// Closes pipes that streams do without, for ever.
+    pub(crate) async fn watch_pipes(&self) {
+        self.buffers.watch_pipes().await;
     }
 
     /// Resets every connection.
@@ -260,3 +348,6 @@ fn end<S: Story>(entries: &mut Slab<Entry<S>>, index: u32, reason: CloseReason) 
         drop(relay);
     }
 }
+
+#[cfg(test)]
+mod tests;

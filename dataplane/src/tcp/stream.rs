@@ -269,6 +269,16 @@ impl Stream {
         }
     }
 
+    /// A number that changes whenever the peer has taken something of what was written.
+    pub(super) fn taken_by_peer(&self) -> u64 {
+        stream::taken_by_peer(&self.socket)
+    }
+
+    /// Whether something was written that the peer has not acknowledged.
+    pub(super) fn has_unsent(&self) -> bool {
+        stream::unacknowledged(&self.socket).is_ok_and(|bytes| bytes > 0)
+    }
+
     /// Makes the coming close send RST and discard what is unsent.
     pub(super) fn reset_on_close(&self) {
         super::reset_on_close(&SockRef::from(&self.socket));

@@ -16,7 +16,7 @@ use super::counters::{CloseReason, TcpCounters};
 use super::direction::Direction;
 use super::relays::Story;
 use super::stream::Stream;
-use super::{Connection, PipePool, RelayBuffers, Relays};
+use super::{Connection, PipeBudget, PipePool, RelayBuffers, Relays};
 use crate::worker::Timeouts;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -58,7 +58,7 @@ async fn relayed_after<C, E>(
 ) -> (CloseReason, C, E, TcpCounters) {
     let (client, client_side) = client().await.unwrap();
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let buffers = RelayBuffers::new(64 << 10, PipePool::new(pipes));
+    let buffers = RelayBuffers::new(64 << 10, PipePool::new(PipeBudget { pipes, slots: usize::MAX }));
     let timeouts = Timeouts { connect: idle, idle, udp_idle: idle };
     let relays = Relays::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
     let story = async {
@@ -68,7 +68,7 @@ async fn relayed_after<C, E>(
         let connecting = relays.connecting(stream).unwrap();
         connecting.connected().await.unwrap();
         let (ended, end) = oneshot::channel();
-        connecting.relay(client_side, begin, Told { counters: TcpCounters::default(), ended }).unwrap();
+        connecting.relay(client_side, begin, idle, Told { counters: TcpCounters::default(), ended }).unwrap();
         let (endpoint, _) = endpoints.accept().await.unwrap();
         let (outcome, (client, endpoint)) = tokio::join!(end, parties(client, endpoint));
         let (reason, counters) = outcome.unwrap();
@@ -77,7 +77,7 @@ async fn relayed_after<C, E>(
     tokio::select! {
         answer = story => answer,
         () = relays.drive() => unreachable!(),
-        () = relays.watch_quiet() => unreachable!(),
+        () = relays.watch_idle() => unreachable!(),
     }
 }
 
@@ -297,7 +297,9 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     let to = silent.local_addr().unwrap().as_socket().unwrap();
     let patience = Duration::from_secs(7);
     let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG };
-    let relays = Relays::<Told>::new(RelayBuffers::new(1, PipePool::new(0)), timeouts).unwrap();
+    let relays =
+        Relays::<Told>::new(RelayBuffers::new(1, PipePool::new(PipeBudget { pipes: 0, slots: 0 })), timeouts)
+            .unwrap();
     let begin = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, false);

@@ -18,6 +18,7 @@ fn start() -> WorkerHandle {
         timeouts: Timeouts { connect: patience, idle: patience, udp_idle: patience },
         busy_poll: Duration::ZERO,
         udp_flows: 1,
+        pipes: PipeBudget { pipes: 8, slots: usize::MAX },
         random: 1,
         register: Arc::default(),
         broken: mpsc::unbounded_channel().0,

@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use slab::Slab;
 use tokio::time::{Instant, sleep_until};
@@ -66,7 +67,7 @@ impl<S: Story> Relays<S> {
         stream.watch_by(&self.watch, key.token(Peer::Endpoint))?;
         self.serial.set(serial);
         let pending = Pending { stream, late: false, waiting: None };
-        place.insert(Entry { serial, postponed: false, state: State::Connecting(pending) });
+        place.insert(Entry { serial, queued: false, is_stream: false, state: State::Connecting(pending) });
         self.limit(&mut entries, key);
         Ok(Connecting { relays: self, key })
     }
@@ -145,11 +146,17 @@ impl<S: Story> Connecting<'_, S> {
     }
 
     /// Relays between the client and this endpoint, which is connected, from now on. `upload` is what goes to the endpoint
-    /// first.
+    /// first; it ends when nothing has happened for `idle`.
     ///
     /// # Errors
     /// As epoll_ctl(2). The connection is closed then.
-    pub(in crate::tcp) fn relay(self, client: Stream, upload: Direction, story: S) -> io::Result<()> {
+    pub(in crate::tcp) fn relay(
+        self,
+        client: Stream,
+        upload: Direction,
+        idle: Duration,
+        story: S,
+    ) -> io::Result<()> {
         let Self { relays, key } = self;
         client.watch_by(&relays.watch, key.token(Peer::Client))?;
         std::mem::forget(self);
@@ -158,9 +165,10 @@ impl<S: Story> Connecting<'_, S> {
         let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
             return Ok(());
         };
-        entry.state = State::Relaying(Relay::new(client, pending.stream, upload), story);
+        let relay = Relay::new(client, pending.stream, upload, relays.idle_clock(idle));
+        entry.state = State::Relaying(relay, story);
         relays.advance(&mut entries, key);
-        if !relays.postponed.borrow().is_empty() {
+        if relays.has_queued() {
             relays.driver.borrow().wake_by_ref();
         }
         Ok(())

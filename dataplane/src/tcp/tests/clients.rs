@@ -22,6 +22,7 @@ use crate::model::{
 use crate::pick::ActiveTable;
 use crate::table::RoutingTable;
 use crate::table::fixture;
+use crate::tcp::PipeBudget;
 use crate::tcp::counters::{CloseReason, TcpCounters};
 use crate::transparency::Transparency;
 use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
@@ -74,6 +75,7 @@ impl Gateway {
             timeouts: Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE },
             busy_poll: Duration::ZERO,
             udp_flows: 1,
+            pipes: PipeBudget { pipes: 8, slots: usize::MAX },
             random: 1,
             register: Arc::default(),
             broken: mpsc::unbounded_channel().0,

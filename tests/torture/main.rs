@@ -1,0 +1,25 @@
+//! Torture: random scripts of what both ends of a connection do, over a direct connection and through the gateway. What may
+//! be observed directly is what must be observed through it.
+//!
+//! `SHEAVE_TORTURE_SCRIPTS=100000` runs so many scripts per case instead of the usual few; `SHEAVE_TORTURE_SEED=N` repeats
+//! the scripts of a run, which prints its seed when it fails. The cases need root, as the end-to-end tests do.
+
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod support;
+
+#[cfg(test)]
+mod end;
+#[cfg(test)]
+mod judge;
+#[cfg(test)]
+mod pattern;
+#[cfg(test)]
+mod road;
+#[cfg(test)]
+mod run;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod tcp;
