@@ -2,7 +2,7 @@
 //! useless ones.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 

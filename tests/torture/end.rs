@@ -24,6 +24,8 @@ pub(crate) struct Observation {
     pub(crate) fin_sent: bool,
     /// The right bytes in the right order, from the first on.
     pub(crate) received: u64,
+    /// Urgent bytes that it read among them, each by how many others were before it.
+    pub(crate) urgent: Vec<u64>,
     /// A byte was not what it should be.
     pub(crate) corrupt: Option<String>,
     pub(crate) end: End,
@@ -51,6 +53,7 @@ impl Observation {
             send_error: None,
             fin_sent: false,
             received: 0,
+            urgent: Vec::new(),
             corrupt: None,
             end: End::Error(error),
             took: Duration::ZERO,
@@ -84,6 +87,7 @@ pub(crate) fn perform(
             step: 0,
             left: None,
             received: 0,
+            urgent: Vec::new(),
             until: None,
             end: None,
             corrupt: None,
@@ -91,6 +95,9 @@ pub(crate) fn perform(
         },
     };
     end.stream.set_nonblocking(true).expect("a socket can be nonblocking");
+    SockRef::from(&end.stream)
+        .set_out_of_band_inline(part.urgent_inline)
+        .expect("a socket takes SO_OOBINLINE");
     let in_time = end.run(started, started + limit);
     end.leave(started, in_time)
 }
@@ -118,6 +125,7 @@ struct Reader {
     step: usize,
     left: Option<u64>,
     received: u64,
+    urgent: Vec<u64>,
     until: Option<Instant>,
     end: Option<End>,
     corrupt: Option<String>,
@@ -212,6 +220,7 @@ impl Performer<'_> {
             send_error: writer.error,
             fin_sent: writer.finished && part.fin,
             received: reader.received,
+            urgent: reader.urgent,
             corrupt: reader.corrupt,
             end,
             took: started.elapsed(),
@@ -319,11 +328,16 @@ impl Reader {
     }
 
     fn check(&mut self, count: usize) {
-        let matching = self.pattern.matching(self.received, &self.buffer[..count]);
-        if matching < count && self.corrupt.is_none() {
-            let at = self.received + matching as u64;
-            self.corrupt = Some(format!("byte {at} is {:#04x}", self.buffer[matching]));
+        for (index, part) in self.buffer[..count].split(|byte| *byte == URGENT).enumerate() {
+            if index > 0 {
+                self.urgent.push(self.received);
+            }
+            let matching = self.pattern.matching(self.received, part);
+            if matching < part.len() && self.corrupt.is_none() {
+                let at = self.received + matching as u64;
+                self.corrupt = Some(format!("byte {at} is {:#04x}", part[matching]));
+            }
+            self.received += part.len() as u64;
         }
-        self.received += count as u64;
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::end::{End, Observation};
 use crate::script::{How, Part, Script, When};
+use crate::support::patience::patience;
 
 /// What both ends observed; the server nothing if no connection came to it.
 #[derive(Clone, Debug)]
@@ -17,13 +18,10 @@ pub(crate) fn judge(script: &Script, outcome: &Outcome) -> Vec<String> {
     let mut wrong = Vec::new();
     match server {
         Some(server) => {
-            let mut side = |name: &str, part, other, seen, by_other| {
-                wrong.extend(
-                    side(part, other, seen, by_other).into_iter().map(|what| format!("{name}: {what}")),
-                );
-            };
-            side("client", &script.client, &script.server, client, server);
-            side("server", &script.server, &script.client, server, client);
+            let of_client = side(script, (&script.client, &script.server), client, server);
+            let of_server = side(script, (&script.server, &script.client), server, client);
+            wrong.extend(of_client.into_iter().map(|what| format!("client: {what}")));
+            wrong.extend(of_server.into_iter().map(|what| format!("server: {what}")));
         }
         // A client that leaves at once may be gone before the gateway has looked for an endpoint.
         None if script.client.abandons() => {}
@@ -33,13 +31,22 @@ pub(crate) fn judge(script: &Script, outcome: &Outcome) -> Vec<String> {
 }
 
 /// What is wrong with what one end saw of the other.
-fn side(part: &Part, other: &Part, seen: &Observation, by_other: &Observation) -> Vec<String> {
+fn side(
+    script: &Script,
+    (part, other): (&Part, &Part),
+    seen: &Observation,
+    by_other: &Observation,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     if let Some(corrupt) = &seen.corrupt {
         wrong.push(format!("corrupt: {corrupt}"));
     }
     if seen.received > by_other.sent {
         wrong.push(format!("received {} bytes of {}", seen.received, by_other.sent));
+    }
+    let longest = script.pauses() + patience(4.0);
+    if seen.end != End::Hang && seen.took > longest {
+        wrong.push(format!("took {:?}, longer than {longest:?}", seen.took));
     }
     if seen.end == End::Hang {
         wrong.push(format!("hangs after {} bytes", seen.received));
@@ -59,14 +66,13 @@ fn side(part: &Part, other: &Part, seen: &Observation, by_other: &Observation) -
     if let (false, Some(error)) = (other.abandons(), seen.send_error) {
         wrong.push(format!("sending: {error:?} though the other end did not leave"));
     }
-    let wanted = part.wanted();
-    if part.leaves == When::AfterReading && !other.abandons() && seen.received < wanted.min(other.total()) {
-        wrong.push(format!("received {} bytes of {wanted} before it left", seen.received));
+    let (wanted, read) = (part.wanted(), seen.received + seen.urgent.len() as u64);
+    if part.leaves == When::AfterReading && !other.abandons() && read < wanted.min(other.total()) {
+        wrong.push(format!("read {read} bytes of {wanted} before it left"));
     }
-    if !part.abandons()
-        && !other.abandons()
-        && !(whole && seen.end == End::Clean && seen.sent == part.total())
-    {
+    let regular = !part.abandons() && !other.abandons();
+    let complete = whole && seen.end == End::Clean && seen.sent == part.total();
+    if regular && !complete {
         wrong.push(format!(
             "received {} bytes of {}, sent {} of {}, {:?}",
             seen.received,
@@ -75,6 +81,10 @@ fn side(part: &Part, other: &Part, seen: &Observation, by_other: &Observation) -
             part.total(),
             seen.end
         ));
+    }
+    let urgent = if part.urgent_inline { other.urgent_at() } else { Vec::new() };
+    if seen.urgent.iter().any(|at| !urgent.contains(at)) || (regular && seen.urgent != urgent) {
+        wrong.push(format!("urgent bytes at {:?} in place of {urgent:?}", seen.urgent));
     }
     wrong
 }

@@ -80,7 +80,6 @@ fn family(lane: u16) -> Family {
 
 /// A world with all roads.
 pub(crate) struct Roads<'w> {
-    pub(crate) world: &'w World,
     pub(crate) gateway: Gateway<'w>,
     _haproxy: Process,
     _folder: TempDir,
@@ -97,7 +96,7 @@ impl<'w> Roads<'w> {
         let settings = Settings { config: steering, open_files: Some(4096), ..Settings::default() };
         let gateway = Gateway::start_with(world, &apps, &settings);
         let haproxy = haproxy(world, &folder);
-        Self { world, gateway, _haproxy: haproxy, _folder: folder }
+        Self { gateway, _haproxy: haproxy, _folder: folder }
     }
 }
 

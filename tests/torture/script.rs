@@ -27,6 +27,8 @@ pub(crate) struct Part {
     pub(crate) by: How,
     /// Of the socket's send and receive buffers; the system's if not given.
     pub(crate) buffers: Option<usize>,
+    /// Reads urgent bytes among the others (`SO_OOBINLINE`), as RFC 6093 wants it. Else it does not see them.
+    pub(crate) urgent_inline: bool,
 }
 
 /// A step of writing.
@@ -139,20 +141,28 @@ fn any_part() -> impl Strategy<Value = Part> {
     let buffers = prop_oneof![8 => Just(None), 1 => (2_usize << 10..64 << 10).prop_map(Some)];
     let writes = prop::collection::vec(any_write(), 0..5);
     let reads = prop::collection::vec(any_read(), 0..4);
-    (writes, any::<bool>(), reads, leaves, by, buffers).prop_map(
-        |(writes, fin, reads, leaves, by, buffers)| {
-            // Who waits for the other must not be waited for.
-            let fin = fin || matches!(leaves, When::AtTheEnd | When::AfterReading);
-            Part { writes: with_one_urgent(writes), fin, reads, leaves, by, buffers }
-        },
-    )
+    let part = (writes, any::<bool>(), reads, leaves, by, buffers, any::<bool>());
+    part.prop_map(|(writes, fin, reads, leaves, by, buffers, urgent_inline)| {
+        // Who waits for the other must not be waited for.
+        let fin = fin || matches!(leaves, When::AtTheEnd | When::AfterReading);
+        Part { writes: with_one_urgent(writes), fin, reads, leaves, by, buffers, urgent_inline }
+    })
 }
 
 /// A second urgent byte makes an ordinary one of the first, unless that was read by then: what is to be seen would depend on
-/// the moment.
+/// the moment. And a gateway reads what a client has sent without asking whether urgent data is ahead, which would cost each
+/// connection a system call: an urgent byte with nothing before it may be passed over, as it is by other proxies anywhere.
 fn with_one_urgent(writes: Vec<Write>) -> Vec<Write> {
-    let mut seen = false;
-    writes.into_iter().filter(|step| *step != Write::Urgent || !std::mem::replace(&mut seen, true)).collect()
+    let (mut any, mut seen) = (false, false);
+    let mut keep = |step: &Write| match step {
+        Write::Bytes { .. } => {
+            any = true;
+            true
+        }
+        Write::Urgent => any && !std::mem::replace(&mut seen, true),
+        Write::Pause(_) => true,
+    };
+    writes.into_iter().filter(|step| keep(step)).collect()
 }
 
 fn any_write() -> impl Strategy<Value = Write> {
