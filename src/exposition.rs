@@ -71,6 +71,10 @@ pub(crate) const LOG_LINES_DROPPED: Family = counter(
     "sheave_log_lines_dropped_total",
     "Log lines that were lost because whoever reads them was too slow.",
 );
+pub(crate) const WORKER_RESTARTS: Family = counter(
+    "sheave_worker_restarts_total",
+    "Times that a worker thread was started again after a panic, which cut its connections.",
+);
 pub(crate) const AFFINITY_RECORDS: Family =
     gauge("sheave_affinity_records", "Session affinity records that are kept.");
 pub(crate) const ENDPOINTS_UNHEALTHY: Family = gauge(
@@ -185,6 +189,7 @@ mod tests {
         CONTROLLER_SERVICES,
         CONTROLLER_GATEWAYS,
         LOG_LINES_DROPPED,
+        WORKER_RESTARTS,
         AFFINITY_RECORDS,
         ENDPOINTS_UNHEALTHY,
         ENDPOINT_EJECTIONS,

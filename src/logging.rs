@@ -3,7 +3,9 @@
 //! Whoever logs never waits for the reader: lines go through a bounded queue to a thread of their own, and those that
 //! find it full are counted and lost. Workers log, too, and a stuck log collector must not stop their traffic.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
+use std::panic::PanicHookInfo;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -44,7 +46,20 @@ pub(crate) fn init(logging: &Logging) -> Flush {
         }
         LogFormat::Json => registry.with(logs.json().flatten_event(true)).init(),
     }
+    std::panic::set_hook(Box::new(log_panic));
     flush
+}
+
+/// As a line like every other, so that collectors find it; the backtrace as `RUST_BACKTRACE` says.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let (thread, message) = (thread.name().unwrap_or_default(), panic.payload_as_str().unwrap_or_default());
+    let location = panic.location().map(ToString::to_string);
+    let backtrace = Backtrace::capture();
+    tracing::error!(bug = true, thread, location, "panicked: {message}");
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!(bug = true, thread, "{backtrace}");
+    }
 }
 
 /// Libraries that log each failed request as an error of its own, again and again while a server is away. What fails is said

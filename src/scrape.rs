@@ -71,6 +71,7 @@ pub(crate) fn text(
     write_source(&mut text, status);
     write_guard(&mut text, status);
     text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    text.family(&names::WORKER_RESTARTS).add(&[], dataplane.worker_restarts());
     text.family(&names::AFFINITY_RECORDS).add(&[], dataplane.affinity().len() as u64);
     write_health(&mut text, dataplane);
 

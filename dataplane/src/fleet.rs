@@ -4,14 +4,13 @@
 //! It must not know where tables come from.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::address_set::AddressSet;
 use crate::affinity::AffinityTable;
@@ -27,7 +26,8 @@ use crate::table::RoutingTable;
 use crate::table::diff::{FrontendChange, diff};
 use crate::tcp::PipeBudget;
 use crate::transparency::Transparency;
-use crate::worker::{Broken, Command, Timeouts, WorkerHandle, WorkerSeed};
+use crate::worker::{Broken, Command, Timeouts, WorkerSeed};
+use crate::workers::Workers;
 
 /// Pipes of one worker.
 const PIPES: usize = 64;
@@ -73,7 +73,7 @@ pub struct Dataplane {
     failures: BTreeMap<FrontendAddr, BindFailure>,
     /// Grows with each change of `failures`.
     failures_revision: u64,
-    workers: Vec<WorkerHandle>,
+    workers: Workers,
     broken: mpsc::UnboundedReceiver<Broken>,
     affinity: Arc<AffinityTable>,
     health: Health,
@@ -98,28 +98,22 @@ impl Dataplane {
         let paths = Paths::new(&paths);
         let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
-        let workers = workers.max(1);
-        let pipes = PipeBudget::of_worker(PIPES, workers);
-        let workers = (0..workers)
-            .map(|index| {
-                WorkerHandle::start(WorkerSeed {
-                    index,
-                    table: Arc::clone(&table),
-                    affinity: Arc::clone(&affinity),
-                    transparency: Arc::clone(&transparency),
-                    reports: health.reports(),
-                    paths: Arc::clone(&paths),
-                    timeouts,
-                    busy_poll,
-                    udp_flows,
-                    pipes,
-                    // The standard library's hasher keys are the system's random numbers.
-                    random: RandomState::new().hash_one(index),
-                    register: steering.register(),
-                    broken: report_broken.clone(),
-                })
-            })
-            .collect::<io::Result<_>>()?;
+        let seed = WorkerSeed {
+            index: 0,
+            table: Arc::clone(&table),
+            affinity: Arc::clone(&affinity),
+            transparency: Arc::clone(&transparency),
+            reports: health.reports(),
+            paths: Arc::clone(&paths),
+            timeouts,
+            busy_poll,
+            udp_flows,
+            pipes: PipeBudget::of_worker(PIPES, workers),
+            random: 0,
+            register: steering.register(),
+            broken: report_broken,
+        };
+        let workers = Workers::start(workers, seed)?;
         Ok(Self {
             table,
             listeners: ListenerSet::new(listening_sockets, steering),
@@ -171,9 +165,12 @@ impl Dataplane {
         changes.len()
     }
 
-    /// Tries again what could not be had or has broken since: sockets, and clients' addresses. Costs next to nothing when
-    /// all is well.
+    /// Tries again what could not be had or has broken since: workers, sockets, and clients' addresses. Costs next to nothing
+    /// when all is well.
     pub fn retry(&mut self) {
+        for index in self.workers.restart_failed() {
+            self.listeners.serve_again(index, &self.workers[index]);
+        }
         let mut broken = BTreeSet::new();
         while let Ok(socket) = self.broken.try_recv() {
             if self.listeners.discard(&socket, &self.workers) {
@@ -316,14 +313,19 @@ impl Dataplane {
         &self.affinity
     }
 
+    /// How often a worker was started again after it had panicked.
+    pub fn worker_restarts(&self) -> u64 {
+        self.workers.restarts()
+    }
+
     /// Whether no worker has ended. One that is stuck runs, too; [`Dataplane::answers`] tells.
     pub fn runs(&self) -> bool {
-        self.workers.iter().all(WorkerHandle::runs)
+        self.workers.run()
     }
 
     /// Whether every worker answers within `patience`. They are asked at once; the answer can be awaited anywhere.
     pub fn answers(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
-        self.all_reply(Command::Ping, patience)
+        self.workers.all_reply(Command::Ping, patience)
     }
 
     /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
@@ -331,48 +333,14 @@ impl Dataplane {
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
         self.listeners.release();
-        let finished = self.all_reply(Command::Drain, deadline);
+        let finished = self.workers.all_reply(Command::Drain, deadline);
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }
 
     /// Ends the workers and cuts what is still open, with a reset on both sides. A worker that is stuck is left behind
     /// after `patience`.
     pub async fn close(self, patience: Duration) {
-        let end = async {
-            for worker in self.workers {
-                worker.end().await;
-            }
-        };
-        if tokio::time::timeout(patience, end).await.is_err() {
-            tracing::warn!("a worker is stuck and is left behind");
-        }
-    }
-
-    fn all_reply(
-        &self,
-        ask: fn(oneshot::Sender<()>) -> Command,
-        patience: Duration,
-    ) -> impl Future<Output = bool> + Send + use<> {
-        let replies: Vec<_> = self
-            .workers
-            .iter()
-            .map(|worker| {
-                let (reply, answer) = oneshot::channel();
-                worker.send(ask(reply));
-                answer
-            })
-            .collect();
-        async move {
-            // One that has ended must not keep the others from finishing: they are waited for all the same.
-            let all = async {
-                let mut all = true;
-                for answer in replies {
-                    all &= answer.await.is_ok();
-                }
-                all
-            };
-            tokio::time::timeout(patience, all).await.unwrap_or(false)
-        }
+        self.workers.end(patience).await;
     }
 }
 

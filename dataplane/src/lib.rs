@@ -29,6 +29,7 @@ mod throttle;
 pub mod transparency;
 pub mod udp;
 mod worker;
+mod workers;
 
 pub use fleet::{Dataplane, Drained, Options};
 pub use health::{HealthCounts, UnhealthyEndpoint};

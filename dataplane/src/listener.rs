@@ -276,6 +276,25 @@ impl ListenerSet {
         self.listeners.insert(addr, listener);
     }
 
+    /// Gives a worker that was started again the sockets that it had: what waits in their queues is served yet.
+    pub(crate) fn serve_again(&self, index: usize, worker: &WorkerHandle) {
+        for (addr, listener) in &self.listeners {
+            let (Place::Sockets { sockets, .. }, Some(counters)) =
+                (&listener.place, listener.counters.get(index))
+            else {
+                continue;
+            };
+            if let Some(socket) = sockets.get(index) {
+                worker.send(Command::Listen {
+                    addr: *addr,
+                    socket: Arc::clone(socket),
+                    counters: counters.clone(),
+                });
+            }
+        }
+        self.steering.serve_again(index, worker);
+    }
+
     /// Opens again what steered frontends share, where it was broken.
     pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) {
         self.steering.restore(workers);

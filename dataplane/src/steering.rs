@@ -238,6 +238,17 @@ impl Steering {
         true
     }
 
+    /// Gives a worker that was started again the sockets that it had.
+    pub(crate) fn serve_again(&self, index: usize, worker: &WorkerHandle) {
+        for group in
+            self.kernel.iter().flat_map(|kernel| &kernel.groups).filter_map(|slot| slot.group.as_ref())
+        {
+            if let Some(socket) = group.sockets.get(index) {
+                worker.send(Command::Steer { addr: group.addr, socket: Arc::clone(socket) });
+            }
+        }
+    }
+
     /// Opens the sockets again that were discarded.
     pub(crate) fn restore(&mut self, workers: &[WorkerHandle]) {
         let Some(kernel) = &mut self.kernel else { return };

@@ -32,6 +32,7 @@ use crate::model::{ClientAddr, ClientSource, FrontendAddr};
 use crate::pick::Picked;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys;
+use crate::task;
 use crate::worker::{Live, Worker};
 
 use accept::Acceptor;
@@ -86,7 +87,7 @@ async fn accept_all(
         let connection =
             Connection { frontend, peer, worker: Rc::clone(worker), counters, _live: worker.admit() };
         // Borrowed: an async method that takes `self` keeps it twice.
-        tokio::task::spawn_local(async move { connection.serve(client).await });
+        task::spawn(async move { connection.serve(client).await });
     };
     tokio::select! {
         biased;

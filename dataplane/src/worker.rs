@@ -26,6 +26,7 @@ use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
 use crate::steering::{Refusal, Register};
+use crate::task;
 use crate::tcp::{PipeBudget, PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
@@ -70,6 +71,7 @@ impl fmt::Debug for Worker {
 }
 
 /// What a worker is made with.
+#[derive(Clone)]
 pub(crate) struct WorkerSeed {
     pub(crate) index: usize,
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
@@ -192,6 +194,9 @@ pub(crate) enum Command {
     Ping(oneshot::Sender<()>),
     /// Take nothing new, and answer when the last connection has ended.
     Drain(oneshot::Sender<()>),
+    /// Panic, in the loop itself or in one of its tasks.
+    #[cfg(test)]
+    Panic { in_a_task: bool },
 }
 
 /// A running worker, as its owner sees it. Dropping it ends the thread and everything that it serves, as soon as the
@@ -229,8 +234,12 @@ impl WorkerHandle {
                 match Worker::new(seed) {
                     Ok(worker) => {
                         started.send(Ok(())).ok();
+                        let _cut = CutAtEnd(Rc::clone(&worker));
                         let listeners = Listeners::new(&worker, register, index);
-                        obey(worker, listeners, inbox).await;
+                        tokio::select! {
+                            () = obey(worker, listeners, inbox) => {}
+                            () = task::panicked() => {}
+                        }
                     }
                     Err(error) => drop(started.send(Err(error))),
                 }
@@ -253,7 +262,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Whether the thread still takes commands. It may be stuck all the same.
+    /// Whether the thread still takes commands. It may be stuck all the same. One that has panicked does not.
     pub(crate) fn runs(&self) -> bool {
         !self.commands.is_closed()
     }
@@ -265,10 +274,10 @@ fn reactor() -> io::Result<LocalRuntime> {
 
 async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::UnboundedReceiver<Command>) {
     let [driven, connects, idle, pipes] = [(); 4].map(|()| Rc::clone(&worker));
-    tokio::task::spawn_local(async move { driven.relays.drive().await });
-    tokio::task::spawn_local(async move { connects.relays.watch_connects().await });
-    tokio::task::spawn_local(async move { idle.relays.watch_idle().await });
-    tokio::task::spawn_local(async move { pipes.relays.watch_pipes().await });
+    task::spawn(async move { driven.relays.drive().await });
+    task::spawn(async move { connects.relays.watch_connects().await });
+    task::spawn(async move { idle.relays.watch_idle().await });
+    task::spawn(async move { pipes.relays.watch_pipes().await });
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),
@@ -280,12 +289,16 @@ async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::
             Command::Ping(reply) => {
                 reply.send(()).ok();
             }
+            #[cfg(test)]
+            Command::Panic { in_a_task: false } => panic!("on command"),
+            #[cfg(test)]
+            Command::Panic { in_a_task: true } => drop(task::spawn(async { panic!("on command") })),
             Command::Drain(reply) => {
                 worker.draining.set(true);
                 worker.drain_begins.notify_waiters();
                 listeners.drain(&worker);
                 let worker = Rc::clone(&worker);
-                tokio::task::spawn_local(async move {
+                task::spawn(async move {
                     // The accept loops take what has already shaken hands before this runs: they were woken first.
                     tokio::task::yield_now().await;
                     worker.all_ended().await;
@@ -294,8 +307,16 @@ async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::
             }
         }
     }
-    // Their stories hold the worker, which holds them.
-    worker.relays.cut();
+}
+
+/// Connections hold their worker, which holds them: without this none of them would be closed at its end, least of all at
+/// one that nobody expected.
+struct CutAtEnd(Rc<Worker>);
+
+impl Drop for CutAtEnd {
+    fn drop(&mut self) {
+        self.0.relays.cut();
+    }
 }
 
 #[cfg(test)]

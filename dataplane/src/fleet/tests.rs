@@ -1,4 +1,4 @@
-//! What becomes of frontends for which there are no descriptors.
+//! What becomes of frontends for which there are no descriptors, and of workers that panic.
 
 use std::time::Duration;
 
@@ -9,10 +9,14 @@ use crate::table::fixture::{frontend, table};
 
 /// With room for so many sockets.
 fn dataplane(listening_sockets: usize) -> Dataplane {
+    dataplane_of(1, listening_sockets)
+}
+
+fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
     let second = Duration::from_secs(1);
-    let timeouts = Timeouts { connect: second, idle: second, udp_idle: second };
+    let timeouts = Timeouts { connect: second, idle: 60 * second, udp_idle: second };
     Dataplane::start(Options {
-        workers: 1,
+        workers,
         timeouts,
         busy_poll: Duration::ZERO,
         udp_flows: 1,
@@ -52,4 +56,120 @@ fn beyond_the_room_frontends_stay_closed_until_others_leave() {
     dataplane.apply(frontends([4]));
     dataplane.retry();
     assert_eq!(dataplane.failures().count(), 0);
+}
+
+mod panics {
+    //! A worker that panics is started again with the sockets that it had; the others notice nothing.
+
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use super::*;
+    use crate::model::EndpointAddr;
+    use crate::worker::Command;
+
+    /// Two workers in front of an echoing server.
+    fn serving() -> (Dataplane, SocketAddr) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let serves = server.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in server.incoming() {
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read(&mut byte).is_ok_and(|read| read > 0) && stream.write_all(&byte).is_ok()
+                    {
+                    }
+                });
+            }
+        });
+        let mut dataplane = dataplane_of(2, 100);
+        let mut frontend = frontend(1, Algorithm::Random, &[(1, 100)]);
+        let mut backend = frontend.backends[0].clone();
+        backend.endpoints[0].addr = EndpointAddr::new(serves.ip(), serves.port());
+        frontend.backends = Arc::new([backend]);
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        (frontend.addr.ip, frontend.addr.port) = (free.ip(), free.port());
+        dataplane.apply(table([frontend]));
+        assert_eq!(dataplane.failures().count(), 0);
+        (dataplane, free)
+    }
+
+    fn open(to: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        exchange(&mut stream).unwrap();
+        stream
+    }
+
+    fn exchange(stream: &mut TcpStream) -> io::Result<()> {
+        stream.write_all(b"x")?;
+        stream.read_exact(&mut [0])
+    }
+
+    fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let started = Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+            thread::yield_now();
+        }
+    }
+
+    fn panics(in_a_task: bool) {
+        let (mut dataplane, to) = serving();
+        let addr = dataplane.table().table().frontends()[0].addr;
+        let accepted = |dataplane: &Dataplane, worker: usize| {
+            dataplane.counters(addr)[worker].tcp().map_or(0, |counters| counters.accepted())
+        };
+        // The kernel spreads connections: after a while both workers have some.
+        let mut streams = Vec::new();
+        while accepted(&dataplane, 0) < 3 || accepted(&dataplane, 1) < 3 {
+            streams.push(open(to));
+        }
+        let (lost, kept) = (accepted(&dataplane, 0), accepted(&dataplane, 1));
+        dataplane.workers[0].send(Command::Panic { in_a_task });
+        wait_until("the worker ends", || !dataplane.runs());
+        // These wait in the queue of the one that is gone, or are served by the other.
+        let waiting: Vec<TcpStream> = (0..32).map(|_| TcpStream::connect(to).unwrap()).collect();
+        dataplane.retry();
+        assert!(dataplane.runs());
+        assert_eq!(dataplane.worker_restarts(), 1);
+        for mut stream in waiting {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            exchange(&mut stream).expect("nobody who waited is lost");
+        }
+        let alive = streams.iter_mut().filter_map(|stream| exchange(stream).ok()).count();
+        assert_eq!(alive as u64, kept, "the other worker's connections go on");
+        assert!(accepted(&dataplane, 0) > lost, "it accepts again");
+        assert_eq!(
+            dataplane.counters(addr)[0].tcp().unwrap().closed(crate::tcp::counters::CloseReason::Aborted),
+            lost
+        );
+    }
+
+    #[test]
+    fn a_task_that_panics_ends_its_worker_which_is_started_again() {
+        panics(true);
+    }
+
+    #[test]
+    fn a_loop_that_panics_ends_its_worker_which_is_started_again() {
+        panics(false);
+    }
+
+    #[test]
+    fn a_worker_that_keeps_failing_is_left_so() {
+        let (mut dataplane, _) = serving();
+        for _ in 0..5 {
+            dataplane.workers[1].send(Command::Panic { in_a_task: true });
+            wait_until("the worker ends", || !dataplane.runs());
+            dataplane.retry();
+            assert!(dataplane.runs());
+        }
+        dataplane.workers[1].send(Command::Panic { in_a_task: true });
+        wait_until("the worker ends", || !dataplane.runs());
+        dataplane.retry();
+        assert!(!dataplane.runs(), "now a restart of the process is due");
+    }
 }

@@ -329,7 +329,8 @@ impl<S: Story> Relays<S> {
 
     /// Resets every connection.
     pub(crate) fn cut(&self) {
-        for entry in self.entries.borrow_mut().drain() {
+        let entries = std::mem::take(&mut *self.entries.borrow_mut());
+        for (_, entry) in entries {
             if let State::Relaying(relay, _story) = entry.state {
                 relay.cut();
             }

@@ -12,7 +12,7 @@ use super::Worker;
 use crate::counters::FrontendCounters;
 use crate::model::{FrontendAddr, Protocol};
 use crate::steering::Register;
-use crate::task::Task;
+use crate::task::{self, Task};
 use crate::tcp::{self, SteeredTcp};
 use crate::udp::{SteeredUdp, UdpListener};
 
@@ -44,7 +44,7 @@ impl Listeners {
             Protocol::Tcp => {
                 let (worker, frontends) = (Rc::clone(worker), Rc::clone(&self.steered_tcp));
                 // It ends with its socket, or when the process drains.
-                tokio::task::spawn_local(async move {
+                task::spawn(async move {
                     if let Err(error) = tcp::listen_steered(&worker, addr, &socket, &frontends).await {
                         worker.report_broken(addr, socket, error);
                     }
@@ -122,7 +122,7 @@ impl Listeners {
 /// Keeps the worker from having come to its end before `finished` has.
 fn last_until(worker: &Rc<Worker>, finished: impl Future<Output = ()> + 'static) {
     let live = worker.admit();
-    tokio::task::spawn_local(async move {
+    task::spawn(async move {
         finished.await;
         drop(live);
     });

@@ -1,0 +1,137 @@
+//! All workers: asked together, ended together, and started again when one has panicked.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::worker::{Command, WorkerHandle, WorkerSeed};
+
+/// A worker that fails more often than this within [`WINDOW`] is not started again: what makes it panic lasts, and the
+/// process shows that it needs a restart.
+const RESTARTS: usize = 5;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The running workers.
+pub(crate) struct Workers {
+    seed: WorkerSeed,
+    handles: Vec<WorkerHandle>,
+    restarts: u64,
+    /// When those of the last minute were.
+    recent: VecDeque<Instant>,
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").field("handles", &self.handles).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Workers {
+    type Target = [WorkerHandle];
+
+    fn deref(&self) -> &[WorkerHandle] {
+        &self.handles
+    }
+}
+
+impl Workers {
+    /// Starts so many, and at least one.
+    ///
+    /// # Errors
+    /// If a thread or its reactor cannot be made.
+    pub(crate) fn start(count: usize, seed: WorkerSeed) -> io::Result<Self> {
+        let handles = (0..count.max(1)).map(|index| start(index, &seed)).collect::<io::Result<_>>()?;
+        Ok(Self { seed, handles, restarts: 0, recent: VecDeque::new() })
+    }
+
+    /// Whether none has ended. One that is stuck runs, too.
+    pub(crate) fn run(&self) -> bool {
+        self.handles.iter().all(WorkerHandle::runs)
+    }
+
+    /// Starts those again that have panicked; they serve nothing yet. Which those are.
+    pub(crate) fn restart_failed(&mut self) -> Vec<usize> {
+        let failed: Vec<usize> =
+            (0..self.handles.len()).filter(|index| !self.handles[*index].runs()).collect();
+        failed.into_iter().filter(|index| self.restart(*index)).collect()
+    }
+
+    fn restart(&mut self, index: usize) -> bool {
+        let now = Instant::now();
+        while self.recent.front().is_some_and(|at| now.duration_since(*at) > WINDOW) {
+            self.recent.pop_front();
+        }
+        if self.recent.len() >= RESTARTS {
+            return false;
+        }
+        self.recent.push_back(now);
+        match start(index, &self.seed) {
+            Ok(worker) => {
+                tracing::error!(
+                    bug = true,
+                    worker = index,
+                    "a worker panicked; its connections were cut, and it was started again"
+                );
+                self.handles[index] = worker;
+                self.restarts += 1;
+                true
+            }
+            Err(error) => {
+                tracing::error!(worker = index, %error, "a worker panicked and cannot be started again");
+                false
+            }
+        }
+    }
+
+    /// How often one was started again.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// Whether each answers a command within `patience`. They are asked at once; the answer can be awaited anywhere.
+    pub(crate) fn all_reply(
+        &self,
+        ask: fn(oneshot::Sender<()>) -> Command,
+        patience: Duration,
+    ) -> impl Future<Output = bool> + Send + use<> {
+        let ask = |worker: &WorkerHandle| {
+            let (reply, answer) = oneshot::channel();
+            worker.send(ask(reply));
+            answer
+        };
+        let replies: Vec<_> = self.handles.iter().map(ask).collect();
+        async move {
+            // One that has ended must not keep the others from finishing: they are waited for all the same.
+            let all = async {
+                let mut all = true;
+                for answer in replies {
+                    all &= answer.await.is_ok();
+                }
+                all
+            };
+            tokio::time::timeout(patience, all).await.unwrap_or(false)
+        }
+    }
+
+    /// Ends all, cutting what they serve. One that is stuck is left behind after `patience`.
+    pub(crate) async fn end(self, patience: Duration) {
+        let end = async {
+            for worker in self.handles {
+                worker.end().await;
+            }
+        };
+        if tokio::time::timeout(patience, end).await.is_err() {
+            tracing::warn!("a worker is stuck and is left behind");
+        }
+    }
+}
+
+fn start(index: usize, seed: &WorkerSeed) -> io::Result<WorkerHandle> {
+    // The standard library's hasher keys are the system's random numbers.
+    let random = RandomState::new().hash_one(index);
+    WorkerHandle::start(WorkerSeed { index, random, ..seed.clone() })
+}
