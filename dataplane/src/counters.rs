@@ -32,6 +32,11 @@ impl FrontendCounters {
         }
     }
 
+    /// Whether a worker still has them for a UDP frontend, and so its sockets.
+    pub(crate) fn is_used_for_udp(&self) -> bool {
+        matches!(self, Self::Udp(counters) if Arc::strong_count(counters) > 1)
+    }
+
     /// All zero.
     pub(crate) fn new(protocol: Protocol) -> Self {
         match protocol {

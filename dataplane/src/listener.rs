@@ -11,21 +11,25 @@ mod filter;
 mod place;
 mod posture;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::address_set::AddressSet;
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol};
 use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::sys::Errno;
+use crate::udp::UdpCounters;
 use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
 use filter::Filters;
 use place::Place;
 use posture::Posture;
+
+/// So few frontends that left may be remembered although all their sockets are closed.
+const DEPARTED: usize = 64;
 
 /// A frontend that could not be opened.
 #[derive(Debug)]
@@ -71,8 +75,10 @@ pub(crate) struct ListenerSet {
     room: usize,
     open: usize,
     listeners: HashMap<FrontendAddr, Listener>,
-    /// Every address that we ever asked for and got: sockets of ours may still be on it.
-    held: HashSet<FrontendAddr>,
+    /// The counters of UDP frontends that left: who still has one has sockets on the address.
+    departed: HashMap<FrontendAddr, Vec<Weak<UdpCounters>>>,
+    /// With more of them it is looked for those that are gone.
+    departed_limit: usize,
     filters: Filters,
     steering: Steering,
 }
@@ -80,8 +86,9 @@ pub(crate) struct ListenerSet {
 impl ListenerSet {
     /// Nothing is open; so many sockets may be.
     pub(crate) fn new(room: usize, steering: Steering) -> Self {
-        let (listeners, held) = (HashMap::new(), HashSet::new());
-        Self { room, open: 0, listeners, held, filters: Filters::default(), steering }
+        let (listeners, departed) = (HashMap::new(), HashMap::new());
+        let filters = Filters::default();
+        Self { room, open: 0, listeners, departed, departed_limit: DEPARTED, filters, steering }
     }
 
     /// Whether another frontend may be opened: there is room for a socket for each worker, or it needs none.
@@ -138,7 +145,7 @@ impl ListenerSet {
                 let steered = self.chooses_steering(workers)?;
                 let sources = audience.sources(addr.ip);
                 listener.place = if steered {
-                    self.claim(addr)?;
+                    self.claim(addr, &listener.counters)?;
                     self.steer(addr, &sources, &listener.counters, workers)?
                 } else {
                     self.bind(addr, &sources, &listener.counters, workers)?
@@ -179,11 +186,10 @@ impl ListenerSet {
         counters: &[FrontendCounters],
         workers: &[WorkerHandle],
     ) -> io::Result<Place> {
-        let claim = if self.held.contains(&addr) { Claim::Again } else { Claim::First };
+        let claim = if self.is_held(addr, counters) { Claim::Again } else { Claim::First };
         let bound =
             self.filters.with(sources, addr.ip, |filter| bind::bind(addr, claim, filter, workers.len()));
         let (share, sockets) = bound?;
-        self.held.insert(addr);
         for ((worker, socket), counters) in workers.iter().zip(&sockets).zip(counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
@@ -202,13 +208,22 @@ impl ListenerSet {
 
     /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted. Answers to
     /// datagrams leave from a socket on the address in any case.
-    fn claim(&mut self, addr: FrontendAddr) -> io::Result<()> {
+    fn claim(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> io::Result<()> {
         let takes_over = self.steering.mode() == SteeringMode::Always && addr.protocol == Protocol::Tcp;
-        if !takes_over && !self.held.contains(&addr) {
-            bind::probe(addr)?;
-            self.held.insert(addr);
+        if takes_over || self.is_held(addr, counters) { Ok(()) } else { bind::probe(addr) }
+    }
+
+    /// Whether sockets of ours may still be on the address of a frontend that has none now: workers close those of UDP when
+    /// they come to it, and flows of a retired frontend keep theirs. Of TCP there are only connections left, which are in
+    /// nobody's way (SO_REUSEADDR, socket(7)).
+    fn is_held(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
+        let departed = self.departed.remove(&addr).unwrap_or_default();
+        let alive: Vec<_> = departed.into_iter().filter(|counters| counters.strong_count() > 0).collect();
+        let held = !alive.is_empty() || counters.iter().any(FrontendCounters::is_used_for_udp);
+        if !alive.is_empty() {
+            self.departed.insert(addr, alive);
         }
-        Ok(())
+        held
     }
 
     /// Refuses everything new at `addr`; UDP flows live on.
@@ -237,6 +252,21 @@ impl ListenerSet {
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
             self.give_up(addr, &mut listener.place, workers);
+            self.departs(addr, &listener.counters);
+        }
+    }
+
+    /// Remembers who may still have sockets on the address.
+    fn departs(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) {
+        let of_udp: Vec<_> = counters.iter().filter_map(FrontendCounters::udp).collect();
+        if of_udp.is_empty() {
+            return;
+        }
+        self.departed.entry(addr).or_default().extend(of_udp.iter().map(Arc::downgrade));
+        // Not at each of thousands that leave together.
+        if self.departed.len() > self.departed_limit {
+            self.departed.retain(|_, counters| counters.iter().any(|one| one.strong_count() > 0));
+            self.departed_limit = 2 * self.departed.len() + DEPARTED;
         }
     }
 

@@ -173,3 +173,68 @@ mod panics {
         assert!(!dataplane.runs(), "now a restart of the process is due");
     }
 }
+
+mod conflicts {
+    //! A frontend that comes back meets whoever took its address meanwhile as a new one would.
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+    use crate::model::Protocol;
+
+    /// A socket of another program that shares its address with whoever wants to (SO_REUSEPORT).
+    fn sharing(addr: SocketAddr, kind: Type) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(addr), kind, None)?;
+        socket.set_reuse_port(true)?;
+        socket.set_reuse_address(kind == Type::STREAM)?;
+        socket.bind(&addr.into())?;
+        if kind == Type::STREAM {
+            socket.listen(1)?;
+        }
+        Ok(socket)
+    }
+
+    /// Alone on its address, without sharing.
+    fn is_free(addr: SocketAddr, kind: Type) -> bool {
+        let socket = Socket::new(Domain::for_address(addr), kind, None).unwrap();
+        socket.bind(&addr.into()).is_ok()
+    }
+
+    fn expect_conflict(protocol: Protocol, kind: Type) {
+        let mut dataplane = dataplane_of(2, 100);
+        let spot = sharing("127.0.0.1:0".parse().unwrap(), kind).unwrap();
+        let addr = spot.local_addr().unwrap().as_socket().unwrap();
+        drop(spot);
+        let served = || {
+            let mut frontend = frontend(1, Algorithm::Random, &[(1, 100)]);
+            frontend.addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };
+            table([frontend])
+        };
+        for _ in 0..3 {
+            dataplane.apply(served());
+            assert_eq!(dataplane.failures().count(), 0, "its own sockets are no conflict");
+            dataplane.apply(RoutingTable::default());
+        }
+        let started = Instant::now();
+        while !is_free(addr, kind) {
+            assert!(started.elapsed() < Duration::from_secs(20), "the workers let go");
+        }
+        let other = sharing(addr, kind).unwrap();
+        dataplane.apply(served());
+        let errors: Vec<_> = dataplane.failures().map(|failure| failure.error.kind()).collect();
+        assert_eq!(errors, [io::ErrorKind::AddrInUse]);
+        drop(other);
+        dataplane.retry();
+        assert_eq!(dataplane.failures().count(), 0);
+    }
+
+    #[test]
+    fn of_tcp() {
+        expect_conflict(Protocol::Tcp, Type::STREAM);
+    }
+
+    #[test]
+    fn of_udp() {
+        expect_conflict(Protocol::Udp, Type::DGRAM);
+    }
+}

@@ -27,8 +27,8 @@ const KEEPALIVE: TcpKeepalive =
 /// Whether another process may already hold the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// We never had it: make sure that nobody else has. With SO_REUSEPORT alone a second process of the same user
-    /// would join in silently and take half of the connections.
+    /// No socket of ours is on it: make sure that nobody else's is. With SO_REUSEPORT alone a second process of the same
+    /// user would join in silently and take half of the connections.
     First,
     /// Sockets of ours may still be on it.
     Again,

@@ -35,7 +35,6 @@ pub(super) enum Answers {
 pub(super) struct State {
     pub(super) context: Rc<UdpContext>,
     pub(super) addr: FrontendAddr,
-    pub(super) counters: Arc<UdpCounters>,
     pub(super) flows: RefCell<FlowTable<Link>>,
     answers: Answers,
     /// The frontend's own socket; gone once retired.
@@ -46,6 +45,8 @@ pub(super) struct State {
     pub(super) rescheduled: Notify,
     /// The last flow ended.
     pub(super) emptied: Notify,
+    /// Dropped last: while they are used, there are sockets on the address.
+    pub(super) counters: Arc<UdpCounters>,
 }
 
 impl State {
