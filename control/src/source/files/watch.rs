@@ -10,16 +10,19 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::folder::Folder;
 use super::known_file::Scan;
 use super::{Loaded, Of};
 
-/// A burst of events is over after so long without one: an editor's or `git`'s steps are less far apart.
-const QUIET: Duration = Duration::from_millis(50);
-/// A burst is cut off after so long: whoever writes without a pause does not keep others' changes from taking effect.
-const LONGEST_BURST: Duration = Duration::from_millis(500);
+/// How long after the first event of a change the folder is looked at: a program that saves a file does so in several steps.
+const SETTLE: Duration = Duration::from_millis(5);
+/// After the folder was looked at, it rests for as long as that took, and no longer than this: a burst of changes becomes a
+/// few looks, however fast somebody writes.
+const LONGEST_REST: Duration = Duration::from_millis(500);
+/// How often a file is looked at that may not have been written to its end.
+const UNSETTLED: Duration = Duration::from_millis(50);
 /// How often the folder is looked at when the kernel does not tell of changes.
 const POLL: Duration = Duration::from_secs(2);
 /// How often it is looked at although the kernel tells: changes made by other hosts of a network file system, and in
@@ -60,6 +63,7 @@ async fn follow(path: PathBuf, of: Of, states: watch::Sender<Option<Arc<Loaded>>
     let mut alarm = Alarm::new(&path);
     let mut folder = Folder::new(path.clone(), of);
     loop {
+        let began = Instant::now();
         // Setting a watch looks the folder up, so it waits for a slow file system as the scan does.
         let looking = spawn_blocking(move || {
             // Before the scan, so that what happens during the scan raises an alarm.
@@ -81,9 +85,14 @@ async fn follow(path: PathBuf, of: Of, states: watch::Sender<Option<Arc<Loaded>>
         if changed {
             states.send_replace(Some(Arc::new(folder.loaded())));
         }
+        let rest = began.elapsed().min(LONGEST_REST);
+        let due = async {
+            sleep(rest).await;
+            alarm.raised(unsettled).await;
+        };
         tokio::select! {
             () = states.closed() => return,
-            () = alarm.raised(unsettled) => {}
+            () = due => {}
         }
     }
 }
@@ -157,23 +166,16 @@ impl Alarm {
         watched
     }
 
-    /// Returns when it is time to look: after a burst of events, or when nothing was looked at for long.
+    /// Returns when it is time to look: something has changed, or nothing was looked at for long.
     async fn raised(&self, unsettled: bool) {
         let kernel_tells = self.watcher.is_some() && self.told.is_none();
         let patience = match (unsettled, kernel_tells) {
-            (true, _) => QUIET,
+            (true, _) => UNSETTLED,
             (false, false) => POLL,
             (false, true) => RESYNC,
         };
-        if timeout(patience, self.bell.notified()).await.is_err() {
-            return;
-        }
-        let cut_off = Instant::now() + LONGEST_BURST;
-        loop {
-            let quiet = Instant::now() + QUIET;
-            if timeout_at(quiet.min(cut_off), self.bell.notified()).await.is_err() {
-                return;
-            }
+        if timeout(patience, self.bell.notified()).await.is_ok() {
+            sleep(SETTLE).await;
         }
     }
 }

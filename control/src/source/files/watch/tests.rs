@@ -205,6 +205,27 @@ async fn writing_without_a_pause_does_not_keep_other_changes_back() {
 }
 
 #[tokio::test]
+async fn each_of_many_changes_takes_effect_soon_after_it_was_made() {
+    const CHANGES: usize = 25;
+    let (dir, mut watch) = watched().await;
+    let inside = dir.path().join("manifests");
+    let mut states = 0;
+    let mut next = tokio::time::interval(Duration::from_millis(40));
+    next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for change in 0..CHANGES {
+        next.tick().await;
+        fs::write(inside.join(".new"), service(&format!("s{change}"))).unwrap();
+        fs::rename(inside.join(".new"), inside.join("b.yaml")).unwrap();
+        while timeout(Duration::ZERO, watch.next()).await.is_ok() {
+            states += 1;
+        }
+    }
+    // Of each change that is 40 ms apart from the next, not of all together twice a second.
+    assert!(states >= CHANGES / 4, "{states} states for {CHANGES} changes");
+    expect(&mut watch, &["a", &format!("s{}", CHANGES - 1)]).await;
+}
+
+#[tokio::test]
 async fn our_own_reading_raises_no_alarm() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), service("a")).unwrap();
@@ -212,7 +233,7 @@ async fn our_own_reading_raises_no_alarm() {
     alarm.arm();
     let mut folder = Folder::new(dir.path().to_owned(), Of::Cluster);
     assert!(folder.scan().changed && !folder.scan().unsettled);
-    assert!(timeout(4 * QUIET, alarm.bell.notified()).await.is_err());
+    assert!(timeout(4 * UNSETTLED, alarm.bell.notified()).await.is_err());
     fs::write(dir.path().join("b.yaml"), service("b")).unwrap();
     timeout(DEADLINE, alarm.raised(false)).await.unwrap();
 }
