@@ -2,7 +2,6 @@
 //!
 //! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::explain::{Answer, Question, QuestionQuery};
+use crate::server::{Connections, Server};
 
 /// How long a question may wait before the gateway counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,11 +46,8 @@ pub(crate) type Verdict = Result<(), &'static str>;
 /// Where questions are put.
 pub(crate) type Questions = mpsc::Sender<Query>;
 
-/// Answers on `listener` until dropped.
-///
-/// # Errors
-/// If the listener fails for good.
-pub(crate) async fn serve(listener: TcpListener, questions: Questions) -> io::Result<()> {
+/// Answers on `listener` until the result is dropped.
+pub(crate) fn serve(listener: TcpListener, questions: Questions, connections: Connections) -> Server {
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -59,7 +56,7 @@ pub(crate) async fn serve(listener: TcpListener, questions: Questions) -> io::Re
         .route("/api/status", get(status))
         .route("/api/explain", get(explain))
         .with_state(questions);
-    axum::serve(listener, router).await
+    Server::start(listener, router, connections)
 }
 
 /// Opens the address that `section` of the configuration gives.

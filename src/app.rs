@@ -4,7 +4,9 @@
 mod capacity;
 mod intake;
 mod measures;
+mod memory;
 mod options;
+mod overload;
 mod problems;
 mod told;
 
@@ -22,16 +24,19 @@ use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
 use sheave_dataplane::model::FrontendAddr;
-use sheave_dataplane::{Dataplane, Drained, Options, Timeouts};
+use sheave_dataplane::{Dataplane, Drained};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
+pub(crate) use self::capacity::Shares;
 use self::intake::News;
 pub(crate) use self::intake::{ApiIntake, Intake, Source};
 use self::measures::UPDATE_SECONDS;
 pub(crate) use self::measures::install as install_metrics;
-use self::options::interfaces;
+use self::memory::MemoryWatch;
+use self::options::dataplane_options;
 pub(crate) use self::options::projection_options;
+use self::overload::Overload;
 use self::problems::Setbacks;
 use self::told::Told;
 use crate::admin::{Query, Verdict};
@@ -58,6 +63,7 @@ pub(crate) struct App {
     own_metrics: PrometheusHandle,
     health: Health,
     dataplane: Dataplane,
+    _memory: MemoryWatch,
     /// Where this process listens for other ends than frontends, health check node ports aside.
     servers: BTreeSet<SocketAddr>,
     intake: Intake,
@@ -70,6 +76,7 @@ pub(crate) struct App {
     /// When to project again, although nothing may be heard until then.
     due: Option<Instant>,
     setbacks: Setbacks,
+    overload: Overload,
     told: Told,
     report: watch::Sender<GatewayReport>,
     /// Of the controller in this process, if there is one.
@@ -84,31 +91,23 @@ impl App {
     ///
     /// # Errors
     /// If a worker cannot be started.
-    pub(crate) fn start(config: &Config, own_metrics: PrometheusHandle, intake: Intake) -> io::Result<Self> {
-        let workers = capacity::worker_count(config.workers);
-        let open_files = capacity::open_files();
-        tracing::debug!(workers, open_files, "starting");
-        let dataplane = Dataplane::start(Options {
-            workers,
-            timeouts: Timeouts {
-                connect: config.timeouts.connect,
-                idle: config.timeouts.idle,
-                udp_idle: config.timeouts.udp_idle,
-            },
-            busy_poll: config.busy_poll,
-            udp_flows: capacity::udp_flows(open_files, workers),
-            listening_sockets: capacity::listening_sockets(open_files),
-            steering: config.steering,
-            paths: interfaces(config).into_iter().map(str::to_owned).collect(),
-        })?;
+    pub(crate) fn start(
+        config: &Config,
+        shares: &Shares,
+        own_metrics: PrometheusHandle,
+        intake: Intake,
+    ) -> io::Result<Self> {
+        let dataplane = Dataplane::start(dataplane_options(config, shares))?;
+        let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
         Ok(Self {
             started: Instant::now(),
             role: "gateway",
             node: config.node.clone(),
             drain: config.timeouts.drain,
             own_metrics,
-            health: Health::new(),
+            health: Health::new(shares.pages()),
             dataplane,
+            _memory: memory,
             servers: servers(config),
             projector: Projector::new(projection_options(config, intake.placement())),
             intake,
@@ -117,6 +116,7 @@ impl App {
             pause: Instant::now(),
             due: None,
             setbacks: Setbacks::default(),
+            overload: Overload::default(),
             told: Told::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
             controller: None,
@@ -173,7 +173,10 @@ impl App {
                     }
                 }
                 () = until(self.due) => self.project(Instant::now()),
-                () = self.dataplane.health_changed() => self.dataplane.refresh_health(),
+                () = self.dataplane.changed() => {
+                    self.dataplane.refresh();
+                    self.tell_overload();
+                }
                 Some(query) = questions.recv() => self.answer(query),
                 _ = retry.tick() => self.retry(),
             }
@@ -266,6 +269,13 @@ impl App {
         }
     }
 
+    /// Logs who is refused because of too many, when that changes.
+    fn tell_overload(&mut self) {
+        if self.overload.refresh(&self.dataplane) {
+            self.told.overload(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
+        }
+    }
+
     /// Logs what is wrong with objects. Called with each change of theirs.
     fn tell_problems(&mut self) {
         let found = self.projection.iter().flat_map(|projection| &projection.problems);
@@ -278,6 +288,7 @@ impl App {
         let mut problems = self.intake.problems();
         problems.extend(projection.problems.iter().map(|problem| self.intake.place(problem)));
         problems.extend(self.setbacks.all().iter().map(|setback| self.intake.place(&setback.problem)));
+        problems.extend(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
         problems
     }
 

@@ -1,7 +1,7 @@
 //! The configuration: one YAML file, overridden by flags. Everything is checked here, all mistakes are told together, and
 //! what comes out cannot be wrong any more. It must not know what the settings are used for.
 
-mod duration;
+mod limits;
 mod node;
 mod section;
 mod values;
@@ -18,9 +18,10 @@ use sheave_control::store::ServiceKey;
 use sheave_dataplane::SteeringMode;
 use sheave_dataplane::model::FrontendKind;
 
-pub(crate) use self::duration::parse as parse_duration;
+pub(crate) use self::limits::Limits;
 use self::section::Section;
 use crate::steering;
+pub(crate) use sheave_control::duration::parse as parse_duration;
 
 /// The name by which this cluster's endpoints are told from other clusters'; nothing depends on it in a single one.
 const CLUSTER: &str = "local";
@@ -35,6 +36,8 @@ const CONNECT: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(60 * 60);
 /// RFC 4787 asks for 2 minutes at least from a NAT; conntrack, which this replaces, gives 30 s to 120 s.
 const UDP_IDLE: Duration = Duration::from_secs(60);
+/// Endpoints that answer at all mostly do so sooner; conntrack waits for 30 s, and has no socket for each flow.
+const UDP_UNANSWERED: Duration = Duration::from_secs(10);
 /// What a rolling update can wait for; Kubernetes gives Pods 30 s unless told otherwise, so `deploy` tells it.
 const DRAIN: Duration = Duration::from_secs(60);
 /// Where `deploy` puts everything.
@@ -68,7 +71,13 @@ busyPoll: 0s                    # how long a worker looks for more before it sle
 steering: auto                  # auto: frontends for whose sockets there is no room go without; always: all do; never: none does
 admin: {listen: "127.0.0.1:9841"}
 healthz: {listen: ""}           # /healthz and /livez as kube-proxy has them, on "0.0.0.0:10256" say; empty = off
-timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}
+timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, drain: 60s}   # udpUnanswered: until an endpoint's first answer
+limits:                         # what traffic may take of this gateway; 0 = as much as the machine gives
+  connections: 0                # TCP connections at a time
+  udpFlows: 0                   # UDP flows at a time
+  memory: 0                     # as 2Gi, with what the kernel holds for sockets; nothing new is taken beyond it
+  perService: {connections: 0, connectionRate: 0}   # of each Service without annotations about it, a second; 0 = no limit
+  perClient: {connections: 0, connectionRate: 0}    # of each client address of a Service
 report: {listen: ""}            # where the controller asks this gateway what it could not do, on "0.0.0.0:9842" say; empty = off
 gateways: {service: sheave-system/sheave-gateways}    # the headless Service over the gateways' Pods
 leaderElection: {lease: sheave-system/sheave-controller}
@@ -121,6 +130,8 @@ pub(crate) struct Config {
     pub(crate) healthz_listen: Option<SocketAddr>,
     /// How long to wait for what.
     pub(crate) timeouts: Timeouts,
+    /// What traffic may take.
+    pub(crate) limits: Limits,
     /// Where the controller may ask what this gateway could not do, if anywhere.
     pub(crate) report_listen: Option<SocketAddr>,
     /// The headless Service over the gateways' Pods.
@@ -176,6 +187,8 @@ pub(crate) struct Timeouts {
     pub(crate) idle: Duration,
     /// For either side of a UDP flow to say something.
     pub(crate) udp_idle: Duration,
+    /// For an endpoint to answer a new UDP flow.
+    pub(crate) udp_unanswered: Duration,
     /// For connections to end by themselves when we are told to stop.
     pub(crate) drain: Duration,
 }
@@ -301,6 +314,7 @@ impl Config {
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
             timeouts: root.nested("timeouts", read_timeouts),
+            limits: root.nested("limits", limits::read),
             report_listen: root
                 .nested("report", |section| section.get("listen", None, values::optional(values::socket))),
             gateways: root.nested("gateways", |section| {
@@ -346,6 +360,7 @@ fn read_timeouts(section: &mut Section<'_>) -> Timeouts {
         connect: section.get("connect", CONNECT, values::timeout),
         idle: section.get("idle", IDLE, values::timeout),
         udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
+        udp_unanswered: section.get("udpUnanswered", UDP_UNANSWERED, values::timeout),
         drain: section.get("drain", DRAIN, values::timeout),
     }
 }

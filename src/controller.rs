@@ -20,7 +20,7 @@ use crate::app::{self, projection_options};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::gateway::{connect, connect_karmada};
-use crate::server::Server;
+use crate::server::{Connections, Server};
 use crate::signal::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
@@ -89,7 +89,11 @@ async fn start(config: &Config) -> Result<Parts, String> {
         status: controller.status(),
         own_metrics,
     };
-    Ok(Parts { controller, admin: Server::start(listener, page.router()), termination })
+    Ok(Parts {
+        controller,
+        admin: Server::start(listener, page.router(), Connections::default()),
+        termination,
+    })
 }
 
 impl Parts {

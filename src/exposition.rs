@@ -119,6 +119,14 @@ pub(crate) const DATAGRAMS: Family =
     counter("sheave_udp_datagrams_total", "Datagrams forwarded, by the side that sent them.");
 pub(crate) const UDP_BYTES: Family =
     counter("sheave_udp_bytes_total", "Bytes in forwarded datagrams, by the side that sent them.");
+pub(crate) const FLOWS_EVICTED: Family = counter(
+    "sheave_udp_flows_evicted_total",
+    "Flows that ended before their time because others needed the room.",
+);
+pub(crate) const SHED: Family = counter(
+    "sheave_shed_total",
+    "New connections and flows that were refused because of too many, by reason.",
+);
 pub(crate) const DATAGRAMS_DROPPED: Family =
     counter("sheave_udp_dropped_total", "Datagrams not forwarded, by reason.");
 
@@ -207,6 +215,8 @@ mod tests {
         UDP_SOURCE_LOST,
         DATAGRAMS,
         UDP_BYTES,
+        FLOWS_EVICTED,
+        SHED,
         DATAGRAMS_DROPPED,
     ];
 

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
-use crate::app::{self, ApiIntake, App, Intake};
+use crate::app::{self, ApiIntake, App, Intake, Shares};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::server::Server;
@@ -61,6 +61,7 @@ struct Parts {
     healthz: Option<TcpListener>,
     /// Answers the controller until dropped.
     report: Option<Server>,
+    shares: Shares,
     termination: Termination,
 }
 
@@ -96,7 +97,8 @@ async fn start(
         (None, None) => None,
     };
     let intake = Intake::new(local, karmada);
-    let mut app = App::start(config, own_metrics, intake)
+    let shares = Shares::of_process(config);
+    let mut app = App::start(config, &shares, own_metrics, intake)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller = connection.filter(|_| matches!(source, Source::ApiWithController)).map(|connection| {
         Controller::start(connection, controller::options(config, Some(app.report()), fleet))
@@ -104,8 +106,8 @@ async fn start(
     if let Some(controller) = &controller {
         app.run_beside(controller.status());
     }
-    let report = report.map(|listener| report::serve(listener, app.report()));
-    Ok(Parts { app, controller, admin, address, healthz, report, termination })
+    let report = report.map(|listener| report::serve(listener, app.report(), shares.pages()));
+    Ok(Parts { app, controller, admin, address, healthz, report, shares, termination })
 }
 
 async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
@@ -135,9 +137,10 @@ pub(crate) async fn connect_karmada(config: &Config, role: &str) -> Result<Optio
 
 impl Parts {
     async fn serve(self, duration: Option<Duration>, started: impl FnOnce(SocketAddr)) -> Exit {
-        let Self { app, controller, admin, address, healthz, report: _report, mut termination } = self;
+        let Self { app, controller, admin, address, healthz, report: _report, shares, mut termination } =
+            self;
         let (questions, inbox) = mpsc::channel(QUESTIONS);
-        let server = tokio::spawn(admin::serve(admin, questions));
+        let server = admin::serve(admin, questions, shares.admin());
         let _healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let (stop, stopped) = oneshot::channel();
         let running = app.run(inbox, stopped, || started(address));
@@ -165,7 +168,7 @@ impl Parts {
             drained = ending => drained,
             () = termination.requested() => Drained::AtDeadline,
         };
-        server.abort();
+        drop(server);
         match drained {
             Drained::Completely => tracing::info!("drained; bye"),
             Drained::AtDeadline => tracing::warn!("connections were still open and have been cut"),

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use self::node_ports::NodePorts;
 pub(crate) use self::pages::{Page, Pages};
 use self::proxy::Proxy;
-use crate::server::Server;
+use crate::server::{Connections, Server};
 
 /// Everything that probes are told, as the control loop keeps it. Dropping it closes every health check node port.
 #[derive(Debug)]
@@ -27,14 +27,16 @@ pub(crate) struct Health {
     proxy: Proxy,
     node_ports: NodePorts,
     pages: Pages,
+    connections: Connections,
 }
 
 impl Health {
-    /// Healthy, but on a node of which nothing is known yet; no port is open.
-    pub(crate) fn new() -> Self {
+    /// Healthy, but on a node of which nothing is known yet; no port is open. All that are share `connections`.
+    pub(crate) fn new(connections: Connections) -> Self {
         let proxy = Proxy::new();
-        let (node_ports, pages) = (NodePorts::new(proxy.clone()), Pages::new(proxy.clone()));
-        Self { proxy, node_ports, pages }
+        let pages = Pages::new(proxy.clone());
+        let node_ports = NodePorts::new(proxy.clone(), connections.clone());
+        Self { proxy, node_ports, pages, connections }
     }
 
     /// Answers as `projection` says from now on. Ports that stay are not bound again.
@@ -70,7 +72,7 @@ impl Health {
 
     /// Answers `/healthz` and `/livez` on `listener` until the result is dropped.
     pub(crate) fn serve_pages(&self, listener: TcpListener) -> Server {
-        Server::start(listener, self.pages.router())
+        Server::start(listener, self.pages.router(), self.connections.clone())
     }
 }
 

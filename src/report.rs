@@ -12,7 +12,7 @@ use sheave_dataplane::model::{FrontendAddr, Protocol};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::server::Server;
+use crate::server::{Connections, Server};
 
 /// Something that the data plane could not do, and the frontend that it is about.
 #[derive(Clone, Debug)]
@@ -54,8 +54,13 @@ fn trouble(Setback { problem, frontend }: &Setback) -> Trouble {
 }
 
 /// Answers the controller on `listener` until the result is dropped.
-pub(crate) fn serve(listener: TcpListener, report: watch::Receiver<GatewayReport>) -> Server {
-    Server::start(listener, Router::new().route(gateway_report::PATH, get(answer)).with_state(report))
+pub(crate) fn serve(
+    listener: TcpListener,
+    report: watch::Receiver<GatewayReport>,
+    connections: Connections,
+) -> Server {
+    let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
+    Server::start(listener, router, connections)
 }
 
 async fn answer(State(report): State<watch::Receiver<GatewayReport>>) -> Response {

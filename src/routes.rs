@@ -2,6 +2,7 @@
 //! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
 
 mod failover;
+mod limits;
 mod problem;
 mod status;
 mod text;
@@ -17,6 +18,7 @@ use sheave_dataplane::model::{
 use sheave_dataplane::table::RoutingTable;
 
 pub(crate) use self::failover::FailoverView;
+pub(crate) use self::limits::LimitsView;
 pub(crate) use self::problem::ProblemView;
 pub(crate) use self::status::{HealthCheckView, PublishedView};
 use crate::steering::SteeringView;
@@ -78,6 +80,9 @@ pub(crate) struct FrontendView {
     /// CIDRs of peers whose connections begin with a PROXY header.
     #[serde(default)]
     pub(crate) accept_proxy: Vec<String>,
+    /// What the Service may take of each gateway, and its own timeouts; null where it has none.
+    #[serde(default)]
+    pub(crate) limits: Option<LimitsView>,
     /// What clients outside the cluster get.
     pub(crate) external: RouteView,
     /// What clients inside the cluster get.
@@ -226,6 +231,7 @@ impl From<&Frontend> for FrontendView {
                 .flat_map(|peers| peers.cidrs())
                 .map(|cidr| cidr.to_string())
                 .collect(),
+            limits: LimitsView::of(frontend),
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),
             failover: frontend.failover.as_deref().map(FailoverView::from),

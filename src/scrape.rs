@@ -10,6 +10,7 @@ use sheave_control::controller::ControllerStatus;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::counters::FrontendCounters;
 use sheave_dataplane::model::{Frontend, FrontendKind, Protocol, Route};
+use sheave_dataplane::shed::ShedReason;
 use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::udp::{DropReason, UdpCounters};
@@ -81,6 +82,7 @@ pub(crate) fn text(
         tcp.extend(counted(frontend, workers.iter().filter_map(FrontendCounters::tcp).collect()));
         udp.extend(counted(frontend, workers.iter().filter_map(FrontendCounters::udp).collect()));
     }
+    write_shed(&mut text, dataplane, table);
     write_tcp(&mut text, &tcp);
     write_udp(&mut text, &udp);
     own.run_upkeep();
@@ -178,6 +180,22 @@ fn write_health(text: &mut Exposition, dataplane: &Dataplane) {
         .add(&[("result", "failed")], counts.checks_failed);
 }
 
+/// Of each frontend only the reasons that there were: mostly there are none, and frontends may be many.
+fn write_shed(text: &mut Exposition, dataplane: &Dataplane, table: &RoutingTable) {
+    let mut samples = text.family(&names::SHED);
+    for frontend in table.frontends() {
+        let Some(counters) = dataplane.counters(frontend.addr).first() else { continue };
+        for reason in ShedReason::ALL {
+            let count = counters.usage().shed(reason);
+            if count > 0 {
+                let (addr, service) = (frontend.addr.to_string(), frontend.service.to_string());
+                let labels = [("frontend", &*addr), ("service", &*service), ("reason", reason.label())];
+                samples.add(&labels, count);
+            }
+        }
+    }
+}
+
 fn write_page(text: &mut Exposition, family: &Family, page: &Page) {
     let mut samples = text.family(family);
     for (code, answers) in page.by_code() {
@@ -224,6 +242,7 @@ fn write_tcp(text: &mut Exposition, frontends: &[Counted<TcpCounters>]) {
 fn write_udp(text: &mut Exposition, frontends: &[Counted<UdpCounters>]) {
     write(text, &names::FLOWS_OPENED, frontends, |counters| counters.flows_opened.get());
     write(text, &names::FLOWS, frontends, |counters| counters.flows_active.get());
+    write(text, &names::FLOWS_EVICTED, frontends, |counters| counters.flows_evicted.get());
     write(text, &names::FLOWS_REPICKED, frontends, |counters| counters.flows_repicked.get());
     write(text, &names::UDP_ENDPOINT_ERRORS, frontends, |counters| counters.endpoint_errors.get());
     write(text, &names::UDP_SOURCE_LOST, frontends, |counters| counters.source_lost.get());

@@ -1,13 +1,14 @@
-//! The HTTP server of pages that are open to the network, as probes, reports and a controller's own: it shares a thread with
-//! the control loop. So a connection gets one answer and little time, and a new one never waits for old ones: a connection is cut
-//! when as many newer ones have come as there may be. Its end takes open connections along.
+//! The HTTP servers of this process: pages that are open to the network, as probes, reports and a controller's own, and the admin
+//! server. They share a thread with the control loop, and file descriptors with all else. So a connection gets one answer and
+//! little time, and a new one never waits for old ones: the oldest is cut when there are as many as there may be. A server's end
+//! takes its open connections along.
 //!
 //! It must not know what is answered.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,19 +19,59 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What the peers of one server can hold.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Open connections. A prober's must not become the oldest of them within a round trip, however many others come.
-    connections: usize,
-    /// From accept(2) to the end of the answer. The answer takes no time, so this is the peer's.
+/// From accept(2) to the end of the answer. The answer takes no time, so this is the peer's.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Answers to administrators may take the control loop a while, and be long.
+const PATIENCE_WITH_ADMIN: Duration = Duration::from_secs(60);
+/// After accept(2) failed for want of descriptors or memory, which do not come back at once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What the peers of some servers can hold together. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections {
+    /// The younger, the further back. A prober's must not become the oldest within a round trip, however many others come: with
+    /// 1,024 it takes 50,000 a second to cut one that is 20 ms away. Probers themselves give up after seconds.
+    by_age: Arc<Mutex<VecDeque<AbortHandle>>>,
+    most: usize,
     patience: Duration,
 }
 
-/// It takes 50,000 connections per second to cut a prober that is 20 ms away. Probers themselves give up after seconds.
-const LIMITS: Limits = Limits { connections: 1024, patience: Duration::from_secs(5) };
-/// After accept(2) failed for want of descriptors or memory, which do not come back at once.
-const PAUSE: Duration = Duration::from_secs(1);
+/// For a process that does little else.
+impl Default for Connections {
+    fn default() -> Self {
+        Self::of_pages(1024)
+    }
+}
+
+impl Connections {
+    /// So many to pages that are open to the network.
+    pub(crate) fn of_pages(most: usize) -> Self {
+        Self::new(most, PATIENCE)
+    }
+
+    /// So many to the admin server.
+    pub(crate) fn of_admin(most: usize) -> Self {
+        Self::new(most, PATIENCE_WITH_ADMIN)
+    }
+
+    fn new(most: usize, patience: Duration) -> Self {
+        Self { by_age: Arc::default(), most, patience }
+    }
+
+    /// Adds one, in the place of the oldest if there is no other.
+    fn add(&self, connection: AbortHandle) {
+        let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
+        if by_age.len() >= self.most {
+            by_age.retain(|connection| !connection.is_finished());
+        }
+        if by_age.len() >= self.most
+            && let Some(oldest) = by_age.pop_front()
+        {
+            oldest.abort();
+        }
+        by_age.push_back(connection);
+    }
+}
 
 /// A running server. Dropping it closes its port and its connections.
 #[derive(Debug)]
@@ -40,14 +81,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers on `listener` by `router`.
-    pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
-        Self::limited(listener, router, LIMITS)
-    }
-
-    fn limited(listener: TcpListener, router: Router, limits: Limits) -> Self {
+    /// Answers on `listener` by `router`, with its place among `connections`.
+    pub(crate) fn start(listener: TcpListener, router: Router, connections: Connections) -> Self {
         let listener = Arc::new(listener);
-        let task = tokio::spawn(serve(Arc::clone(&listener), router, limits)).abort_handle();
+        let task = tokio::spawn(serve(Arc::clone(&listener), router, connections)).abort_handle();
         Self { listener, task }
     }
 }
@@ -62,33 +99,19 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: Arc<TcpListener>, router: Router, limits: Limits) {
+async fn serve(listener: Arc<TcpListener>, router: Router, connections: Connections) {
     // Dropped with this task, which ends them all.
-    let mut connections = JoinSet::new();
-    let mut by_age = VecDeque::new();
+    let mut own = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    make_room(&mut by_age, limits.connections);
-                    by_age.push_back(connections.spawn(answer(stream, router.clone(), limits.patience)));
+                    connections.add(own.spawn(answer(stream, router.clone(), connections.patience)));
                 }
                 Err(error) => complain(&error).await,
             },
-            Some(_) = connections.join_next() => {}
+            Some(_) = own.join_next() => {}
         }
-    }
-}
-
-/// Cuts the oldest connection when `most` have come since, and forgets those that ended before it.
-fn make_room(by_age: &mut VecDeque<AbortHandle>, most: usize) {
-    while by_age.front().is_some_and(AbortHandle::is_finished) {
-        by_age.pop_front();
-    }
-    if by_age.len() >= most
-        && let Some(oldest) = by_age.pop_front()
-    {
-        oldest.abort();
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use sheave_dataplane::address_set::SourceRanges;
 use sheave_dataplane::model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts,
+    Weight,
 };
 use sheave_dataplane::table::RoutingTable;
 
@@ -64,6 +65,8 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, affinity: Affinity, en
         algorithm,
         external: Route::Forward(candidates.clone()),
         internal: Route::Forward(candidates),
+        limits: ServiceLimits::default(),
+        timeouts: ServiceTimeouts::default(),
         failover: None,
         backends: Arc::new([backend]),
     }

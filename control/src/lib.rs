@@ -7,6 +7,7 @@ mod bounded;
 pub mod connection;
 pub mod controller;
 pub mod due;
+pub mod duration;
 pub mod gateway_report;
 pub mod guard;
 mod host_name;

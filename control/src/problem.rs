@@ -89,6 +89,10 @@ pub mod reason {
     pub const BIND_FAILED: &str = "BindFailed";
     /// Endpoints are to see clients' own addresses, but see the gateway's: it cannot speak from others.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
+    /// New connections or flows are refused, since the gateway has no room or memory for more of the Service.
+    pub const OVERLOADED: &str = "Overloaded";
+    /// New connections or flows are refused, since the Service or a client has as many as it may.
+    pub const LIMIT_REACHED: &str = "LimitReached";
     /// The object is of our class, but cannot be served as it stands.
     pub const NOT_SERVED: &str = "NotServed";
     /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.

@@ -20,6 +20,7 @@ mod exposure;
 mod facts;
 mod families;
 mod health;
+mod limits;
 mod members;
 mod multi_cluster;
 mod names;
@@ -41,13 +42,14 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::Timestamp;
-use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind, Path};
+use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind, Path, ServiceLimits};
 use sheave_dataplane::table::RoutingTable;
 
 use self::addresses::Placed;
 use self::conflicts::Claims;
 use self::facts::Facts;
 pub use self::health::HealthCheck;
+pub use self::limits::{MOST_A_SECOND, MOST_CONNECTIONS};
 pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
 use self::names::Names;
 pub use self::placement::Placement;
@@ -77,6 +79,8 @@ pub struct Options {
     pub accept_proxy_allow: Vec<IpNet>,
     /// Addresses of the node on which node ports are served; empty = its primary address of each family.
     pub node_port_addresses: Vec<IpNet>,
+    /// What each Service may take of a gateway, unless its annotations say otherwise.
+    pub limits: ServiceLimits,
     /// Who decides about load balancer addresses.
     pub placement: Placement,
     /// What concerns MultiClusterServices alone.
@@ -125,6 +129,7 @@ impl Default for Options {
             external_ips_allow: Vec::new(),
             accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
             node_port_addresses: Vec::new(),
+            limits: ServiceLimits::default(),
             placement: Placement::Alone,
             fleet: FleetOptions::default(),
         }

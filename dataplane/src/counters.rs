@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::Protocol;
+use crate::shed::FrontendUse;
 use crate::tcp::counters::TcpCounters;
 use crate::udp::UdpCounters;
 
@@ -37,11 +38,21 @@ impl FrontendCounters {
         matches!(self, Self::Udp(counters) if Arc::strong_count(counters) > 1)
     }
 
-    /// All zero.
-    pub(crate) fn new(protocol: Protocol) -> Self {
-        match protocol {
-            Protocol::Tcp => Self::Tcp(Arc::default()),
-            Protocol::Udp => Self::Udp(Arc::default()),
+    /// What all workers together have of the frontend.
+    pub fn usage(&self) -> &Arc<FrontendUse> {
+        match self {
+            Self::Tcp(counters) => counters.usage(),
+            Self::Udp(counters) => counters.usage(),
         }
+    }
+
+    /// Those of a frontend on so many workers, all zero.
+    pub(crate) fn of_workers(protocol: Protocol, workers: usize) -> Vec<Self> {
+        let usage = Arc::<FrontendUse>::default();
+        let one = || match protocol {
+            Protocol::Tcp => Self::Tcp(Arc::new(TcpCounters::new(Arc::clone(&usage)))),
+            Protocol::Udp => Self::Udp(Arc::new(UdpCounters::new(Arc::clone(&usage)))),
+        };
+        std::iter::repeat_with(one).take(workers).collect()
     }
 }

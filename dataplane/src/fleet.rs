@@ -14,13 +14,16 @@ use tokio::sync::mpsc;
 
 use crate::address_set::AddressSet;
 use crate::affinity::AffinityTable;
+use crate::capacity::{Capacity, CapacityLimits, MemoryGauge};
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
 use crate::listener::{BindFailure, ListenerSet};
 use crate::model::{ClientSource, Frontend, FrontendAddr};
+use crate::overload::{Overload, Overloaded};
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::return_path::{ReturnPath, ReturnPathError};
+use crate::shed::Shedding;
 use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::table::RoutingTable;
 use crate::table::diff::{FrontendChange, diff};
@@ -29,8 +32,10 @@ use crate::transparency::Transparency;
 use crate::worker::{Broken, Command, Timeouts, WorkerSeed};
 use crate::workers::Workers;
 
-/// Pipes of one worker.
+/// Pipes of one worker, at most.
 const PIPES: usize = 64;
+/// Pipes may take this part of the descriptors: what finds none is copied.
+const PIPES_SHARE: usize = 32;
 
 /// What a data plane is started with.
 #[derive(Clone, Debug)]
@@ -42,7 +47,9 @@ pub struct Options {
     /// How long a worker looks for traffic on its TCP connections after the last before it sleeps. Saves the time that it
     /// takes to be woken, and costs a core while there is traffic; zero = not at all.
     pub busy_poll: Duration,
-    /// UDP flows that each worker may have; new ones beyond it are refused.
+    /// What all traffic may take together.
+    pub capacity: CapacityLimits,
+    /// UDP flows that each worker may have; beyond it new ones take the place of old ones.
     pub udp_flows: usize,
     /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
     /// are steered, or stay closed, with `EMFILE`.
@@ -77,6 +84,8 @@ pub struct Dataplane {
     broken: mpsc::UnboundedReceiver<Broken>,
     affinity: Arc<AffinityTable>,
     health: Health,
+    capacity: Arc<Capacity>,
+    overload: Overload,
     transparency: Arc<Transparency>,
     /// None until a frontend asks for it. Once established it stays: connections depend on it.
     return_path: Option<Result<ReturnPath, ReturnPathError>>,
@@ -90,7 +99,8 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its reactor cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options { workers, timeouts, busy_poll, udp_flows, listening_sockets, steering, paths } = options;
+        let Options { workers, timeouts, busy_poll, capacity, udp_flows, listening_sockets, steering, paths } =
+            options;
         let steering = Steering::new(steering);
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
@@ -98,8 +108,13 @@ impl Dataplane {
         let paths = Paths::new(&paths);
         let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
+        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / workers.max(1));
+        let capacity = Arc::new(Capacity::new(capacity));
+        capacity.take(2 * pipes * workers.max(1));
+        let shedding = Arc::<Shedding>::default();
         let seed = WorkerSeed {
             index: 0,
+            workers: workers.max(1),
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
@@ -108,7 +123,9 @@ impl Dataplane {
             timeouts,
             busy_poll,
             udp_flows,
-            pipes: PipeBudget::of_worker(PIPES, workers),
+            pipes: PipeBudget::of_worker(pipes, workers),
+            capacity: Arc::clone(&capacity),
+            shedding: Arc::clone(&shedding),
             random: 0,
             register: steering.register(),
             broken: report_broken,
@@ -116,13 +133,15 @@ impl Dataplane {
         let workers = Workers::start(workers, seed)?;
         Ok(Self {
             table,
-            listeners: ListenerSet::new(listening_sockets, steering),
+            listeners: ListenerSet::new(listening_sockets, Arc::clone(&capacity), steering),
             failures: BTreeMap::new(),
             failures_revision: 0,
             workers,
             broken,
             affinity,
             health,
+            overload: Overload::new(shedding, Arc::clone(&capacity)),
+            capacity,
             transparency,
             return_path: None,
             interruption: None,
@@ -219,19 +238,44 @@ impl Dataplane {
         self.listeners.report()
     }
 
-    /// Waits until an endpoint became unhealthy or healthy, which [`Dataplane::refresh_health`] puts in force. Endpoints are
-    /// checked only while this is waited for. Cancel safe.
-    pub async fn health_changed(&mut self) {
-        self.health.changed(&self.table).await;
+    /// Waits until something has changed that [`Dataplane::refresh`] puts in force: the health of an endpoint, or whether a
+    /// frontend is overloaded. Endpoints are checked only while this is waited for. Cancel safe.
+    pub async fn changed(&mut self) {
+        tokio::select! {
+            () = self.health.changed(&self.table) => {}
+            () = self.overload.due() => {}
+        }
     }
 
-    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that. Open connections
-    /// go on.
-    pub fn refresh_health(&mut self) {
-        let Some(unhealthy) = self.health.take_changed() else { return };
-        let started = Instant::now();
-        self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
-        self.health.rest(started.elapsed());
+    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that, and closes or opens the
+    /// doors of overloaded frontends. Open connections go on.
+    pub fn refresh(&mut self) {
+        if let Some(unhealthy) = self.health.take_changed() {
+            let started = Instant::now();
+            self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
+            self.health.rest(started.elapsed());
+        }
+        let active = self.table.load_full();
+        for addr in self.overload.look(Instant::now(), &active, &self.listeners) {
+            if let Some(frontend) = active.table().get(addr) {
+                self.reconcile(frontend, active.table().internal_clients());
+            }
+        }
+    }
+
+    /// Frontends that are refused new connections or flows, or were a moment ago, by address.
+    pub fn overloaded(&self) -> impl Iterator<Item = Overloaded> {
+        self.overload.all()
+    }
+
+    /// Grows whenever [`Dataplane::overloaded`] says something else than before.
+    pub fn overload_revision(&self) -> u64 {
+        self.overload.revision()
+    }
+
+    /// Where to say how much memory there is for traffic. Until then as much as anybody takes.
+    pub fn memory_gauge(&self) -> MemoryGauge {
+        self.capacity.gauge()
     }
 
     /// The endpoints that are taken to be unhealthy, sorted by protocol and address.
@@ -283,7 +327,8 @@ impl Dataplane {
     }
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
-        match self.listeners.reconcile(frontend, internal, &self.workers) {
+        let door = self.overload.door(frontend.addr);
+        match self.listeners.reconcile(frontend, internal, door, &self.workers) {
             Ok(()) => self.opened(frontend.addr),
             Err(failure) => {
                 let same = self.failures.get(&frontend.addr).is_some_and(|before| before.equals(&failure));

@@ -7,6 +7,7 @@
 //! relays.
 
 pub(crate) mod bind;
+mod departed;
 mod filter;
 mod place;
 mod posture;
@@ -14,22 +15,22 @@ mod posture;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::address_set::AddressSet;
+use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol};
+use crate::overload::{Door, Frontends};
+use crate::shed::FrontendUse;
 use crate::steering::{Steering, SteeringMode, SteeringReport};
-use crate::sys::Errno;
-use crate::udp::UdpCounters;
+use crate::sys::{Errno, drops};
 use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
+use departed::Departed;
 use filter::Filters;
 use place::Place;
-use posture::Posture;
-
-/// So few frontends that left may be remembered although all their sockets are closed.
-const DEPARTED: usize = 64;
+use posture::{Audience, Posture};
 
 /// A frontend that could not be opened.
 #[derive(Debug)]
@@ -74,21 +75,20 @@ pub(crate) struct ListenerSet {
     /// So many sockets may be open, lest none is left for those who connect to them.
     room: usize,
     open: usize,
+    /// Places where this process listens for other ends.
+    servers: usize,
+    capacity: Arc<Capacity>,
     listeners: HashMap<FrontendAddr, Listener>,
-    /// The counters of UDP frontends that left: who still has one has sockets on the address.
-    departed: HashMap<FrontendAddr, Vec<Weak<UdpCounters>>>,
-    /// With more of them it is looked for those that are gone.
-    departed_limit: usize,
+    departed: Departed,
     filters: Filters,
     steering: Steering,
 }
 
 impl ListenerSet {
     /// Nothing is open; so many sockets may be.
-    pub(crate) fn new(room: usize, steering: Steering) -> Self {
-        let (listeners, departed) = (HashMap::new(), HashMap::new());
-        let filters = Filters::default();
-        Self { room, open: 0, listeners, departed, departed_limit: DEPARTED, filters, steering }
+    pub(crate) fn new(room: usize, capacity: Arc<Capacity>, steering: Steering) -> Self {
+        let (departed, filters) = (Departed::default(), Filters::default());
+        Self { room, open: 0, servers: 0, capacity, listeners: HashMap::new(), departed, filters, steering }
     }
 
     /// Whether another frontend may be opened: there is room for a socket for each worker, or it needs none.
@@ -108,28 +108,35 @@ impl ListenerSet {
         &mut self,
         frontend: &Arc<Frontend>,
         internal: &Arc<AddressSet>,
+        door: Door,
         workers: &[WorkerHandle],
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
-        let wanted = Posture::of(frontend, internal);
+        let wanted = Posture::of(frontend, internal, door);
         let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| Listener {
             // Where all are steered, closed ones are, too.
             posture: (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed),
             place: Place::Nowhere,
-            counters: workers.iter().map(|_| FrontendCounters::new(addr.protocol)).collect(),
+            counters: FrontendCounters::of_workers(addr.protocol, workers.len()),
         });
         let changed = if listener.posture.as_ref() == Some(&wanted) {
             Ok(())
         } else {
             listener.posture = None;
-            self.open -= listener.place.sockets();
+            let before = listener.place.sockets();
             let changed = self.change(addr, &mut listener, &wanted, workers);
-            self.open += listener.place.sockets();
+            self.count_sockets(before, listener.place.sockets());
             changed.map(|()| listener.posture = Some(wanted))
         };
         let listening = listener.place.is_open();
         self.listeners.insert(addr, listener);
         changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error, listening })
+    }
+
+    fn count_sockets(&mut self, before: usize, after: usize) {
+        self.open = self.open - before + after;
+        self.capacity.give(before);
+        self.capacity.take(after);
     }
 
     fn change(
@@ -143,12 +150,11 @@ impl ListenerSet {
             (Posture::Closed, _) => self.retire(addr, &mut listener.place, workers),
             (Posture::Open(audience), Place::Nowhere) => {
                 let steered = self.chooses_steering(workers)?;
-                let sources = audience.sources(addr.ip);
                 listener.place = if steered {
                     self.claim(addr, &listener.counters)?;
-                    self.steer(addr, &sources, &listener.counters, workers)?
+                    self.steer(addr, audience, &listener.counters, workers)?
                 } else {
-                    self.bind(addr, &sources, &listener.counters, workers)?
+                    self.bind(addr, audience, &listener.counters, workers)?
                 };
                 // A start opens thousands; those that cannot be opened are told.
                 tracing::debug!(frontend = %addr, steered, "listening");
@@ -157,13 +163,13 @@ impl ListenerSet {
             (Posture::Open(audience), Place::Sockets { sockets, share }) => {
                 let sources = audience.sources(addr.ip);
                 // In one step per socket; waiting connections stay.
-                (*share, ()) = self.filters.with(&sources, addr.ip, |filter| {
+                (*share, ()) = self.filters.with(&sources, addr.ip, audience.door(), |filter| {
                     sockets.iter().try_for_each(|socket| filter.attach(socket))
                 })?;
                 Ok(())
             }
             (Posture::Open(audience), place @ Place::Steered(_)) => {
-                *place = self.steer(addr, &audience.sources(addr.ip), &listener.counters, workers)?;
+                *place = self.steer(addr, audience, &listener.counters, workers)?;
                 Ok(())
             }
         }
@@ -182,14 +188,15 @@ impl ListenerSet {
     fn bind(
         &mut self,
         addr: FrontendAddr,
-        sources: &AddressSet,
+        audience: &Audience,
         counters: &[FrontendCounters],
         workers: &[WorkerHandle],
     ) -> io::Result<Place> {
-        let claim = if self.is_held(addr, counters) { Claim::Again } else { Claim::First };
-        let bound =
-            self.filters.with(sources, addr.ip, |filter| bind::bind(addr, claim, filter, workers.len()));
-        let (share, sockets) = bound?;
+        let claim = if self.departed.holds(addr, counters) { Claim::Again } else { Claim::First };
+        let (sources, door) = (audience.sources(addr.ip), audience.door());
+        let (share, sockets) = self
+            .filters
+            .with(&sources, addr.ip, door, |filter| bind::bind(addr, claim, filter, workers.len()))?;
         for ((worker, socket), counters) in workers.iter().zip(&sockets).zip(counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
@@ -199,31 +206,25 @@ impl ListenerSet {
     fn steer(
         &mut self,
         addr: FrontendAddr,
-        sources: &AddressSet,
+        audience: &Audience,
         counters: &[FrontendCounters],
         workers: &[WorkerHandle],
     ) -> io::Result<Place> {
-        self.steering.steer(addr, sources, counters, workers).map(|admission| Place::Steered(Some(admission)))
+        // Packets of connections that have begun do not come this way.
+        let sources = match audience.door() {
+            Door::Open => audience.sources(addr.ip),
+            Door::Closed => AddressSet::default(),
+        };
+        self.steering
+            .steer(addr, &sources, counters, workers)
+            .map(|admission| Place::Steered(Some(admission)))
     }
 
     /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted. Answers to
     /// datagrams leave from a socket on the address in any case.
     fn claim(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> io::Result<()> {
         let takes_over = self.steering.mode() == SteeringMode::Always && addr.protocol == Protocol::Tcp;
-        if takes_over || self.is_held(addr, counters) { Ok(()) } else { bind::probe(addr) }
-    }
-
-    /// Whether sockets of ours may still be on the address of a frontend that has none now: workers close those of UDP when
-    /// they come to it, and flows of a retired frontend keep theirs. Of TCP there are only connections left, which are in
-    /// nobody's way (SO_REUSEADDR, socket(7)).
-    fn is_held(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
-        let departed = self.departed.remove(&addr).unwrap_or_default();
-        let alive: Vec<_> = departed.into_iter().filter(|counters| counters.strong_count() > 0).collect();
-        let held = !alive.is_empty() || counters.iter().any(FrontendCounters::is_used_for_udp);
-        if !alive.is_empty() {
-            self.departed.insert(addr, alive);
-        }
-        held
+        if takes_over || self.departed.holds(addr, counters) { Ok(()) } else { bind::probe(addr) }
     }
 
     /// Refuses everything new at `addr`; UDP flows live on.
@@ -252,26 +253,12 @@ impl ListenerSet {
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
             self.give_up(addr, &mut listener.place, workers);
-            self.departs(addr, &listener.counters);
-        }
-    }
-
-    /// Remembers who may still have sockets on the address.
-    fn departs(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) {
-        let of_udp: Vec<_> = counters.iter().filter_map(FrontendCounters::udp).collect();
-        if of_udp.is_empty() {
-            return;
-        }
-        self.departed.entry(addr).or_default().extend(of_udp.iter().map(Arc::downgrade));
-        // Not at each of thousands that leave together.
-        if self.departed.len() > self.departed_limit {
-            self.departed.retain(|_, counters| counters.iter().any(|one| one.strong_count() > 0));
-            self.departed_limit = 2 * self.departed.len() + DEPARTED;
+            self.departed.add(addr, &listener.counters);
         }
     }
 
     fn give_up(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) {
-        self.open -= place.sockets();
+        self.count_sockets(place.sockets(), 0);
         if matches!(place, Place::Steered(_)) {
             self.steering.forget(addr);
         }
@@ -337,6 +324,9 @@ impl ListenerSet {
         servers: BTreeSet<SocketAddr>,
         workers: &[WorkerHandle],
     ) -> Vec<FrontendAddr> {
+        let count = servers.len();
+        self.capacity.take(count);
+        self.capacity.give(std::mem::replace(&mut self.servers, count));
         if !self.steering.reserve(servers) {
             return Vec::new();
         }
@@ -380,5 +370,20 @@ impl ListenerSet {
             }
         }
         report
+    }
+}
+
+impl Frontends for ListenerSet {
+    fn usage(&self, frontend: FrontendAddr) -> Option<Arc<FrontendUse>> {
+        self.counters(frontend).first().map(|counters| Arc::clone(counters.usage()))
+    }
+
+    fn drops(&self, frontend: FrontendAddr) -> u64 {
+        match self.listeners.get(&frontend).map(|listener| &listener.place) {
+            Some(Place::Sockets { sockets, .. }) => {
+                sockets.iter().map(|socket| u64::from(drops::of(&**socket).unwrap_or(0))).sum()
+            }
+            Some(Place::Nowhere | Place::Steered(_)) | None => 0,
+        }
     }
 }

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::failover::{Check, CheckKind, Failover, Spread};
+pub use self::limits::{ServiceLimits, ServiceTimeouts};
 use crate::address_set::{AddressSet, SourceRanges};
 
 mod failover;
+mod limits;
 
 /// Transport protocol of a frontend. SCTP is refused by the projection and never gets here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -338,6 +340,10 @@ pub struct Frontend {
     pub external: Route,
     /// What clients inside the cluster get.
     pub internal: Route,
+    /// What the Service may take of the gateway.
+    pub limits: ServiceLimits,
+    /// Timeouts of the Service.
+    pub timeouts: ServiceTimeouts,
     /// How traffic is spread over several clusters; `None` = over all candidates, whatever their health.
     pub failover: Option<Arc<Failover>>,
     /// Endpoints by cluster; shared by the frontends of one Service port.

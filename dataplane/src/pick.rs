@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use crate::limiter::Limiters;
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::table::RoutingTable;
 use crate::table::diff::{FrontendChange, diff};
@@ -113,6 +114,7 @@ pub struct ActiveTable {
     table: Arc<RoutingTable>,
     unhealthy: Unhealthy,
     parts: Box<[Arc<Part>]>,
+    limiters: Arc<Limiters>,
 }
 
 impl Default for ActiveTable {
@@ -122,6 +124,7 @@ impl Default for ActiveTable {
             table: Arc::default(),
             unhealthy: Unhealthy::default(),
             parts: vec![Arc::default(); PARTS].into(),
+            limiters: Arc::default(),
         }
     }
 }
@@ -148,15 +151,18 @@ impl ActiveTable {
         let table = table.into();
         let mut parts = previous.parts.clone();
         let unhealthy = previous.unhealthy.clone();
+        let limiters = Arc::clone(&previous.limiters);
         for FrontendChange { addr, frontend, .. } in diff(&previous.table, &table) {
             let Some(part) = parts.get_mut(part_of(addr)) else { continue };
             let part = Arc::make_mut(part);
             let before = part.remove(&addr);
             if let Some(spec) = frontend {
-                part.insert(addr, Arc::new(ActiveFrontend::compile(spec, &unhealthy, before.as_deref())));
+                let limiter = limiters.get(&spec);
+                let active = ActiveFrontend::compile(spec, &unhealthy, limiter, before.as_deref());
+                part.insert(addr, Arc::new(active));
             }
         }
-        Self { table, unhealthy, parts }
+        Self { table, unhealthy, parts, limiters }
     }
 
     /// The same table with these unhealthy endpoints instead. Frontends whose rules do not ask for health, or whose
@@ -170,11 +176,12 @@ impl ActiveTable {
                 part.values().filter(|frontend| frontend.depends_on(&changed)).cloned().collect();
             for before in concerned {
                 let spec = Arc::clone(before.spec());
-                let (addr, after) = (spec.addr, ActiveFrontend::compile(spec, &unhealthy, Some(&before)));
+                let (addr, limiter) = (spec.addr, before.limiter().cloned());
+                let after = ActiveFrontend::compile(spec, &unhealthy, limiter, Some(&before));
                 Arc::make_mut(part).insert(addr, Arc::new(after));
             }
         }
-        Self { table: Arc::clone(&self.table), unhealthy, parts }
+        Self { table: Arc::clone(&self.table), unhealthy, parts, limiters: Arc::clone(&self.limiters) }
     }
 
     /// The endpoints that count as unhealthy.

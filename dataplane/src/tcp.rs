@@ -20,6 +20,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::pick::Picked;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys;
 use crate::task;
-use crate::worker::{Live, Worker};
+use crate::worker::Worker;
 
 use accept::Acceptor;
 use connect::{Connected, Search};
@@ -79,15 +80,13 @@ async fn accept_all(
     let socket = sys::reactor::register(Arc::clone(socket), Interest::READABLE)?;
     let acceptor = Acceptor::new(socket, addr, worker);
     let serve = |client: Socket, peer: ClientAddr| {
-        let Some((frontend, counters)) = find(&client) else {
-            reset_on_close(&SockRef::from(&client));
-            return;
-        };
-        counters.add_accepted();
-        let connection =
-            Connection { frontend, peer, worker: Rc::clone(worker), counters, _live: worker.admit() };
-        // Borrowed: an async method that takes `self` keeps it twice.
-        task::spawn(async move { connection.serve(client).await });
+        let connection = find(&client)
+            .and_then(|(frontend, counters)| Connection::admit(worker, frontend, peer, &counters));
+        match connection {
+            // Borrowed: an async method that takes `self` keeps it twice.
+            Some(connection) => drop(task::spawn(async move { connection.serve(client).await })),
+            None => reset_on_close(&SockRef::from(&client)),
+        }
     };
     tokio::select! {
         biased;
@@ -106,17 +105,57 @@ struct Connection {
     peer: ClientAddr,
     worker: Rc<Worker>,
     counters: Arc<TcpCounters>,
-    _live: Live,
+    /// The peer is a proxy that says who its client is.
+    introduced: bool,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    /// Taken when it is served.
+    ending: RefCell<Option<Ending>>,
 }
 
 impl Connection {
+    /// Takes a place for it; `None` if there is none, which was counted.
+    fn admit(
+        worker: &Rc<Worker>,
+        frontend: FrontendAddr,
+        peer: ClientAddr,
+        counters: &Arc<TcpCounters>,
+    ) -> Option<Self> {
+        let table = worker.table.load();
+        // It may have left the table since.
+        let active = table.get(frontend);
+        let proxies = active.and_then(|active| active.spec().proxied_by.as_deref());
+        let introduced = proxies.is_some_and(|proxies| proxies.contains(peer.ip()));
+        let client = (!introduced).then(|| peer.ip());
+        let limiter = active.and_then(|active| active.limiter());
+        match Ending::admit(worker, counters, limiter, client) {
+            Ok(ending) => {
+                let timeouts = active.map(|active| active.spec().timeouts).unwrap_or_default();
+                Some(Self {
+                    frontend,
+                    peer,
+                    worker: Rc::clone(worker),
+                    counters: Arc::clone(counters),
+                    introduced,
+                    connect_timeout: timeouts.connect.unwrap_or(worker.timeouts.connect),
+                    idle_timeout: timeouts.idle.unwrap_or(worker.timeouts.idle),
+                    ending: RefCell::new(Some(ending)),
+                })
+            }
+            Err(reason) => {
+                worker.shedding.count(frontend, counters.usage(), reason);
+                None
+            }
+        }
+    }
+
     /// Finds an endpoint and hands the connection to the worker's table of relays. Dropping the future closes it and counts
     /// it as aborted.
     async fn serve(&self, client: Socket) {
-        let ending = Ending::of(&self.counters);
-        let (client, introduction) = if self.is_introduced() {
+        let Some(mut ending) = self.ending.take() else { return };
+        let (client, introduction) = if self.introduced {
             // Boxed, since few connections begin like this and all would have to carry its state.
-            let limit = tokio::time::sleep(self.worker.timeouts.connect);
+            let limit = tokio::time::sleep(self.connect_timeout);
             match Box::pin(introduction::read(client, limit)).await {
                 Ok((client, introduction)) => (client, Some(Box::new(introduction))),
                 Err(error) => {
@@ -128,6 +167,14 @@ impl Connection {
             (client, None)
         };
         let mut client = Stream::accepted(client);
+        let address = ClientAddr(self.addresses(introduction.as_deref()).client);
+        if self.introduced
+            && let Err(reason) = ending.identify(address.ip())
+        {
+            self.worker.shedding.count(self.frontend, self.counters.usage(), reason);
+            client.reset_on_close();
+            return ending.by(CloseReason::OverLimit);
+        }
         let first = match self.worker.relays.first_bytes(&mut client) {
             Ok(first) => first,
             Err(error) => {
@@ -138,8 +185,9 @@ impl Connection {
         let search = Search {
             worker: &self.worker,
             frontend: self.frontend,
-            client: ClientAddr(self.addresses(introduction.as_deref()).client),
+            client: address,
             counters: &self.counters,
+            timeout: self.connect_timeout,
             eager: introduction.is_some() || !first.is_empty(),
         };
         let reason = match search.connect().await {
@@ -164,19 +212,11 @@ impl Connection {
         picked: Picked,
         ending: Ending,
     ) {
-        let Self { frontend, peer, worker, .. } = self;
-        let served =
-            Served { frontend: *frontend, peer: *peer, ending, _picked: picked, _live: worker.admit() };
-        if let Err(error) = endpoint.relay(client, upload, worker.timeouts.idle, served) {
+        let Self { frontend, peer, idle_timeout, .. } = self;
+        let served = Served { frontend: *frontend, peer: *peer, ending, _picked: picked };
+        if let Err(error) = endpoint.relay(client, upload, *idle_timeout, served) {
             tracing::debug!(peer.addr = %peer, %error, "cannot be watched");
         }
-    }
-
-    /// Whether the peer is a proxy that says who its client is.
-    fn is_introduced(&self) -> bool {
-        let table = self.worker.table.load();
-        let proxies = table.get(self.frontend).and_then(|frontend| frontend.spec().proxied_by.as_deref());
-        proxies.is_some_and(|proxies| proxies.contains(self.peer.ip()))
     }
 
     /// Who speaks to whom: as the peer says, or the connection's own addresses.

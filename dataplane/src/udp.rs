@@ -15,6 +15,7 @@ mod fixture;
 mod flows;
 mod forward;
 mod link;
+mod ports;
 mod reply;
 mod socket;
 mod state;
@@ -33,7 +34,7 @@ use self::state::{Answers, State};
 use self::turn::Progress;
 use crate::model::FrontendAddr;
 
-pub use self::context::{UdpContext, UdpLimits};
+pub(crate) use self::context::{UdpContext, UdpLimits, UdpParts};
 pub use self::counters::{Counter, DropReason, Traffic, UdpCounters};
 pub use self::flows::FlowRecord;
 pub(crate) use self::socket::RECEIVE_BUFFER;
@@ -52,7 +53,7 @@ pub struct UdpListener {
 impl UdpListener {
     /// Starts to serve the frontend on `socket`, which is bound to the frontend's address and nonblocking. By which
     /// endpoints is looked up in the context's table, again for each batch.
-    pub fn start(
+    pub(crate) fn start(
         socket: Arc<Socket>,
         addr: FrontendAddr,
         counters: Arc<UdpCounters>,

@@ -19,18 +19,20 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::affinity::AffinityTable;
+use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
 use crate::model::FrontendAddr;
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
+use crate::shed::Shedding;
 use crate::steering::{Refusal, Register};
 use crate::task;
 use crate::tcp::{PipeBudget, PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
-use crate::udp::{UdpContext, UdpLimits};
+use crate::udp::{UdpContext, UdpLimits, UdpParts};
 use listeners::Listeners;
 
 /// How long things may take.
@@ -42,6 +44,8 @@ pub struct Timeouts {
     pub idle: Duration,
     /// A UDP flow on which nothing moves.
     pub udp_idle: Duration,
+    /// A UDP flow that no endpoint has answered yet.
+    pub udp_unanswered: Duration,
 }
 
 /// What everything on one worker shares. Stays on its thread.
@@ -54,6 +58,8 @@ pub(crate) struct Worker {
     pub(crate) timeouts: Timeouts,
     pub(crate) random: Random,
     pub(crate) relays: Relays<Served>,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) shedding: Arc<Shedding>,
     udp: Rc<UdpContext>,
     draining: Cell<bool>,
     drain_begins: Notify,
@@ -74,6 +80,8 @@ impl fmt::Debug for Worker {
 #[derive(Clone)]
 pub(crate) struct WorkerSeed {
     pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) workers: usize,
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
     pub(crate) transparency: Arc<Transparency>,
@@ -83,6 +91,8 @@ pub(crate) struct WorkerSeed {
     pub(crate) busy_poll: Duration,
     pub(crate) udp_flows: usize,
     pub(crate) pipes: PipeBudget,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) shedding: Arc<Shedding>,
     pub(crate) random: u64,
     /// The steered frontends.
     pub(crate) register: Arc<Register>,
@@ -101,16 +111,22 @@ impl Worker {
     fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
         let buffers = RelayBuffers::new(SCRATCH, PipePool::new(seed.pipes));
         let relays = Relays::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
-        let limits = UdpLimits { flows: seed.udp_flows, idle: seed.timeouts.udp_idle };
-        let udp = UdpContext::new(
-            Arc::clone(&seed.table),
-            Arc::clone(&seed.affinity),
-            Arc::clone(&seed.transparency),
-            Arc::clone(&seed.reports),
-            Arc::clone(&seed.paths),
-            limits,
-            !seed.random,
-        );
+        let udp = UdpContext::new(UdpParts {
+            table: Arc::clone(&seed.table),
+            affinity: Arc::clone(&seed.affinity),
+            transparency: Arc::clone(&seed.transparency),
+            reports: Arc::clone(&seed.reports),
+            paths: Arc::clone(&seed.paths),
+            capacity: Arc::clone(&seed.capacity),
+            shedding: Arc::clone(&seed.shedding),
+            limits: UdpLimits {
+                flows: seed.udp_flows,
+                idle: seed.timeouts.udp_idle,
+                unanswered: seed.timeouts.udp_unanswered,
+            },
+            worker: (seed.index, seed.workers),
+            seed: !seed.random,
+        });
         Ok(Rc::new(Self {
             udp,
             transparency: seed.transparency,
@@ -121,6 +137,8 @@ impl Worker {
             timeouts: seed.timeouts,
             random: Random::new(seed.random),
             relays,
+            capacity: seed.capacity,
+            shedding: seed.shedding,
             draining: Cell::new(false),
             drain_begins: Notify::new(),
             complaints: Throttle::new(COMPLAIN_EVERY),
@@ -160,6 +178,13 @@ impl Worker {
 /// One open connection or flow.
 #[derive(Debug)]
 pub(crate) struct Live(Rc<Worker>);
+
+impl Live {
+    /// The worker that serves it.
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.0
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {

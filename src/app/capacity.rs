@@ -1,58 +1,135 @@
-//! How much the machine lets a gateway do: worker threads, and UDP flows. It must not know what they are used for.
+//! How many file descriptors there are for what. The process keeps some for itself, so that probes, the admin server, the API
+//! server's client and the snapshot work while clients find no room.
+//!
+//! It must not know how traffic shares its part: the data plane does.
 
-use sheave_dataplane::raise_open_files;
+use sheave_dataplane::{CapacityLimits, raise_open_files};
 
-/// Each UDP flow takes an ephemeral port, and all flows of a network namespace share one range: its first and last port.
-const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Assumed where the range cannot be read: Linux's default, 32768 to 60999.
-const USUAL_PORTS: u64 = 28_232;
+use crate::config::Config;
+use crate::server::Connections;
+
 /// Assumed where the limit on open files cannot be read: what Linux starts with.
 const USUAL_OPEN_FILES: u64 = 1024;
 
-/// The limit on open files, raised as far as we may.
-pub(super) fn open_files() -> u64 {
-    raise_open_files().unwrap_or(USUAL_OPEN_FILES)
+/// Of the process itself: logs, watches, the API server's client, checks of endpoints' health, BPF objects.
+const OWN: u64 = 96;
+/// Each worker's epoll instances, timers and netlink sockets.
+const OF_A_WORKER: u64 = 8;
+/// Connections to the admin server.
+const ADMIN: usize = 32;
+/// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
+const PAGES: u64 = 1024;
+const LEAST_PAGES: u64 = 16;
+
+/// What each part of the process may have.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    pub(super) workers: usize,
+    pub(super) traffic: CapacityLimits,
+    /// Of each worker.
+    pub(super) udp_flows: usize,
+    pub(super) listening_sockets: usize,
+    pages: Connections,
+    admin: Connections,
+}
+
+impl Shares {
+    /// Those of this process, whose limit on open files is raised as far as it may be.
+    pub(crate) fn of_process(config: &Config) -> Self {
+        let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
+        let workers = worker_count(config.workers);
+        let shares = Self::of(open_files, workers, config);
+        tracing::debug!(workers, open_files, traffic = ?shares.traffic, "starting");
+        if shares.is_narrow(open_files) {
+            tracing::warn!(
+                open_files,
+                connections = shares.traffic.descriptors / 2,
+                "the limit of open files leaves little for traffic: raise it (LimitNOFILE, ulimit -n)"
+            );
+        }
+        shares
+    }
+
+    fn of(open_files: u64, workers: usize, config: &Config) -> Self {
+        let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
+        let own = OWN + OF_A_WORKER * workers as u64 + ADMIN as u64 + pages;
+        // A machine that gives less than the process needs for itself still gets a gateway.
+        let traffic = open_files - own.min(open_files / 2);
+        let limits = &config.limits;
+        let connections = limits.connections.map_or(usize::MAX, |most| most.get() as usize);
+        // Each flow takes a descriptor; half of them are left to TCP.
+        let udp_flows = limits.udp_flows.map_or(u64::MAX, |most| most.get().into()).min(traffic / 2);
+        Self {
+            workers,
+            traffic: CapacityLimits { descriptors: to_usize(traffic), connections },
+            udp_flows: to_usize(udp_flows / workers as u64).max(1),
+            // The others are for those who connect.
+            listening_sockets: to_usize(traffic / 4 * 3),
+            pages: Connections::of_pages(to_usize(pages)),
+            admin: Connections::of_admin(ADMIN),
+        }
+    }
+
+    fn is_narrow(&self, open_files: u64) -> bool {
+        (self.traffic.descriptors as u64) < open_files / 4 * 3
+    }
+
+    /// For all pages that are open to the network together.
+    pub(crate) fn pages(&self) -> Connections {
+        self.pages.clone()
+    }
+
+    /// For the admin server, which others do not crowd out.
+    pub(crate) fn admin(&self) -> Connections {
+        self.admin.clone()
+    }
 }
 
 /// One worker per core that the scheduler and the cgroup give us, unless the configuration says otherwise.
-pub(super) fn worker_count(configured: usize) -> usize {
+fn worker_count(configured: usize) -> usize {
     match configured {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         count => count,
     }
 }
 
-/// Each flow takes a descriptor, of which half are left to TCP, and a port.
-pub(super) fn udp_flows(open_files: u64, workers: usize) -> usize {
-    let range = std::fs::read_to_string(PORT_RANGE).ok();
-    let ports = range.as_deref().and_then(port_count).unwrap_or(USUAL_PORTS);
-    let share = (open_files / 2).min(ports) / workers as u64;
-    usize::try_from(share.max(1)).unwrap_or(usize::MAX)
-}
-
-/// Three quarters of the descriptors: with none left, those who connect could not be served, and probes and the API server
-/// neither.
-pub(super) fn listening_sockets(open_files: u64) -> usize {
-    usize::try_from(open_files / 4 * 3).unwrap_or(usize::MAX)
-}
-
-/// How many ports there are from the first number to the last.
-pub(super) fn port_count(range: &str) -> Option<u64> {
-    let mut ends = range.split_whitespace().map(str::parse::<u64>);
-    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
-    (last + 1).checked_sub(first)
+fn to_usize(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Overrides;
+
+    fn shares(open_files: u64) -> Shares {
+        let config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+        Shares::of(open_files, 2, &config)
+    }
 
     #[test]
-    fn the_range_of_ports_is_counted_with_both_its_ends() {
-        assert_eq!(port_count("32768\t60999\n"), Some(28_232));
-        assert_eq!(port_count("5 5"), Some(1));
-        for odd in ["", "1", "a b", "9 1"] {
-            assert_eq!(port_count(odd), None, "{odd:?}");
+    fn the_process_keeps_what_it_needs_for_itself() {
+        for (open_files, kept) in [(512, 176), (1024, 208), (20_000, 1168), (1 << 20, 1168)] {
+            let Shares { traffic, listening_sockets, udp_flows, .. } = shares(open_files);
+            assert_eq!(open_files - traffic.descriptors as u64, kept, "{open_files}");
+            assert_eq!(listening_sockets, traffic.descriptors / 4 * 3, "and connections find some, too");
+            assert_eq!(udp_flows, traffic.descriptors / 4, "{open_files}");
         }
+    }
+
+    #[test]
+    fn with_far_too_few_half_are_left_to_traffic() {
+        let Shares { traffic, .. } = shares(100);
+        assert_eq!(traffic.descriptors, 50);
+        assert!(shares(512).is_narrow(512) && !shares(1000).is_narrow(1000));
+    }
+
+    #[test]
+    fn the_configuration_may_allow_less() {
+        let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+        config.limits.connections = std::num::NonZeroU32::new(7);
+        config.limits.udp_flows = std::num::NonZeroU32::new(10);
+        let Shares { traffic, udp_flows, .. } = Shares::of(20_000, 2, &config);
+        assert_eq!((traffic.connections, udp_flows), (7, 5));
     }
 }

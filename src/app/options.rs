@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sheave_control::projection::{self, Placement};
+use sheave_dataplane::Timeouts;
 use sheave_dataplane::model::Path;
 
+use super::capacity::Shares;
 use crate::config::Config;
 
 /// What the configuration says to the projection.
@@ -19,6 +21,7 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
         external_ips_allow: config.external_ips_allow.clone(),
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
+        limits: config.limits.service,
         placement,
         fleet: projection::FleetOptions {
             handle_unclassified: config.karmada.handle_unclassified,
@@ -31,8 +34,28 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
     }
 }
 
+/// What the configuration, and the process's share in the machine, say to the data plane.
+pub(super) fn dataplane_options(config: &Config, shares: &Shares) -> sheave_dataplane::Options {
+    let &Shares { workers, traffic, udp_flows, listening_sockets, .. } = shares;
+    sheave_dataplane::Options {
+        workers,
+        timeouts: Timeouts {
+            connect: config.timeouts.connect,
+            idle: config.timeouts.idle,
+            udp_idle: config.timeouts.udp_idle,
+            udp_unanswered: config.timeouts.udp_unanswered,
+        },
+        busy_poll: config.busy_poll,
+        capacity: traffic,
+        udp_flows,
+        listening_sockets,
+        steering: config.steering,
+        paths: interfaces(config).into_iter().map(str::to_owned).collect(),
+    }
+}
+
 /// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.
-pub(super) fn interfaces(config: &Config) -> BTreeSet<&str> {
+fn interfaces(config: &Config) -> BTreeSet<&str> {
     config.clusters.values().map(String::as_str).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
-use sheave_dataplane::model::{ClientSource, Frontend, FrontendSource, Protocol};
+use sheave_dataplane::model::{ClientSource, Frontend, FrontendAddr, FrontendSource, Protocol};
 use sheave_dataplane::return_path::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
 
@@ -75,13 +75,7 @@ fn unopened(failure: &BindFailure) -> Setback {
         reason: reason::BIND_FAILED,
         field: String::new(),
         message: format!("{failed} {}: {}", frontend.addr, retry::advice(error)),
-        port: Some(ProblemPort {
-            port: frontend.addr.port,
-            protocol: match frontend.addr.protocol {
-                Protocol::Tcp => "TCP",
-                Protocol::Udp => "UDP",
-            },
-        }),
+        port: Some(problem_port(frontend.addr)),
     };
     Setback { problem, frontend: Some(frontend.addr) }
 }
@@ -99,7 +93,17 @@ fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
     }
 }
 
-fn object_ref(frontend: &Frontend) -> ObjectRef {
+/// The port of a Problem about this frontend.
+pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
+    let protocol = match addr.protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+    };
+    ProblemPort { port: addr.port, protocol }
+}
+
+/// Whose frontend it is.
+pub(super) fn object_ref(frontend: &Frontend) -> ObjectRef {
     ObjectRef {
         kind: match frontend.source {
             FrontendSource::Service => "Service",

@@ -36,7 +36,8 @@ fn app_of(intake: Intake) -> App {
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
     // Not the process's recorder, of which there can be one only.
-    App::start(&config, PrometheusBuilder::new().build_recorder().handle(), intake).unwrap()
+    let shares = Shares::of_process(&config);
+    App::start(&config, &shares, PrometheusBuilder::new().build_recorder().handle(), intake).unwrap()
 }
 
 /// Starts a gateway on a folder, and waits until its first objects are in force.

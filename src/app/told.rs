@@ -14,6 +14,7 @@ const ONE_BY_ONE: usize = 100;
 pub(super) struct Told {
     objects: BTreeSet<ProblemView>,
     setbacks: BTreeSet<ProblemView>,
+    overload: BTreeSet<ProblemView>,
 }
 
 impl Told {
@@ -27,9 +28,14 @@ impl Told {
         tell(&mut self.setbacks, now);
     }
 
+    /// The same of what there was too much of.
+    pub(super) fn overload(&mut self, now: impl Iterator<Item = ProblemView>) {
+        tell(&mut self.overload, now);
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.objects.len() + self.setbacks.len()
+        self.objects.len() + self.setbacks.len() + self.overload.len()
     }
 }
 

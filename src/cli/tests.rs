@@ -105,7 +105,10 @@ fn mistakes_are_usage_errors() {
 fn help_shows_defaults_and_is_no_mistake() {
     assert_eq!(Cli::from_args(["sheave", "--help"].map(OsString::from)), Err(Exit::Ok));
     let help = Cli::command().render_long_help().to_string();
-    assert!(help.contains("timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, drain: 60s}"), "{help}");
+    assert!(
+        help.contains("timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, drain: 60s}"),
+        "{help}"
+    );
     let mut command = Cli::command();
     let routes = command.find_subcommand_mut("routes").unwrap().render_help().to_string();
     assert!(routes.contains("[default: table]") && routes.contains("$NODE_NAME"), "{routes}");

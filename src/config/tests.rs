@@ -1,5 +1,9 @@
 //! Every key, every kind of mistake, and all of them together.
 
+use std::num::NonZeroU32;
+
+use sheave_dataplane::model::ServiceLimits;
+
 use super::*;
 
 fn environment() -> node::Environment {
@@ -28,8 +32,9 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9841");
     assert_eq!(config.healthz_listen, None);
     let seconds = |length: Duration| length.as_secs();
-    let Timeouts { connect, idle, udp_idle, drain } = config.timeouts;
-    assert_eq!([connect, idle, udp_idle, drain].map(seconds), [2, 3600, 60, 60]);
+    let Timeouts { connect, idle, udp_idle, udp_unanswered, drain } = config.timeouts;
+    assert_eq!([connect, idle, udp_idle, udp_unanswered, drain].map(seconds), [2, 3600, 60, 10, 60]);
+    assert_eq!(config.limits, Limits::default());
     assert_eq!(config.logging, Logging { format: LogFormat::Text, level: LogLevel::Info });
     let karmada = Karmada {
         kubeconfig: None,
@@ -59,7 +64,9 @@ fn every_key_is_read() {
          frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nbusyPoll: 50us\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
-         timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, drain: 1h}\nstateDir: /s\n\
+         timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, drain: 1h}\n\
+         limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
+         perClient: {connections: 7, connectionRate: 6}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
          karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {interface: eth1}}\n\
@@ -76,6 +83,15 @@ fn every_key_is_read() {
     assert_eq!(config.healthz_listen, Some("[::]:10256".parse().unwrap()));
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
+    let number = |number| NonZeroU32::new(number);
+    let service = ServiceLimits {
+        connections: number(9),
+        connection_rate: number(8),
+        connections_per_client: number(7),
+        connection_rate_per_client: number(6),
+    };
+    let limits = Limits { connections: number(5000), udp_flows: number(300), memory: Some(2 << 30), service };
+    assert_eq!(config.limits, limits);
     assert_eq!(config.logging, Logging { format: LogFormat::Json, level: LogLevel::Debug });
     let karmada = Karmada {
         kubeconfig: Some("/kk".into()),
@@ -92,6 +108,36 @@ fn every_key_is_read() {
         (config.kubeconfig.as_deref(), config.state_dir.as_path()),
         (Some(Path::new("/k")), Path::new("/s"))
     );
+}
+
+#[test]
+fn limits_are_whole_numbers_within_reason_and_memory_has_units() {
+    for (text, bytes) in [("64Mi", 64 << 20), ("1G", 1_000_000_000), ("33554432", 32 << 20), ("1Ti", 1 << 40)]
+    {
+        assert_eq!(
+            read(&format!("limits: {{memory: {text}}}")).unwrap().limits.memory,
+            Some(bytes),
+            "{text}"
+        );
+    }
+    for zero in ["0", "0Mi"] {
+        assert_eq!(read(&format!("limits: {{memory: {zero}}}")).unwrap().limits.memory, None);
+    }
+    for (key, value) in [
+        ("connections", "-1"),
+        ("connections", "10000001"),
+        ("connections", "many"),
+        ("udpFlows", "1.5"),
+        ("memory", "31Mi"),
+        ("memory", "2 Gi"),
+        ("memory", "-2Gi"),
+        ("memory", "9999999999Ti"),
+    ] {
+        let mistakes = read(&format!("limits: {{{key}: {value}}}")).unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("limits.{key}: ")), "{mistakes:?}");
+    }
+    let mistakes = read("limits: {perClient: {connectionRate: 1000001}}").unwrap_err();
+    assert!(mistakes[0].starts_with("limits.perClient.connectionRate: "), "{mistakes:?}");
 }
 
 #[test]

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::Value;
+use sheave_control::duration;
 use sheave_control::store::ServiceKey;
 use sheave_control::suggest;
 use sheave_dataplane::model::FrontendKind;
 
+use super::ConfigMistake;
 use super::section::{Section, Wrong};
-use super::{ConfigMistake, duration};
 
 /// A year: whoever waits longer means "for ever", which no timeout is.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);

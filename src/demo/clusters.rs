@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::backends::serve_web;
-use crate::server::Server;
+use crate::server::{Connections, Server};
 
 /// Where the switch listens.
 const SWITCH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 30);
@@ -59,7 +59,7 @@ impl Clusters {
         }
         let listener = TcpListener::bind((SWITCH, 0)).await?;
         let switch = listener.local_addr()?;
-        Ok(Self { members, switch, _server: Server::start(listener, router) })
+        Ok(Self { members, switch, _server: Server::start(listener, router, Connections::default()) })
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::proxy::{Proxy, Report};
 use crate::retry;
-use crate::server::Server;
+use crate::server::{Connections, Server};
 
 /// Connections that wait to be accepted. The control loop may be busy for a while, and a probe that finds no place is
 /// repeated only after a second.
@@ -34,11 +34,18 @@ const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-we
 /// Every port that the projection named last. Dropping it closes them all.
 #[derive(Debug)]
 pub(super) struct NodePorts {
-    proxy: Proxy,
+    teller: Teller,
     /// By where they listen.
     ports: BTreeMap<SocketAddr, Port>,
     /// Ports that two Services ask for, for the one that does not get it.
     contested: Vec<Problem>,
+}
+
+/// What all ports have in common.
+#[derive(Debug)]
+struct Teller {
+    proxy: Proxy,
+    connections: Connections,
 }
 
 /// What a port tells.
@@ -69,8 +76,8 @@ enum State {
 }
 
 impl NodePorts {
-    pub(super) fn new(proxy: Proxy) -> Self {
-        Self { proxy, ports: BTreeMap::new(), contested: Vec::new() }
+    pub(super) fn new(proxy: Proxy, connections: Connections) -> Self {
+        Self { teller: Teller { proxy, connections }, ports: BTreeMap::new(), contested: Vec::new() }
     }
 
     /// Opens and closes what differs from before, beside `frontends`. Of two Services that ask for one port the first one
@@ -95,7 +102,7 @@ impl NodePorts {
             match self.ports.entry(addr) {
                 Entry::Occupied(mut port) => port.get_mut().follow(subject, rival),
                 Entry::Vacant(free) => {
-                    free.insert(Port::open(addr, subject, rival, &self.proxy));
+                    free.insert(Port::open(addr, subject, rival, &self.teller));
                 }
             }
         }
@@ -105,7 +112,7 @@ impl NodePorts {
     pub(super) fn retry(&mut self) -> bool {
         let before: Vec<Problem> = self.problems().collect();
         for (addr, port) in &mut self.ports {
-            port.retry(*addr, &self.proxy);
+            port.retry(*addr, &self.teller);
         }
         !self.problems().eq(before)
     }
@@ -121,9 +128,9 @@ impl NodePorts {
 }
 
 impl Port {
-    fn open(addr: SocketAddr, subject: Subject, rival: Option<Arc<Frontend>>, proxy: &Proxy) -> Self {
+    fn open(addr: SocketAddr, subject: Subject, rival: Option<Arc<Frontend>>, teller: &Teller) -> Self {
         let subject = watch::Sender::new(subject);
-        let state = State::open(addr, &subject, proxy);
+        let state = State::open(addr, &subject, teller);
         let port = Self { subject, state, rival };
         if matches!(port.state, State::Taken) {
             port.tell_taken(addr);
@@ -136,12 +143,12 @@ impl Port {
         self.rival = rival;
     }
 
-    fn retry(&mut self, addr: SocketAddr, proxy: &Proxy) {
+    fn retry(&mut self, addr: SocketAddr, teller: &Teller) {
         if matches!(self.state, State::Open { .. }) {
             return;
         }
         let known = matches!(self.state, State::Taken);
-        self.state = State::open(addr, &self.subject, proxy);
+        self.state = State::open(addr, &self.subject, teller);
         if matches!(self.state, State::Taken) && !known {
             self.tell_taken(addr);
         }
@@ -175,11 +182,12 @@ impl Port {
 }
 
 impl State {
-    fn open(addr: SocketAddr, subject: &watch::Sender<Subject>, proxy: &Proxy) -> Self {
+    fn open(addr: SocketAddr, subject: &watch::Sender<Subject>, teller: &Teller) -> Self {
         match listen(addr) {
             Ok(listener) => {
+                let Teller { proxy, connections } = teller;
                 let router = Router::new().fallback(tell).with_state((subject.subscribe(), proxy.clone()));
-                Self::Open { _server: Server::start(listener, router) }
+                Self::Open { _server: Server::start(listener, router, connections.clone()) }
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Self::Taken,
             Err(error) => Self::Failed(error),

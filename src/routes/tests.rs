@@ -8,7 +8,8 @@ use sheave_control::problem::{ObjectRef, Problem, ProblemPort};
 use sheave_control::source::files::Origin;
 use sheave_dataplane::address_set::SourceRanges;
 use sheave_dataplane::model::{
-    Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServicePort, Weight,
+    Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServiceLimits, ServicePort,
+    ServiceTimeouts, Weight,
 };
 
 use super::*;
@@ -59,6 +60,8 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         algorithm: Algorithm::LeastConnections,
         external: forward(&[0]),
         internal: forward(&[1, 0]),
+        limits: ServiceLimits::default(),
+        timeouts: ServiceTimeouts::default(),
         failover: None,
         backends: Arc::new([backend]),
     }
@@ -92,7 +95,7 @@ fn the_json_is_that_of_the_contract() {
       {"address": "203.0.113.10", "port": 80, "protocol": "TCP", "kind": "LoadBalancer",
        "service": "shop/web", "portName": "http", "appProtocol": null, "source": "Service",
        "balance": "least-connections", "clientSource": {"external": "gateway", "internal": "gateway"},
-       "acceptProxy": [],
+       "acceptProxy": [], "limits": null,
        "affinity": {"clientIP": {"timeoutSeconds": 10800}},
        "sourceRanges": ["10.0.0.0/8"],
        "external": {"action": "Forward", "endpoints": ["10.1.0.7:8080"]},

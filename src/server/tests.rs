@@ -71,7 +71,7 @@ async fn is_cut(mut peer: Peer) -> bool {
 #[tokio::test]
 async fn silent_connections_beyond_the_slots_give_way_to_a_probe_the_oldest_first() {
     let (listener, addr) = listener().await;
-    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: NEVER });
+    let _server = Server::start(listener, router(), Connections::new(4, NEVER));
     let mut silent: Vec<Peer> = (0..6).map(|_| connect(addr)).collect();
     assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
     // The probe took the fourth slot; the others are the youngest ones', which can still ask.
@@ -86,7 +86,7 @@ async fn silent_connections_beyond_the_slots_give_way_to_a_probe_the_oldest_firs
 #[tokio::test]
 async fn a_silent_connection_is_cut() {
     let (listener, addr) = listener().await;
-    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: AT_ONCE });
+    let _server = Server::start(listener, router(), Connections::new(4, AT_ONCE));
     assert!(is_cut(connect(addr)).await);
 }
 
@@ -95,14 +95,14 @@ async fn half_a_request_is_no_better_than_none() {
     let (listener, addr) = listener().await;
     let mut peer = connect(addr);
     peer.write_all(&GET[..GET.len() - 2]).unwrap();
-    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: AT_ONCE });
+    let _server = Server::start(listener, router(), Connections::new(4, AT_ONCE));
     assert!(is_cut(peer).await);
 }
 
 #[tokio::test]
 async fn pipelined_requests_get_one_answer() {
     let (listener, addr) = listener().await;
-    let _server = Server::limited(listener, router(), Limits { connections: 4, patience: NEVER });
+    let _server = Server::start(listener, router(), Connections::new(4, NEVER));
     assert_one_answer(&ask(connect(addr), GET.repeat(3)).await);
 }
 
@@ -132,8 +132,7 @@ async fn a_peer_that_never_reads_is_cut() {
     // The request is there before the server is, so it is answered however short the time.
     let mut peer = connect(addr);
     peer.write_all(GET).unwrap();
-    let limits = Limits { connections: 4, patience: AT_ONCE };
-    let _server = Server::limited(listener, Router::new().fallback(page), limits);
+    let _server = Server::start(listener, Router::new().fallback(page), Connections::new(4, AT_ONCE));
     tokio::time::timeout(DEADLINE, was_asked.recv()).await.unwrap().unwrap();
     assert_eq!(tokio::time::timeout(DEADLINE, released.recv()).await.unwrap(), None);
     let got = wait(move || io::copy(&mut peer, &mut io::sink())).await;
@@ -143,11 +142,25 @@ async fn a_peer_that_never_reads_is_cut() {
 #[tokio::test]
 async fn the_end_of_the_server_ends_its_connections() {
     let (listener, addr) = listener().await;
-    let server = Server::limited(listener, router(), Limits { connections: 4, patience: NEVER });
+    let server = Server::start(listener, router(), Connections::new(4, NEVER));
     let silent = connect(addr);
     // Accepted later, so that one is accepted, too.
     assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
     drop(server);
     assert!(is_cut(silent).await);
     assert_eq!(Peer::connect(addr).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test]
+async fn servers_may_share_what_their_peers_can_hold() {
+    let connections = Connections::new(4, NEVER);
+    let [(first, crowded), (second, quiet)] = [listener().await, listener().await];
+    let _servers = [first, second].map(|listener| Server::start(listener, router(), connections.clone()));
+    let silent: Vec<Peer> = (0..6).map(|_| connect(crowded)).collect();
+    for _ in 0..20 {
+        assert_one_answer(&ask(connect(quiet), GET.to_vec()).await);
+    }
+    for young in silent.into_iter().skip(3) {
+        assert_one_answer(&ask(young, GET.to_vec()).await);
+    }
 }

@@ -39,7 +39,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The keys that a frontend's expectation may have: those of the JSON, and `both` for external and internal alike.
-const FRONTEND_KEYS: [&str; 15] = [
+const FRONTEND_KEYS: [&str; 16] = [
     "both",
     "external",
     "internal",
@@ -54,6 +54,7 @@ const FRONTEND_KEYS: [&str; 15] = [
     "balance",
     "clientSource",
     "acceptProxy",
+    "limits",
     "proxiedBy",
 ];
 

@@ -32,6 +32,8 @@ mod admin;
 #[cfg(test)]
 mod balancing;
 #[cfg(test)]
+mod caps;
+#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod client_source;

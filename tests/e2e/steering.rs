@@ -93,13 +93,10 @@ fn thousands_of_frontends_serve_under_a_small_limit_of_open_files(family: Family
     }
     assert_eq!(gateway.problems(), Vec::<String>::new());
     let steering = gateway.steering();
-    // Two sockets each, of three quarters of the open files; the refusing ones have none.
-    let (sockets, frontends) = (u64::from(OPEN_FILES) * 3 / 4 / 2, u64::from(2 * PORTS + 4));
-    assert_eq!(
-        (&steering["mode"], count(&steering, "sockets")),
-        (&Value::from("auto"), sockets),
-        "{steering}"
-    );
+    // Two sockets each, of three quarters of what the process does not keep for itself; the refusing ones have none.
+    let (sockets, frontends) = (count(&steering, "sockets"), u64::from(2 * PORTS + 4));
+    assert_eq!(steering["mode"], Value::from("auto"), "{steering}");
+    assert!((OPEN_FILES / 4..=OPEN_FILES * 3 / 8).contains(&(sockets as u32)), "{steering}");
     assert_eq!(count(&steering, "steered"), frontends - sockets, "{steering}");
     for port in (0..PORTS).step_by(59).chain([PORTS - 1]) {
         expect_served(&world, family, at(family.vip(0), FIRST + port));

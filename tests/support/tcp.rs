@@ -189,7 +189,8 @@ impl Conversation {
         Self::on(connect_from(Some(from), to, io_deadline())?)
     }
 
-    fn on(mut stream: TcpStream) -> io::Result<Self> {
+    /// As [`Conversation::open`], on a connection that is there.
+    pub(crate) fn on(mut stream: TcpStream) -> io::Result<Self> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];

@@ -21,6 +21,19 @@ pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
 /// Names the peers whose connections begin with a PROXY header.
 pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
 
+/// Connections and flows that the Service may have open on each gateway.
+pub(super) const MAX_CONNECTIONS: &str = "sheave.dev/max-connections";
+/// New ones a second.
+pub(super) const MAX_CONNECTION_RATE: &str = "sheave.dev/max-connection-rate";
+/// Those of one client address.
+pub(super) const MAX_CONNECTIONS_PER_CLIENT: &str = "sheave.dev/max-connections-per-client";
+/// New ones of one client address a second.
+pub(super) const MAX_CONNECTION_RATE_PER_CLIENT: &str = "sheave.dev/max-connection-rate-per-client";
+/// How long a connection or flow may be idle.
+pub(super) const IDLE_TIMEOUT: &str = "sheave.dev/idle-timeout";
+/// How long an attempt to connect an endpoint may take.
+pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
+
 /// Names whose class a MultiClusterService is of.
 pub(super) const CLASS: &str = "sheave.dev/load-balancer-class";
 /// Shares of clusters.
@@ -38,12 +51,18 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// From when on health is ignored.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 19] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
     CLIENT_SOURCE,
     ACCEPT_PROXY,
+    MAX_CONNECTIONS,
+    MAX_CONNECTION_RATE,
+    MAX_CONNECTIONS_PER_CLIENT,
+    MAX_CONNECTION_RATE_PER_CLIENT,
+    IDLE_TIMEOUT,
+    CONNECT_TIMEOUT,
     CLASS,
     CLUSTER_WEIGHTS,
     CLUSTER_PRIORITY,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Affinity, Algorithm, FrontendAddr, FrontendKind};
+use sheave_dataplane::model::{
+    Affinity, Algorithm, FrontendAddr, FrontendKind, ServiceLimits, ServiceTimeouts,
+};
 
 use super::class::{self, Claim, Kinds};
 use super::client_address::{self, ClientAddress};
@@ -22,7 +24,7 @@ use super::policy::{self, TrafficPolicies, TrafficPolicy};
 use super::ports::{self, ListedPort, PlannedPort, protocol_name};
 use super::source_ranges::{self, FamilyRanges};
 use super::wishes::{self, Wishes};
-use super::{Options, affinity, annotations, health};
+use super::{Options, affinity, annotations, health, limits};
 use crate::problem::{ObjectRef, Problem};
 use crate::report::Report;
 use crate::store::{Objects, ServiceKey};
@@ -51,6 +53,8 @@ pub(super) struct Plan {
     pub(super) ranges: FamilyRanges,
     pub(super) policies: TrafficPolicies,
     pub(super) client_address: ClientAddress,
+    pub(super) limits: ServiceLimits,
+    pub(super) timeouts: ServiceTimeouts,
     pub(super) health_check_port: Option<u16>,
     /// The clusters that it is served from; `None` = the gateway's own.
     pub(super) fleet: Option<FleetPlan>,
@@ -141,6 +145,8 @@ pub(super) fn read<'a>(
         ranges,
         policies,
         client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),
+        limits: limits::limits(service, options.limits, &mut report),
+        timeouts: limits::timeouts(service, &mut report),
         health_check_port: health::port(spec, &kinds, policies.external, &mut report),
         ports,
         listed_ports,

@@ -198,6 +198,8 @@ fn frontend(input: Input<'_>, exposure: Exposure, target: &Target) -> Frontend {
         algorithm: plan.algorithm.unwrap_or_else(|| policy::default_algorithm(port.protocol)),
         external,
         internal,
+        limits: plan.limits,
+        timeouts: plan.timeouts,
         failover: plan.fleet.as_ref().map(|fleet| fleet.failover.clone()),
         backends: target.backends.clone(),
     }

@@ -14,11 +14,12 @@ fn dataplane(listening_sockets: usize) -> Dataplane {
 
 fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
     let second = Duration::from_secs(1);
-    let timeouts = Timeouts { connect: second, idle: 60 * second, udp_idle: second };
+    let timeouts = Timeouts { connect: second, idle: 60 * second, udp_idle: second, udp_unanswered: second };
     Dataplane::start(Options {
         workers,
         timeouts,
         busy_poll: Duration::ZERO,
+        capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
         udp_flows: 1,
         listening_sockets,
         steering: SteeringMode::Never,

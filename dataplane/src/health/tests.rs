@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::capacity::CapacityLimits;
 use crate::model::{
     Algorithm, Check, CheckKind, EndpointAddr, Failover, Frontend, FrontendAddr, Path, Protocol, Spread,
 };
@@ -70,12 +71,13 @@ fn serve(listener: TcpListener) -> EndpointAddr {
 }
 
 fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
-    let timeouts = Timeouts { connect, idle: PATIENCE, udp_idle: PATIENCE };
+    let timeouts = Timeouts { connect, idle: PATIENCE, udp_idle: PATIENCE, udp_unanswered: PATIENCE };
     let paths = paths.iter().map(|name| (*name).to_owned()).collect();
     let options = Options {
         workers: 2,
         timeouts,
         busy_poll: Duration::ZERO,
+        capacity: CapacityLimits { descriptors: 1024, connections: 512 },
         udp_flows: 16,
         listening_sockets: 16,
         steering: SteeringMode::Never,
@@ -91,8 +93,8 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
 async fn until_unhealthy(dataplane: &mut Dataplane, count: usize) {
     let follow = async {
         while dataplane.unhealthy().count() != count {
-            dataplane.health_changed().await;
-            dataplane.refresh_health();
+            dataplane.changed().await;
+            dataplane.refresh();
         }
     };
     timeout(PATIENCE, follow).await.expect("nothing is noticed");
@@ -102,8 +104,8 @@ async fn until_unhealthy(dataplane: &mut Dataplane, count: usize) {
 async fn following<T>(dataplane: &mut Dataplane, what: impl Future<Output = T>) -> T {
     let follow = async {
         loop {
-            dataplane.health_changed().await;
-            dataplane.refresh_health();
+            dataplane.changed().await;
+            dataplane.refresh();
         }
     };
     tokio::select! {

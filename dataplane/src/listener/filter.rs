@@ -15,6 +15,7 @@ use socket2::{SockFilter, Socket};
 
 use crate::address_set::AddressSet;
 use crate::admitted::{Admitted, Family};
+use crate::overload::Door;
 use crate::sys::Errno;
 use crate::sys::bpf::LONGEST;
 use crate::sys::ebpf::SocketFilter;
@@ -92,15 +93,22 @@ impl Filters {
     /// Calls `attempt` with the filter that lets the set's addresses into sockets on `own`, and with weaker ones while the
     /// kernel refuses it. The pick checks addresses again, so a weaker filter costs silence, never admission.
     ///
+    /// Behind a closed door nobody begins a connection, but what has begun goes on: a client whose SYN was answered takes itself
+    /// for connected.
+    ///
     /// # Errors
     /// Those of the last attempt.
     pub(super) fn with<T>(
         &mut self,
         set: &AddressSet,
         own: IpAddr,
+        door: Door,
         mut attempt: impl FnMut(&Filter) -> io::Result<T>,
     ) -> io::Result<(Share, T)> {
-        let mut filter = self.admitting(set, own);
+        let mut filter = match door {
+            Door::Open => self.admitting(set, own),
+            Door::Closed => Filter::Classic(classic::begun()),
+        };
         let mut longest = LONGEST;
         loop {
             let error = match attempt(&filter) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::address_set::{AddressSet, SourceRanges};
 use crate::model::{Frontend, Route};
+use crate::overload::Door;
 
 /// How a frontend meets packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub(super) enum Posture {
 
 impl Posture {
     /// What the table asks for. `internal` is who counts as a client inside the cluster.
-    pub(super) fn of(frontend: &Frontend, internal: &Arc<AddressSet>) -> Self {
+    pub(super) fn of(frontend: &Frontend, internal: &Arc<AddressSet>, door: Door) -> Self {
         let class = match (&frontend.external, &frontend.internal) {
             (Route::Reject, Route::Reject) => return Self::Closed,
             (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => Class::Nobody,
@@ -28,6 +29,7 @@ impl Posture {
         };
         Self::Open(Audience {
             class,
+            door,
             ranges: Arc::clone(&frontend.source_ranges),
             peers: frontend.proxied_by.clone(),
         })
@@ -48,13 +50,19 @@ enum Class {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Audience {
     class: Class,
+    door: Door,
     ranges: Arc<SourceRanges>,
     /// Whom these bring is known only once their header is read.
     peers: Option<Arc<AddressSet>>,
 }
 
 impl Audience {
-    /// The sources of a socket on `own`.
+    /// Whether any of them may come now.
+    pub(super) fn door(&self) -> Door {
+        self.door
+    }
+
+    /// The sources of a socket on `own`, while its door is open.
     pub(super) fn sources(&self, own: IpAddr) -> AddressSet {
         let allowed = self.ranges.allowed();
         let direct = match &self.class {

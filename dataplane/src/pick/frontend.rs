@@ -10,7 +10,8 @@ use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
 use crate::address_set::AddressSet;
 use crate::affinity::{AffinityTable, Scope};
 use crate::balance::hash;
-use crate::model::{Affinity, Algorithm, Candidate, ClientSource, EndpointAddr, Frontend, Route};
+use crate::limiter::Limiter;
+use crate::model::{Affinity, Algorithm, Candidate, ClientAddr, ClientSource, EndpointAddr, Frontend, Route};
 
 /// Where a request would go, without sending it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +69,17 @@ pub struct ActiveFrontend {
     serving: Serving,
     external: Target,
     internal: Target,
+    limiter: Option<Arc<Limiter>>,
 }
 
 impl ActiveFrontend {
     /// Prepares `spec`, with the loads, turns and Maglev tables of `previous` as far as they still hold.
-    pub(super) fn compile(spec: Arc<Frontend>, unhealthy: &Unhealthy, previous: Option<&Self>) -> Self {
+    pub(super) fn compile(
+        spec: Arc<Frontend>,
+        unhealthy: &Unhealthy,
+        limiter: Option<Arc<Limiter>>,
+        previous: Option<&Self>,
+    ) -> Self {
         let nothing = Serving::default();
         let serving = Serving::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
         let known_external = previous.and_then(|previous| previous.external.selection());
@@ -95,6 +102,7 @@ impl ActiveFrontend {
             serving,
             external,
             internal,
+            limiter,
             spec,
         }
     }
@@ -104,9 +112,23 @@ impl ActiveFrontend {
         &self.spec
     }
 
+    /// What holds its Service to its limits, if it has any.
+    pub(crate) fn limiter(&self) -> Option<&Arc<Limiter>> {
+        self.limiter.as_ref()
+    }
+
+    /// What [`Self::pick`] answers a client that gets no endpoint; `None` if it would get one.
+    pub(crate) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
+        match self.target(origin, client) {
+            Target::Forward(_) => None,
+            Target::Reject => Some(Pick::Reject),
+            Target::Drop => Some(Pick::Drop),
+        }
+    }
+
     /// Chooses an endpoint for a new connection or flow, by affinity first, and records it there.
     pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
-        let selection = match self.target(request) {
+        let selection = match self.target(request.origin, request.client) {
             Target::Forward(selection) => selection,
             Target::Reject => return Pick::Reject,
             Target::Drop => return Pick::Drop,
@@ -120,7 +142,7 @@ impl ActiveFrontend {
 
     /// What [`Self::pick`] would answer, without counting, recording or renewing anything.
     pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
-        let selection = match self.target(request) {
+        let selection = match self.target(request.origin, request.client) {
             Target::Forward(selection) => selection,
             Target::Reject => return Preview::Reject,
             Target::Drop => return Preview::Drop,
@@ -192,10 +214,10 @@ impl ActiveFrontend {
 
     /// Source ranges are looked at here as well as in the sockets' filter: a filter may be wider than the ranges, and
     /// a connection may have shaken hands before they were narrowed.
-    fn target(&self, request: &PickRequest<'_>) -> &Target {
+    fn target(&self, origin: Origin, client: ClientAddr) -> &Target {
         let ranges = &self.spec.source_ranges;
-        match request.origin {
-            _ if self.ranged && !ranges.allowed().contains(request.client.ip()) => &Target::Drop,
+        match origin {
+            _ if self.ranged && !ranges.allowed().contains(client.ip()) => &Target::Drop,
             Origin::External => &self.external,
             Origin::Internal => &self.internal,
         }

@@ -16,7 +16,7 @@ use crate::address_set::SourceRanges;
 use crate::model::{Algorithm, EndpointAddr, Frontend, Route};
 use crate::table::RoutingTable;
 use crate::table::fixture::{self, table};
-use crate::{Dataplane, Options, Timeouts};
+use crate::{CapacityLimits, Dataplane, Options, Timeouts};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to be sure that nobody answers.
@@ -39,12 +39,14 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
             eprintln!("not tested: {error}");
             return;
         }
-        let timeouts = Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE };
+        let timeouts =
+            Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE, udp_unanswered: PATIENCE };
         let (workers, udp_flows, paths) = (2, 1000, Arc::default());
         let options = Options {
             workers,
             timeouts,
             busy_poll: Duration::ZERO,
+            capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
             udp_flows,
             listening_sockets,
             steering: mode,

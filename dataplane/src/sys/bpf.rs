@@ -9,6 +9,12 @@ pub(crate) const NETWORK_HEADER: u32 = -0x0010_0000_i32 as u32;
 
 /// A = the word at k.
 pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+/// A = the byte at k.
+pub(crate) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+/// A = A and k.
+pub(crate) const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+/// Skip jt instructions if A is k, else jf.
+pub(crate) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 /// Skip k instructions.
 pub(crate) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 /// Skip jt instructions if A >= k, else jf.

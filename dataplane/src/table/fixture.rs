@@ -7,7 +7,8 @@ use super::RoutingTable;
 use crate::address_set::SourceRanges;
 use crate::model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort, Weight,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts,
+    Weight,
 };
 
 pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
@@ -71,6 +72,8 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16
         algorithm,
         external: all.clone(),
         internal: all,
+        limits: ServiceLimits::default(),
+        timeouts: ServiceTimeouts::default(),
         failover: None,
         backends: Arc::new([backend("local", 100, endpoints)]),
     }

@@ -43,6 +43,8 @@ pub(super) struct Search<'a> {
     pub(super) frontend: FrontendAddr,
     pub(super) client: ClientAddr,
     pub(super) counters: &'a TcpCounters,
+    /// What each attempt may take.
+    pub(super) timeout: Duration,
     /// There are bytes for the endpoint already.
     pub(super) eager: bool,
 }
@@ -71,7 +73,7 @@ impl<'a> Search<'a> {
                 relays: &worker.relays,
                 eager: self.eager,
                 speaker,
-                patience: worker.timeouts.connect,
+                timeout: self.timeout,
                 short: false,
             };
             while attempts < ATTEMPTS {
@@ -127,8 +129,8 @@ struct Way<'a> {
     eager: bool,
     /// Whose address to speak from, if not the gateway's; taken away if it cannot be used.
     speaker: Option<IpAddr>,
-    /// How long this machine may be short of something.
-    patience: Duration,
+    /// What an attempt may take, and how long this machine may be short of something.
+    timeout: Duration,
     /// This machine lacked what a socket needs when it was last tried, so the endpoint is not to blame.
     short: bool,
 }
@@ -146,7 +148,7 @@ impl<'a> Way<'a> {
                     tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
                     self.speaker = None;
                 }
-                Err(_) if self.short && waited < self.patience => {
+                Err(_) if self.short && waited < self.timeout => {
                     waited += PAUSE;
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -165,7 +167,7 @@ impl<'a> Way<'a> {
         }
         let stream = Stream::to_connect(socket, self.eager);
         stream.connect(to)?;
-        let connecting = relays.connecting(stream)?;
+        let connecting = relays.connecting(stream, self.timeout)?;
         connecting.connected().await?;
         Ok(connecting)
     }
@@ -188,10 +190,13 @@ mod tests {
         let speaker = Some(Ipv6Addr::LOCALHOST.into());
         let buffers = RelayBuffers::new(1, PipePool::new(PipeBudget { pipes: 0, slots: 0 }));
         let second = Duration::from_secs(1);
-        let relays =
-            Relays::new(buffers, Timeouts { connect: second, idle: second, udp_idle: second }).unwrap();
-        let (paths, patience) = (&Paths::default(), Duration::from_secs(1));
-        let mut way = Way { endpoint, paths, relays: &relays, eager: false, speaker, patience, short: false };
+        let relays = Relays::new(
+            buffers,
+            Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second },
+        )
+        .unwrap();
+        let (paths, timeout) = (&Paths::default(), second);
+        let mut way = Way { endpoint, paths, relays: &relays, eager: false, speaker, timeout, short: false };
         tokio::select! {
             connected = way.open() => drop(connected.unwrap()),
             () = relays.drive() => {}

@@ -1,6 +1,9 @@
 //! What one worker counts for one TCP frontend. Written by that worker alone, read by whoever exports metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::shed::FrontendUse;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +23,15 @@ pub enum CloseReason {
     NoEndpoint,
     /// A peer that names its clients sent no whole PROXY protocol header in time, or something else.
     BadProxyHeader,
+    /// The client that a PROXY protocol header named had as many connections as it may.
+    OverLimit,
     /// The gateway stopped while it was open.
     Aborted,
 }
 
 impl CloseReason {
     /// Every reason, in the order of [`TcpCounters::closed`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Finished,
         Self::ClientReset,
         Self::EndpointReset,
@@ -34,6 +39,7 @@ impl CloseReason {
         Self::ConnectFailed,
         Self::NoEndpoint,
         Self::BadProxyHeader,
+        Self::OverLimit,
         Self::Aborted,
     ];
 
@@ -47,6 +53,7 @@ impl CloseReason {
             Self::ConnectFailed => "connect_failed",
             Self::NoEndpoint => "no_endpoint",
             Self::BadProxyHeader => "bad_proxy_header",
+            Self::OverLimit => "over_limit",
             Self::Aborted => "aborted",
         }
     }
@@ -55,6 +62,7 @@ impl CloseReason {
 /// Counters of one TCP frontend on one worker.
 #[derive(Debug, Default)]
 pub struct TcpCounters {
+    usage: Arc<FrontendUse>,
     accepted: AtomicU64,
     closed: [AtomicU64; CloseReason::ALL.len()],
     client_bytes: AtomicU64,
@@ -64,6 +72,16 @@ pub struct TcpCounters {
 }
 
 impl TcpCounters {
+    /// All zero, for one of the workers that share `usage`.
+    pub(crate) fn new(usage: Arc<FrontendUse>) -> Self {
+        Self { usage, ..Self::default() }
+    }
+
+    /// What all workers together have of the frontend.
+    pub fn usage(&self) -> &Arc<FrontendUse> {
+        &self.usage
+    }
+
     /// Connections accepted.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
@@ -96,10 +114,12 @@ impl TcpCounters {
 
     pub(super) fn add_accepted(&self) {
         add(&self.accepted, 1);
+        self.usage.add_open();
     }
 
     pub(super) fn add_closed(&self, reason: CloseReason) {
         add(&self.closed[reason as usize], 1);
+        self.usage.subtract_open();
     }
 
     pub(super) fn add_bytes(&self, from_client: u64, from_endpoint: u64) {

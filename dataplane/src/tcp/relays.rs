@@ -11,7 +11,7 @@
 mod connecting;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, Waker};
@@ -62,10 +62,12 @@ pub(crate) struct Relays<S> {
     sparse: RefCell<VecDeque<Key>>,
     /// Streams with an event, or whose turn ended before they were done.
     streams: RefCell<VecDeque<Key>>,
-    /// Until when the endpoints that are being connected may take, in order; some are connected by now.
-    deadlines: RefCell<VecDeque<(Instant, Key)>>,
-    /// The first of them has come.
-    first_deadline: Notify,
+    /// Until when each endpoint that is being connected may take.
+    deadlines: RefCell<BTreeSet<(Instant, Key)>>,
+    /// The one that is waited for; it may have been met since.
+    next_deadline: Cell<Option<Instant>>,
+    /// There is an earlier one.
+    earlier_deadline: Notify,
     /// Of the task that drives the table.
     driver: RefCell<Waker>,
     serial: Cell<u32>,
@@ -83,7 +85,7 @@ pub(crate) struct Relays<S> {
 }
 
 /// A place in the table, and whose it is: places are used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     index: u32,
     serial: u32,
@@ -133,7 +135,8 @@ impl<S: Story> Relays<S> {
             sparse: RefCell::default(),
             streams: RefCell::default(),
             deadlines: RefCell::default(),
-            first_deadline: Notify::new(),
+            next_deadline: Cell::new(None),
+            earlier_deadline: Notify::new(),
             driver: RefCell::new(Waker::noop().clone()),
             serial: Cell::new(0),
             buffers,

@@ -1,14 +1,19 @@
-//! What a connection has with it while it is relayed, and how its end is told.
+//! What a connection has with it from accept to close: its place among others, and how its end is counted.
 //!
 //! It must not know how bytes are moved.
 
+use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::counters::{CloseReason, TcpCounters};
 use super::relays::Story;
+use crate::limiter::{Limiter, Permit};
 use crate::model::{ClientAddr, FrontendAddr};
 use crate::pick::Picked;
-use crate::worker::Live;
+use crate::shed::ShedReason;
+use crate::worker::{Live, Worker};
 
 /// A connection that counts for its frontend, its endpoint and its worker until it is dropped.
 #[derive(Debug)]
@@ -17,7 +22,6 @@ pub(crate) struct Served {
     pub(super) peer: ClientAddr,
     pub(super) ending: Ending,
     pub(super) _picked: Picked,
-    pub(super) _live: Live,
 }
 
 impl Story for Served {
@@ -31,17 +35,41 @@ impl Story for Served {
     }
 }
 
-/// Counts a connection's end when it is dropped.
+/// Counts a connection's end when it is dropped, and gives back its place.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) counters: Arc<TcpCounters>,
     reason: CloseReason,
+    live: Live,
+    /// Boxed, since most Services have no limits and every connection would have to carry it.
+    permit: Option<Box<Permit>>,
 }
 
 impl Ending {
-    /// Unless told otherwise, it was aborted.
-    pub(super) fn of(counters: &Arc<TcpCounters>) -> Self {
-        Self { counters: Arc::clone(counters), reason: CloseReason::Aborted }
+    /// Takes a place for a connection of this frontend. Unless told otherwise, it ends by being aborted.
+    pub(super) fn admit(
+        worker: &Rc<Worker>,
+        counters: &Arc<TcpCounters>,
+        limiter: Option<&Arc<Limiter>>,
+        client: Option<IpAddr>,
+    ) -> Result<Self, ShedReason> {
+        let permit = match limiter {
+            Some(limiter) => Some(Box::new(limiter.admit(client, Instant::now())?)),
+            None => None,
+        };
+        worker.capacity.take_connection(counters.usage().open())?;
+        counters.add_accepted();
+        Ok(Self {
+            counters: Arc::clone(counters),
+            reason: CloseReason::Aborted,
+            live: worker.admit(),
+            permit,
+        })
+    }
+
+    /// It turned out to be this client's, which may have as many as it may have.
+    pub(super) fn identify(&mut self, client: IpAddr) -> Result<(), ShedReason> {
+        self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client, Instant::now()))
     }
 
     /// It ends for this reason.
@@ -53,5 +81,6 @@ impl Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         self.counters.add_closed(self.reason);
+        self.live.worker().capacity.give_connection();
     }
 }

@@ -59,13 +59,13 @@ async fn relayed_after<C, E>(
     let (client, client_side) = client().await.unwrap();
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let buffers = RelayBuffers::new(64 << 10, PipePool::new(PipeBudget { pipes, slots: usize::MAX }));
-    let timeouts = Timeouts { connect: idle, idle, udp_idle: idle };
+    let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
     let relays = Relays::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
     let story = async {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, begin.holds());
         stream.connect(endpoints.local_addr().unwrap()).unwrap();
-        let connecting = relays.connecting(stream).unwrap();
+        let connecting = relays.connecting(stream, idle).unwrap();
         connecting.connected().await.unwrap();
         let (ended, end) = oneshot::channel();
         connecting.relay(client_side, begin, idle, Told { counters: TcpCounters::default(), ended }).unwrap();
@@ -296,7 +296,7 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     silent.listen(0).unwrap();
     let to = silent.local_addr().unwrap().as_socket().unwrap();
     let patience = Duration::from_secs(7);
-    let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG };
+    let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG, udp_unanswered: LONG };
     let relays =
         Relays::<Told>::new(RelayBuffers::new(1, PipePool::new(PipeBudget { pipes: 0, slots: 0 })), timeouts)
             .unwrap();
@@ -304,7 +304,7 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, false);
         stream.connect(to).unwrap();
-        relays.connecting(stream).unwrap()
+        relays.connecting(stream, patience).unwrap()
     };
     let started = tokio::time::Instant::now();
     let waiting = async {

@@ -10,12 +10,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::flows::FlowBudget;
+use super::ports::LocalPorts;
 use super::socket::Offload;
 use crate::affinity::AffinityTable;
+use crate::capacity::Capacity;
 use crate::health::Reports;
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;
+use crate::shed::Shedding;
 use crate::sys::mmsg::{Receiver, Sender};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
@@ -25,12 +28,30 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limits of one worker's UDP flows.
 #[derive(Clone, Copy, Debug)]
-pub struct UdpLimits {
-    /// Flows over all frontends. A new one beyond it is refused; those that exist are left alone. Each flow costs a
-    /// descriptor (two after its frontend retired) and an ephemeral port.
-    pub flows: usize,
+pub(crate) struct UdpLimits {
+    /// Flows over all frontends; beyond it a new one takes the place of another. Each flow costs a descriptor (two after its
+    /// frontend retired), and one port towards its endpoint.
+    pub(crate) flows: usize,
     /// A flow ends when nothing passed for so long, in either direction.
-    pub idle: Duration,
+    pub(crate) idle: Duration,
+    /// A flow ends earlier if no endpoint has ever answered.
+    pub(crate) unanswered: Duration,
+}
+
+/// What a worker's UDP side is made of.
+pub(crate) struct UdpParts {
+    pub(crate) table: Arc<ArcSwap<ActiveTable>>,
+    pub(crate) affinity: Arc<AffinityTable>,
+    pub(crate) transparency: Arc<Transparency>,
+    pub(crate) reports: Arc<Reports>,
+    pub(crate) paths: Arc<Paths>,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) shedding: Arc<Shedding>,
+    pub(crate) limits: UdpLimits,
+    /// Which worker it is, and of how many.
+    pub(crate) worker: (usize, usize),
+    /// Differs from worker to worker.
+    pub(crate) seed: u64,
 }
 
 /// Buffers for one batch each way. One set serves the whole worker, since a batch is received and sent in one go.
@@ -40,11 +61,13 @@ pub(super) struct Scratch {
 }
 
 /// What all frontends of one worker share for UDP. Lives and dies on the worker's thread.
-pub struct UdpContext {
+pub(crate) struct UdpContext {
     pub(super) table: Arc<ArcSwap<ActiveTable>>,
     pub(super) affinity: Arc<AffinityTable>,
     pub(super) transparency: Arc<Transparency>,
     pub(super) reports: Arc<Reports>,
+    pub(super) capacity: Arc<Capacity>,
+    pub(super) shedding: Arc<Shedding>,
     pub(super) limits: UdpLimits,
     pub(super) random: Random,
     pub(super) budget: Rc<FlowBudget>,
@@ -54,25 +77,32 @@ pub struct UdpContext {
 }
 
 impl UdpContext {
-    /// Allocates a worker's share. `seed` should differ from worker to worker.
-    pub(crate) fn new(
-        table: Arc<ArcSwap<ActiveTable>>,
-        affinity: Arc<AffinityTable>,
-        transparency: Arc<Transparency>,
-        reports: Arc<Reports>,
-        paths: Arc<Paths>,
-        limits: UdpLimits,
-        seed: u64,
-    ) -> Rc<Self> {
+    /// Allocates a worker's share.
+    pub(crate) fn new(parts: UdpParts) -> Rc<Self> {
+        let UdpParts {
+            table,
+            affinity,
+            transparency,
+            reports,
+            paths,
+            capacity,
+            shedding,
+            limits,
+            worker,
+            seed,
+        } = parts;
+        let ports = LocalPorts::of_worker(worker.0, worker.1);
         Rc::new(Self {
             table,
             affinity,
             transparency,
             reports,
+            budget: FlowBudget::new(limits.flows, Arc::clone(&capacity)),
+            capacity,
+            shedding,
             limits,
             random: Random::new(seed),
-            budget: FlowBudget::new(limits.flows),
-            offload: Offload::new(paths),
+            offload: Offload::new(paths, ports),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
             warnings: Throttle::new(WARNING_INTERVAL),
         })

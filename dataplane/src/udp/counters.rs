@@ -3,7 +3,10 @@
 //!
 //! It must not know how they are exported.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::shed::{FrontendUse, ShedReason};
 
 /// One number. Only its worker writes it, so relaxed order is enough: a reader wants a recent value, nothing more.
 #[derive(Debug, Default)]
@@ -38,8 +41,16 @@ pub struct Traffic {
 /// Why datagrams were not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Would have opened a flow, and the worker has as many as it may.
+    /// Would have opened a flow, and the worker has as many as it may, all of them busy.
     FlowLimit,
+    /// Would have opened a flow, and the Service has as many as it may.
+    MaxConnections,
+    /// Would have opened a flow, and the Service got as many within a second as it may.
+    MaxConnectionRate,
+    /// Would have opened a flow, and the client has as many to the Service as it may.
+    MaxConnectionsPerClient,
+    /// Would have opened a flow, and the client opened as many within a second as it may.
+    MaxConnectionRatePerClient,
     /// Would have opened a flow while the frontend takes none: it drains or retires.
     Draining,
     /// No endpoint serves, or the frontend has left the table.
@@ -58,8 +69,12 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::FlowLimit,
+        Self::MaxConnections,
+        Self::MaxConnectionRate,
+        Self::MaxConnectionsPerClient,
+        Self::MaxConnectionRatePerClient,
         Self::Draining,
         Self::NoEndpoint,
         Self::Policy,
@@ -73,6 +88,10 @@ impl DropReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::FlowLimit => "flow_limit",
+            Self::MaxConnections => ShedReason::Connections.label(),
+            Self::MaxConnectionRate => ShedReason::ConnectionRate.label(),
+            Self::MaxConnectionsPerClient => ShedReason::ClientConnections.label(),
+            Self::MaxConnectionRatePerClient => ShedReason::ClientConnectionRate.label(),
             Self::Draining => "draining",
             Self::NoEndpoint => "no_endpoint",
             Self::Policy => "policy",
@@ -84,9 +103,22 @@ impl DropReason {
     }
 }
 
+impl From<ShedReason> for DropReason {
+    fn from(reason: ShedReason) -> Self {
+        match reason {
+            ShedReason::Capacity | ShedReason::Memory => Self::FlowLimit,
+            ShedReason::Connections => Self::MaxConnections,
+            ShedReason::ConnectionRate => Self::MaxConnectionRate,
+            ShedReason::ClientConnections => Self::MaxConnectionsPerClient,
+            ShedReason::ClientConnectionRate => Self::MaxConnectionRatePerClient,
+        }
+    }
+}
+
 /// Counters of one UDP frontend on one worker.
 #[derive(Debug, Default)]
 pub struct UdpCounters {
+    usage: Arc<FrontendUse>,
     /// From clients to endpoints.
     pub to_endpoints: Traffic,
     /// From endpoints to clients.
@@ -95,6 +127,8 @@ pub struct UdpCounters {
     pub flows_opened: Counter,
     /// Flows open now.
     pub flows_active: Counter,
+    /// Flows that ended early because others needed the room.
+    pub flows_evicted: Counter,
     /// Times that a flow was given another endpoint.
     pub flows_repicked: Counter,
     /// Times that an endpoint was reported unreachable (ICMP) or could not be sent to.
@@ -105,9 +139,31 @@ pub struct UdpCounters {
 }
 
 impl UdpCounters {
+    /// All zero, for one of the workers that share `usage`.
+    pub(crate) fn new(usage: Arc<FrontendUse>) -> Self {
+        Self { usage, ..Self::default() }
+    }
+
+    /// What all workers together have of the frontend.
+    pub fn usage(&self) -> &Arc<FrontendUse> {
+        &self.usage
+    }
+
     /// Datagrams that were not forwarded for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize].get()
+    }
+
+    /// The reason for which a new flow was not taken, if that was it.
+    pub(super) fn shed_reason(reason: DropReason) -> Option<ShedReason> {
+        match reason {
+            DropReason::FlowLimit => Some(ShedReason::Capacity),
+            DropReason::MaxConnections => Some(ShedReason::Connections),
+            DropReason::MaxConnectionRate => Some(ShedReason::ConnectionRate),
+            DropReason::MaxConnectionsPerClient => Some(ShedReason::ClientConnections),
+            DropReason::MaxConnectionRatePerClient => Some(ShedReason::ClientConnectionRate),
+            _ => None,
+        }
     }
 
     pub(super) fn count_dropped(&self, reason: DropReason, datagrams: usize) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{
     Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, Protocol, Route, ServicePort, Weight,
+    FrontendAddr, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
 };
 use crate::pick::ActiveTable;
 use crate::table::{RoutingTable, fixture};
@@ -32,6 +32,8 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
         },
         external: route.clone(),
         internal: route,
+        limits: ServiceLimits::default(),
+        timeouts: ServiceTimeouts::default(),
         failover: None,
         backends: Arc::new([Backend {
             cluster: "local".into(),

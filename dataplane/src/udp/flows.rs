@@ -6,20 +6,22 @@
 
 mod budget;
 mod decision;
+mod expiry;
 
-use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BinaryHeap, HashMap};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) use self::budget::FlowBudget;
-use self::budget::Slot;
-use self::decision::Decision;
+pub(super) use self::budget::{FlowBudget, Tenant};
+use self::budget::{Slot, Victim};
+use self::decision::{Decision, forwarded};
+use self::expiry::{BUSY, Queues};
 use super::counters::{DropReason, UdpCounters};
 use crate::affinity::AffinityTable;
+use crate::limiter::Permit;
 use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::pick::{ActiveFrontend, ActiveTable, Picked};
 use crate::random::Random;
@@ -55,7 +57,6 @@ pub(super) struct View<'a> {
 }
 
 /// One client's way to one endpoint.
-#[derive(Debug)]
 pub(super) struct Flow<L> {
     /// What the caller keeps for it.
     pub(super) link: L,
@@ -70,7 +71,10 @@ pub(super) struct Flow<L> {
     revision: u64,
     /// The endpoint was reported unreachable.
     suspect: bool,
+    /// An endpoint has answered.
+    answered: bool,
     _slot: Slot,
+    _permit: Option<Box<Permit>>,
 }
 
 impl<L> Flow<L> {
@@ -93,44 +97,78 @@ pub struct FlowRecord {
     pub deadline: Instant,
 }
 
+/// How long flows may be quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlowTimeouts {
+    /// In either direction.
+    pub(super) idle: Duration,
+    /// Until an endpoint's first answer.
+    pub(super) unanswered: Duration,
+}
+
 /// The flows of one frontend.
-#[derive(Debug)]
 pub(super) struct FlowTable<L> {
     flows: HashMap<ClientAddr, Flow<L>, foldhash::fast::RandomState>,
-    /// When to look whether a flow has gone quiet. One live entry per flow, put back no more than once per idle
-    /// timeout: traffic itself never touches it.
-    checks: BinaryHeap<Reverse<(Instant, ClientAddr)>>,
+    /// When to look whether a flow has gone quiet: one live entry per flow.
+    queues: Queues,
     /// The frontend that the flows were last checked against; kept so that its address cannot come back as another's.
     frontend: Option<Arc<ActiveFrontend>>,
     /// Grows each time that `frontend` becomes another.
     revision: u64,
+    /// Those of the gateway, where the frontend has none of its own.
+    timeouts: FlowTimeouts,
     idle: Duration,
+    unanswered: Duration,
+    /// No flow may be quiet for longer, whatever the frontend says.
+    longest_idle: Duration,
     accepting: bool,
     budget: Rc<FlowBudget>,
+    /// These flows, as the budget knows them.
+    tenant: Weak<dyn Tenant>,
     counters: Arc<UdpCounters>,
 }
 
 impl<L> FlowTable<L> {
     /// An empty table that takes flows.
-    pub(super) fn new(idle: Duration, budget: Rc<FlowBudget>, counters: Arc<UdpCounters>) -> Self {
+    pub(super) fn new(
+        timeouts: FlowTimeouts,
+        budget: Rc<FlowBudget>,
+        tenant: Weak<dyn Tenant>,
+        counters: Arc<UdpCounters>,
+    ) -> Self {
         Self {
             flows: HashMap::default(),
-            checks: BinaryHeap::new(),
+            queues: Queues::default(),
             frontend: None,
             revision: 0,
-            idle,
+            timeouts,
+            idle: timeouts.idle,
+            unanswered: timeouts.unanswered,
+            longest_idle: Duration::MAX,
             accepting: true,
             budget,
+            tenant,
             counters,
         }
     }
 
     /// Tells what the frontend is now; `None` if the table has it no more. Flows are not touched: each finds out on its
-    /// next datagram whether its endpoint still serves.
+    /// next datagram whether its endpoint still serves. Only a shorter idle timeout concerns them at once.
     pub(super) fn set_frontend(&mut self, frontend: Option<&Arc<ActiveFrontend>>) {
         if self.frontend.as_ref().map(Arc::as_ptr) != frontend.map(Arc::as_ptr) {
             self.frontend = frontend.cloned();
             self.revision += 1;
+            let own = frontend.and_then(|frontend| frontend.spec().timeouts.idle);
+            self.set_idle(own.unwrap_or(self.timeouts.idle));
+        }
+    }
+
+    fn set_idle(&mut self, idle: Duration) {
+        let (before, idle) = (self.idle, idle.min(self.longest_idle));
+        self.idle = idle;
+        // Longer ones are found out when the flows are looked at.
+        if idle < before {
+            self.requeue();
         }
     }
 
@@ -146,6 +184,10 @@ impl<L> FlowTable<L> {
         view: &View<'_>,
         links: &mut K,
     ) -> Result<&mut Flow<L>, DropReason> {
+        let (mut prepared, count) = (None, self.flows.len());
+        if !self.budget_has_room() && self.accepting && !self.flows.contains_key(&client) {
+            prepared = Some(self.exchange(client, view)?);
+        }
         let decision = Decision {
             frontend: self.frontend.as_deref(),
             revision: self.revision,
@@ -164,18 +206,50 @@ impl<L> FlowTable<L> {
             }
             Entry::Vacant(_) if !self.accepting => Err(DropReason::Draining),
             Entry::Vacant(entry) => {
-                let slot = self.budget.take(&self.counters).ok_or(DropReason::FlowLimit)?;
-                let flow = decision.admit(entry, slot, view.now + self.idle, links)?;
-                self.checks.push(Reverse((flow.check_at, client)));
+                let place = match prepared {
+                    Some(place) => place,
+                    None => {
+                        let permit = permit(self.frontend.as_deref(), client, view.now)?;
+                        let slot = self.budget.take(&self.counters).ok_or(DropReason::FlowLimit)?;
+                        Place { slot, permit }
+                    }
+                };
+                self.budget.note(&self.tenant, count + 1);
+                let check_at = view.now + self.unanswered.min(self.idle);
+                let flow = decision.admit(entry, place, check_at, links)?;
+                self.queues.push(false, check_at, client);
                 Ok(flow)
             }
         }
+    }
+
+    fn budget_has_room(&self) -> bool {
+        self.budget.has_room(&self.counters)
+    }
+
+    /// Takes the place of another flow for a new one, if it would be forwarded at all.
+    fn exchange(&mut self, client: ClientAddr, view: &View<'_>) -> Result<Place, DropReason> {
+        let frontend = self.frontend.as_deref().ok_or(DropReason::NoEndpoint)?;
+        let origin = view.table.origin(frontend.spec().addr, client);
+        if let Some(pick) = frontend.refusal(origin, client) {
+            forwarded(pick)?;
+        }
+        let permit = permit(Some(frontend), client, view.now)?;
+        let evicted = match self.budget.victim(&self.tenant, self.flows.len()) {
+            Victim::Other(other) => other.evict(view.now) || self.evict(view.now, BUSY),
+            Victim::Itself => self.evict(view.now, BUSY),
+        };
+        if !evicted {
+            return Err(DropReason::FlowLimit);
+        }
+        Ok(Place { slot: self.budget.take_over(&self.counters), permit })
     }
 
     /// The client's flow, found because its endpoint answered: that keeps it alive.
     pub(super) fn answered(&mut self, client: ClientAddr, now: Instant) -> Option<&mut Flow<L>> {
         let flow = self.flows.get_mut(&client)?;
         flow.touched = now;
+        flow.answered = true;
         Some(flow)
     }
 
@@ -217,43 +291,10 @@ impl<L> FlowTable<L> {
         self.accepting
     }
 
-    /// Shortens the idle timeout, for the present flows too.
+    /// Shortens the idle timeout, for the present flows too, and for good.
     pub(super) fn shorten_idle(&mut self, idle: Duration) {
-        if idle >= self.idle {
-            return;
-        }
-        self.idle = idle;
-        self.checks.clear();
-        for (client, flow) in &mut self.flows {
-            flow.check_at = flow.touched + idle;
-            self.checks.push(Reverse((flow.check_at, *client)));
-        }
-    }
-
-    /// When [`expire`](Self::expire) is due next; none if there is nothing to look at.
-    pub(super) fn next_check(&self) -> Option<Instant> {
-        self.checks.peek().map(|Reverse((at, _))| *at)
-    }
-
-    /// Ends the flows on which nothing passed for the idle timeout.
-    pub(super) fn expire(&mut self, now: Instant) {
-        while let Some(Reverse((at, client))) = self.checks.peek().copied()
-            && at <= now
-        {
-            self.checks.pop();
-            let Entry::Occupied(mut entry) = self.flows.entry(client) else { continue };
-            let flow = entry.get_mut();
-            let deadline = flow.touched + self.idle;
-            if flow.check_at != at {
-                continue;
-            }
-            if deadline <= now {
-                entry.remove();
-            } else {
-                flow.check_at = deadline;
-                self.checks.push(Reverse((deadline, client)));
-            }
-        }
+        self.longest_idle = idle;
+        self.set_idle(self.idle);
     }
 
     /// Applies `keep` to every flow; those for which it says no end.
@@ -264,7 +305,7 @@ impl<L> FlowTable<L> {
     /// Ends all flows.
     pub(super) fn clear(&mut self) {
         self.flows.clear();
-        self.checks.clear();
+        self.queues.clear();
     }
 
     /// How many flows there are.
@@ -283,9 +324,25 @@ impl<L> FlowTable<L> {
             client: *client,
             frontend,
             endpoint: flow.picked.addr(),
-            deadline: flow.touched + self.idle,
+            deadline: self.deadline(flow),
         })
     }
+}
+
+/// What a new flow needs beside its endpoint.
+struct Place {
+    slot: Slot,
+    permit: Option<Box<Permit>>,
+}
+
+/// What the limits of a frontend's Service have to say to a new flow.
+fn permit(
+    frontend: Option<&ActiveFrontend>,
+    client: ClientAddr,
+    now: Instant,
+) -> Result<Option<Box<Permit>>, DropReason> {
+    let Some(limiter) = frontend.and_then(|frontend| frontend.limiter()) else { return Ok(None) };
+    Ok(Some(Box::new(limiter.admit(Some(client.ip()), now)?)))
 }
 
 #[cfg(test)]

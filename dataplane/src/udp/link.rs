@@ -6,14 +6,17 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::batch::BundleLimit;
 use super::flows::{Links, Way};
-use super::socket::{Socket, tells_of_peer};
+use super::socket::{Socket, Upstream, tells_of_peer};
 use super::state::State;
 use super::{forward, reply};
+use crate::capacity::Capacity;
 use crate::model::ClientSource;
 use crate::proxy_protocol::{self, Addresses, Transport};
+use crate::sys::Errno;
 use crate::sys::bind_as_client::is_of_the_source;
 use crate::task::Task;
 
@@ -23,25 +26,52 @@ use crate::task::Task;
 pub(super) struct ClientSide {
     pub(super) socket: Rc<Socket>,
     _reader: Option<Task>,
+    _descriptor: Option<Descriptor>,
+}
+
+/// A descriptor beyond the one that every flow has; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Descriptor(Arc<Capacity>);
+
+impl Descriptor {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is none.
+    pub(super) fn take(capacity: &Arc<Capacity>) -> io::Result<Self> {
+        if capacity.try_take(1) { Ok(Self(Arc::clone(capacity))) } else { Err(Errno::EMFILE.into()) }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.0.give(1);
+    }
 }
 
 impl ClientSide {
     /// Starts to read `socket`.
     pub(super) fn start(state: &Rc<State>, socket: Rc<Socket>) -> Rc<Self> {
         let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
-        Rc::new(Self { socket, _reader: Some(reader) })
+        Rc::new(Self { socket, _reader: Some(reader), _descriptor: None })
+    }
+
+    /// The same, for one client alone.
+    pub(super) fn detached(state: &Rc<State>, socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
+        let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
+        Rc::new(Self { socket, _reader: Some(reader), _descriptor: Some(descriptor) })
     }
 
     /// Answers only.
-    pub(super) fn deaf(socket: Rc<Socket>) -> Rc<Self> {
-        Rc::new(Self { socket, _reader: None })
+    pub(super) fn deaf(socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
+        Rc::new(Self { socket, _reader: None, _descriptor: Some(descriptor) })
     }
 }
 
 /// Both ends of a flow.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) upstream: Rc<Socket>,
+    pub(super) upstream: Rc<Upstream>,
     pub(super) upstream_limit: BundleLimit,
     /// Begins each datagram to the endpoint; empty unless that is to be told of the client so.
     pub(super) header: Vec<u8>,
@@ -71,7 +101,7 @@ impl Links for Opener<'_> {
 }
 
 impl Opener<'_> {
-    fn upstream(&self, way: &Way) -> io::Result<Rc<Socket>> {
+    fn upstream(&self, way: &Way) -> io::Result<Rc<Upstream>> {
         let State { context, addr: frontend, counters, .. } = &**self.state;
         let speaker = context.transparency.speaker(way.source, way.client, *frontend, way.endpoint);
         let opened = from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker));
@@ -115,11 +145,10 @@ fn from_whom_it_can<T>(
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::sync::Arc;
 
     use super::*;
     use crate::model::EndpointAddr;
-    use crate::sys::Errno;
+    use crate::udp::ports::LocalPorts;
     use crate::udp::socket::Offload;
 
     const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)));
@@ -149,7 +178,7 @@ mod tests {
         let _reactor = runtime.enter();
         // An address of the other family cannot be bound, whatever one may.
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
-        let offload = Offload::new(Arc::default());
+        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
         let (upstream, speaker) =
             from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker)).unwrap();
         let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();

@@ -10,19 +10,19 @@ use tokio::time;
 use super::batch::{self, Outlet, Piece, Position, Sent};
 use super::context::Scratch;
 use super::counters::DropReason;
-use super::socket::{Socket, tells_of_peer};
+use super::socket::{Upstream, tells_of_peer};
 use super::state::State;
 use super::turn::{self, Progress};
 use crate::model::{ClientAddr, Protocol};
 use crate::sys::mmsg::{BATCH, Receiver};
 
 /// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.
-pub(super) async fn receive(state: Rc<State>, client: ClientAddr, upstream: Rc<Socket>) {
+pub(super) async fn receive(state: Rc<State>, client: ClientAddr, upstream: Rc<Upstream>) {
     turn::read(&upstream, || reply_batch(&state, client, &upstream)).await;
 }
 
 /// Receives one batch and sends it to the client.
-fn reply_batch(state: &State, client: ClientAddr, upstream: &Socket) -> Progress {
+fn reply_batch(state: &State, client: ClientAddr, upstream: &Upstream) -> Progress {
     let mut scratch = state.context.scratch.borrow_mut();
     let Scratch { receiver, sender } = &mut *scratch;
     let mut flows = state.flows.borrow_mut();

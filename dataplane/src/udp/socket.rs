@@ -5,7 +5,8 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use socket2::{Domain, Protocol, Type};
 use tokio::io::Interest;
 
 use super::batch::BundleLimit;
+use super::ports::{LocalPorts, PortLease};
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
 use crate::sys::bind_ahead::bind_ahead;
@@ -29,18 +31,22 @@ pub(super) const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
 /// only for what waits.
 pub(crate) const RECEIVE_BUFFER: usize = 4 << 20;
 
+/// Ports that are tried before a flow is refused: other programs of the machine may have some.
+const BIND_ATTEMPTS: usize = 8;
+
 /// What the kernel can do for us, asked once per worker, and by which interfaces endpoints are reached.
 #[derive(Debug)]
 pub(super) struct Offload {
     paths: Arc<Paths>,
+    ports: Rc<LocalPorts>,
     gro: Cell<bool>,
     gso: Cell<Option<bool>>,
 }
 
 impl Offload {
     /// Assumes the best until a socket says otherwise.
-    pub(super) fn new(paths: Arc<Paths>) -> Self {
-        Self { paths, gro: Cell::new(true), gso: Cell::new(None) }
+    pub(super) fn new(paths: Arc<Paths>, ports: Rc<LocalPorts>) -> Self {
+        Self { paths, ports, gro: Cell::new(true), gso: Cell::new(None) }
     }
 
     /// What to assume of a path that has not refused a bundle yet.
@@ -49,7 +55,7 @@ impl Offload {
     }
 
     /// Turns on what the kernel has, and registers the socket.
-    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Rc<Socket>> {
+    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Socket> {
         if self.gro.get()
             && let Err(error) = mmsg::enable_gro(&socket)
         {
@@ -63,26 +69,60 @@ impl Offload {
                 tracing::info!("the kernel does not cut bundles to send (UDP_SEGMENT): going on without");
             }
         }
-        reactor::register(socket, READABLE).map(Rc::new)
+        reactor::register(socket, READABLE)
     }
 
     /// Takes over a frontend's socket, which is bound and nonblocking.
     pub(super) fn listening(&self, socket: Arc<socket2::Socket>) -> io::Result<Rc<Socket>> {
-        self.register(socket)
+        self.register(socket).map(Rc::new)
     }
 
-    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. It speaks from the address
-    /// of `speaker`, or from one that the kernel chooses.
-    pub(super) fn upstream(&self, endpoint: EndpointAddr, speaker: Option<IpAddr>) -> io::Result<Rc<Socket>> {
+    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. Its datagrams have the address
+    /// `source`, or one that the kernel chooses.
+    pub(super) fn upstream(
+        &self,
+        endpoint: EndpointAddr,
+        source: Option<IpAddr>,
+    ) -> io::Result<Rc<Upstream>> {
         let addr = endpoint.socket_addr();
-        let socket = new_socket(Domain::for_address(addr))?;
-        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-        self.paths.bind(&socket, endpoint.path)?;
-        if let Some(client) = speaker {
-            bind_as_client(&socket, client)?;
+        for _ in 0..BIND_ATTEMPTS {
+            let socket = new_socket(Domain::for_address(addr))?;
+            socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+            self.paths.bind(&socket, endpoint.path)?;
+            let lease = match source {
+                Some(client) => {
+                    bind_as_client(&socket, client)?;
+                    None
+                }
+                None => match self.bind_shared(&socket, endpoint)? {
+                    Bound::To(lease) => Some(lease),
+                    Bound::TakenByOthers => continue,
+                    // The kernel chooses one, of those that are not ours to share.
+                    Bound::NoneLeft => None,
+                },
+            };
+            socket.connect(&addr.into())?;
+            return Ok(Rc::new(Upstream { socket: self.register(Arc::new(socket))?, _lease: lease }));
         }
-        socket.connect(&addr.into())?;
-        self.register(Arc::new(socket))
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    /// Binds to a port that no other flow to this endpoint has.
+    fn bind_shared(&self, socket: &socket2::Socket, endpoint: EndpointAddr) -> io::Result<Bound> {
+        let Some(lease) = self.ports.lease(endpoint) else { return Ok(Bound::NoneLeft) };
+        let any: IpAddr = match endpoint.ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        if any.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        match socket.bind(&SocketAddr::new(any, lease.port()).into()) {
+            Ok(()) => Ok(Bound::To(lease)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Bound::TakenByOthers),
+            Err(error) => Err(error),
+        }
     }
 
     /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
@@ -92,7 +132,7 @@ impl Offload {
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_reuse_port(true)?;
         bind_ahead(&socket, addr)?;
-        self.register(Arc::new(socket))
+        self.register(Arc::new(socket)).map(Rc::new)
     }
 
     /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
@@ -109,8 +149,31 @@ impl Offload {
         socket.set_reuse_port(true)?;
         bind_ahead(&socket, addr)?;
         socket.connect(&client.0.into())?;
-        self.register(Arc::new(socket))
+        self.register(Arc::new(socket)).map(Rc::new)
     }
+}
+
+/// A flow's socket towards its endpoint.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    socket: Socket,
+    /// Given back when the socket is closed.
+    _lease: Option<PortLease>,
+}
+
+impl Deref for Upstream {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+/// What came of binding a socket to a port of ours.
+enum Bound {
+    To(PortLease),
+    TakenByOthers,
+    NoneLeft,
 }
 
 fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {

@@ -2,21 +2,22 @@
 //!
 //! It must not know how datagrams are moved.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time;
 
 use super::batch::BundleLimit;
 use super::context::UdpContext;
 use super::counters::UdpCounters;
-use super::flows::FlowTable;
-use super::link::{ClientSide, Link};
-use crate::model::{EndpointAddr, FrontendAddr};
+use super::flows::{FlowTable, FlowTimeouts, Tenant};
+use super::link::{ClientSide, Descriptor, Link};
+use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::task::Task;
 
 /// While draining, a flow that was quiet for so long is taken to be over.
@@ -41,6 +42,8 @@ pub(super) struct State {
     pub(super) listening: RefCell<Option<Rc<ClientSide>>>,
     /// There from a frontend's first flow on, until it has none.
     sweeper: RefCell<Option<Task>>,
+    /// When it looks next.
+    next_sweep: Cell<Option<Instant>>,
     /// The sweeper should look again.
     pub(super) rescheduled: Notify,
     /// The last flow ended.
@@ -56,18 +59,22 @@ impl State {
         counters: Arc<UdpCounters>,
         answers: Answers,
     ) -> Rc<Self> {
-        Rc::new(Self {
+        let timeouts = FlowTimeouts { idle: context.limits.idle, unanswered: context.limits.unanswered };
+        let budget = Rc::clone(&context.budget);
+        Rc::new_cyclic(|state: &Weak<Self>| Self {
             context: Rc::clone(context),
             addr,
             flows: RefCell::new(FlowTable::new(
-                context.limits.idle,
-                Rc::clone(&context.budget),
+                timeouts,
+                budget,
+                Weak::<Self>::clone(state),
                 Arc::clone(&counters),
             )),
             counters,
             answers,
             listening: RefCell::new(None),
             sweeper: RefCell::new(None),
+            next_sweep: Cell::new(None),
             rescheduled: Notify::new(),
             emptied: Notify::new(),
         })
@@ -77,7 +84,8 @@ impl State {
     pub(super) fn client_side(&self) -> io::Result<Rc<ClientSide>> {
         let mut listening = self.listening.borrow_mut();
         if listening.is_none() && self.answers == Answers::FromOwnSocket {
-            *listening = Some(ClientSide::deaf(self.context.offload.answering(self.addr)?));
+            let descriptor = Descriptor::take(&self.context.capacity)?;
+            *listening = Some(ClientSide::deaf(self.context.offload.answering(self.addr)?, descriptor));
         }
         listening.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -96,10 +104,13 @@ impl State {
 
     /// To be called when flows may have come or gone: a frontend without flows has no timer.
     pub(super) fn flows_changed(self: &Rc<Self>) {
-        if self.flows.borrow().is_empty() {
+        let flows = self.flows.borrow();
+        if flows.is_empty() {
             self.emptied.notify_one();
         } else if self.sweeper.borrow().is_none() {
             *self.sweeper.borrow_mut() = Some(Task::spawn(sweep(Rc::clone(self))));
+        } else if flows.next_check() < self.next_sweep.get() {
+            self.rescheduled.notify_one();
         }
     }
 
@@ -108,9 +119,9 @@ impl State {
     pub(super) fn detach_flows(self: &Rc<Self>) {
         let mut flows = self.flows.borrow_mut();
         flows.stop_accepting();
-        flows.retain(|client, link| match self.context.offload.towards_client(self.addr, client) {
-            Ok(socket) => {
-                link.client_side = ClientSide::start(self, socket);
+        flows.retain(|client, link| match self.detach(client) {
+            Ok(client_side) => {
+                link.client_side = client_side;
                 true
             }
             Err(error) => {
@@ -118,6 +129,14 @@ impl State {
                 false
             }
         });
+    }
+
+    /// A socket of its own for a client.
+    fn detach(self: &Rc<Self>, client: ClientAddr) -> io::Result<Rc<ClientSide>> {
+        let context = &self.context;
+        let descriptor = Descriptor::take(&context.capacity)?;
+        let socket = context.offload.towards_client(self.addr, client)?;
+        Ok(ClientSide::detached(self, socket, descriptor))
     }
 
     /// Takes no new flows, and ends the others once they are quiet.
@@ -146,17 +165,35 @@ impl State {
     }
 }
 
+impl Tenant for State {
+    fn flows(&self) -> usize {
+        usize::try_from(self.counters.flows_active.get()).unwrap_or(usize::MAX)
+    }
+
+    fn evict(&self, now: Instant) -> bool {
+        // Borrowed only while this frontend's own datagrams are routed, and then it is not asked.
+        self.flows.try_borrow_mut().is_ok_and(|mut flows| flows.evict(now, Duration::ZERO))
+    }
+}
+
+/// Flows that are looked at before other tasks of the worker get their turn.
+const SWEPT: usize = 256;
+
 /// Ends flows that went quiet, until there are none left.
 async fn sweep(state: Rc<State>) {
     loop {
         let next = state.flows.borrow().next_check();
         let Some(at) = next else { break };
+        state.next_sweep.set(next);
         tokio::select! {
             () = time::sleep_until(at.into()) => {}
             () = state.rescheduled.notified() => {}
         }
-        state.flows.borrow_mut().expire(time::Instant::now().into_std());
+        while !state.flows.borrow_mut().expire(time::Instant::now().into_std(), SWEPT) {
+            yield_now().await;
+        }
     }
+    state.next_sweep.set(None);
     if state.answers == Answers::FromOwnSocket {
         state.listening.take();
     }

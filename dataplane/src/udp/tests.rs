@@ -13,6 +13,7 @@ use tokio::{task, time};
 use super::fixture::{follow, frontend, with_sources};
 use super::*;
 use crate::affinity::AffinityTable;
+use crate::capacity::Capacity;
 use crate::health::Reports;
 use crate::model::{ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 use crate::pick::ActiveTable;
@@ -54,18 +55,21 @@ impl Gateway {
         let socket = bind_shared((ip.parse::<IpAddr>().unwrap(), 0).into());
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
-        let limits = UdpLimits { flows, idle: IDLE };
+        let limits = UdpLimits { flows, idle: IDLE, unanswered: IDLE };
         let (reports, paths) = (Reports::unheard(), Arc::default());
         let counters = Arc::new(UdpCounters::default());
-        let context = UdpContext::new(
-            Arc::default(),
-            Arc::new(AffinityTable::default()),
-            Arc::default(),
+        let context = UdpContext::new(UdpParts {
+            table: Arc::default(),
+            affinity: Arc::new(AffinityTable::default()),
+            transparency: Arc::default(),
             reports,
             paths,
+            capacity: Capacity::unlimited(),
+            shedding: Arc::default(),
             limits,
-            1,
-        );
+            worker: (0, 1),
+            seed: 1,
+        });
         let listener = UdpListener::start(socket, addr, Arc::clone(&counters), &context).unwrap();
         let gateway = Self { addr, context, counters, listener };
         gateway.swap(endpoints);

@@ -29,7 +29,7 @@ fn check(name: &str, port: u16, local_v4: Option<usize>, local_v6: Option<usize>
 }
 
 fn node_ports() -> NodePorts {
-    NodePorts::new(Proxy::new())
+    NodePorts::new(Proxy::new(), Connections::default())
 }
 
 fn problems(ports: &NodePorts) -> Vec<String> {
@@ -102,7 +102,7 @@ async fn counts_and_owners_change_without_a_new_socket_until_the_port_closes() {
     let early = TcpStream::connect(here).await.unwrap();
     ports.follow(&[check("b", port, Some(4), None)], &[]);
     assert_eq!(ask_on(early).await, (200, "b 4".to_owned()));
-    ports.proxy.drain();
+    ports.teller.proxy.drain();
     assert_eq!(ask(here).await, (503, "b 4".to_owned()));
     ports.follow(&[], &[]);
     assert_refused(here).await;

@@ -12,7 +12,7 @@ static MANIFEST: LazyLock<Manifest> = LazyLock::new(|| Manifest::new("input.json
 fuzz_target!(|text: &str| {
     let mut lines = text.split('\n');
     let mut next = || lines.next().unwrap_or_default();
-    let service = json!({
+    let mut service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": "shop", "name": "web", "annotations": {
             "sheave.dev/balance": next(),
@@ -42,6 +42,10 @@ fuzz_target!(|text: &str| {
         "ports": [{"name": "http", "port": 8080}],
         "endpoints": [{"addresses": [next()], "nodeName": next(), "zone": next()}],
     });
+    // Last, so that lines of older inputs mean what they meant.
+    for name in ["max-connections", "max-connection-rate-per-client", "idle-timeout", "connect-timeout"] {
+        service["metadata"]["annotations"][format!("sheave.dev/{name}")] = json!(next());
+    }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [service, pool, slice]});
     MANIFEST.check(list.to_string().as_bytes());
 });

@@ -8,6 +8,7 @@ use sheave_dataplane::model::{Check, CheckKind, Failover, Spread};
 
 use super::super::Options;
 use super::super::annotations::{self, HEALTH_CHECK, OVERPROVISIONING, PANIC_THRESHOLD};
+use crate::duration;
 use crate::problem::Problem;
 use crate::report::Report;
 use crate::store::ServiceKey;
@@ -77,8 +78,8 @@ fn check(text: &str) -> Result<Check, String> {
             return Err(format!("{name} is given twice"));
         }
         match name {
-            "interval" => check.interval = duration(value)?,
-            "timeout" => check.timeout = duration(value)?,
+            "interval" => check.interval = time(value)?,
+            "timeout" => check.timeout = time(value)?,
             "failures" => check.failures = count(value)?,
             "successes" => check.successes = count(value)?,
             _ => return Err(format!("{name:?} is not interval, timeout, failures or successes")),
@@ -115,19 +116,10 @@ fn kind(word: &str) -> Result<(CheckKind, Option<u16>), String> {
 }
 
 /// As `500ms`, `5s` or `1m`; from 1 ms to a day.
-fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is not a duration such as 500ms, 5s or 1m");
-    let digits = text.find(|it: char| !it.is_ascii_digit()).ok_or_else(bad)?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    let duration = match unit {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        "m" => Duration::from_secs(number.checked_mul(60).ok_or_else(bad)?),
-        _ => return Err(bad()),
-    };
+fn time(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(1)..=Duration::from_secs(86_400);
-    if allowed.contains(&duration) { Ok(duration) } else { Err(bad()) }
+    let time = duration::parse(text).ok().filter(|time| allowed.contains(time));
+    time.ok_or_else(|| format!("{text:?} is not a duration such as 500ms, 5s or 1m"))
 }
 
 fn count(text: &str) -> Result<u8, String> {

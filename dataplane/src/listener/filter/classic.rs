@@ -9,7 +9,9 @@ use socket2::SockFilter;
 
 use super::Family;
 use crate::address_set::AddressSet;
-use crate::sys::bpf::{Instruction, JUMP, JUMP_IF_AT_LEAST, LOAD_WORD, NETWORK_HEADER, RETURN};
+use crate::sys::bpf::{
+    AND, Instruction, JUMP, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, NETWORK_HEADER, RETURN,
+};
 
 /// How far the targets of a comparison may be: its offsets have 8 bits, and one jump may have to be put before it.
 const REACH: usize = u8::MAX as usize - 1;
@@ -21,6 +23,23 @@ const REACH: usize = u8::MAX as usize - 1;
 pub(super) fn admitting(set: &AddressSet, family: Family, longest: usize) -> Vec<SockFilter> {
     let program = program(set, family, longest);
     program.into_iter().map(|i| SockFilter::new(i.code, i.jt, i.jf, i.k)).collect()
+}
+
+/// A program that drops packets which begin a TCP connection, and no others. A socket filter's packet begins with the TCP
+/// header (`tcp_filter` in net/ipv4/tcp_ipv4.c).
+pub(super) fn begun() -> Vec<SockFilter> {
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    [
+        (LOAD_BYTE, 0, 0, FLAGS),
+        (AND, 0, 0, SYN | ACK),
+        (JUMP_IF_EQUAL, 0, 1, SYN),
+        (RETURN, 0, 0, 0),
+        (RETURN, 0, 0, u32::MAX),
+    ]
+    .map(|(code, if_true, if_false, k)| SockFilter::new(code, if_true, if_false, k))
+    .into()
 }
 
 fn program(set: &AddressSet, family: Family, longest: usize) -> Vec<Instruction> {

@@ -64,7 +64,7 @@ fn a_program_lives_as_long_as_a_listener_has_it() {
     let mut filters = Filters::default();
     filters.shared.insert(kept.clone(), Arc::downgrade(&program));
     let (share, ()) = filters
-        .with(&hosts(100), "192.0.2.2".parse().unwrap(), |filter| match filter {
+        .with(&hosts(100), "192.0.2.2".parse().unwrap(), Door::Open, |filter| match filter {
             Filter::Shared(found) if Arc::ptr_eq(found, &program) => Ok(()),
             other => panic!("{other:?}"),
         })
@@ -79,7 +79,7 @@ fn a_program_lives_as_long_as_a_listener_has_it() {
 fn filters_get_shorter_while_the_kernel_has_no_memory_for_them() {
     let mut filters = Filters { refused: true, ..Filters::default() };
     let mut lengths = Vec::new();
-    let outcome = filters.with(&hosts(5000), "192.0.2.1".parse().unwrap(), |filter| {
+    let outcome = filters.with(&hosts(5000), "192.0.2.1".parse().unwrap(), Door::Open, |filter| {
         let Filter::Classic(program) = filter else { panic!("{filter:?}") };
         lengths.push(program.len());
         Err::<(), _>(io::Error::from(Errno::ENOMEM))
@@ -100,10 +100,12 @@ fn where_classic_filters_may_not_be_attached_the_pick_alone_decides() {
         Filter::Everyone => Ok(()),
         Filter::Shared(_) => panic!("{filter:?}"),
     };
-    filters.with(&hosts(3), own, refuse_classic).unwrap();
+    filters.with(&hosts(3), own, Door::Open, refuse_classic).unwrap();
     assert!(filters.told_of_none);
     // What is no fault of a filter stays an error.
-    let error = filters.with(&hosts(3), own, |_| Err::<(), _>(io::Error::from(Errno::EPERM))).unwrap_err();
+    let error = filters
+        .with(&hosts(3), own, Door::Open, |_| Err::<(), _>(io::Error::from(Errno::EPERM)))
+        .unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::EPERM as i32));
 }
 
@@ -117,6 +119,6 @@ fn where_classic_filters_may_not_be_attached_small_sets_are_shared() {
         Filter::Shared(found) if Arc::ptr_eq(found, &program) => Ok(()),
         _ => Err(io::Error::from(Errno::EPERM)),
     };
-    filters.with(&hosts(3), own, take_shared).unwrap();
+    filters.with(&hosts(3), own, Door::Open, take_shared).unwrap();
     assert!(!filters.told_of_none);
 }

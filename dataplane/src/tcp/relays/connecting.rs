@@ -21,6 +21,7 @@ use crate::tcp::stream::Stream;
 #[derive(Debug)]
 pub(super) struct Pending {
     stream: Stream,
+    until: Instant,
     late: bool,
     waiting: Option<Waker>,
 }
@@ -54,11 +55,15 @@ impl Pending {
 }
 
 impl<S: Story> Relays<S> {
-    /// Takes a socket on which connect(2) is under way, and may be for the connect timeout. Dropping the answer closes it.
+    /// Takes a socket on which connect(2) is under way, and may be for so long. Dropping the answer closes it.
     ///
     /// # Errors
     /// As epoll_ctl(2).
-    pub(in crate::tcp) fn connecting(&self, stream: Stream) -> io::Result<Connecting<'_, S>> {
+    pub(in crate::tcp) fn connecting(
+        &self,
+        stream: Stream,
+        timeout: Duration,
+    ) -> io::Result<Connecting<'_, S>> {
         let mut entries = self.entries.borrow_mut();
         let serial = self.serial.get().wrapping_add(1);
         let place = entries.vacant_entry();
@@ -66,34 +71,32 @@ impl<S: Story> Relays<S> {
         let key = Key { index: place.key() as u32, serial };
         stream.watch_by(&self.watch, key.token(Peer::Endpoint))?;
         self.serial.set(serial);
-        let pending = Pending { stream, late: false, waiting: None };
+        let until = Instant::now() + timeout;
+        let pending = Pending { stream, until, late: false, waiting: None };
         place.insert(Entry { serial, queued: false, is_stream: false, state: State::Connecting(pending) });
-        self.limit(&mut entries, key);
+        self.limit(until, key);
         Ok(Connecting { relays: self, key })
     }
 
-    /// Notes until when an endpoint may take. All have the same time, so the deadlines are in order; a timer for each would
-    /// cost a lock and, as the reactor's next one, a system call.
-    fn limit(&self, entries: &mut Slab<Entry<S>>, key: Key) {
-        let mut deadlines = self.deadlines.borrow_mut();
-        for _ in 0..2 {
-            if deadlines.front().is_some_and(|(_, first)| pending(entries, *first).is_none()) {
-                deadlines.pop_front();
-            }
+    /// Notes until when an endpoint may take. A timer for each would cost a lock and, as the reactor's next one, a system call.
+    fn limit(&self, until: Instant, key: Key) {
+        self.deadlines.borrow_mut().insert((until, key));
+        if self.next_deadline.get().is_none_or(|next| until < next) {
+            self.earlier_deadline.notify_one();
         }
-        if deadlines.is_empty() {
-            self.first_deadline.notify_one();
-        }
-        deadlines.push_back((Instant::now() + self.timeouts.connect, key));
     }
 
-    /// Gives up endpoints that have not answered within the connect timeout, for ever.
+    /// Gives up endpoints that have not answered in time, for ever.
     pub(crate) async fn watch_connects(&self) {
         loop {
-            let first = self.deadlines.borrow().front().map(|(at, _)| *at);
+            let first = self.deadlines.borrow().first().map(|(at, _)| *at);
+            self.next_deadline.set(first);
             match first {
-                Some(at) => sleep_until(at).await,
-                None => self.first_deadline.notified().await,
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.earlier_deadline.notified() => {}
+                },
+                None => self.earlier_deadline.notified().await,
             }
             self.give_up(Instant::now());
         }
@@ -101,7 +104,8 @@ impl<S: Story> Relays<S> {
 
     fn give_up(&self, now: Instant) {
         let mut deadlines = self.deadlines.borrow_mut();
-        while let Some((_, key)) = deadlines.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, key)) = deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            deadlines.pop_first();
             if let Some(pending) = pending(&mut self.entries.borrow_mut(), key) {
                 pending.give_up();
             }
@@ -165,6 +169,7 @@ impl<S: Story> Connecting<'_, S> {
         let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
             return Ok(());
         };
+        relays.deadlines.borrow_mut().remove(&(pending.until, key));
         let relay = Relay::new(client, pending.stream, upload, relays.idle_clock(idle));
         entry.state = State::Relaying(relay, story);
         relays.advance(&mut entries, key);
@@ -177,6 +182,9 @@ impl<S: Story> Connecting<'_, S> {
 
 impl<S> Drop for Connecting<'_, S> {
     fn drop(&mut self) {
-        self.relays.entries.borrow_mut().try_remove(self.key.index as usize);
+        let removed = self.relays.entries.borrow_mut().try_remove(self.key.index as usize);
+        if let Some(Entry { state: State::Connecting(pending), .. }) = removed {
+            self.relays.deadlines.borrow_mut().remove(&(pending.until, self.key));
+        }
     }
 }

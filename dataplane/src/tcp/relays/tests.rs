@@ -39,7 +39,7 @@ struct Rig {
 impl Rig {
     fn new(idle: Duration) -> Self {
         let pipes = PipePool::new(PipeBudget { pipes: 8, slots: usize::MAX });
-        let timeouts = Timeouts { connect: idle, idle, udp_idle: idle };
+        let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
         let table = Relays::new(RelayBuffers::new(64 << 10, pipes), timeouts).unwrap();
         let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         Self { table, ends: Rc::default(), endpoints }
@@ -56,7 +56,7 @@ impl Rig {
         let stream = Stream::to_connect(socket, false);
         let to: SocketAddr = self.endpoints.local_addr().unwrap();
         stream.connect(to).unwrap();
-        let connecting = self.table.connecting(stream).unwrap();
+        let connecting = self.table.connecting(stream, idle).unwrap();
         let connected = async {
             tokio::select! {
                 connected = connecting.connected() => connected.unwrap(),

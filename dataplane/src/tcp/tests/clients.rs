@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
+use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
 use crate::model::{
@@ -67,15 +68,23 @@ impl Gateway {
         let (affinity, transparency) = (Arc::default(), Arc::default());
         let worker = WorkerHandle::start(WorkerSeed {
             index: 0,
+            workers: 1,
             table: Arc::new(ArcSwap::from_pointee(ActiveTable::compile(table, &ActiveTable::default()))),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
             reports: Reports::unheard(),
             paths: Arc::default(),
-            timeouts: Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE },
+            timeouts: Timeouts {
+                connect: PATIENCE,
+                idle: PATIENCE,
+                udp_idle: PATIENCE,
+                udp_unanswered: PATIENCE,
+            },
             busy_poll: Duration::ZERO,
             udp_flows: 1,
             pipes: PipeBudget { pipes: 8, slots: usize::MAX },
+            capacity: Capacity::unlimited(),
+            shedding: Arc::default(),
             random: 1,
             register: Arc::default(),
             broken: mpsc::unbounded_channel().0,

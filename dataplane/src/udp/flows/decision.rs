@@ -5,8 +5,7 @@ use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
 use std::time::Instant;
 
-use super::budget::Slot;
-use super::{Flow, Links, View, Way};
+use super::{Flow, Links, Place, View, Way};
 use crate::model::{ClientAddr, ClientSource, EndpointAddr};
 use crate::pick::{ActiveFrontend, Pick, PickRequest, Picked};
 use crate::udp::counters::{DropReason, UdpCounters};
@@ -28,7 +27,7 @@ impl Decision<'_> {
     pub(super) fn admit<'f, K: Links>(
         &self,
         entry: VacantEntry<'f, ClientAddr, Flow<K::Link>>,
-        slot: Slot,
+        place: Place,
         check_at: Instant,
         links: &mut K,
     ) -> Result<&'f mut Flow<K::Link>, DropReason> {
@@ -45,7 +44,9 @@ impl Decision<'_> {
             check_at,
             revision,
             suspect: false,
-            _slot: slot,
+            answered: false,
+            _slot: place.slot,
+            _permit: place.permit,
         }))
     }
 
@@ -138,11 +139,7 @@ impl Decision<'_> {
                 now: self.view.now,
                 tried: &failed,
             };
-            let picked = match frontend.pick(&request, self.view.affinity) {
-                Pick::Forward(picked) => picked,
-                Pick::Reject => return Err(DropReason::NoEndpoint),
-                Pick::Drop => return Err(DropReason::Policy),
-            };
+            let picked = forwarded(frontend.pick(&request, self.view.affinity))?;
             let endpoint = picked.addr();
             match open(&Way { client, endpoint, source }) {
                 Ok(opened) => return Ok((picked, opened)),
@@ -157,5 +154,14 @@ impl Decision<'_> {
             }
         }
         Err(DropReason::NoSocket)
+    }
+}
+
+/// The endpoint of a pick, or why a datagram is dropped without one.
+pub(super) fn forwarded(pick: Pick) -> Result<Picked, DropReason> {
+    match pick {
+        Pick::Forward(picked) => Ok(picked),
+        Pick::Reject => Err(DropReason::NoEndpoint),
+        Pick::Drop => Err(DropReason::Policy),
     }
 }

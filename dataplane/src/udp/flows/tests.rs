@@ -1,9 +1,14 @@
 //! The flow table without sockets, at an invented time.
 
+use std::cell::RefCell;
+
 use super::super::fixture::{follow, frontend, with_sources};
+use super::expiry::BUSY;
 use super::*;
+use crate::capacity::{Capacity, CapacityLimits};
 use crate::model::{ClientSources, EndpointState, Failover, Protocol, Spread};
 
+mod room;
 mod simulation;
 
 const IDLE: Duration = Duration::from_secs(60);
@@ -63,14 +68,27 @@ struct World {
 
 impl World {
     fn new(limit: usize, endpoints: &[(EndpointAddr, EndpointState)]) -> Self {
+        let timeouts = FlowTimeouts { idle: IDLE, unanswered: IDLE };
+        Self::of_tenant(Weak::<RefCell<Self>>::new(), Self::budget(limit), timeouts, endpoints)
+    }
+
+    fn budget(limit: usize) -> Rc<FlowBudget> {
+        FlowBudget::new(limit, Capacity::unlimited())
+    }
+
+    fn of_tenant(
+        tenant: Weak<dyn Tenant>,
+        budget: Rc<FlowBudget>,
+        timeouts: FlowTimeouts,
+        endpoints: &[(EndpointAddr, EndpointState)],
+    ) -> Self {
         let counters = Arc::new(UdpCounters::default());
-        let budget = FlowBudget::new(limit);
         Self {
             table: follow(&ActiveTable::default(), [frontend(frontend_addr(53), endpoints)]),
             affinity: AffinityTable::default(),
             random: Random::new(7),
             now: Instant::now(),
-            flows: FlowTable::new(IDLE, budget, Arc::clone(&counters)),
+            flows: FlowTable::new(timeouts, budget, tenant, Arc::clone(&counters)),
             links: FakeLinks::default(),
             counters,
         }
@@ -104,18 +122,7 @@ fn a_flow_keeps_its_endpoint_and_opens_nothing_more() {
     for _ in 0..1000 {
         assert_eq!(world.datagram(1), Ok(endpoint));
     }
-    assert_eq!((world.links.opened, world.flows.checks.len()), (1, 1));
-}
-
-#[test]
-fn beyond_the_limit_new_flows_are_refused_and_the_others_go_on() {
-    let mut world = World::new(2, &ready(&[1]));
-    let all: Vec<_> = (1..=3).map(|client| world.datagram(client)).collect();
-    assert_eq!(all, [Ok(endpoint_addr(1)), Ok(endpoint_addr(1)), Err(DropReason::FlowLimit)]);
-    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
-    world.now += IDLE;
-    world.flows.expire(world.now);
-    assert_eq!(world.datagram(3), Ok(endpoint_addr(1)), "room again after others ended");
+    assert_eq!((world.links.opened, world.flows.queues.len()), (1, 1));
 }
 
 #[test]
@@ -126,7 +133,7 @@ fn datagrams_of_both_directions_put_the_end_off() {
     world.now = start + IDLE / 2;
     assert!(world.flows.answered(client_addr(1), world.now).is_some());
     world.now = start + IDLE;
-    world.flows.expire(world.now);
+    world.flows.expire(world.now, usize::MAX);
     assert_eq!(
         world.flows.next_check(),
         Some(start + IDLE / 2 + IDLE),
@@ -134,10 +141,10 @@ fn datagrams_of_both_directions_put_the_end_off() {
     );
     world.datagram(1).unwrap();
     world.now = start + IDLE * 2 - Duration::from_nanos(1);
-    world.flows.expire(world.now);
+    world.flows.expire(world.now, usize::MAX);
     assert_eq!(world.flows.len(), 1);
     world.now = start + IDLE * 2;
-    world.flows.expire(world.now);
+    world.flows.expire(world.now, usize::MAX);
     assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
 }
 
@@ -321,10 +328,10 @@ fn draining_keeps_flows_for_the_shorter_time_and_opens_none() {
     world.now += Duration::from_secs(1);
     world.datagram(1).unwrap();
     world.now += Duration::from_secs(1);
-    world.flows.expire(world.now);
+    world.flows.expire(world.now, usize::MAX);
     assert_eq!(world.flows.len(), 1);
     world.now += Duration::from_secs(1);
-    world.flows.expire(world.now);
+    world.flows.expire(world.now, usize::MAX);
     assert!(world.flows.is_empty());
 }
 
@@ -352,6 +359,6 @@ fn a_flow_that_ended_early_and_came_back_is_looked_at_once() {
     world.swap(&ready(&[3]));
     world.datagram(1).unwrap();
     world.now += IDLE / 2;
-    world.flows.expire(world.now);
-    assert_eq!((world.flows.len(), world.flows.checks.len()), (1, 1));
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!((world.flows.len(), world.flows.queues.len()), (1, 1));
 }

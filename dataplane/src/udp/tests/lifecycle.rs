@@ -130,8 +130,9 @@ fn the_tasks_of_listeners_and_flows_are_small() {
         client.exchange(b"a").await;
         let state = &gateway.listener.state;
         let socket = Rc::clone(&state.client_side().unwrap().socket);
-        let client = gateway.listener.records()[0].client;
-        let reply = reply::receive(Rc::clone(state), client, Rc::clone(&socket));
+        let record = gateway.listener.records()[0];
+        let upstream = state.context.offload.upstream(record.endpoint, None).unwrap();
+        let reply = reply::receive(Rc::clone(state), record.client, upstream);
         let listen = forward::receive(Rc::clone(state), socket);
         assert!(size_of_val(&reply) <= 512, "{}", size_of_val(&reply));
         assert!(size_of_val(&listen) <= 512, "{}", size_of_val(&listen));

@@ -144,3 +144,26 @@ proptest! {
         }
     }
 }
+
+/// A UDP header has eight bytes, so what a TCP header has in its byte 13 is in byte 5 of a payload.
+#[test]
+fn the_kernel_drops_what_begins_a_connection_and_nothing_else() {
+    const FIN: u8 = 0x01;
+    const SYN: u8 = 0x02;
+    const RST: u8 = 0x04;
+    const ACK: u8 = 0x10;
+    const ECN: u8 = 0xc0;
+    let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    socket2::SockRef::from(&receiver).attach_filter(&begun()).unwrap();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for flags in [SYN, SYN | ECN, SYN | FIN, SYN | ACK, ACK, ACK | FIN, RST, 0] {
+        sender.send_to(&[0, 0, 0, 0, 0, flags], receiver.local_addr().unwrap()).unwrap();
+    }
+    let passed: Vec<u8> = std::iter::from_fn(|| {
+        let mut packet = [0; 6];
+        receiver.recv(&mut packet).ok().map(|_| packet[5])
+    })
+    .collect();
+    assert_eq!(passed, [SYN | ACK, ACK, ACK | FIN, RST, 0]);
+}

@@ -8,12 +8,14 @@ const SEEDS: u64 = 40;
 const STEPS: usize = 1500;
 const CLIENTS: u64 = 24;
 const LIMIT: usize = 12;
+const UNANSWERED: Duration = Duration::from_secs(10);
 
 /// What the model knows of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     endpoint: EndpointAddr,
     touched: Instant,
+    answered: bool,
     /// Not compared with the present frontend yet.
     stale: bool,
     suspect: bool,
@@ -24,10 +26,12 @@ struct Expected {
 enum Allowed {
     /// Exactly this endpoint, with no new link.
     Stay,
-    /// Any of these; the flow moves or is opened.
+    /// Any of these; the flow moves.
     OneOf(Vec<EndpointAddr>),
-    /// No way; the flow, if there is one, ends or not.
-    Refused { reason: DropReason, ends: bool },
+    /// Any of these, for a new flow; that of another client gives way if one is named.
+    New(Vec<EndpointAddr>, Option<ClientAddr>),
+    /// No way; whose flow ends by it, if one does.
+    Refused { reason: DropReason, ends: Option<ClientAddr> },
 }
 
 struct Simulation {
@@ -41,7 +45,9 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let endpoints = ready(&[1, 2, 3]);
-        let world = World::new(LIMIT, &endpoints);
+        let timeouts = FlowTimeouts { idle: IDLE, unanswered: UNANSWERED };
+        let nobody = Weak::<RefCell<World>>::new();
+        let world = World::of_tenant(nobody, World::budget(LIMIT), timeouts, &endpoints);
         Self { world, script: Random::new(seed), endpoints, idle: IDLE, flows: Model::new() }
     }
 
@@ -82,11 +88,20 @@ impl Simulation {
                 assert_eq!(links, 1);
                 self.remember(client, endpoint);
             }
+            (Allowed::New(endpoints, gives_way), Ok(endpoint)) => {
+                assert!(endpoints.contains(&endpoint), "{endpoint} is none of {endpoints:?}");
+                assert_eq!(links, 1);
+                if let Some(other) = gives_way {
+                    self.flows.remove(other);
+                }
+                self.remember(client, endpoint);
+            }
             (Allowed::Refused { reason, ends }, Err(got)) => {
                 assert_eq!((got, links), (*reason, 0));
-                if *ends {
-                    self.flows.remove(&client);
-                } else if let Some(flow) = self.flows.get_mut(&client) {
+                if let Some(ended) = ends {
+                    self.flows.remove(ended);
+                }
+                if let Some(flow) = self.flows.get_mut(&client) {
                     flow.touched = self.world.now;
                 }
             }
@@ -96,7 +111,8 @@ impl Simulation {
 
     fn remember(&mut self, client: ClientAddr, endpoint: EndpointAddr) {
         let touched = self.world.now;
-        self.flows.insert(client, Expected { endpoint, touched, stale: false, suspect: false });
+        let answered = self.flows.get(&client).is_some_and(|flow| flow.answered);
+        self.flows.insert(client, Expected { endpoint, touched, answered, stale: false, suspect: false });
     }
 
     /// The rules, written down a second time and without any economy.
@@ -111,16 +127,24 @@ impl Simulation {
             let reason = match (self.endpoints.is_empty(), candidates().count()) {
                 (true, _) => DropReason::NoEndpoint,
                 (false, 0) => DropReason::Policy,
-                (false, _) => return Allowed::Refused { reason: DropReason::NoSocket, ends: false },
+                (false, _) => DropReason::NoSocket,
             };
             Allowed::Refused { reason, ends }
         };
         let Some(flow) = self.flows.get(&client) else {
-            let (full, others) = (self.flows.len() == LIMIT, reachable(None));
-            return match full {
-                true => Allowed::Refused { reason: DropReason::FlowLimit, ends: false },
-                false if others.is_empty() || links.exhausted => refused(false),
-                false => Allowed::OneOf(others),
+            let others = reachable(None);
+            let gives_way = match self.flows.len() == LIMIT {
+                true if candidates().count() == 0 => return refused(None),
+                true => match self.gives_way() {
+                    None => return Allowed::Refused { reason: DropReason::FlowLimit, ends: None },
+                    other => other,
+                },
+                false => None,
+            };
+            // Whoever gave way is gone, although nobody came in its place.
+            return match others.is_empty() || links.exhausted {
+                true => refused(gives_way),
+                false => Allowed::New(others, gives_way),
             };
         };
         let serves = self.endpoints.iter().any(|(addr, _)| *addr == flow.endpoint);
@@ -129,24 +153,52 @@ impl Simulation {
         match (stays, serves, others.is_empty() || links.exhausted) {
             (true, _, _) | (false, true, true) => Allowed::Stay,
             (false, _, false) => Allowed::OneOf(others),
-            (false, false, true) => refused(true),
+            // One that cannot be moved for want of a socket stays.
+            (false, false, true) => refused((candidates().count() == 0).then_some(client)),
         }
+    }
+
+    /// Whose flow gives way: that which was quiet the longest of those that nobody answered, else of the others.
+    fn gives_way(&self) -> Option<ClientAddr> {
+        let quiet = |answered| {
+            let oldest = self.flows.iter().filter(|(_, flow)| flow.answered == answered);
+            let oldest = oldest.map(|(client, flow)| (flow.touched, *client)).min()?;
+            (self.world.now - oldest.0 >= BUSY).then_some(oldest.1)
+        };
+        quiet(false).or_else(|| quiet(true))
+    }
+
+    fn deadline(&self, flow: &Expected) -> Instant {
+        flow.touched + if flow.answered { self.idle } else { self.idle.min(UNANSWERED) }
     }
 
     fn reply(&mut self) {
         let client = self.any_client();
         let found = self.world.flows.answered(client, self.world.now).is_some();
         assert_eq!(found, self.flows.contains_key(&client));
-        self.flows.entry(client).and_modify(|flow| flow.touched = self.world.now);
+        self.flows.entry(client).and_modify(|flow| {
+            flow.touched = self.world.now;
+            flow.answered = true;
+        });
     }
 
     fn pass_time(&mut self) {
-        self.world.now += self.idle.mul_f64(self.below(60) as f64 / 100.0);
+        // Moments, as flows are opened in, or parts of a timeout.
+        self.world.now += match self.below(2) {
+            0 => self.idle.mul_f64(self.below(60) as f64 / 100.0),
+            _ => Duration::from_millis(self.below(100)),
+        };
         // The sweep may come late, but what it leaves must be alive.
         if self.below(3) > 0 {
-            self.world.flows.expire(self.world.now);
-            let (now, idle) = (self.world.now, self.idle);
-            self.flows.retain(|_, flow| flow.touched + idle > now);
+            self.world.flows.expire(self.world.now, usize::MAX);
+            let now = self.world.now;
+            let ended: Vec<ClientAddr> = self
+                .flows
+                .iter()
+                .filter(|(_, flow)| self.deadline(flow) <= now)
+                .map(|(client, _)| *client)
+                .collect();
+            self.flows.retain(|client, _| !ended.contains(client));
         }
     }
 
@@ -194,7 +246,7 @@ impl Simulation {
         assert_eq!(self.world.counters.flows_active.get(), flows.len() as u64);
         for record in flows.records(frontend_addr(53)) {
             let expected = &self.flows[&record.client];
-            assert_eq!((record.endpoint, record.deadline), (expected.endpoint, expected.touched + self.idle));
+            assert_eq!((record.endpoint, record.deadline), (expected.endpoint, self.deadline(expected)));
             assert!(flows.next_check().is_some_and(|at| at <= record.deadline), "checked no later than due");
         }
     }
@@ -202,7 +254,7 @@ impl Simulation {
 
 #[test]
 fn random_histories_agree_with_the_model() {
-    let mut moved = 0;
+    let (mut moved, mut evicted) = (0, 0);
     for seed in 0..SEEDS {
         let mut simulation = Simulation::new(seed);
         for _ in 0..STEPS {
@@ -213,9 +265,13 @@ fn random_histories_agree_with_the_model() {
         simulation.idle = IDLE / 30;
         simulation.check();
         simulation.world.now += IDLE;
-        simulation.world.flows.expire(simulation.world.now);
+        simulation.world.flows.expire(simulation.world.now, usize::MAX);
         assert!(simulation.world.flows.is_empty() && simulation.world.flows.next_check().is_none());
         moved += simulation.world.counters.flows_repicked.get();
+        evicted += simulation.world.counters.flows_evicted.get();
     }
-    assert!(moved > SEEDS * 50, "the histories are lively: {moved} moves");
+    assert!(
+        moved > SEEDS * 50 && evicted > SEEDS * 50,
+        "the histories are lively: {moved} moves, {evicted} evictions"
+    );
 }

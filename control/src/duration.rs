@@ -5,10 +5,13 @@ use std::time::Duration;
 /// The text is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a duration such as 500ms, 2s, 1m30s or 1h")]
-pub(crate) struct NoDuration;
+pub struct NoDuration;
 
 /// Reads a sum of whole numbers with units.
-pub(crate) fn parse(text: &str) -> Result<Duration, NoDuration> {
+///
+/// # Errors
+/// If the text is none, or longer than can be told.
+pub fn parse(text: &str) -> Result<Duration, NoDuration> {
     let mut rest = text;
     let mut total = Duration::ZERO;
     while !rest.is_empty() || text.is_empty() {

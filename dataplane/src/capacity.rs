@@ -1,0 +1,250 @@
+//! What the process has for traffic, shared by all workers and fairly between frontends: descriptors, connections and memory.
+//!
+//! A frontend may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds
+//! for shared-memory packet switches", 1998): one alone gets most of it, several greedy ones get equal shares, and a part is
+//! always left for who comes next. It takes one comparison, and nobody has to know how many frontends there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+use crate::shed::ShedReason;
+
+/// A frontend may have so many times what is free: alone, four fifths of all.
+const SHARE: usize = 4;
+
+/// A connection has one socket towards its client and one towards its endpoint.
+const DESCRIPTORS_OF_A_CONNECTION: usize = 2;
+
+/// Bytes that a connection is taken to need: two sockets are about 10 KiB while nothing waits in them.
+const MEMORY_OF_A_CONNECTION: u64 = 32 << 10;
+
+/// What traffic may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityLimits {
+    /// File descriptors, listening sockets included. What is beyond it is left to the process itself.
+    pub descriptors: usize,
+    /// TCP connections.
+    pub connections: usize,
+}
+
+/// What traffic may take, and has.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    limits: CapacityLimits,
+    descriptors: AtomicUsize,
+    connections: AtomicUsize,
+    /// Connections and flows that memory is good for, as of the last look at it and since.
+    memory: AtomicIsize,
+}
+
+/// Tells workers how much memory they have.
+#[derive(Clone, Debug)]
+pub struct MemoryGauge(Arc<Capacity>);
+
+impl MemoryGauge {
+    /// So many bytes may yet be taken. Workers count down from there, so it is to be said again, often.
+    pub fn set_free(&self, bytes: u64) {
+        let free = isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX);
+        self.0.memory.store(free, Ordering::Relaxed);
+    }
+}
+
+impl Capacity {
+    /// Nothing is taken, and memory does not matter until a [`gauge`](Self::gauge) says so.
+    pub(crate) fn new(limits: CapacityLimits) -> Self {
+        Self {
+            limits,
+            descriptors: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            memory: AtomicIsize::new(isize::MAX / 2),
+        }
+    }
+
+    /// As much as anybody takes.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Arc<Self> {
+        let all = usize::MAX / 8;
+        Arc::new(Self::new(CapacityLimits { descriptors: all, connections: all }))
+    }
+
+    /// Where to say how much memory there is.
+    pub(crate) fn gauge(self: &Arc<Self>) -> MemoryGauge {
+        MemoryGauge(Arc::clone(self))
+    }
+
+    /// Takes room for one connection of a frontend that has `own` open.
+    pub(crate) fn take_connection(&self, own: u32) -> Result<(), ShedReason> {
+        let (free, reason) = self.free_connections();
+        if own as usize >= free.saturating_mul(SHARE) {
+            return Err(reason);
+        }
+        // Workers may come here at once and take one more each: what the process keeps for itself has room for that.
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.memory.fetch_sub(1, Ordering::Relaxed);
+        self.take(DESCRIPTORS_OF_A_CONNECTION);
+        Ok(())
+    }
+
+    /// Gives back what [`take_connection`](Self::take_connection) took.
+    pub(crate) fn give_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.memory.fetch_add(1, Ordering::Relaxed);
+        self.give(DESCRIPTORS_OF_A_CONNECTION);
+    }
+
+    /// Whether there is room for one more flow of a frontend that has `own` open.
+    pub(crate) fn has_room_for_flow(&self, own: u32) -> bool {
+        (own as usize) < self.free_descriptors().min(self.free_memory()).saturating_mul(SHARE)
+    }
+
+    /// Takes room for a flow, which has one socket of its own.
+    pub(crate) fn take_flow(&self) {
+        self.memory.fetch_sub(1, Ordering::Relaxed);
+        self.take(1);
+    }
+
+    /// Gives back what [`take_flow`](Self::take_flow) took.
+    pub(crate) fn give_flow(&self) {
+        self.memory.fetch_add(1, Ordering::Relaxed);
+        self.give(1);
+    }
+
+    /// Takes so many descriptors, if they are there.
+    pub(crate) fn try_take(&self, descriptors: usize) -> bool {
+        let enough = self.free_descriptors() >= descriptors;
+        if enough {
+            self.take(descriptors);
+        }
+        enough
+    }
+
+    /// Takes so many descriptors in any case.
+    pub(crate) fn take(&self, descriptors: usize) {
+        self.descriptors.fetch_add(descriptors, Ordering::Relaxed);
+    }
+
+    /// Gives back so many descriptors.
+    pub(crate) fn give(&self, descriptors: usize) {
+        self.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
+    }
+
+    /// Whether a frontend with `own` connections may soon have clearly more: for who has stopped asking meanwhile.
+    pub(crate) fn has_room_again(&self, own: u32) -> bool {
+        let (free, _) = self.free_connections();
+        free > 0 && (own as usize).saturating_mul(8) < free.saturating_mul(SHARE).saturating_mul(7)
+    }
+
+    /// How many connections more there may be, and what there is least of.
+    fn free_connections(&self) -> (usize, ShedReason) {
+        let connections = self.limits.connections.saturating_sub(self.connections.load(Ordering::Relaxed));
+        let sockets = self.free_descriptors() / DESCRIPTORS_OF_A_CONNECTION;
+        let (free, memory) = (connections.min(sockets), self.free_memory());
+        if memory < free { (memory, ShedReason::Memory) } else { (free, ShedReason::Capacity) }
+    }
+
+    fn free_descriptors(&self) -> usize {
+        self.limits.descriptors.saturating_sub(self.descriptors.load(Ordering::Relaxed))
+    }
+
+    /// In connections.
+    fn free_memory(&self) -> usize {
+        usize::try_from(self.memory.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacity(connections: usize) -> Capacity {
+        Capacity::new(CapacityLimits { descriptors: 2 * connections, connections: usize::MAX })
+    }
+
+    /// Takes as many as are given.
+    fn fill(capacity: &Capacity, own: &mut u32) {
+        while capacity.take_connection(*own).is_ok() {
+            *own += 1;
+        }
+    }
+
+    #[test]
+    fn one_frontend_gets_most_and_leaves_a_part_to_others() {
+        let capacity = capacity(1000);
+        let (mut greedy, mut other) = (0, 0);
+        fill(&capacity, &mut greedy);
+        assert_eq!(greedy, 800);
+        fill(&capacity, &mut other);
+        assert!((100..=200).contains(&other), "{other}");
+        assert_eq!(capacity.take_connection(greedy), Err(ShedReason::Capacity));
+        assert_eq!(capacity.take_connection(0), Ok(()), "and some is left yet");
+    }
+
+    #[test]
+    fn greedy_frontends_come_to_equal_shares_as_connections_end() {
+        let capacity = capacity(1000);
+        let mut own = [0; 5];
+        fill(&capacity, &mut own[0]);
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let ends = (random >> 33) as usize % own.len();
+            if own[ends] > 0 {
+                own[ends] -= 1;
+                capacity.give_connection();
+            }
+            for one in &mut own {
+                fill(&capacity, one);
+            }
+        }
+        let (least, most) = (own.iter().min().unwrap(), own.iter().max().unwrap());
+        assert!(most - least <= 60 && *least > 150, "{own:?}");
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_counts_are_exact() {
+        let capacity = capacity(10);
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        for _ in 0..own {
+            capacity.give_connection();
+        }
+        assert_eq!(capacity.free_descriptors(), 20);
+        let mut again = 0;
+        fill(&capacity, &mut again);
+        assert_eq!(again, own);
+    }
+
+    #[test]
+    fn the_limit_of_connections_holds_where_descriptors_are_plenty() {
+        let capacity = Capacity::new(CapacityLimits { descriptors: usize::MAX / 8, connections: 10 });
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        assert_eq!(own, 8);
+    }
+
+    #[test]
+    fn memory_is_shared_like_the_rest_and_counted_down_between_looks() {
+        let capacity = Arc::new(capacity(1000));
+        capacity.gauge().set_free(10 * MEMORY_OF_A_CONNECTION);
+        let (mut greedy, mut other) = (0, 0);
+        fill(&capacity, &mut greedy);
+        assert_eq!((greedy, capacity.take_connection(greedy)), (8, Err(ShedReason::Memory)));
+        fill(&capacity, &mut other);
+        assert_eq!(other, 2);
+        assert!(!capacity.has_room_for_flow(0));
+        capacity.gauge().set_free(0);
+        assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
+        capacity.give_connection();
+        assert!(capacity.has_room_for_flow(0) && !capacity.has_room_again(10));
+    }
+
+    #[test]
+    fn more_than_there_is_may_be_taken_for_what_must_be() {
+        let capacity = capacity(1);
+        capacity.take(100);
+        assert_eq!(capacity.take_connection(0), Err(ShedReason::Capacity));
+        assert!(!capacity.try_take(1));
+        capacity.give(100);
+        assert_eq!(capacity.take_connection(0), Ok(()));
+    }
+}

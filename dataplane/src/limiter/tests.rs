@@ -1,0 +1,122 @@
+//! Limits by given moments: nothing here waits.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use super::*;
+use crate::model::Algorithm;
+use crate::table::fixture::frontend;
+
+const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+const OTHER: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
+
+fn limited(limits: [u32; 4]) -> (Arc<Limiter>, Instant) {
+    let limiter = Arc::new(Limiter::new(&service(limits)));
+    let epoch = limiter.epoch;
+    (limiter, epoch)
+}
+
+fn service(limits: [u32; 4]) -> ServiceLimits {
+    let [connections, connection_rate, connections_per_client, connection_rate_per_client] =
+        limits.map(NonZeroU32::new);
+    ServiceLimits { connections, connection_rate, connections_per_client, connection_rate_per_client }
+}
+
+#[test]
+fn so_many_are_open_at_a_time() {
+    let (limiter, now) = limited([2, 0, 0, 0]);
+    let first = limiter.admit(CLIENT, now).unwrap();
+    let _second = limiter.admit(OTHER, now).unwrap();
+    assert_eq!(limiter.admit(CLIENT, now).unwrap_err(), ShedReason::Connections);
+    drop(first);
+    assert!(limiter.admit(CLIENT, now).is_ok());
+}
+
+#[test]
+fn as_many_come_at_once_as_in_a_second_and_then_one_by_one() {
+    let (limiter, start) = limited([0, 10, 0, 0]);
+    let admitted = |now| (0..100).filter(|_| limiter.admit(CLIENT, now).is_ok()).count();
+    assert_eq!(admitted(start), 10);
+    assert_eq!(admitted(start), 0);
+    assert_eq!(admitted(start + Duration::from_millis(99)), 0);
+    assert_eq!(admitted(start + Duration::from_millis(300)), 3);
+    assert_eq!(admitted(start + Duration::from_secs(60)), 10, "nothing is saved up beyond a second");
+    let all: usize =
+        (0..100).map(|tenth| admitted(start + Duration::from_millis(61_000 + 100 * tenth))).sum();
+    assert!((100..=120).contains(&all), "{all} in ten seconds");
+}
+
+#[test]
+fn each_client_has_its_own() {
+    let (limiter, now) = limited([0, 0, 1, 0]);
+    let first = limiter.admit(CLIENT, now).unwrap();
+    assert_eq!(limiter.admit(CLIENT, now).unwrap_err(), ShedReason::ClientConnections);
+    let _other = limiter.admit(OTHER, now).unwrap();
+    drop(first);
+    assert!(limiter.admit(CLIENT, now).is_ok());
+    let (limiter, now) = limited([0, 0, 0, 1]);
+    assert!(limiter.admit(CLIENT, now).is_ok() && limiter.admit(OTHER, now).is_ok());
+    assert_eq!(limiter.admit(CLIENT, now).unwrap_err(), ShedReason::ClientConnectionRate);
+    assert!(limiter.admit(CLIENT, now + Duration::from_secs(1)).is_ok());
+}
+
+#[test]
+fn who_is_refused_takes_nothing() {
+    let (limiter, now) = limited([3, 2, 1, 0]);
+    let _one = limiter.admit(CLIENT, now).unwrap();
+    for _ in 0..10 {
+        assert_eq!(limiter.admit(CLIENT, now).unwrap_err(), ShedReason::ClientConnections);
+    }
+    let _two = limiter.admit(OTHER, now).unwrap();
+    assert_eq!(limiter.admit(None, now).unwrap_err(), ShedReason::ConnectionRate);
+    assert_eq!(limiter.open.load(Ordering::Relaxed), 2);
+    let open: u32 = limiter.clients().known.values().map(|client| client.open).sum();
+    assert_eq!(open, 2);
+}
+
+#[test]
+fn a_client_that_is_named_later_counts_from_then_on() {
+    let (limiter, now) = limited([0, 0, 1, 0]);
+    let mut first = limiter.admit(None, now).unwrap();
+    first.identify(CLIENT.unwrap(), now).unwrap();
+    let mut second = limiter.admit(None, now).unwrap();
+    assert_eq!(second.identify(CLIENT.unwrap(), now).unwrap_err(), ShedReason::ClientConnections);
+    drop((first, second));
+    assert!(limiter.admit(CLIENT, now).is_ok());
+    assert_eq!(limiter.open.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn clients_are_forgotten_and_never_more_than_so_many_known() {
+    let (limiter, start) = limited([0, 0, 1, 1]);
+    let client = |number: u32| Some(IpAddr::V4(Ipv4Addr::from(number)));
+    for number in 0..100_000 {
+        drop(limiter.admit(client(number), start + Duration::from_millis(u64::from(number))).unwrap());
+    }
+    let known = limiter.clients().known.len();
+    assert!(known < 3000, "{known} of those that asked within the last second");
+    // All at one moment: the oldest are forgotten for new ones, and who has something open is not.
+    let moment = start + Duration::from_secs(1000);
+    let _open = limiter.admit(CLIENT, moment).unwrap();
+    for number in 0..2 * MOST_CLIENTS as u32 {
+        drop(limiter.admit(client(number), moment).unwrap());
+    }
+    assert!(limiter.clients().known.len() <= MOST_CLIENTS);
+    assert_eq!(limiter.admit(CLIENT, moment).unwrap_err(), ShedReason::ClientConnections);
+}
+
+#[test]
+fn frontends_of_a_service_share_and_new_limits_count_what_is_open() {
+    let limiters = Limiters::default();
+    let shaped = |number, limits| {
+        let mut frontend = frontend(number, Algorithm::Random, &[(1, 100)]);
+        (frontend.limits, frontend.service.name) = (limits, "same".into());
+        frontend
+    };
+    assert!(limiters.get(&shaped(1, ServiceLimits::default())).is_none());
+    let first = limiters.get(&shaped(1, service([2, 0, 0, 0]))).unwrap();
+    let _permit = first.admit(CLIENT, Instant::now()).unwrap();
+    let second = limiters.get(&shaped(2, service([1, 0, 0, 0]))).unwrap();
+    assert!(Arc::ptr_eq(&first, &second));
+    assert_eq!(first.admit(CLIENT, Instant::now()).unwrap_err(), ShedReason::Connections);
+}

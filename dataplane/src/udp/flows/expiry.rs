@@ -1,0 +1,138 @@
+//! When flows end: after a short time if no endpoint ever answered, after the idle timeout else, and earlier where others need
+//! the room.
+//!
+//! Traffic does not touch the queues: an entry says when to look at a flow, and a flow that was not quiet until then is put
+//! back. So the first entry is that of the flow that was quiet the longest, but for flows with traffic since they were queued.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
+use std::time::{Duration, Instant};
+
+use super::{Flow, FlowTable};
+use crate::model::ClientAddr;
+
+/// A flow that is busier than this is not ended for another one of the same frontend: with so many new ones, nobody would be
+/// served if each took the place of the one before.
+pub(super) const BUSY: Duration = Duration::from_millis(100);
+
+/// Entries that are put back in search of the flow that was quiet the longest; then the first will do.
+const CORRECTIONS: usize = 32;
+
+/// Flows by when to look at them.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    /// Those that no endpoint had answered when they were queued.
+    unanswered: Queue,
+    answered: Queue,
+}
+
+type Queue = BinaryHeap<Reverse<(Instant, ClientAddr)>>;
+
+impl Queues {
+    /// Looks at a flow then.
+    pub(super) fn push(&mut self, answered: bool, at: Instant, client: ClientAddr) {
+        self.of(answered).push(Reverse((at, client)));
+    }
+
+    fn of(&mut self, answered: bool) -> &mut Queue {
+        if answered { &mut self.answered } else { &mut self.unanswered }
+    }
+
+    /// When the next flow is to be looked at.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let first = |queue: &Queue| queue.peek().map(|Reverse((at, _))| *at);
+        first(&self.unanswered).into_iter().chain(first(&self.answered)).min()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.unanswered.clear();
+        self.answered.clear();
+    }
+
+    /// Entries, with those of flows that are gone.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.unanswered.len() + self.answered.len()
+    }
+}
+
+impl<L> FlowTable<L> {
+    /// When a flow ends if nothing passes any more.
+    pub(super) fn deadline(&self, flow: &Flow<L>) -> Instant {
+        flow.touched + if flow.answered { self.idle } else { self.unanswered.min(self.idle) }
+    }
+
+    /// When [`expire`](Self::expire) is due next; none if there is nothing to look at.
+    pub(in crate::udp) fn next_check(&self) -> Option<Instant> {
+        self.queues.next()
+    }
+
+    /// Ends flows that were quiet for too long, of at most so many that are looked at; false if there are more.
+    pub(in crate::udp) fn expire(&mut self, now: Instant, most: usize) -> bool {
+        let mut looked = 0;
+        for answered in [false, true] {
+            while let Some(Reverse((at, client))) = self.queues.of(answered).peek().copied()
+                && at <= now
+            {
+                if looked == most {
+                    return false;
+                }
+                looked += 1;
+                self.queues.of(answered).pop();
+                let Some(flow) = self.flows.get(&client).filter(|flow| flow.check_at == at) else { continue };
+                let deadline = self.deadline(flow);
+                if deadline <= now {
+                    self.flows.remove(&client);
+                } else {
+                    self.look_again(client, deadline);
+                }
+            }
+        }
+        true
+    }
+
+    /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one, but none that was quiet
+    /// for less than `busy`. False if there is none.
+    pub(in crate::udp) fn evict(&mut self, now: Instant, busy: Duration) -> bool {
+        let mut corrections = 0;
+        for answered in [false, true] {
+            while let Some(Reverse((at, client))) = self.queues.of(answered).pop() {
+                let Some(flow) = self.flows.get(&client).filter(|flow| flow.check_at == at) else { continue };
+                let (deadline, quiet) = (self.deadline(flow), now.saturating_duration_since(flow.touched));
+                // It was answered, or had traffic, since it was queued: others may have been quiet for longer.
+                if flow.answered != answered || (deadline > at && corrections < CORRECTIONS) {
+                    corrections += 1;
+                    self.look_again(client, deadline);
+                    continue;
+                }
+                if quiet < busy {
+                    self.look_again(client, deadline);
+                    break;
+                }
+                self.flows.remove(&client);
+                self.counters.flows_evicted.add(1);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn look_again(&mut self, client: ClientAddr, at: Instant) {
+        if let Entry::Occupied(mut entry) = self.flows.entry(client) {
+            let flow = entry.get_mut();
+            flow.check_at = at;
+            self.queues.push(flow.answered, at, client);
+        }
+    }
+
+    /// Queues all flows anew, since the timeouts have changed.
+    pub(super) fn requeue(&mut self) {
+        self.queues.clear();
+        let clients: Vec<(ClientAddr, Instant)> =
+            self.flows.iter().map(|(client, flow)| (*client, self.deadline(flow))).collect();
+        for (client, deadline) in clients {
+            self.look_again(client, deadline);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! How much memory there is yet for traffic, said to the data plane again and again from a thread of its own: the control loop
+//! may be busy, and memory can be gone within a second.
+//!
+//! Counted is what the kernel's out-of-memory killer goes by: each memory cgroup that the process is in, sockets included, and
+//! the machine as a whole. It must not know what takes the memory.
+
+mod cgroup;
+
+use std::fs;
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use sheave_dataplane::MemoryGauge;
+
+use self::cgroup::Groups;
+
+/// How often it is looked at while there is plenty, and while there is not.
+const CALM: Duration = Duration::from_secs(1);
+const CLOSE: Duration = Duration::from_millis(100);
+
+/// Of each limit so much is left to the process itself, and to what open connections still come to take.
+const SPARED_SHARE: u64 = 10;
+const SPARED_MOST: u64 = 256 << 20;
+
+/// A limit, and what is taken of it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Level {
+    limit: u64,
+    used: u64,
+}
+
+impl Level {
+    /// What traffic may yet take.
+    fn free(&self) -> u64 {
+        let spared = (self.limit / SPARED_SHARE).min(SPARED_MOST);
+        self.limit.saturating_sub(spared).saturating_sub(self.used)
+    }
+
+    fn is_calm(&self) -> bool {
+        self.free() > self.limit / 2
+    }
+}
+
+/// Watches memory until it is dropped.
+#[derive(Debug)]
+pub(super) struct MemoryWatch {
+    /// Nothing is ever sent: the thread ends when this one is gone.
+    _end: mpsc::Sender<()>,
+}
+
+impl MemoryWatch {
+    /// Says to `gauge` what is free, now and later. `limit` is the configured one, in bytes.
+    ///
+    /// # Errors
+    /// If the thread cannot be made.
+    pub(super) fn start(limit: Option<u64>, gauge: MemoryGauge) -> io::Result<Self> {
+        let (end, ended) = mpsc::channel();
+        let groups = Groups::of_process();
+        let mut every = look(&groups, limit, &gauge);
+        thread::Builder::new().name("sheave-memory".to_owned()).spawn(move || {
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                every = look(&groups, limit, &gauge);
+            }
+        })?;
+        Ok(Self { _end: end })
+    }
+}
+
+/// Looks once; when to look again.
+fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
+    let configured = limit.and_then(|limit| {
+        let used = groups.used().or_else(resident)?;
+        Some(Level { limit, used })
+    });
+    let levels = groups.levels().chain(machine()).chain(configured);
+    let levels: Vec<Level> = levels.collect();
+    if let Some(free) = levels.iter().map(Level::free).min() {
+        gauge.set_free(free);
+    }
+    if levels.iter().all(Level::is_calm) { CALM } else { CLOSE }
+}
+
+/// What the kernel could give without swapping (`MemAvailable`, proc(5)).
+fn machine() -> Option<Level> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let limit = kibibytes(&text, "MemTotal:")?;
+    Some(Level { limit, used: limit.saturating_sub(kibibytes(&text, "MemAvailable:")?) })
+}
+
+/// The process's own, without what the kernel has for its sockets: where no cgroup counts that.
+fn resident() -> Option<u64> {
+    kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_each_limit_is_spared() {
+        assert_eq!(Level { limit: 1000, used: 200 }.free(), 700);
+        assert_eq!(Level { limit: 1000, used: 901 }.free(), 0);
+        assert_eq!(Level { limit: 64 << 30, used: 0 }.free(), (64 << 30) - SPARED_MOST);
+        assert!(Level { limit: 1000, used: 300 }.is_calm() && !Level { limit: 1000, used: 500 }.is_calm());
+    }
+
+    #[test]
+    fn the_machine_and_the_process_are_read() {
+        assert!(machine().is_some_and(|level| level.used < level.limit));
+        assert!(resident().is_some_and(|bytes| bytes > 1 << 20));
+        assert_eq!(kibibytes("MemTotal:  16 kB\nMemFree: 1 kB", "MemFree:"), Some(1024));
+        assert_eq!(kibibytes("MemTotal: many", "MemTotal:"), None);
+    }
+}

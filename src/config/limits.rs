@@ -1,0 +1,77 @@
+//! The section `limits`: what traffic may take of the machine, and what each Service and client may take by default.
+
+use std::num::NonZeroU32;
+
+use serde_json::Value;
+use sheave_control::projection::{MOST_A_SECOND, MOST_CONNECTIONS};
+use sheave_dataplane::model::ServiceLimits;
+
+use super::section::{Section, Wrong};
+use super::values;
+
+/// Below this a gateway could not even hold its table.
+const LEAST_MEMORY: u64 = 32 << 20;
+/// A slip of the finger: no machine has as much.
+const MOST_MEMORY: u64 = 1 << 50;
+
+/// What traffic may take; `None` = as much as the machine gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// TCP connections at a time.
+    pub(crate) connections: Option<NonZeroU32>,
+    /// UDP flows at a time.
+    pub(crate) udp_flows: Option<NonZeroU32>,
+    /// Bytes of memory, with what the kernel holds for sockets, from which on nothing new is taken.
+    pub(crate) memory: Option<u64>,
+    /// For Services without annotations that say otherwise.
+    pub(crate) service: ServiceLimits,
+}
+
+pub(super) fn read(section: &mut Section<'_>) -> Limits {
+    let connections = section.get("connections", None, limit(MOST_CONNECTIONS));
+    let udp_flows = section.get("udpFlows", None, limit(MOST_CONNECTIONS));
+    let memory = section.get("memory", None, memory);
+    let (per_service, rate) = section.nested("perService", read_pair);
+    let (per_client, rate_per_client) = section.nested("perClient", read_pair);
+    let service = ServiceLimits {
+        connections: per_service,
+        connection_rate: rate,
+        connections_per_client: per_client,
+        connection_rate_per_client: rate_per_client,
+    };
+    Limits { connections, udp_flows, memory, service }
+}
+
+fn read_pair(section: &mut Section<'_>) -> (Option<NonZeroU32>, Option<NonZeroU32>) {
+    let connections = section.get("connections", None, limit(MOST_CONNECTIONS));
+    (connections, section.get("connectionRate", None, limit(MOST_A_SECOND)))
+}
+
+/// A whole number; 0 = no limit.
+fn limit(most: u32) -> impl Fn(&Value) -> Result<Option<NonZeroU32>, Wrong> {
+    move |value| values::between(0, most)(value).map(NonZeroU32::new)
+}
+
+/// Bytes, as Kubernetes writes them; 0 = as much as the machine gives.
+fn memory(value: &Value) -> Result<Option<u64>, Wrong> {
+    const UNITS: [(&str, u64); 6] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+    ];
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, bytes) = unit.unwrap_or((&text, 1));
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
+    match bytes {
+        Some(0) => Ok(None),
+        Some(bytes) if (LEAST_MEMORY..=MOST_MEMORY).contains(&bytes) => Ok(Some(bytes)),
+        _ => {
+            Err(Wrong::expected("an amount of memory from 32Mi on, or 0", value)
+                .hint("write it as 512Mi or 2Gi"))
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a Service may take of each gateway, as the JSON has it.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sheave_dataplane::model::{Frontend, ServiceLimits, ServiceTimeouts};
+
+/// Limits and timeouts of one Service; what is not there is not limited, or as the gateway has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct LimitsView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<u32>,
+    /// New ones a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection_rate: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections_per_client: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection_rate_per_client: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_timeout_milliseconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_timeout_milliseconds: Option<u64>,
+}
+
+impl LimitsView {
+    /// Those of a frontend's Service, if it has any.
+    pub(super) fn of(frontend: &Frontend) -> Option<Self> {
+        let ServiceLimits {
+            connections,
+            connection_rate,
+            connections_per_client,
+            connection_rate_per_client,
+        } = frontend.limits;
+        let ServiceTimeouts { idle, connect } = frontend.timeouts;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let view = Self {
+            connections: connections.map(NonZeroU32::get),
+            connection_rate: connection_rate.map(NonZeroU32::get),
+            connections_per_client: connections_per_client.map(NonZeroU32::get),
+            connection_rate_per_client: connection_rate_per_client.map(NonZeroU32::get),
+            idle_timeout_milliseconds: idle.map(milliseconds),
+            connect_timeout_milliseconds: connect.map(milliseconds),
+        };
+        (view != Self::default()).then_some(view)
+    }
+}
