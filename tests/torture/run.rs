@@ -1,7 +1,7 @@
 //! Runs scripts: many at a time, each on a lane of its own, and finds the least script that still goes wrong.
 
 use std::fmt::Write as _;
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -155,9 +155,9 @@ pub(crate) fn play(world: &World, road: Road, lane: u16, script: &Script) -> Out
         let client = world.client.run(|| -> Observation {
             match connect(entrance, &script.client) {
                 Ok(stream) => perform(stream, &script.client, mine, theirs, limit),
-                // The server was quicker: accepted, and reset.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    Observation::nothing_but(error.kind())
+                // The server was quicker: it accepted, may have ended its side, and reset (`tcp_reset` in net/ipv4/tcp_input.c).
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+                    Observation::nothing_but(ErrorKind::ConnectionReset)
                 }
                 Err(error) => panic!("cannot connect {entrance}: {error}"),
             }
@@ -207,7 +207,7 @@ fn accept(listener: &TcpListener, client_has_left: impl Fn() -> bool, limit: Dur
                 SockRef::from(&stream).set_tcp_nodelay(true).expect("a socket takes TCP_NODELAY");
                 return Some(stream);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => continue,
         }
         if left_at.is_none() && client_has_left() {
