@@ -42,6 +42,11 @@ pub(crate) struct Capacity {
 pub struct MemoryGauge(Arc<Capacity>);
 
 impl MemoryGauge {
+    /// Descriptors that traffic has.
+    pub fn descriptors(&self) -> usize {
+        self.0.descriptors.load(Ordering::Relaxed)
+    }
+
     /// So many bytes may yet be taken. Workers count down from there, so it is to be said again, often.
     pub fn set_free(&self, bytes: u64) {
         let free = isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX);

@@ -47,7 +47,7 @@ use relays::Connecting;
 pub(crate) use relays::Relays;
 use served::Ending;
 pub(crate) use served::Served;
-pub(crate) use shortage::is_own_shortage;
+pub(crate) use shortage::{CrowdedEndpoints, is_own_shortage};
 pub(crate) use steered::{SteeredTcp, listen as listen_steered};
 use stream::Stream;
 

@@ -29,7 +29,7 @@ use crate::random::Random;
 use crate::shed::Shedding;
 use crate::steering::{Refusal, Register};
 use crate::task;
-use crate::tcp::{PipeBudget, PipePool, RelayBuffers, Relays, Served};
+use crate::tcp::{CrowdedEndpoints, PipeBudget, PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
 use crate::transparency::Transparency;
 use crate::udp::{UdpContext, UdpLimits, UdpParts};
@@ -58,6 +58,7 @@ pub(crate) struct Worker {
     pub(crate) timeouts: Timeouts,
     pub(crate) random: Random,
     pub(crate) relays: Relays<Served>,
+    pub(crate) crowded: CrowdedEndpoints,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) shedding: Arc<Shedding>,
     udp: Rc<UdpContext>,
@@ -137,6 +138,7 @@ impl Worker {
             timeouts: seed.timeouts,
             random: Random::new(seed.random),
             relays,
+            crowded: CrowdedEndpoints::default(),
             capacity: seed.capacity,
             shedding: seed.shedding,
             draining: Cell::new(false),

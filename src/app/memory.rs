@@ -24,6 +24,11 @@ const CLOSE: Duration = Duration::from_millis(100);
 const SPARED_SHARE: u64 = 10;
 const SPARED_MOST: u64 = 256 << 20;
 
+/// What the kernel keeps for a socket without what waits in it (`slabinfo`: TCP, sock_inode_cache, filp, dentry, epitem).
+const MEMORY_OF_A_SOCKET: u64 = 5 << 10;
+/// Of the smallest kind; with larger ones less is counted.
+const PAGE: u64 = 4096;
+
 /// A limit, and what is taken of it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
@@ -70,16 +75,35 @@ impl MemoryWatch {
 
 /// Looks once; when to look again.
 fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
-    let configured = limit.and_then(|limit| {
-        let used = groups.used().or_else(resident)?;
-        Some(Level { limit, used })
-    });
+    let configured = limit.and_then(|limit| Some(Level { limit, used: used(groups, gauge)? }));
     let levels = groups.levels().chain(machine()).chain(configured);
     let levels: Vec<Level> = levels.collect();
     if let Some(free) = levels.iter().map(Level::free).min() {
         gauge.set_free(free);
     }
     if levels.iter().all(Level::is_calm) { CALM } else { CLOSE }
+}
+
+/// What the process has: as its container's cgroup counts it, or, where others are counted with it, what can be seen of it.
+fn used(groups: &Groups, gauge: &MemoryGauge) -> Option<u64> {
+    if let Some(own) = groups.own() {
+        return Some(own.used);
+    }
+    let sockets = gauge.descriptors() as u64 * MEMORY_OF_A_SOCKET;
+    Some(resident()? + sockets + buffered().unwrap_or(0))
+}
+
+/// What waits in the buffers of all sockets of the machine, in pages (`mem` in /proc/net/sockstat, proc(5)).
+fn buffered() -> Option<u64> {
+    Some(pages_buffered(&fs::read_to_string("/proc/net/sockstat").ok()?) * PAGE)
+}
+
+fn pages_buffered(sockstat: &str) -> u64 {
+    let pages = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "mem").skip(1);
+        words.next()?.parse::<u64>().ok()
+    };
+    sockstat.lines().filter_map(pages).sum()
 }
 
 /// What the kernel could give without swapping (`MemAvailable`, proc(5)).
@@ -89,7 +113,7 @@ fn machine() -> Option<Level> {
     Some(Level { limit, used: limit.saturating_sub(kibibytes(&text, "MemAvailable:")?) })
 }
 
-/// The process's own, without what the kernel has for its sockets: where no cgroup counts that.
+/// The process's own, without what the kernel has for its sockets.
 fn resident() -> Option<u64> {
     kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
@@ -117,5 +141,8 @@ mod tests {
         assert!(resident().is_some_and(|bytes| bytes > 1 << 20));
         assert_eq!(kibibytes("MemTotal:  16 kB\nMemFree: 1 kB", "MemFree:"), Some(1024));
         assert_eq!(kibibytes("MemTotal: many", "MemTotal:"), None);
+        let sockstat =
+            "sockets: used 9\nTCP: inuse 1 orphan 0 tw 0 alloc 2 mem 30\nUDP: inuse 1 mem 4\nRAW: inuse 0\n";
+        assert_eq!(pages_buffered(sockstat), 34);
     }
 }

@@ -58,6 +58,8 @@ mod fleet_overlap;
 #[cfg(test)]
 mod fleet_shares;
 #[cfg(test)]
+mod flood;
+#[cfg(test)]
 mod health;
 #[cfg(test)]
 mod kinds;
@@ -65,6 +67,8 @@ mod kinds;
 mod kit;
 #[cfg(test)]
 mod limits;
+#[cfg(test)]
+mod overload;
 #[cfg(test)]
 mod pipes;
 #[cfg(test)]

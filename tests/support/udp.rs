@@ -27,7 +27,7 @@ impl Server {
     /// Answers every datagram with its name and the sender's address.
     pub(crate) fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
         let name = name.to_owned();
-        Self::start(host, addr, move |_, peer| format!("{name} {peer}").into_bytes())
+        Self::start(host, addr, move |_, peer| Some(format!("{name} {peer}").into_bytes()))
     }
 
     /// A [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
@@ -40,16 +40,20 @@ impl Server {
 
     /// Sends every datagram back.
     pub(crate) fn echo(host: &Host, addr: SocketAddr) -> Self {
-        Self::start(host, addr, |datagram, _| datagram.to_vec())
+        Self::start(host, addr, |datagram, _| Some(datagram.to_vec()))
+    }
+
+    /// Takes every datagram and answers none.
+    pub(crate) fn silent(host: &Host, addr: SocketAddr) -> Self {
+        Self::start(host, addr, |_, _| None)
     }
 
     fn start(
         host: &Host,
         addr: SocketAddr,
-        answer: impl Fn(&[u8], SocketAddr) -> Vec<u8> + Send + 'static,
+        answer: impl Fn(&[u8], SocketAddr) -> Option<Vec<u8>> + Send + 'static,
     ) -> Self {
-        let socket =
-            host.run(|| UdpSocket::bind(addr)).unwrap_or_else(|error| panic!("cannot bind {addr}: {error}"));
+        let socket = eventually("the server's port is free", || host.run(|| UdpSocket::bind(addr)));
         socket.set_read_timeout(Some(STOP_EVERY)).expect("a socket takes a time-out");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -57,8 +61,9 @@ impl Server {
             let mut buffer = vec![0; 65_536];
             while !stopped.load(Ordering::SeqCst) {
                 // Errors are time-outs and ICMP echoes of clients that have gone.
-                if let Ok((size, peer)) = socket.recv_from(&mut buffer) {
-                    let reply = answer(buffer.get(..size).expect("datagrams fit"), peer);
+                if let Ok((size, peer)) = socket.recv_from(&mut buffer)
+                    && let Some(reply) = answer(buffer.get(..size).expect("datagrams fit"), peer)
+                {
                     drop(socket.send_to(&reply, peer));
                 }
             }

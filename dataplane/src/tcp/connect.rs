@@ -12,13 +12,14 @@ use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
 use crate::pick::{Pick, PickRequest, Picked};
+use crate::sys::Errno;
 use crate::sys::bind_as_client::{bind_as_client, is_of_the_source};
 use crate::worker::Worker;
 
 use super::counters::TcpCounters;
 use super::relays::{Connecting, Relays};
 use super::served::Served;
-use super::shortage::{PAUSE, is_own_shortage};
+use super::shortage::{CrowdedEndpoints, PAUSE, is_of_ports, is_own_shortage};
 use super::stream::Stream;
 
 /// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
@@ -34,6 +35,15 @@ pub(super) enum Connected<'a> {
     Failed,
     /// The table has none for this client.
     NoEndpoint,
+}
+
+/// Why an endpoint was not connected.
+#[derive(Clone, Copy, Debug)]
+enum Unconnected {
+    /// It did not answer, or this machine was short of something that no other endpoint would change.
+    Failed,
+    /// This machine has no port left towards it.
+    NoPort,
 }
 
 /// Whom an endpoint is looked for, and where.
@@ -57,50 +67,89 @@ impl<'a> Search<'a> {
     pub(super) async fn connect(&self) -> Connected<'a> {
         // Allocates only after a failure.
         let mut tried = Vec::new();
-        let mut attempts = 0;
-        while attempts < ATTEMPTS
-            && let Some((picked, source)) = self.pick(&tried)
-        {
+        let (mut attempts, mut waited, mut crowded) = (0, Duration::ZERO, false);
+        loop {
+            let picked = if attempts < ATTEMPTS { self.pick(&tried) } else { None };
+            let Some((picked, source)) = picked else {
+                if !crowded || waited >= self.timeout {
+                    break;
+                }
+                // Ports come back as connections end.
+                waited += PAUSE;
+                tokio::time::sleep(PAUSE).await;
+                (attempts, crowded) = (0, false);
+                tried.clear();
+                continue;
+            };
             let endpoint = picked.addr();
             if !tried.is_empty() {
                 self.counters.add_connect_retry();
             }
-            let worker = self.worker;
-            let speaker = worker.transparency.speaker(source, self.client, self.frontend, endpoint);
-            let mut way = Way {
-                endpoint,
-                paths: &worker.paths,
-                relays: &worker.relays,
-                eager: self.eager,
-                speaker,
-                timeout: self.timeout,
-                short: false,
-            };
-            while attempts < ATTEMPTS {
-                attempts += 1;
-                let error = match way.open().await {
-                    Ok(endpoint_side) => {
-                        worker.reports.answered(self.frontend.protocol, endpoint);
-                        if source == ClientSource::Transparent && way.speaker.is_none() {
-                            self.counters.add_source_lost();
-                        }
-                        return Connected::To(endpoint_side, picked, source);
-                    }
-                    Err(error) => error,
-                };
-                let Self { client, frontend, .. } = self;
-                tracing::debug!(client.addr = %client, %frontend, %endpoint, ?way.speaker, %error, "connect failed");
-                // Its answers to the client may go another way than through this machine.
-                if error.kind() != io::ErrorKind::TimedOut || way.speaker.take().is_none() {
-                    if !way.short {
-                        worker.reports.failed(&worker.table.load(), self.frontend, endpoint, error);
-                    }
-                    break;
-                }
+            match self.connect_to(endpoint, source, &mut attempts).await {
+                Ok(endpoint_side) => return Connected::To(endpoint_side, picked, source),
+                Err(Unconnected::NoPort) => crowded = true,
+                Err(Unconnected::Failed) => {}
             }
             tried.push(endpoint);
         }
         if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
+    }
+
+    /// Connects this endpoint: from the client's address, if it is to see that, else or then from the gateway's.
+    async fn connect_to(
+        &self,
+        endpoint: EndpointAddr,
+        source: ClientSource,
+        attempts: &mut usize,
+    ) -> Result<Connecting<'a, Served>, Unconnected> {
+        let worker = self.worker;
+        let speaker = worker.transparency.speaker(source, self.client, self.frontend, endpoint);
+        let mut way = Way {
+            endpoint,
+            paths: &worker.paths,
+            relays: &worker.relays,
+            crowded: &worker.crowded,
+            eager: self.eager,
+            speaker,
+            timeout: self.timeout,
+            short: false,
+        };
+        while *attempts < ATTEMPTS {
+            *attempts += 1;
+            let error = match way.open().await {
+                Ok(endpoint_side) => {
+                    worker.reports.answered(self.frontend.protocol, endpoint);
+                    if source == ClientSource::Transparent && way.speaker.is_none() {
+                        self.counters.add_source_lost();
+                    }
+                    return Ok(endpoint_side);
+                }
+                Err(error) => error,
+            };
+            let Self { client, frontend, .. } = self;
+            tracing::debug!(client.addr = %client, %frontend, %endpoint, ?way.speaker, %error, "connect failed");
+            if is_of_ports(&error) {
+                self.complain_of_ports(endpoint);
+                return Err(Unconnected::NoPort);
+            }
+            // Its answers to the client may go another way than through this machine.
+            if error.kind() != io::ErrorKind::TimedOut || way.speaker.take().is_none() {
+                if !way.short {
+                    worker.reports.failed(&worker.table.load(), self.frontend, endpoint, error);
+                }
+                break;
+            }
+        }
+        Err(Unconnected::Failed)
+    }
+
+    fn complain_of_ports(&self, endpoint: EndpointAddr) {
+        if self.worker.complaints.admits(Instant::now()) {
+            let frontend = self.frontend;
+            let advice =
+                "widen net.ipv4.ip_local_port_range, set net.ipv4.tcp_tw_reuse to 1, or add endpoints";
+            tracing::warn!(%frontend, %endpoint, advice, "all local ports towards an endpoint are in use; clients wait");
+        }
     }
 
     fn pick(&self, tried: &[EndpointAddr]) -> Option<(Picked, ClientSource)> {
@@ -126,6 +175,7 @@ struct Way<'a> {
     endpoint: EndpointAddr,
     paths: &'a Paths,
     relays: &'a Relays<Served>,
+    crowded: &'a CrowdedEndpoints,
     eager: bool,
     /// Whose address to speak from, if not the gateway's; taken away if it cannot be used.
     speaker: Option<IpAddr>,
@@ -148,6 +198,7 @@ impl<'a> Way<'a> {
                     tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
                     self.speaker = None;
                 }
+                Err(error) if is_of_ports(&error) => return Err(error),
                 Err(_) if self.short && waited < self.timeout => {
                     waited += PAUSE;
                     tokio::time::sleep(PAUSE).await;
@@ -158,7 +209,10 @@ impl<'a> Way<'a> {
     }
 
     async fn attempt(&self) -> io::Result<Connecting<'a, Served>> {
-        let Self { endpoint, paths, relays, .. } = self;
+        let Self { endpoint, paths, relays, crowded, .. } = self;
+        if self.speaker.is_none() && crowded.contains(*endpoint, Instant::now()) {
+            return Err(Errno::EADDRNOTAVAIL.into());
+        }
         let (to, kind) = (endpoint.socket_addr(), Type::STREAM.nonblocking().cloexec());
         let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
         paths.bind(&socket, endpoint.path)?;
@@ -166,7 +220,11 @@ impl<'a> Way<'a> {
             bind_as_client(&socket, client)?;
         }
         let stream = Stream::to_connect(socket, self.eager);
-        stream.connect(to)?;
+        stream.connect(to).inspect_err(|error| {
+            if self.speaker.is_none() && is_of_ports(error) {
+                crowded.add(*endpoint, Instant::now());
+            }
+        })?;
         let connecting = relays.connecting(stream, self.timeout)?;
         connecting.connected().await?;
         Ok(connecting)
@@ -195,8 +253,9 @@ mod tests {
             Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second },
         )
         .unwrap();
-        let (paths, timeout) = (&Paths::default(), second);
-        let mut way = Way { endpoint, paths, relays: &relays, eager: false, speaker, timeout, short: false };
+        let (paths, relays, crowded) = (&Paths::default(), &relays, &CrowdedEndpoints::default());
+        let (timeout, short) = (second, false);
+        let mut way = Way { endpoint, paths, relays, crowded, eager: false, speaker, timeout, short };
         tokio::select! {
             connected = way.open() => drop(connected.unwrap()),
             () = relays.drive() => {}

@@ -57,8 +57,12 @@ pub enum DropReason {
     NoEndpoint,
     /// Endpoints exist, but the policy allows none of them here.
     Policy,
-    /// No socket towards the endpoint could be made (descriptors or ports have run out, or there is no route).
+    /// No socket towards the endpoint could be made (descriptors have run out, or there is no route).
     NoSocket,
+    /// Would have opened a flow, and all local ports towards its endpoints are in use by flows that are busy.
+    NoPort,
+    /// Came to a flow's socket, but not from its endpoint.
+    Stranger,
     /// Longer than any UDP datagram can be: received cut, so not forwarded.
     Truncated,
     /// The kernel did not take it towards the endpoint.
@@ -69,7 +73,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::FlowLimit,
         Self::MaxConnections,
         Self::MaxConnectionRate,
@@ -79,6 +83,8 @@ impl DropReason {
         Self::NoEndpoint,
         Self::Policy,
         Self::NoSocket,
+        Self::NoPort,
+        Self::Stranger,
         Self::Truncated,
         Self::SendToEndpoint,
         Self::SendToClient,
@@ -96,6 +102,8 @@ impl DropReason {
             Self::NoEndpoint => "no_endpoint",
             Self::Policy => "policy",
             Self::NoSocket => "no_socket",
+            Self::NoPort => "no_port",
+            Self::Stranger => "stranger",
             Self::Truncated => "truncated",
             Self::SendToEndpoint => "send_to_endpoint",
             Self::SendToClient => "send_to_client",

@@ -8,6 +8,7 @@ mod budget;
 mod decision;
 mod expiry;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -122,6 +123,8 @@ pub(super) struct FlowTable<L> {
     /// No flow may be quiet for longer, whatever the frontend says.
     longest_idle: Duration,
     accepting: bool,
+    /// Towards this endpoint a flow found no port.
+    crowded: Cell<Option<EndpointAddr>>,
     budget: Rc<FlowBudget>,
     /// These flows, as the budget knows them.
     tenant: Weak<dyn Tenant>,
@@ -146,6 +149,7 @@ impl<L> FlowTable<L> {
             unanswered: timeouts.unanswered,
             longest_idle: Duration::MAX,
             accepting: true,
+            crowded: Cell::new(None),
             budget,
             tenant,
             counters,
@@ -194,6 +198,7 @@ impl<L> FlowTable<L> {
             client,
             view,
             counters: &self.counters,
+            crowded: &self.crowded,
         };
         match self.flows.entry(client) {
             Entry::Occupied(mut entry) => {
@@ -223,6 +228,13 @@ impl<L> FlowTable<L> {
         }
     }
 
+    /// After [`DropReason::NoPort`]: ends a flow to the endpoint that has no port left, so that another can be opened. False if
+    /// none was found that may give way.
+    pub(super) fn free_port(&mut self, now: Instant) -> bool {
+        let endpoint = self.crowded.take();
+        endpoint.is_some_and(|endpoint| self.evict(now, BUSY, Some(endpoint)))
+    }
+
     fn budget_has_room(&self) -> bool {
         self.budget.has_room(&self.counters)
     }
@@ -236,8 +248,8 @@ impl<L> FlowTable<L> {
         }
         let permit = permit(Some(frontend), client, view.now)?;
         let evicted = match self.budget.victim(&self.tenant, self.flows.len()) {
-            Victim::Other(other) => other.evict(view.now) || self.evict(view.now, BUSY),
-            Victim::Itself => self.evict(view.now, BUSY),
+            Victim::Other(other) => other.evict(view.now) || self.evict(view.now, BUSY, None),
+            Victim::Itself => self.evict(view.now, BUSY, None),
         };
         if !evicted {
             return Err(DropReason::FlowLimit);

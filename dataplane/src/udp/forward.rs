@@ -134,12 +134,18 @@ impl Forwarder<'_> {
 
     /// Sends from `position` on by the client's flow; nothing is said of what no flow takes.
     fn send(&mut self, client: ClientAddr, pieces: &[Piece<'_>], position: Position) -> Option<Sent> {
-        let flow = match self.flows.route(client, &self.view, &mut Opener { state: self.state }) {
-            Ok(flow) => flow,
-            Err(reason) => {
-                self.dropped(reason, batch::datagrams_from(pieces, position));
-                return None;
+        let mut freed = false;
+        let flow = loop {
+            match self.flows.route(client, &self.view, &mut Opener { state: self.state }) {
+                Ok(flow) => break flow,
+                Err(DropReason::NoPort) if !freed => {}
+                Err(reason) => {
+                    self.dropped(reason, batch::datagrams_from(pieces, position));
+                    return None;
+                }
             }
+            freed = true;
+            self.flows.free_port(self.view.now);
         };
         let link = &mut flow.link;
         let outlet = Outlet {
@@ -167,12 +173,17 @@ impl Forwarder<'_> {
         if let Some(reason) = UdpCounters::shed_reason(reason) {
             context.shedding.count(self.state.addr, self.state.counters.usage(), reason);
         }
-        if matches!(reason, DropReason::FlowLimit | DropReason::NoSocket)
-            && context.warnings.admits(self.view.now)
-        {
-            let (frontend, limit) = (self.state.addr, context.limits.flows);
-            let advice = "more flows need descriptors (ulimit -n) and ports (net.ipv4.ip_local_port_range)";
-            tracing::warn!(%frontend, limit, reason = reason.as_str(), advice, "new UDP flows are refused");
+        let advice = match reason {
+            DropReason::NoSocket => {
+                "more flows need descriptors (LimitNOFILE, ulimit -n), and a route to each endpoint"
+            }
+            DropReason::NoPort => "widen net.ipv4.ip_local_port_range or add endpoints",
+            // Told as a Problem, or of no concern.
+            _ => return,
+        };
+        if context.warnings.admits(self.view.now) {
+            let frontend = self.state.addr;
+            tracing::warn!(%frontend, reason = reason.as_str(), advice, "new UDP flows are refused");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::model::ClientSource;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::Errno;
 use crate::sys::bind_as_client::is_of_the_source;
-use crate::task::Task;
+use crate::task::{self, Task};
 
 /// A socket on the frontend's address, and the task that reads what clients send to it; none if that is read elsewhere. The
 /// frontend's own is shared by all its flows; after retirement each flow has one to itself.
@@ -80,6 +80,13 @@ pub(super) struct Link {
     _replies: Task,
 }
 
+impl Drop for Link {
+    /// A flow that takes the place of this one may need the port at once.
+    fn drop(&mut self) {
+        self.upstream.give_port_back();
+    }
+}
+
 /// Opens links for clients whose datagrams came in on one socket.
 pub(super) struct Opener<'a> {
     pub(super) state: &'a Rc<State>,
@@ -94,6 +101,10 @@ impl Links for Opener<'_> {
             None => (self.state.client_side()?, self.state.initial_limit()),
         };
         let upstream = self.upstream(way)?;
+        if let Some(Link { upstream, .. }) = previous {
+            let (state, before, back) = (self.state, Rc::clone(upstream), Rc::clone(&client_side));
+            drop(task::spawn(reply::last(Rc::clone(state), way.client, before, back)));
+        }
         let replies = Task::spawn(reply::receive(Rc::clone(self.state), way.client, Rc::clone(&upstream)));
         let (upstream_limit, header) = (self.state.initial_limit(), self.header(way));
         Ok(Link { upstream, upstream_limit, header, client_side, client_limit, _replies: replies })

@@ -58,6 +58,11 @@ impl LocalPorts {
         self.keys.hash_one(self.drawn.get()) as usize % self.ports.len()
     }
 
+    /// Whether there are none: the range has fewer than there are workers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
     /// A port that no other flow to this endpoint has; `None` if all are used.
     pub(super) fn lease(self: &Rc<Self>, endpoint: EndpointAddr) -> Option<PortLease> {
         let count = self.ports.len();

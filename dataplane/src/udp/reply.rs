@@ -7,14 +7,16 @@ use std::rc::Rc;
 
 use tokio::time;
 
-use super::batch::{self, Outlet, Piece, Position, Sent};
+use super::LAST_BATCHES;
+use super::batch::{self, BundleLimit, Outlet, Piece, Position, Sent};
 use super::context::Scratch;
-use super::counters::DropReason;
+use super::counters::{DropReason, UdpCounters};
+use super::link::ClientSide;
 use super::socket::{Upstream, tells_of_peer};
 use super::state::State;
 use super::turn::{self, Progress};
-use crate::model::{ClientAddr, Protocol};
-use crate::sys::mmsg::{BATCH, Receiver};
+use crate::model::{ClientAddr, EndpointAddr, Protocol};
+use crate::sys::mmsg::{BATCH, Receiver, Sender};
 
 /// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.
 pub(super) async fn receive(state: Rc<State>, client: ClientAddr, upstream: Rc<Upstream>) {
@@ -40,36 +42,103 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Upstream) -> Progre
         }
     };
     let counters = &state.counters;
-    let (pieces, whole) = pieces_of(receiver, count);
-    counters.count_dropped(DropReason::Truncated, count - whole);
+    let (pieces, whole) = pieces_of(receiver, count, upstream.endpoint(), counters);
     let Some(flow) = flows.answered(client, time::Instant::now().into_std()) else {
         debug_assert!(false, "a flow that ended has dropped this task");
         return Progress::Drained;
     };
     state.context.reports.answered(Protocol::Udp, flow.endpoint());
     let link = &mut flow.link;
-    let outlet = Outlet {
-        socket: link.client_side.socket.get_ref(),
-        to: Some(client.0),
-        header: &[],
-        limit: &mut link.client_limit,
-    };
-    // With an address given nobody is refused: a client that is gone loses its own datagrams only.
-    let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) =
-        batch::send(sender, outlet, &pieces[..whole], Position::default());
-    counters.to_clients.datagrams.add(tally.datagrams);
-    counters.to_clients.bytes.add(tally.bytes);
-    counters.count_dropped(DropReason::SendToClient, tally.lost);
+    let answers = Answers { state, client, client_side: &link.client_side };
+    answers.send(sender, &pieces[..whole], &mut link.client_limit);
     Progress::of_count(count)
 }
 
-/// The messages as pieces, without those that were cut.
-fn pieces_of(receiver: &Receiver, count: usize) -> ([Piece<'_>; BATCH], usize) {
+/// Sends the client what the endpoint that it had before has answered already, since nobody reads that any more.
+pub(super) async fn last(
+    state: Rc<State>,
+    client: ClientAddr,
+    upstream: Rc<Upstream>,
+    client_side: Rc<ClientSide>,
+) {
+    let mut limit = state.initial_limit();
+    let answers = Answers { state: &state, client, client_side: &client_side };
+    for _ in 0..LAST_BATCHES {
+        let mut scratch = state.context.scratch.borrow_mut();
+        let Scratch { receiver, sender } = &mut *scratch;
+        // Errors tell of what the client has left.
+        let Ok(count) = receiver.receive(upstream.get_ref()) else { return };
+        let (pieces, whole) = pieces_of(receiver, count, upstream.endpoint(), &state.counters);
+        answers.send(sender, &pieces[..whole], &mut limit);
+        if Progress::of_count(count) == Progress::Drained {
+            return;
+        }
+    }
+}
+
+/// The way back to one client.
+struct Answers<'a> {
+    state: &'a State,
+    client: ClientAddr,
+    client_side: &'a ClientSide,
+}
+
+impl Answers<'_> {
+    fn send(&self, sender: &mut Sender, pieces: &[Piece<'_>], limit: &mut BundleLimit) {
+        let socket = self.client_side.socket.get_ref();
+        let outlet = Outlet { socket, to: Some(self.client.0), header: &[], limit };
+        // With an address given nobody is refused: a client that is gone loses its own datagrams only.
+        let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) =
+            batch::send(sender, outlet, pieces, Position::default());
+        let counters = &self.state.counters;
+        counters.to_clients.datagrams.add(tally.datagrams);
+        counters.to_clients.bytes.add(tally.bytes);
+        counters.count_dropped(DropReason::SendToClient, tally.lost);
+    }
+}
+
+/// The messages of the endpoint as pieces, without those that were cut. Before the socket was connected anybody may have sent
+/// it something.
+fn pieces_of<'r>(
+    receiver: &'r Receiver,
+    count: usize,
+    endpoint: EndpointAddr,
+    counters: &UdpCounters,
+) -> ([Piece<'r>; BATCH], usize) {
     let mut pieces = [Piece::default(); BATCH];
     let mut whole = 0;
-    for received in (0..count).map(|index| receiver.get(index)).filter(|received| !received.truncated) {
-        pieces[whole] = Piece::new(&received);
-        whole += 1;
+    for received in (0..count).map(|index| receiver.get(index)) {
+        let stranger =
+            received.from.is_none_or(|from| (from.ip(), from.port()) != (endpoint.ip, endpoint.port));
+        if stranger {
+            counters.count_dropped(DropReason::Stranger, 1);
+        } else if received.truncated {
+            counters.count_dropped(DropReason::Truncated, 1);
+        } else {
+            pieces[whole] = Piece::new(&received);
+            whole += 1;
+        }
     }
     (pieces, whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn who_knows_a_flows_port_cannot_answer_in_place_of_its_endpoint() {
+        let [flow, endpoint, stranger] = [(); 3].map(|()| UdpSocket::bind(("127.0.0.1", 0)).unwrap());
+        for (socket, answer) in [(&stranger, b"!"), (&endpoint, b"1"), (&stranger, b"!"), (&endpoint, b"2")] {
+            socket.send_to(answer, flow.local_addr().unwrap()).unwrap();
+        }
+        let addr = endpoint.local_addr().unwrap();
+        let (mut receiver, counters) = (Receiver::new(), UdpCounters::default());
+        let count = receiver.receive(&flow).unwrap();
+        let endpoint = EndpointAddr::new(addr.ip(), addr.port());
+        let (_, whole) = pieces_of(&receiver, count, endpoint, &counters);
+        assert_eq!((whole, counters.dropped(DropReason::Stranger)), (2, 2));
+    }
 }

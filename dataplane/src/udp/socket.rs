@@ -3,7 +3,7 @@
 //!
 //! It must not know flows. No socket here does path MTU discovery: a client cannot hear its verdict.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
 use crate::sys::bind_ahead::bind_ahead;
 use crate::sys::bind_as_client::bind_as_client;
-use crate::sys::{mmsg, reactor};
+use crate::sys::{Errno, mmsg, reactor};
 
 pub(super) use crate::sys::reactor::Registered as Socket;
 
@@ -79,6 +79,9 @@ impl Offload {
 
     /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. Its datagrams have the address
     /// `source`, or one that the kernel chooses.
+    ///
+    /// # Errors
+    /// As socket(2), bind(2) and connect(2); [`lacks_port`] if all ports towards the endpoint are in use.
     pub(super) fn upstream(
         &self,
         endpoint: EndpointAddr,
@@ -97,19 +100,25 @@ impl Offload {
                 None => match self.bind_shared(&socket, endpoint)? {
                     Bound::To(lease) => Some(lease),
                     Bound::TakenByOthers => continue,
-                    // The kernel chooses one, of those that are not ours to share.
-                    Bound::NoneLeft => None,
+                    Bound::ByTheKernel => None,
                 },
             };
             socket.connect(&addr.into())?;
-            return Ok(Rc::new(Upstream { socket: self.register(Arc::new(socket))?, _lease: lease }));
+            return Ok(Rc::new(Upstream {
+                socket: self.register(Arc::new(socket))?,
+                endpoint,
+                lease: RefCell::new(lease),
+            }));
         }
-        Err(io::ErrorKind::AddrInUse.into())
+        Err(Errno::EADDRNOTAVAIL.into())
     }
 
     /// Binds to a port that no other flow to this endpoint has.
     fn bind_shared(&self, socket: &socket2::Socket, endpoint: EndpointAddr) -> io::Result<Bound> {
-        let Some(lease) = self.ports.lease(endpoint) else { return Ok(Bound::NoneLeft) };
+        if self.ports.is_empty() {
+            return Ok(Bound::ByTheKernel);
+        }
+        let lease = self.ports.lease(endpoint).ok_or(Errno::EADDRNOTAVAIL)?;
         let any: IpAddr = match endpoint.ip {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -157,8 +166,21 @@ impl Offload {
 #[derive(Debug)]
 pub(super) struct Upstream {
     socket: Socket,
-    /// Given back when the socket is closed.
-    _lease: Option<PortLease>,
+    endpoint: EndpointAddr,
+    lease: RefCell<Option<PortLease>>,
+}
+
+impl Upstream {
+    /// Whom it talks to.
+    pub(super) fn endpoint(&self) -> EndpointAddr {
+        self.endpoint
+    }
+
+    /// Lets another flow have the port. Otherwise that waits for the socket to be closed, which is when its last reader has
+    /// been told to stop.
+    pub(super) fn give_port_back(&self) {
+        drop(self.lease.take());
+    }
 }
 
 impl Deref for Upstream {
@@ -173,13 +195,20 @@ impl Deref for Upstream {
 enum Bound {
     To(PortLease),
     TakenByOthers,
-    NoneLeft,
+    ByTheKernel,
 }
 
 fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
     mmsg::allow_fragments(&socket, domain)?;
     Ok(socket)
+}
+
+/// Whether an error says that all ports towards an endpoint are in use: towards another there may be some (connect(2); EAGAIN of
+/// `inet_autobind` in net/ipv4/af_inet.c).
+pub(super) fn lacks_port(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, WouldBlock};
+    matches!(error.kind(), AddrInUse | AddrNotAvailable | WouldBlock)
 }
 
 /// Whether an error says that the peer is not there, as ICMP or as the lack of a route: then another may be.

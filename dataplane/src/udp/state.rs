@@ -172,7 +172,7 @@ impl Tenant for State {
 
     fn evict(&self, now: Instant) -> bool {
         // Borrowed only while this frontend's own datagrams are routed, and then it is not asked.
-        self.flows.try_borrow_mut().is_ok_and(|mut flows| flows.evict(now, Duration::ZERO))
+        self.flows.try_borrow_mut().is_ok_and(|mut flows| flows.evict(now, Duration::ZERO, None))
     }
 }
 

@@ -65,15 +65,17 @@ impl Groups {
 
     /// Every one that has a limit.
     pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
-        self.folders.iter().filter_map(|folder| {
-            let limit = number(&folder.join(self.files.limit)).filter(|limit| *limit < NO_LIMIT)?;
-            Some(Level { limit, used: self.used_in(folder)? })
-        })
+        self.folders.iter().filter_map(|folder| self.level(folder))
     }
 
-    /// What the process's own cgroup has, if it is in one that is not everybody's.
-    pub(super) fn used(&self) -> Option<u64> {
-        self.folders.split_last().and_then(|(_, own)| self.used_in(own.first()?))
+    /// The process's own, if it has a limit: then it was made for the process.
+    pub(super) fn own(&self) -> Option<Level> {
+        self.level(self.folders.first()?)
+    }
+
+    fn level(&self, folder: &Path) -> Option<Level> {
+        let limit = number(&folder.join(self.files.limit)).filter(|limit| *limit < NO_LIMIT)?;
+        Some(Level { limit, used: self.used_in(folder)? })
     }
 
     fn used_in(&self, folder: &Path) -> Option<u64> {
@@ -147,7 +149,7 @@ mod tests {
             format!("30 23 0:28 / {} rw,nosuid shared:9 - cgroup2 cgroup2 rw", root.path().display());
         let groups = Groups::find("0::/pods/a\n", &mountinfo);
         assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 5000, used: 3000 }]);
-        assert_eq!(groups.used(), Some(1500));
+        assert_eq!(groups.own(), None, "that one is not for this process alone");
     }
 
     #[test]
@@ -167,6 +169,7 @@ mod tests {
         );
         let groups = Groups::find("4:memory:/docker/abc\n0::/\n", &mountinfo);
         assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 7000, used: 5900 }]);
+        assert_eq!(groups.own(), Some(Level { limit: 7000, used: 5900 }));
     }
 
     #[test]
@@ -175,7 +178,7 @@ mod tests {
             [("", ""), ("0::/a", "30 23 0:28 / /nowhere rw - cgroup2 cgroup2 rw"), ("x", "y - z")]
         {
             let groups = Groups::find(cgroup, mountinfo);
-            assert_eq!((groups.levels().count(), groups.used()), (0, None));
+            assert_eq!((groups.levels().count(), groups.own()), (0, None));
         }
     }
 
@@ -186,6 +189,6 @@ mod tests {
         write(&root.path().join("a"), &files);
         let mountinfo = format!("35 31 0:32 / {} rw - cgroup cgroup rw,memory", root.path().display());
         let groups = Groups::find("4:memory:/a\n", &mountinfo);
-        assert_eq!((groups.levels().count(), groups.used()), (0, Some(6000)));
+        assert_eq!((groups.levels().count(), groups.own()), (0, None));
     }
 }

@@ -1,6 +1,7 @@
 //! Where a client's datagram goes, whenever that is not settled: the client is new, its frontend has changed since, or its
 //! endpoint was reported unreachable. It must not know how flows are kept or when they end.
 
+use std::cell::Cell;
 use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
 use std::time::Instant;
@@ -21,6 +22,8 @@ pub(super) struct Decision<'a> {
     pub(super) client: ClientAddr,
     pub(super) view: &'a View<'a>,
     pub(super) counters: &'a UdpCounters,
+    /// Where to say towards which endpoint there is no port.
+    pub(super) crowded: &'a Cell<Option<EndpointAddr>>,
 }
 
 impl Decision<'_> {
@@ -79,7 +82,7 @@ impl Decision<'_> {
                 }
                 Ok((_, None)) => {}
                 Err(_) if serves => {}
-                Err(reason @ DropReason::NoSocket) => return Err(reason),
+                Err(reason @ (DropReason::NoSocket | DropReason::NoPort)) => return Err(reason),
                 Err(reason) => {
                     entry.remove();
                     return Err(reason);
@@ -120,8 +123,8 @@ impl Decision<'_> {
         frontend.client_source(self.view.table.origin(frontend.spec().addr, self.client))
     }
 
-    /// Picks an endpoint to which `open` succeeds. One that has no route is passed over for another; a want of
-    /// descriptors or ports would be the same with each.
+    /// Picks an endpoint to which `open` succeeds. One that has no route, or no port towards it left, is passed over for
+    /// another; a want of descriptors would be the same with each.
     fn choose<T>(
         &self,
         frontend: &ActiveFrontend,
@@ -131,6 +134,7 @@ impl Decision<'_> {
         let client = self.client;
         let origin = self.view.table.origin(frontend.spec().addr, client);
         let source = frontend.client_source(origin);
+        let mut lacking = None;
         for _ in 0..MAX_ATTEMPTS {
             let request = PickRequest {
                 client,
@@ -147,13 +151,22 @@ impl Decision<'_> {
                     self.counters.endpoint_errors.add(1);
                     failed.push(endpoint);
                 }
+                Err(error) if socket::lacks_port(&error) => {
+                    tracing::debug!(client.addr = %client, %endpoint, %error, "no port for a flow");
+                    lacking = Some(endpoint);
+                    failed.push(endpoint);
+                }
                 Err(error) => {
                     tracing::debug!(client.addr = %client, %endpoint, %error, "no socket for a flow");
                     return Err(DropReason::NoSocket);
                 }
             }
         }
-        Err(DropReason::NoSocket)
+        if lacking.is_none() {
+            return Err(DropReason::NoSocket);
+        }
+        self.crowded.set(lacking);
+        Err(DropReason::NoPort)
     }
 }
 

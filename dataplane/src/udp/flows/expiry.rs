@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use super::{Flow, FlowTable};
-use crate::model::ClientAddr;
+use crate::model::{ClientAddr, EndpointAddr};
 
 /// A flow that is busier than this is not ended for another one of the same frontend: with so many new ones, nobody would be
 /// served if each took the place of the one before.
@@ -18,6 +18,9 @@ pub(super) const BUSY: Duration = Duration::from_millis(100);
 
 /// Entries that are put back in search of the flow that was quiet the longest; then the first will do.
 const CORRECTIONS: usize = 32;
+
+/// Flows to other endpoints that are passed over in search of one to a certain endpoint.
+const PASSED_OVER: usize = 64;
 
 /// Flows by when to look at them.
 #[derive(Debug, Default)]
@@ -93,29 +96,51 @@ impl<L> FlowTable<L> {
     }
 
     /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one, but none that was quiet
-    /// for less than `busy`. False if there is none.
-    pub(in crate::udp) fn evict(&mut self, now: Instant, busy: Duration) -> bool {
-        let mut corrections = 0;
-        for answered in [false, true] {
-            while let Some(Reverse((at, client))) = self.queues.of(answered).pop() {
-                let Some(flow) = self.flows.get(&client).filter(|flow| flow.check_at == at) else { continue };
-                let (deadline, quiet) = (self.deadline(flow), now.saturating_duration_since(flow.touched));
-                // It was answered, or had traffic, since it was queued: others may have been quiet for longer.
-                if flow.answered != answered || (deadline > at && corrections < CORRECTIONS) {
-                    corrections += 1;
+    /// for less than `busy`, and none to another endpoint than `towards` if one is named. False if none is found.
+    pub(in crate::udp) fn evict(
+        &mut self,
+        now: Instant,
+        busy: Duration,
+        towards: Option<EndpointAddr>,
+    ) -> bool {
+        let mut passed_over = Vec::new();
+        let victim = [false, true].into_iter().find_map(|answered| {
+            while let Some((client, deadline)) = self.quietest(answered) {
+                let Some(flow) = self.flows.get(&client) else { continue };
+                if now.saturating_duration_since(flow.touched) < busy {
                     self.look_again(client, deadline);
-                    continue;
+                    return None;
                 }
-                if quiet < busy {
-                    self.look_again(client, deadline);
-                    break;
+                if towards.is_none_or(|endpoint| flow.endpoint() == endpoint) {
+                    return Some(client);
                 }
-                self.flows.remove(&client);
-                self.counters.flows_evicted.add(1);
-                return true;
+                passed_over.push((client, deadline));
+                if passed_over.len() == PASSED_OVER {
+                    return None;
+                }
             }
+            None
+        });
+        passed_over.into_iter().for_each(|(client, deadline)| self.look_again(client, deadline));
+        let evicted = victim.is_some_and(|client| self.flows.remove(&client).is_some());
+        self.counters.flows_evicted.add(usize::from(evicted));
+        evicted
+    }
+
+    /// Takes the flow that was quiet the longest from one queue, with its deadline.
+    fn quietest(&mut self, answered: bool) -> Option<(ClientAddr, Instant)> {
+        let mut corrections = 0;
+        while let Some(Reverse((at, client))) = self.queues.of(answered).pop() {
+            let Some(flow) = self.flows.get(&client).filter(|flow| flow.check_at == at) else { continue };
+            let deadline = self.deadline(flow);
+            // It was answered, or had traffic, since it was queued: others may have been quiet for longer.
+            if flow.answered == answered && (deadline <= at || corrections >= CORRECTIONS) {
+                return Some((client, deadline));
+            }
+            corrections += 1;
+            self.look_again(client, deadline);
         }
-        false
+        None
     }
 
     fn look_again(&mut self, client: ClientAddr, at: Instant) {

@@ -7,6 +7,7 @@ use super::expiry::BUSY;
 use super::*;
 use crate::capacity::{Capacity, CapacityLimits};
 use crate::model::{ClientSources, EndpointState, Failover, Protocol, Spread};
+use crate::sys::Errno;
 
 mod room;
 mod simulation;
@@ -36,6 +37,8 @@ struct FakeLinks {
     last: Option<Way>,
     unreachable: Vec<EndpointAddr>,
     exhausted: bool,
+    /// Towards these there are no ports, whatever ends.
+    crowded: Vec<EndpointAddr>,
 }
 
 impl Links for FakeLinks {
@@ -48,6 +51,9 @@ impl Links for FakeLinks {
         }
         if self.unreachable.contains(&endpoint) {
             return Err(io::ErrorKind::NetworkUnreachable.into());
+        }
+        if self.crowded.contains(&endpoint) {
+            return Err(Errno::EADDRNOTAVAIL.into());
         }
         self.opened += 1;
         self.last = Some(*way);

@@ -22,6 +22,37 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
 }
 
 #[test]
+fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
+    on_a_worker(async {
+        let first = UdpSocket::bind((V4, 0)).unwrap();
+        first.set_nonblocking(true).unwrap();
+        let addr = first.local_addr().unwrap();
+        let second = endpoint(V4, b"2").await;
+        let gateway = Gateway::start(V4, &[EndpointAddr::new(addr.ip(), addr.port())], 10);
+        let client = gateway.client();
+        client.send(b"a");
+        let mut flow = None;
+        until("the first endpoint is asked", || {
+            flow = first.recv_from(&mut [0; 10]).ok();
+            flow.is_some()
+        })
+        .await;
+        gateway.swap(&[second]);
+        // Nothing of the gateway runs until all of this is under way, and then it learns of the client first.
+        client.send(b"c");
+        let many: Vec<[u8; 1]> = (0..100).map(|number| [number]).collect();
+        many.iter().for_each(|answer| assert_eq!(first.send_to(answer, flow.unwrap().1).unwrap(), 1));
+        let mut answers = Vec::new();
+        for _ in 0..=many.len() {
+            answers.push(client.answer().await.unwrap());
+        }
+        let late: Vec<&[u8]> = answers.iter().map(Vec::as_slice).filter(|answer| *answer != b"2c").collect();
+        assert_eq!(late, many, "each, and in its order");
+        assert_eq!(gateway.counters().flows_repicked.get(), 1);
+    });
+}
+
+#[test]
 fn a_quiet_flow_ends_and_a_busy_one_does_not() {
     on_a_worker(async {
         let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);

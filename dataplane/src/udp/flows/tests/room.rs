@@ -11,7 +11,7 @@ impl Tenant for RefCell<World> {
     }
 
     fn evict(&self, now: Instant) -> bool {
-        self.borrow_mut().flows.evict(now, Duration::ZERO)
+        self.borrow_mut().flows.evict(now, Duration::ZERO, None)
     }
 }
 
@@ -163,4 +163,46 @@ fn a_frontend_may_have_an_idle_timeout_of_its_own() {
     world.swap(&ready(&[1]));
     world.datagram(1).unwrap();
     assert_eq!(world.flows.next_check(), Some(world.now + UNANSWERED));
+}
+
+#[test]
+fn an_endpoint_without_free_ports_is_passed_over() {
+    let mut world = one(10);
+    world.swap(&ready(&[1, 2]));
+    world.links.crowded = vec![endpoint_addr(1)];
+    for client in 1..=6 {
+        assert_eq!(world.datagram(client), Ok(endpoint_addr(2)));
+    }
+    world.links.crowded.push(endpoint_addr(2));
+    assert_eq!(world.datagram(7), Err(DropReason::NoPort));
+    assert_eq!(world.counters.endpoint_errors.get(), 0, "no endpoint is to blame");
+}
+
+#[test]
+fn a_port_is_freed_by_a_flow_to_the_same_endpoint_the_oldest_that_is_not_busy() {
+    let mut world = one(100);
+    world.swap(&ready(&[1, 2]));
+    let of_first: Vec<u16> =
+        (1..=10).filter(|client| world.datagram(*client) == Ok(endpoint_addr(1))).collect();
+    world.swap(&ready(&[1]));
+    world.now += BUSY;
+    world.links.crowded = vec![endpoint_addr(1)];
+    world.datagram(of_first[0]).unwrap();
+    assert_eq!(world.datagram(11), Err(DropReason::NoPort));
+    assert!(world.flows.free_port(world.now));
+    let left: Vec<u16> = (1..=10).filter(|client| *client != of_first[1]).collect();
+    assert_eq!(world.clients(), left);
+    assert!(!world.flows.free_port(world.now), "nobody has asked again");
+    world.swap(&ready(&[3]));
+    world.links.crowded = vec![endpoint_addr(3)];
+    assert_eq!(world.datagram(11), Err(DropReason::NoPort));
+    assert!(!world.flows.free_port(world.now), "no flow goes there");
+    assert_eq!(world.clients(), left);
+    world.now += UNANSWERED;
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!(
+        (world.clients(), world.flows.queues.len()),
+        (vec![], 0),
+        "those passed over are looked at yet"
+    );
 }

@@ -1,0 +1,122 @@
+//! More UDP clients than a gateway can hold flows for.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::{App, at};
+use crate::support::patience::eventually;
+use crate::support::udp::{Client, Server};
+use crate::support::world::{CLIENTS, Family, World};
+
+for_both_families!(
+    a_flood_of_sources_takes_from_itself,
+    a_flood_of_sources_that_are_answered_takes_from_itself,
+    flows_share_local_ports_and_old_ones_give_way_where_there_are_too_few,
+);
+
+fn flooded(family: Family) -> SocketAddr {
+    at(family.vip(0), 53)
+}
+
+fn bystander(family: Family) -> SocketAddr {
+    at(family.vip(1), 53)
+}
+
+/// Datagrams, each of which comes from another address and port.
+const SOURCES: usize = 60_000;
+/// The last address of the client host is that of clients who do not flood.
+const FLOODING: u16 = CLIENTS - 1;
+
+fn flood(world: &World, family: Family, to: SocketAddr) {
+    world.client.run(|| {
+        for number in 0..SOURCES {
+            let ip = family.client((number % usize::from(FLOODING)) as u16);
+            let from = SocketAddr::new(ip, 2000 + (number / usize::from(FLOODING)) as u16);
+            send_once(from, to).unwrap_or_else(|error| panic!("from {from}: {error}"));
+        }
+    });
+}
+
+fn send_once(from: SocketAddr, to: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&from.into())?;
+    socket.send_to(b"?", &to.into()).map(drop)
+}
+
+/// New clients of both Services, beginning with the one that is not flooded.
+fn expect_new_clients_served(world: &World, family: Family) {
+    for to in [bystander(family), flooded(family)] {
+        for number in 0..20 {
+            let asked = Client::new(&world.client, family.client(FLOODING), to).ask();
+            asked.unwrap_or_else(|error| panic!("new client {number} of {to}: {error}"));
+        }
+    }
+}
+
+fn gateway<'w>(world: &'w World, family: Family, endpoint: IpAddr) -> Gateway<'w> {
+    let flooded = App::new("flooded", &[family.vip(0)]).udp(53, 9053).ready(endpoint);
+    let bystander = App::new("bystander", &[family.vip(1)]).udp(53, 9053).ready(family.backend(0));
+    Gateway::start(world, &[flooded, bystander])
+}
+
+fn a_flood_of_sources_takes_from_itself(family: Family) {
+    let world = World::new(2);
+    let _server = Server::who_am_i(world.backend(0), at(family.backend(0), 9053), "bystander");
+    // It takes everything and answers nothing, but for those who come late.
+    let silent = Server::silent(world.backend(1), at(family.backend(1), 9053));
+    let gateway = gateway(&world, family, family.backend(1));
+    let old = Client::new(&world.client, family.client(FLOODING), bystander(family));
+    old.ask().unwrap();
+    flood(&world, family, flooded(family));
+    drop(silent);
+    let _server = Server::who_am_i(world.backend(1), at(family.backend(1), 9053), "flooded");
+    expect_new_clients_served(&world, family);
+    old.ask().expect("an old flow goes on");
+    assert_eq!(gateway.ask("/readyz").status, 200);
+}
+
+fn a_flood_of_sources_that_are_answered_takes_from_itself(family: Family) {
+    let world = World::new(2);
+    let _servers = Server::on_every_backend(&world, family, 9053);
+    let gateway = gateway(&world, family, family.backend(1));
+    let old = Client::new(&world.client, family.client(FLOODING), bystander(family));
+    old.ask().unwrap();
+    flood(&world, family, flooded(family));
+    expect_new_clients_served(&world, family);
+    old.ask().expect("an old flow goes on");
+    let flows = gateway.metric("sheave_udp_flows", &["e2e/flooded"]);
+    assert!(flows > 1000.0, "{flows}");
+}
+
+/// Of sixteen ports of the gateway each fourth is left to others.
+const PORTS: usize = 12;
+const ENDPOINTS: u16 = 3;
+
+fn flows_share_local_ports_and_old_ones_give_way_where_there_are_too_few(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = Server::on_every_backend(&world, family, 9053);
+    world.gateway.sysctl("ipv4/ip_local_port_range", "40000 40015");
+    let app = App::new("many", &[family.vip(0)]).udp(53, 9053);
+    let app = app.all_ready((0..ENDPOINTS).map(|index| family.backend(index)));
+    let gateway = Gateway::start_with(&world, &[app], &Settings { workers: 1, ..Settings::default() });
+    let client = |_| Client::new(&world.client, family.client(1), flooded(family));
+    let all = PORTS * usize::from(ENDPOINTS);
+    let clients: Vec<Client> = (0..all).map(client).collect();
+    for round in 0..2 {
+        for (number, client) in clients.iter().enumerate() {
+            client.ask().unwrap_or_else(|error| panic!("client {number} in round {round}: {error}"));
+        }
+    }
+    assert_eq!(gateway.metric("sheave_udp_flows", &[]), all as f64, "one for each port and endpoint");
+    assert_eq!(gateway.metric("sheave_udp_flows_evicted_total", &[]), 0.0);
+    // The others' ports are still there for programs of the machine.
+    world.gateway.run(|| UdpSocket::bind(at(family.gateway(), 0)).map(drop)).expect("a socket with any port");
+    for client in (0..all).map(client) {
+        eventually("a new client is served in place of an old one", || client.ask_briefly());
+    }
+    assert_eq!(gateway.metric("sheave_udp_flows", &[]), all as f64);
+    assert!(gateway.metric("sheave_udp_flows_evicted_total", &[]) >= all as f64);
+}

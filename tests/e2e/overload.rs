@@ -1,0 +1,273 @@
+//! More TCP clients than a gateway can hold: they get what there is, and neither the process itself nor other Services starve.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+use crate::support::tcp::{self, Conversation, Server};
+use crate::support::udp;
+use crate::support::world::{CLIENTS, Family, World};
+
+for_both_families!(
+    a_crowd_leaves_descriptors_to_the_process_and_to_others,
+    a_crowd_leaves_memory_to_the_process_and_to_others,
+    a_flood_of_refused_clients_finds_the_door_closed_until_there_is_room,
+    half_open_connections_cost_nothing,
+    clients_that_do_not_read_cost_little,
+    ports_used_up_towards_one_endpoint_lead_to_another,
+);
+
+fn crowded(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+fn bystander(family: Family) -> SocketAddr {
+    at(family.vip(1), 80)
+}
+
+/// A Service for the crowd, and another one.
+fn apps(family: Family) -> [App; 2] {
+    let app = |name: &str, vip: u16| {
+        App::new(name, &[family.vip(vip)]).tcp(80, 9000).udp(53, 9053).ready(family.backend(0))
+    };
+    [app("crowded", 0), app("bystander", 1)]
+}
+
+fn servers(world: &World, family: Family) -> (Server, udp::Server) {
+    let tcp = Server::who_am_i(world.backend(0), at(family.backend(0), 9000), "tcp");
+    (tcp, udp::Server::who_am_i(world.backend(0), at(family.backend(0), 9053), "udp"))
+}
+
+/// Connections whose clients say nothing; those that are reset stay in the list.
+fn silent(world: &World, to: SocketAddr, count: usize) -> Vec<TcpStream> {
+    world.client.run(|| (0..count).filter_map(|_| tcp::connect(to).ok()).collect())
+}
+
+fn is_open(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut byte = [0];
+    loop {
+        match stream.peek(&mut byte) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            // The server's greeting.
+            Ok(read) => return read > 0,
+        }
+    }
+}
+
+fn expect_bystanders_served(world: &World, family: Family, gateway: &Gateway<'_>) {
+    assert_eq!(gateway.ask("/readyz").status, 200);
+    for _ in 0..20 {
+        let asked = world.client.run(|| tcp::ask_from(family.client(1), bystander(family)));
+        asked.expect("another Service is served");
+        let asked = udp::Client::new(&world.client, family.client(1), at(family.vip(1), 53)).ask();
+        asked.expect("of UDP, too");
+    }
+    assert_eq!(gateway.ask("/api/routes").status, 200);
+}
+
+const FEW: u32 = 512;
+const CROWD: usize = 700;
+
+fn a_crowd_leaves_descriptors_to_the_process_and_to_others(family: Family) {
+    let world = World::new(1);
+    let _servers = servers(&world, family);
+    let settings = Settings { open_files: Some(FEW), ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &apps(family), &settings);
+    let mut early = world.client.run(|| Conversation::open(crowded(family))).unwrap();
+    let crowd = silent(&world, crowded(family), CROWD);
+    expect_bystanders_served(&world, family, &gateway);
+    early.say("still there?").unwrap();
+    let open = crowd.iter().filter(|stream| is_open(stream)).count();
+    assert!((50..FEW as usize / 2).contains(&open), "{open} of the crowd are served");
+    eventually("those who are refused are told", || {
+        let problems = gateway.problems().join("\n");
+        let told = problems.contains("Overloaded") && problems.contains("Service e2e/crowded");
+        if told { Ok(()) } else { Err(problems) }
+    });
+    assert!(gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"capacity\""]) > 0.0);
+    assert!(!gateway.log().contains("cannot accept"), "{}", gateway.log());
+    // What is changed meanwhile is in force: sockets of its own included.
+    let late = App::new("late", &[family.vip(2)]).tcp(80, 9000).ready(family.backend(0));
+    gateway.apply(&[&apps(family)[..], &[late]].concat());
+    world.client.run(|| tcp::ask(at(family.vip(2), 80))).expect("a new Service is served");
+    drop(crowd);
+    eventually("the crowd's places are free again", || {
+        world.client.run(|| (0..20).try_for_each(|_| tcp::ask(crowded(family)).map(drop)))
+    });
+}
+
+/// More than fit into the memory that the gateway is given, by far.
+const THRONG: usize = 5000;
+
+fn a_crowd_leaves_memory_to_the_process_and_to_others(family: Family) {
+    let world = World::new(1);
+    let _servers = servers(&world, family);
+    let settings = Settings { config: "limits: {memory: 96Mi}\n", ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &apps(family), &settings);
+    let crowd = silent(&world, crowded(family), THRONG);
+    expect_bystanders_served(&world, family, &gateway);
+    let open = crowd.iter().filter(|stream| is_open(stream)).count();
+    assert!((100..THRONG * 9 / 10).contains(&open), "{open} of the crowd are served");
+    assert!(gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"memory\""]) > 0.0);
+    assert!(gateway.resident_kib() < 96 << 10, "{} KiB", gateway.resident_kib());
+    drop(crowd);
+    eventually("there is memory again", || {
+        world.client.run(|| (0..20).try_for_each(|_| tcp::ask(crowded(family)).map(drop)))
+    });
+}
+
+fn a_flood_of_refused_clients_finds_the_door_closed_until_there_is_room(family: Family) {
+    let world = World::new(1);
+    let _servers = servers(&world, family);
+    let [app, other] = apps(family);
+    let gateway = Gateway::start(&world, &[app.annotation("sheave.dev/max-connections", "2"), other]);
+    let talks = [(); 2].map(|()| world.client.run(|| Conversation::open(crowded(family))).unwrap());
+    let knock = || tcp::connect_from(None, crowded(family), Duration::from_millis(300));
+    let silence = world.client.run(|| {
+        std::thread::scope(|scope| {
+            let knocking = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    (0..20_000)
+                        .find_map(|_| knock().err().filter(|error| error.kind() == ErrorKind::TimedOut))
+                })
+            });
+            knocking.into_iter().filter_map(|thread| thread.join().unwrap()).count()
+        })
+    });
+    assert!(silence > 0, "the door stays open");
+    expect_bystanders_served(&world, family, &gateway);
+    let shed = || gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"max_connections\""]);
+    let accepted = gateway.metric("sheave_tcp_connections_opened_total", &["e2e/crowded"]);
+    let before = shed();
+    assert!(world.client.run(knock).is_err(), "it stays closed while there is no room");
+    if gateway.metric("sheave_frontends_open", &["by=\"sockets\""]) > 0.0 {
+        eventually("who finds it closed is counted", || {
+            if shed() > before { Ok(()) } else { Err(shed().to_string()) }
+        });
+    }
+    assert_eq!(gateway.metric("sheave_tcp_connections_opened_total", &["e2e/crowded"]), accepted);
+    talks.into_iter().for_each(|mut talk| talk.say("still there?").unwrap());
+    eventually("it opens as soon as there is room", || world.client.run(|| tcp::ask(crowded(family))));
+}
+
+/// Of a client that never answers: far more than the kernel keeps for a listening socket (`net.core.somaxconn`).
+const HALF_OPEN: usize = 20_000;
+
+fn half_open_connections_cost_nothing(family: Family) {
+    let world = World::new(1);
+    let _servers = servers(&world, family);
+    let gateway = Gateway::start(&world, &apps(family));
+    expect_bystanders_served(&world, family, &gateway);
+    // What the gateway sends to one client's address never arrives, as that of a sender who is none.
+    let (ip, mute) = (if family == Family::V4 { "ip" } else { "ip6" }, family.client(CLIENTS - 1));
+    for rule in [
+        "add table inet mute".to_owned(),
+        "add chain inet mute in { type filter hook input priority 0; }".to_owned(),
+        format!("add rule inet mute in {ip} daddr {mute} meta l4proto tcp drop"),
+    ] {
+        world.client.finish("nft", &rule.split(' ').collect::<Vec<_>>()).expect_success();
+    }
+    let before = (gateway.open_files(), gateway.resident_kib());
+    world.client.run(|| {
+        for _ in 0..HALF_OPEN {
+            begin(SocketAddr::new(mute, 0), crowded(family)).unwrap();
+        }
+    });
+    // The kernel answers without keeping anything once its queue is full (tcp_syncookies), so everyone gets in.
+    for _ in 0..20 {
+        let asked = world.client.run(|| tcp::ask_from(family.client(1), crowded(family)));
+        asked.expect("clients of the same Service are served");
+    }
+    expect_bystanders_served(&world, family, &gateway);
+    let after = (gateway.open_files(), gateway.resident_kib());
+    // Of UDP there are flows of those who were served meanwhile.
+    assert!(after.0 <= before.0 + 30 && after.1 <= before.1 + 4096, "{before:?} became {after:?}");
+}
+
+/// Sends a SYN and forgets about it.
+fn begin(from: SocketAddr, to: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.bind(&from.into())?;
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+const SLOW: usize = 400;
+
+fn clients_that_do_not_read_cost_little(family: Family) {
+    let world = World::new(1);
+    let _servers = servers(&world, family);
+    let _endless = Server::endless(world.backend(0), at(family.backend(0), 9001));
+    let [_, other] = apps(family);
+    let app = App::new("crowded", &[family.vip(0)]).tcp(80, 9001).ready(family.backend(0));
+    let gateway = Gateway::start(&world, &[app, other]);
+    let before = (gateway.open_files(), gateway.resident_kib());
+    let crowd = silent(&world, crowded(family), SLOW);
+    assert_eq!(crowd.len(), SLOW);
+    let bytes = || gateway.metric("sheave_tcp_bytes_total", &["e2e/crowded"]);
+    eventually_within(patience(30.0), "all buffers are full", || {
+        let before = bytes();
+        let_pass(Duration::from_millis(500));
+        if bytes() == before { Ok(()) } else { Err("bytes still pass") }
+    });
+    let used = gateway.cpu_time();
+    expect_bystanders_served(&world, family, &gateway);
+    let_pass(Duration::from_secs(1));
+    let used = gateway.cpu_time().saturating_sub(used);
+    assert!(used < patience(0.5), "{used:?} of CPU time for clients that wait");
+    let after = (gateway.open_files(), gateway.resident_kib());
+    let each = (after.1.saturating_sub(before.1)) / SLOW as u64;
+    assert!(each <= 80, "{each} KiB of the process for each");
+    // Two descriptors each, and pipes for some of them.
+    assert!(after.0 <= before.0 + 2 * SLOW + 2 * 2 * 64 + 10, "{before:?} became {after:?}");
+    drop(crowd);
+    eventually("nothing of them is left", || {
+        match gateway.metric("sheave_tcp_connections", &["e2e/crowded"]) {
+            0.0 => Ok(()),
+            open => Err(open.to_string()),
+        }
+    });
+}
+
+/// Local ports of the gateway.
+const PORTS: usize = 8;
+
+fn ports_used_up_towards_one_endpoint_lead_to_another(family: Family) {
+    let world = World::new(2);
+    let servers = Server::on_every_backend(&world, family, 9000);
+    world.gateway.sysctl("ipv4/ip_local_port_range", "40000 40007");
+    // Of connections that have ended, ports would be there again after a minute.
+    world.gateway.sysctl("ipv4/tcp_tw_reuse", "1");
+    let app = App::new("crowded", &[family.vip(0)]).tcp(80, 9000);
+    let app = app.all_ready([family.backend(0), family.backend(1)]);
+    let settings = Settings { connect: "300ms", ..Settings::default() };
+    let mut gateway = Gateway::start_with(&world, &[app], &settings);
+    let open = || world.client.run(|| Conversation::open(crowded(family)));
+    let mut talks: Vec<Conversation> = (0..2 * PORTS)
+        .map(|number| open().unwrap_or_else(|error| panic!("connection {number}: {error}")))
+        .collect();
+    assert_eq!(servers.iter().map(Server::accepted).collect::<Vec<_>>(), [PORTS; 2]);
+    let error = open().err().expect("there is no port left");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    assert!(gateway.metric("sheave_tcp_closed_total", &["reason=\"connect_failed\""]) > 0.0);
+    assert!(gateway.log().contains("all local ports towards an endpoint are in use"), "{}", gateway.log());
+    talks.iter_mut().for_each(|talk| talk.say("still there?").unwrap());
+    // Many who wait cost little: the kernel is not asked for each of them.
+    let used = gateway.cpu_time();
+    let crowd = silent(&world, crowded(family), 200);
+    let_pass(Duration::from_millis(500));
+    let used = gateway.cpu_time().saturating_sub(used);
+    assert!(used < patience(0.5), "{used:?} of CPU time for clients that wait");
+    drop((crowd, talks));
+    eventually("ports are there again", open);
+    gateway.expect_running();
+}
