@@ -74,10 +74,17 @@ struct Obstacle {
 impl From<io::Error> for Obstacle {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EPERM | Errno::EACCES) => Self {
+            Some(Errno::EPERM) => Self {
                 why: format!(
                     "the kernel does not let this process load the program ({error}): give it CAP_NET_ADMIN and CAP_BPF, \
-                     outside of user namespaces; before Linux 5.11 RLIMIT_MEMLOCK=infinity, too"
+                     outside of user namespaces, and a seccomp profile that allows bpf(2); before Linux 5.11 \
+                     RLIMIT_MEMLOCK=infinity, too"
+                ),
+                lasts: true,
+            },
+            Some(Errno::EACCES) => Self {
+                why: format!(
+                    "the kernel's verifier refuses the program ({error}): report it with the kernel's version"
                 ),
                 lasts: true,
             },

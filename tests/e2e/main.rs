@@ -78,6 +78,8 @@ mod programs;
 #[cfg(test)]
 mod proxy_protocol;
 #[cfg(test)]
+mod refused_bpf;
+#[cfg(test)]
 mod retirement;
 #[cfg(test)]
 mod source_ranges;

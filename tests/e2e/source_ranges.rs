@@ -26,13 +26,13 @@ const RANGES: u16 = 10_000;
 const UNPRIVILEGED: &[&str] = &["bpf", "sys_admin"];
 
 /// What the log says when none can be loaded.
-const REFUSED: &str = "no eBPF program can be loaded";
+pub(crate) const REFUSED: &str = "no eBPF program can be loaded";
 
-fn vip(family: Family) -> SocketAddr {
+pub(crate) fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-fn web(family: Family) -> App {
+pub(crate) fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready(family.backend(0))
 }
 
@@ -42,7 +42,7 @@ fn host(family: Family, ip: IpAddr) -> String {
 
 /// The clients listed, and as many hosts in networks of their own as make [`RANGES`]. The smallest gaps are those between
 /// the clients: the first that a filter would close to become shorter.
-fn many_ranges(family: Family, listed: impl Iterator<Item = u16>) -> Vec<String> {
+pub(crate) fn many_ranges(family: Family, listed: impl Iterator<Item = u16>) -> Vec<String> {
     let clients = listed.map(|client| family.client(client));
     let far = (0..=u16::MAX).map(|n| match family {
         Family::V4 => {
@@ -55,7 +55,7 @@ fn many_ranges(family: Family, listed: impl Iterator<Item = u16>) -> Vec<String>
 }
 
 /// A handshake may come about: only the gateway itself can tell such clients apart. What counts is that no byte returns.
-fn expect_never_served(world: &World, family: Family, client: u16) {
+pub(crate) fn expect_never_served(world: &World, family: Family, client: u16) {
     let from = family.client(client);
     let answered = world.client.run(|| {
         let mut stream = tcp::connect_from(Some(from), vip(family), patience(0.7))?;

@@ -16,6 +16,7 @@ use super::http::{self, Response};
 use super::manifest::{App, GATEWAY_NODE, file, nodes};
 use super::patience::{eventually, eventually_within, patience};
 use super::process::Process;
+use super::seccomp::RefusedBpf;
 use super::world::World;
 
 /// Where the admin server listens; each gateway host has its own loopback.
@@ -62,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) open_files: Option<u32>,
     /// Capabilities that it does not have, as setpriv(1) names them.
     pub(crate) without: &'static [&'static str],
+    /// What its kernel refuses.
+    pub(crate) refused_bpf: Option<RefusedBpf>,
 }
 
 impl Default for Settings {
@@ -76,6 +79,7 @@ impl Default for Settings {
             config: "",
             open_files: None,
             without: &[],
+            refused_bpf: None,
         }
     }
 }
@@ -127,6 +131,7 @@ impl<'w> Gateway<'w> {
             let dropped = dropped.collect::<Vec<_>>().join(",");
             command.extend(["setpriv".to_owned(), format!("--bounding-set={dropped}"), "--".to_owned()]);
         }
+        command.extend(settings.refused_bpf.into_iter().flat_map(RefusedBpf::prefix));
         let manifests = path(folder.path().join("manifests"));
         command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));

@@ -22,6 +22,8 @@ pub(crate) mod patience;
 pub(crate) mod process;
 #[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod road;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod seccomp;
 pub(crate) mod sockets;
 pub(crate) mod tcp;
 pub(crate) mod transfer;

@@ -190,11 +190,12 @@ impl Filters {
                 "no eBPF program can be loaded: source lists and client sets go by classic filters. Lists that do not \
                  fit one (about 2,000 IPv4 ranges, 350 IPv6 ranges) still hold, but some refused TCP clients see a \
                  reset in place of silence. Give the gateway CAP_BPF (CAP_SYS_ADMIN before Linux 5.8; before 5.11 \
-                 RLIMIT_MEMLOCK=infinity, too)"
+                 RLIMIT_MEMLOCK=infinity, too) and a seccomp profile that allows bpf(2)"
             );
         }
         self.told = true;
     }
 }
+
 #[cfg(test)]
 mod tests;
