@@ -1,4 +1,4 @@
-//! Torture: random scripts of what both ends of a connection do, over a direct connection and through the gateway. What may
+//! Torture: random scripts of what both ends of a connection do, or clients and servers of UDP, directly and through the gateway. What may
 //! be observed directly is what must be observed through it.
 //!
 //! `SHEAVE_TORTURE_SCRIPTS=100000` runs so many scripts per case instead of the usual few; `SHEAVE_TORTURE_SEED=N` repeats
@@ -10,7 +10,13 @@
 mod support;
 
 #[cfg(test)]
+mod connection;
+#[cfg(test)]
+mod datagrams;
+#[cfg(test)]
 mod end;
+#[cfg(test)]
+mod exchange;
 #[cfg(test)]
 mod judge;
 #[cfg(test)]
@@ -23,3 +29,5 @@ mod run;
 mod script;
 #[cfg(test)]
 mod tcp;
+#[cfg(test)]
+mod udp;

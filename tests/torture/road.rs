@@ -39,6 +39,9 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Transparent, Self::ProxyV1, Self::ProxyV2];
 
+    /// Version 1 of the PROXY protocol knows TCP alone.
+    pub(crate) const OF_UDP: [Self; 3] = [Self::Gateway, Self::Transparent, Self::ProxyV2];
+
     /// As the annotation has it.
     fn name(self) -> &'static str {
         match self {
@@ -93,7 +96,8 @@ impl<'w> Roads<'w> {
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
         let apps = Source::ALL.map(app);
-        let settings = Settings { config: steering, open_files: Some(4096), ..Settings::default() };
+        let settings =
+            Settings { config: steering, open_files: Some(16_384), udp_idle: "3s", ..Settings::default() };
         let gateway = Gateway::start_with(world, &apps, &settings);
         let haproxy = haproxy(world, &folder);
         Self { gateway, _haproxy: haproxy, _folder: folder }
@@ -106,7 +110,11 @@ fn app(source: Source) -> App {
     let app = App::new(source.name(), &Family::BOTH.map(|family| family.vip(0)));
     let app = app.annotation("sheave.dev/client-source", source.name());
     let app = app.all_ready(Family::BOTH.map(|family| family.backend(0)));
-    (0..LANES).fold(app, |app, lane| app.tcp(road.entrance(lane).port(), road.server(lane).port()))
+    (0..LANES).fold(app, |app, lane| {
+        let (port, target) = (road.entrance(lane).port(), road.server(lane).port());
+        let app = app.tcp(port, target);
+        if source == Source::ProxyV1 { app } else { app.udp(port, target) }
+    })
 }
 
 fn haproxy(world: &World, folder: &TempDir) -> Process {

@@ -1,5 +1,6 @@
 //! Torture of the TCP relay.
 
+use crate::connection::Connections;
 use crate::road::{Road, Roads, Source};
 use crate::run::{count, run, seed};
 use crate::support::patience::{eventually_within, patience};
@@ -10,7 +11,7 @@ const SCRIPTS: usize = 3000;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
     let seed = seed();
-    let wrong = run(world, roads, seed, count, true);
+    let wrong = run::<Connections>(world, roads, seed, count, true);
     if let Some(first) = wrong.first {
         panic!("{first}");
     }
@@ -60,7 +61,7 @@ fn haproxy_keeps_most_rules() {
     let world = World::new(1);
     let _roads = Roads::new(&world, "steering: never\n");
     let scripts = count(SCRIPTS) / 4;
-    let wrong = run(&world, &[Road::HaProxy], seed(), scripts, false);
+    let wrong = run::<Connections>(&world, &[Road::HaProxy], seed(), scripts, false);
     println!("HAProxy: {} of {scripts} scripts went wrong", wrong.count);
     assert!(wrong.count * 4 < scripts, "{} of {scripts}", wrong.count);
 }

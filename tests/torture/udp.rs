@@ -1,0 +1,63 @@
+//! Torture of UDP.
+
+use std::fs;
+
+use crate::datagrams::Exchanges;
+use crate::road::{Road, Roads, Source};
+use crate::run::{count, run, seed};
+use crate::support::host::Host;
+use crate::support::patience::{eventually_within, patience};
+use crate::support::world::World;
+
+/// Scripts through the gateway with sockets, and as many with steering.
+const SCRIPTS: usize = 1000;
+
+fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
+    if let Some(first) = run::<Exchanges>(world, roads, seed(), count, true).first {
+        panic!("{first}\n{}", lost(world));
+    }
+}
+
+/// What the kernel has dropped for want of room: then the gateway is not to blame.
+fn lost(world: &World) -> String {
+    let hosts = [("client", &world.client), ("gateway", &world.gateway), ("server", world.backend(0))];
+    let of_host = |(name, host): (&str, &Host)| {
+        let counters =
+            ["/proc/net/snmp", "/proc/net/snmp6"].map(|path| host.run(|| fs::read_to_string(path)));
+        let counters = counters.map(Result::unwrap_or_default).join("");
+        let udp = counters.lines().filter(|line| line.starts_with("Udp:") || line.starts_with("Udp6"));
+        format!("{name}:\n{}", udp.collect::<Vec<_>>().join("\n"))
+    };
+    hosts.map(of_host).join("\n")
+}
+
+/// The rules themselves: nothing that the kernel does by itself breaks one.
+#[test]
+fn a_direct_exchange_keeps_the_rules() {
+    let world = World::new(1);
+    for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        world.gateway.sysctl(name, "1");
+    }
+    expect_nothing_wrong(&world, &[Road::Direct], count(SCRIPTS) / 2);
+}
+
+#[test]
+fn through_sockets_nothing_else_arrives_than_directly() {
+    through_a_gateway("steering: never\n");
+}
+
+#[test]
+fn through_steering_nothing_else_arrives_than_directly() {
+    through_a_gateway("steering: always\n");
+}
+
+fn through_a_gateway(steering: &'static str) {
+    let world = World::new(1);
+    let roads = Roads::new(&world, steering);
+    let before = roads.gateway.open_files();
+    expect_nothing_wrong(&world, &Source::OF_UDP.map(Road::Gateway), count(SCRIPTS));
+    eventually_within(patience(10.0), "nothing is left of the flows", || {
+        let (flows, files) = (roads.gateway.metric("sheave_udp_flows", &[]), roads.gateway.open_files());
+        if flows == 0.0 && files <= before { Ok(()) } else { Err(format!("{flows} flows, {files} files")) }
+    });
+}
