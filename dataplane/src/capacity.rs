@@ -98,8 +98,17 @@ impl Capacity {
     }
 
     /// Whether there is room for one more flow of a frontend that has `own` open.
-    pub(crate) fn has_room_for_flow(&self, own: u32) -> bool {
-        (own as usize) < self.free_descriptors().min(self.free_memory()).saturating_mul(SHARE)
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub(crate) fn room_for_flow(&self, own: u32) -> Result<(), ShedReason> {
+        let (descriptors, memory) = (self.free_descriptors(), self.free_memory());
+        let fits = |free: usize| (own as usize) < free.saturating_mul(SHARE);
+        match (fits(descriptors), fits(memory)) {
+            (true, true) => Ok(()),
+            (true, false) => Err(ShedReason::Memory),
+            (false, _) => Err(ShedReason::Capacity),
+        }
     }
 
     /// Takes room for a flow, which has one socket of its own.
@@ -236,11 +245,11 @@ mod tests {
         assert_eq!((greedy, capacity.take_connection(greedy)), (8, Err(ShedReason::Memory)));
         fill(&capacity, &mut other);
         assert_eq!(other, 2);
-        assert!(!capacity.has_room_for_flow(0));
+        assert_eq!(capacity.room_for_flow(0), Err(ShedReason::Memory));
         capacity.gauge().set_free(0);
         assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
         capacity.give_connection();
-        assert!(capacity.has_room_for_flow(0) && !capacity.has_room_again(10));
+        assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(10));
     }
 
     #[test]

@@ -120,8 +120,9 @@ impl Overload {
                 doors.push(*addr);
             }
             let lasts = watched.door == Door::Closed || now.saturating_duration_since(watched.last) < LASTS;
-            *revision += u64::from(!lasts || watched.reason != before.0);
-            lasts && table.get(*addr).is_some()
+            let keep = lasts && table.get(*addr).is_some();
+            *revision += u64::from(!keep || watched.reason != before.0);
+            keep
         });
         doors
     }

@@ -1,6 +1,11 @@
 //! Tasks of a worker. One that panics leaves what it had in hand in no known state, so the worker ends, which it hears here.
 
+use std::cell::RefCell;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::thread;
 
 use tokio::sync::Notify;
@@ -11,20 +16,41 @@ thread_local! {
     static PANICKED: Rc<Notify> = Rc::default();
 }
 
-/// Aborts its task when dropped.
-#[derive(Debug)]
-pub(crate) struct Task(AbortHandle);
+/// Ends its task when dropped, and what that holds at once: a socket is closed then, and not when the worker finds time for it.
+/// Only a task that ends itself so goes on to where it waits next.
+pub(crate) struct Task {
+    future: Rc<RefCell<Option<Work>>>,
+    handle: AbortHandle,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Task {
     /// Starts `future` on the present worker.
     pub(crate) fn spawn(future: impl Future<Output = ()> + 'static) -> Self {
-        Self(spawn(future))
+        let future: Work = Box::pin(future);
+        let future = Rc::new(RefCell::new(Some(future)));
+        let polled = Rc::clone(&future);
+        let poll = poll_fn(move |cx| match polled.borrow_mut().as_mut() {
+            Some(future) => future.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        });
+        Self { future, handle: spawn(poll) }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Task").field(&self.handle).finish()
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.abort();
+        // It is borrowed while it is polled.
+        let future = self.future.try_borrow_mut().ok().and_then(|mut future| future.take());
+        drop(future);
+        self.handle.abort();
     }
 }
 
@@ -51,5 +77,43 @@ impl Drop for Alarm {
         if thread::panicking() {
             PANICKED.with(|panicked| panicked.notify_one());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::runtime::Builder;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    #[test]
+    fn what_a_task_holds_is_dropped_with_it_even_if_it_drops_itself() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let held = Rc::new(());
+            let holds = Rc::clone(&held);
+            let task = Task::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(holds);
+            });
+            task::yield_now().await;
+            drop(task);
+            assert_eq!(Rc::strong_count(&held), 1, "at once");
+
+            let (own, went_on) = (Rc::new(RefCell::new(None)), Rc::new(Cell::new(false)));
+            let (holds, slot, goes_on) = (Rc::clone(&held), Rc::clone(&own), Rc::clone(&went_on));
+            *own.borrow_mut() = Some(Task::spawn(async move {
+                slot.take();
+                goes_on.set(true);
+                std::future::pending::<()>().await;
+                drop(holds);
+            }));
+            task::yield_now().await;
+            task::yield_now().await;
+            assert_eq!((went_on.get(), Rc::strong_count(&held)), (true, 1));
+        });
     }
 }

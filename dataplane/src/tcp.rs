@@ -30,6 +30,7 @@ use socket2::{SockRef, Socket};
 use tokio::io::Interest;
 
 use crate::model::{ClientAddr, ClientSource, FrontendAddr};
+use crate::pick::ActiveFrontend;
 use crate::pick::Picked;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys;
@@ -127,7 +128,12 @@ impl Connection {
         let proxies = active.and_then(|active| active.spec().proxied_by.as_deref());
         let introduced = proxies.is_some_and(|proxies| proxies.contains(peer.ip()));
         let client = (!introduced).then(|| peer.ip());
-        let limiter = active.and_then(|active| active.limiter());
+        // A client that is let in to no endpoint does not count: where the kernel cannot filter, it comes this far.
+        let counts = |active: &&Arc<ActiveFrontend>| {
+            introduced || active.refusal(table.origin(frontend, peer), peer).is_none()
+        };
+        let limited = active.filter(|active| active.limiter().is_some()).filter(counts);
+        let limiter = limited.and_then(|active| active.limiter());
         match Ending::admit(worker, counters, limiter, client) {
             Ok(ending) => {
                 let timeouts = active.map(|active| active.spec().timeouts).unwrap_or_default();

@@ -20,6 +20,7 @@ mod reply;
 mod socket;
 mod state;
 mod steered;
+mod tenant;
 mod turn;
 
 use std::io;

@@ -91,32 +91,34 @@ fn a_flood_of_sources_that_are_answered_takes_from_itself(family: Family) {
     assert!(flows > 1000.0, "{flows}");
 }
 
-/// Of sixteen ports of the gateway each fourth is left to others.
-const PORTS: usize = 12;
+/// Of sixteen ports of the gateway each fourth is left to others, and one towards each endpoint is to stay free.
+const PORTS: usize = 11;
 const ENDPOINTS: u16 = 3;
 
 fn flows_share_local_ports_and_old_ones_give_way_where_there_are_too_few(family: Family) {
     let world = World::new(ENDPOINTS);
     let _servers = Server::on_every_backend(&world, family, 9053);
     world.gateway.sysctl("ipv4/ip_local_port_range", "40000 40015");
-    let app = App::new("many", &[family.vip(0)]).udp(53, 9053);
-    let app = app.all_ready((0..ENDPOINTS).map(|index| family.backend(index)));
-    let gateway = Gateway::start_with(&world, &[app], &Settings { workers: 1, ..Settings::default() });
+    let endpoints: Vec<IpAddr> = (0..ENDPOINTS).map(|index| family.backend(index)).collect();
+    let app = |name: &str, vip| App::new(name, &[family.vip(vip)]).udp(53, 9053).all_ready(endpoints.clone());
+    let settings = Settings { workers: 1, ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &[app("flooded", 0), app("bystander", 1)], &settings);
     let client = |_| Client::new(&world.client, family.client(1), flooded(family));
     let all = PORTS * usize::from(ENDPOINTS);
     let clients: Vec<Client> = (0..all).map(client).collect();
-    for round in 0..2 {
-        for (number, client) in clients.iter().enumerate() {
-            client.ask().unwrap_or_else(|error| panic!("client {number} in round {round}: {error}"));
-        }
+    for client in &clients {
+        eventually("each client is served", || client.ask_briefly());
     }
-    assert_eq!(gateway.metric("sheave_udp_flows", &[]), all as f64, "one for each port and endpoint");
-    assert_eq!(gateway.metric("sheave_udp_flows_evicted_total", &[]), 0.0);
+    let flows = gateway.metric("sheave_udp_flows", &[]);
+    assert!(flows > all as f64 * 0.8, "{flows} flows, about one for each port and endpoint");
     // The others' ports are still there for programs of the machine.
     world.gateway.run(|| UdpSocket::bind(at(family.gateway(), 0)).map(drop)).expect("a socket with any port");
-    for client in (0..all).map(client) {
+    // A port rests for a second before the next one gets it, so some ask twice.
+    for client in (0..6).map(client) {
         eventually("a new client is served in place of an old one", || client.ask_briefly());
     }
-    assert_eq!(gateway.metric("sheave_udp_flows", &[]), all as f64);
-    assert!(gateway.metric("sheave_udp_flows_evicted_total", &[]) >= all as f64);
+    let other = Client::new(&world.client, family.client(2), bystander(family));
+    eventually("another Service with the same endpoints is served", || other.ask_briefly());
+    assert!(gateway.metric("sheave_udp_flows_evicted_total", &["e2e/flooded"]) >= 6.0);
+    assert_eq!(gateway.metric("sheave_udp_flows_evicted_total", &["e2e/bystander"]), 0.0);
 }

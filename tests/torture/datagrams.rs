@@ -163,7 +163,7 @@ impl<'w> Play<'w> {
                 send(
                     &self.clients[sent.client],
                     &Datagrams::Single(vec![first.len()]),
-                    &[first.clone()],
+                    std::slice::from_ref(&first),
                     None,
                 )?;
                 queue.push_back(first);

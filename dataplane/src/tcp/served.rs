@@ -53,11 +53,10 @@ impl Ending {
         limiter: Option<&Arc<Limiter>>,
         client: Option<IpAddr>,
     ) -> Result<Self, ShedReason> {
-        let permit = match limiter {
-            Some(limiter) => Some(Box::new(limiter.admit(client, Instant::now())?)),
-            None => None,
-        };
+        // Who finds no room has not come, as far as the Service's rates are concerned.
         worker.capacity.take_connection(counters.usage().open())?;
+        let permit = limiter.map(|limiter| limiter.admit(client, Instant::now())).transpose();
+        let permit = permit.inspect_err(|_| worker.capacity.give_connection())?.map(Box::new);
         counters.add_accepted();
         Ok(Self {
             counters: Arc::clone(counters),

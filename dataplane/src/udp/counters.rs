@@ -43,6 +43,8 @@ pub struct Traffic {
 pub enum DropReason {
     /// Would have opened a flow, and the worker has as many as it may, all of them busy.
     FlowLimit,
+    /// Would have opened a flow, and there is no memory for more.
+    NoMemory,
     /// Would have opened a flow, and the Service has as many as it may.
     MaxConnections,
     /// Would have opened a flow, and the Service got as many within a second as it may.
@@ -73,8 +75,9 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::FlowLimit,
+        Self::NoMemory,
         Self::MaxConnections,
         Self::MaxConnectionRate,
         Self::MaxConnectionsPerClient,
@@ -94,6 +97,7 @@ impl DropReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::FlowLimit => "flow_limit",
+            Self::NoMemory => "no_memory",
             Self::MaxConnections => ShedReason::Connections.label(),
             Self::MaxConnectionRate => ShedReason::ConnectionRate.label(),
             Self::MaxConnectionsPerClient => ShedReason::ClientConnections.label(),
@@ -114,7 +118,8 @@ impl DropReason {
 impl From<ShedReason> for DropReason {
     fn from(reason: ShedReason) -> Self {
         match reason {
-            ShedReason::Capacity | ShedReason::Memory => Self::FlowLimit,
+            ShedReason::Capacity => Self::FlowLimit,
+            ShedReason::Memory => Self::NoMemory,
             ShedReason::Connections => Self::MaxConnections,
             ShedReason::ConnectionRate => Self::MaxConnectionRate,
             ShedReason::ClientConnections => Self::MaxConnectionsPerClient,
@@ -166,6 +171,7 @@ impl UdpCounters {
     pub(super) fn shed_reason(reason: DropReason) -> Option<ShedReason> {
         match reason {
             DropReason::FlowLimit => Some(ShedReason::Capacity),
+            DropReason::NoMemory => Some(ShedReason::Memory),
             DropReason::MaxConnections => Some(ShedReason::Connections),
             DropReason::MaxConnectionRate => Some(ShedReason::ConnectionRate),
             DropReason::MaxConnectionsPerClient => Some(ShedReason::ClientConnections),

@@ -8,7 +8,6 @@ mod budget;
 mod decision;
 mod expiry;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -16,16 +15,18 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) use self::budget::{FlowBudget, Tenant};
-use self::budget::{Slot, Victim};
+pub(super) use self::budget::FlowBudget;
+use self::budget::Slot;
 use self::decision::{Decision, forwarded};
 use self::expiry::{BUSY, Queues};
 use super::counters::{DropReason, UdpCounters};
+use super::tenant::Tenant;
 use crate::affinity::AffinityTable;
 use crate::limiter::Permit;
 use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::pick::{ActiveFrontend, ActiveTable, Picked};
 use crate::random::Random;
+use crate::shed::ShedReason;
 
 /// The way from a client to an endpoint, to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +124,6 @@ pub(super) struct FlowTable<L> {
     /// No flow may be quiet for longer, whatever the frontend says.
     longest_idle: Duration,
     accepting: bool,
-    /// Towards this endpoint a flow found no port.
-    crowded: Cell<Option<EndpointAddr>>,
     budget: Rc<FlowBudget>,
     /// These flows, as the budget knows them.
     tenant: Weak<dyn Tenant>,
@@ -149,7 +148,6 @@ impl<L> FlowTable<L> {
             unanswered: timeouts.unanswered,
             longest_idle: Duration::MAX,
             accepting: true,
-            crowded: Cell::new(None),
             budget,
             tenant,
             counters,
@@ -189,7 +187,7 @@ impl<L> FlowTable<L> {
         links: &mut K,
     ) -> Result<&mut Flow<L>, DropReason> {
         let (mut prepared, count) = (None, self.flows.len());
-        if !self.budget_has_room() && self.accepting && !self.flows.contains_key(&client) {
+        if self.budget.room(&self.counters).is_err() && self.accepting && !self.flows.contains_key(&client) {
             prepared = Some(self.exchange(client, view)?);
         }
         let decision = Decision {
@@ -198,7 +196,6 @@ impl<L> FlowTable<L> {
             client,
             view,
             counters: &self.counters,
-            crowded: &self.crowded,
         };
         match self.flows.entry(client) {
             Entry::Occupied(mut entry) => {
@@ -214,9 +211,8 @@ impl<L> FlowTable<L> {
                 let place = match prepared {
                     Some(place) => place,
                     None => {
-                        let permit = permit(self.frontend.as_deref(), client, view.now)?;
-                        let slot = self.budget.take(&self.counters).ok_or(DropReason::FlowLimit)?;
-                        Place { slot, permit }
+                        let permit = admission(self.frontend.as_deref(), client, view)?;
+                        Place { slot: self.budget.take(&self.counters), permit }
                     }
                 };
                 self.budget.note(&self.tenant, count + 1);
@@ -228,33 +224,31 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// After [`DropReason::NoPort`]: ends a flow to the endpoint that has no port left, so that another can be opened. False if
-    /// none was found that may give way.
-    pub(super) fn free_port(&mut self, now: Instant) -> bool {
-        let endpoint = self.crowded.take();
-        endpoint.is_some_and(|endpoint| self.evict(now, BUSY, Some(endpoint)))
-    }
-
-    fn budget_has_room(&self) -> bool {
-        self.budget.has_room(&self.counters)
+    /// Ends a flow to an endpoint towards which ports are scarce: one of `holder`, who has the most. False if none was found that
+    /// may give way.
+    pub(super) fn make_room(
+        &mut self,
+        holder: &Weak<dyn Tenant>,
+        endpoint: EndpointAddr,
+        now: Instant,
+    ) -> bool {
+        if holder.ptr_eq(&self.tenant) {
+            return self.evict(now, BUSY, Some(endpoint));
+        }
+        holder.upgrade().is_some_and(|holder| holder.evict(now, Some(endpoint)))
     }
 
     /// Takes the place of another flow for a new one, if it would be forwarded at all.
     fn exchange(&mut self, client: ClientAddr, view: &View<'_>) -> Result<Place, DropReason> {
-        let frontend = self.frontend.as_deref().ok_or(DropReason::NoEndpoint)?;
-        let origin = view.table.origin(frontend.spec().addr, client);
-        if let Some(pick) = frontend.refusal(origin, client) {
-            forwarded(pick)?;
-        }
-        let permit = permit(Some(frontend), client, view.now)?;
-        let evicted = match self.budget.victim(&self.tenant, self.flows.len()) {
-            Victim::Other(other) => other.evict(view.now) || self.evict(view.now, BUSY, None),
-            Victim::Itself => self.evict(view.now, BUSY, None),
-        };
+        let permit = admission(self.frontend.as_deref(), client, view)?;
+        let own = self.flows.len();
+        let evicted = self.budget.larger(&self.tenant, own).is_some_and(|other| other.evict(view.now, None))
+            || self.evict(view.now, BUSY, None);
         if !evicted {
-            return Err(DropReason::FlowLimit);
+            let lacking = self.budget.room(&self.counters).err().unwrap_or(ShedReason::Capacity);
+            return Err(lacking.into());
         }
-        Ok(Place { slot: self.budget.take_over(&self.counters), permit })
+        Ok(Place { slot: self.budget.take(&self.counters), permit })
     }
 
     /// The client's flow, found because its endpoint answered: that keeps it alive.
@@ -347,14 +341,19 @@ struct Place {
     permit: Option<Box<Permit>>,
 }
 
-/// What the limits of a frontend's Service have to say to a new flow.
-fn permit(
+/// What a frontend and the limits of its Service have to say to a new flow. Who gets no endpoint does not count.
+fn admission(
     frontend: Option<&ActiveFrontend>,
     client: ClientAddr,
-    now: Instant,
+    view: &View<'_>,
 ) -> Result<Option<Box<Permit>>, DropReason> {
-    let Some(limiter) = frontend.and_then(|frontend| frontend.limiter()) else { return Ok(None) };
-    Ok(Some(Box::new(limiter.admit(Some(client.ip()), now)?)))
+    let frontend = frontend.ok_or(DropReason::NoEndpoint)?;
+    let origin = view.table.origin(frontend.spec().addr, client);
+    if let Some(pick) = frontend.refusal(origin, client) {
+        forwarded(pick)?;
+    }
+    let Some(limiter) = frontend.limiter() else { return Ok(None) };
+    Ok(Some(Box::new(limiter.admit(Some(client.ip()), view.now)?)))
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl Forwarder<'_> {
     }
 
     fn renew(&mut self, client: ClientAddr) {
-        self.flows.renew(client, &mut Opener { state: self.state });
+        self.flows.renew(client, &mut Opener::new(self.state));
     }
 
     fn suspect(&mut self, client: ClientAddr) {
@@ -134,30 +134,30 @@ impl Forwarder<'_> {
 
     /// Sends from `position` on by the client's flow; nothing is said of what no flow takes.
     fn send(&mut self, client: ClientAddr, pieces: &[Piece<'_>], position: Position) -> Option<Sent> {
-        let mut freed = false;
-        let flow = loop {
-            match self.flows.route(client, &self.view, &mut Opener { state: self.state }) {
-                Ok(flow) => break flow,
-                Err(DropReason::NoPort) if !freed => {}
-                Err(reason) => {
-                    self.dropped(reason, batch::datagrams_from(pieces, position));
-                    return None;
-                }
+        let mut opener = Opener::new(self.state);
+        let sent = match self.flows.route(client, &self.view, &mut opener) {
+            Ok(flow) => {
+                let link = &mut flow.link;
+                let outlet = Outlet {
+                    socket: link.upstream.get_ref(),
+                    to: None,
+                    header: &link.header,
+                    limit: &mut link.upstream_limit,
+                };
+                let sent = batch::send(self.sender, outlet, pieces, position);
+                let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) = &sent;
+                self.count(tally);
+                Some(sent)
             }
-            freed = true;
-            self.flows.free_port(self.view.now);
+            Err(reason) => {
+                self.dropped(reason, batch::datagrams_from(pieces, position));
+                None
+            }
         };
-        let link = &mut flow.link;
-        let outlet = Outlet {
-            socket: link.upstream.get_ref(),
-            to: None,
-            header: &link.header,
-            limit: &mut link.upstream_limit,
-        };
-        let sent = batch::send(self.sender, outlet, pieces, position);
-        let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) = &sent;
-        self.count(tally);
-        Some(sent)
+        if let Some((endpoint, holder)) = opener.crowding {
+            self.flows.make_room(&holder, endpoint, self.view.now);
+        }
+        sent
     }
 
     fn count(&self, tally: &Tally) {

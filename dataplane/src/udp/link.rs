@@ -5,16 +5,17 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::batch::BundleLimit;
 use super::flows::{Links, Way};
 use super::socket::{Socket, Upstream, tells_of_peer};
 use super::state::State;
+use super::tenant::Tenant;
 use super::{forward, reply};
 use crate::capacity::Capacity;
-use crate::model::ClientSource;
+use crate::model::{ClientSource, EndpointAddr};
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::Errno;
 use crate::sys::bind_as_client::is_of_the_source;
@@ -80,16 +81,11 @@ pub(super) struct Link {
     _replies: Task,
 }
 
-impl Drop for Link {
-    /// A flow that takes the place of this one may need the port at once.
-    fn drop(&mut self) {
-        self.upstream.give_port_back();
-    }
-}
-
 /// Opens links for clients whose datagrams came in on one socket.
 pub(super) struct Opener<'a> {
-    pub(super) state: &'a Rc<State>,
+    state: &'a Rc<State>,
+    /// An endpoint towards which ports are scarce, and who has the most of them.
+    pub(super) crowding: Option<(EndpointAddr, Weak<dyn Tenant>)>,
 }
 
 impl Links for Opener<'_> {
@@ -111,11 +107,18 @@ impl Links for Opener<'_> {
     }
 }
 
-impl Opener<'_> {
-    fn upstream(&self, way: &Way) -> io::Result<Rc<Upstream>> {
+impl<'a> Opener<'a> {
+    pub(super) fn new(state: &'a Rc<State>) -> Self {
+        Self { state, crowding: None }
+    }
+
+    fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
         let State { context, addr: frontend, counters, .. } = &**self.state;
         let speaker = context.transparency.speaker(way.source, way.client, *frontend, way.endpoint);
-        let opened = from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker));
+        let tenant: Weak<dyn Tenant> = Rc::<State>::downgrade(self.state);
+        let opened =
+            from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker, &tenant));
+        self.crowding = context.offload.crowding(way.endpoint).map(|holder| (way.endpoint, holder));
         let (upstream, speaker) = opened.inspect_err(|error| {
             if tells_of_peer(error) {
                 self.state.endpoint_failed(way.endpoint, error);
@@ -190,8 +193,9 @@ mod tests {
         // An address of the other family cannot be bound, whatever one may.
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
         let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
+        let nobody: Weak<dyn Tenant> = Weak::<State>::new();
         let (upstream, speaker) =
-            from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker)).unwrap();
+            from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker, &nobody)).unwrap();
         let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();
         assert_eq!((bound.ip(), speaker), (endpoint.ip, None));
     }

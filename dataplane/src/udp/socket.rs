@@ -3,11 +3,11 @@
 //!
 //! It must not know flows. No socket here does path MTU discovery: a client cannot hear its verdict.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Type};
@@ -15,6 +15,7 @@ use tokio::io::Interest;
 
 use super::batch::BundleLimit;
 use super::ports::{LocalPorts, PortLease};
+use super::tenant::Tenant;
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
 use crate::sys::bind_ahead::bind_ahead;
@@ -86,52 +87,40 @@ impl Offload {
         &self,
         endpoint: EndpointAddr,
         source: Option<IpAddr>,
+        tenant: &Weak<dyn Tenant>,
     ) -> io::Result<Rc<Upstream>> {
         let addr = endpoint.socket_addr();
         for _ in 0..BIND_ATTEMPTS {
+            let lease = match source {
+                None if !self.ports.is_empty() => {
+                    Some(self.ports.lease(endpoint, tenant).ok_or(Errno::EADDRNOTAVAIL)?)
+                }
+                _ => None,
+            };
             let socket = new_socket(Domain::for_address(addr))?;
             socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
-            let lease = match source {
-                Some(client) => {
-                    bind_as_client(&socket, client)?;
-                    None
-                }
-                None => match self.bind_shared(&socket, endpoint)? {
-                    Bound::To(lease) => Some(lease),
-                    Bound::TakenByOthers => continue,
-                    Bound::ByTheKernel => None,
+            match (source, &lease) {
+                (Some(client), _) => bind_as_client(&socket, client)?,
+                (None, Some(lease)) => match bind_shared(&socket, endpoint.ip, lease.port()) {
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+                    bound => bound?,
                 },
-            };
+                (None, None) => {}
+            }
             socket.connect(&addr.into())?;
             return Ok(Rc::new(Upstream {
                 socket: self.register(Arc::new(socket))?,
                 endpoint,
-                lease: RefCell::new(lease),
+                _lease: lease,
             }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
     }
 
-    /// Binds to a port that no other flow to this endpoint has.
-    fn bind_shared(&self, socket: &socket2::Socket, endpoint: EndpointAddr) -> io::Result<Bound> {
-        if self.ports.is_empty() {
-            return Ok(Bound::ByTheKernel);
-        }
-        let lease = self.ports.lease(endpoint).ok_or(Errno::EADDRNOTAVAIL)?;
-        let any: IpAddr = match endpoint.ip {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        if any.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.set_reuse_address(true)?;
-        match socket.bind(&SocketAddr::new(any, lease.port()).into()) {
-            Ok(()) => Ok(Bound::To(lease)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Bound::TakenByOthers),
-            Err(error) => Err(error),
-        }
+    /// Who has the most flows to an endpoint towards which ports are getting scarce; none if they are not.
+    pub(super) fn crowding(&self, endpoint: EndpointAddr) -> Option<Weak<dyn Tenant>> {
+        self.ports.crowding(endpoint)
     }
 
     /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
@@ -167,19 +156,13 @@ impl Offload {
 pub(super) struct Upstream {
     socket: Socket,
     endpoint: EndpointAddr,
-    lease: RefCell<Option<PortLease>>,
+    _lease: Option<PortLease>,
 }
 
 impl Upstream {
     /// Whom it talks to.
     pub(super) fn endpoint(&self) -> EndpointAddr {
         self.endpoint
-    }
-
-    /// Lets another flow have the port. Otherwise that waits for the socket to be closed, which is when its last reader has
-    /// been told to stop.
-    pub(super) fn give_port_back(&self) {
-        drop(self.lease.take());
     }
 }
 
@@ -191,11 +174,18 @@ impl Deref for Upstream {
     }
 }
 
-/// What came of binding a socket to a port of ours.
-enum Bound {
-    To(PortLease),
-    TakenByOthers,
-    ByTheKernel,
+/// Binds to a port that flows to other endpoints may have, too. Only sockets of the same user may share it so
+/// (`SO_REUSEPORT`, socket(7)), and answers go to whose connection they belong to (`compute_score` in net/ipv4/udp.c).
+fn bind_shared(socket: &socket2::Socket, towards: IpAddr, port: u16) -> io::Result<()> {
+    let any: IpAddr = match towards {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if any.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.bind(&SocketAddr::new(any, port).into())
 }
 
 fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {

@@ -15,9 +15,11 @@ use tokio::time;
 use super::batch::BundleLimit;
 use super::context::UdpContext;
 use super::counters::UdpCounters;
-use super::flows::{FlowTable, FlowTimeouts, Tenant};
+use super::flows::{FlowTable, FlowTimeouts};
 use super::link::{ClientSide, Descriptor, Link};
+use super::tenant::Tenant;
 use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
+use crate::sys::Errno;
 use crate::task::Task;
 
 /// While draining, a flow that was quiet for so long is taken to be over.
@@ -134,6 +136,8 @@ impl State {
     /// A socket of its own for a client.
     fn detach(self: &Rc<Self>, client: ClientAddr) -> io::Result<Rc<ClientSide>> {
         let context = &self.context;
+        // Clients of others need some, too.
+        context.capacity.room_for_flow(self.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
         let descriptor = Descriptor::take(&context.capacity)?;
         let socket = context.offload.towards_client(self.addr, client)?;
         Ok(ClientSide::detached(self, socket, descriptor))
@@ -166,13 +170,13 @@ impl State {
 }
 
 impl Tenant for State {
+    // Borrowed only while this frontend's own datagrams are routed, and then it is not asked.
     fn flows(&self) -> usize {
-        usize::try_from(self.counters.flows_active.get()).unwrap_or(usize::MAX)
+        self.flows.try_borrow().map_or(0, |flows| flows.len())
     }
 
-    fn evict(&self, now: Instant) -> bool {
-        // Borrowed only while this frontend's own datagrams are routed, and then it is not asked.
-        self.flows.try_borrow_mut().is_ok_and(|mut flows| flows.evict(now, Duration::ZERO, None))
+    fn evict(&self, now: Instant, towards: Option<EndpointAddr>) -> bool {
+        self.flows.try_borrow_mut().is_ok_and(|mut flows| flows.evict(now, Duration::ZERO, towards))
     }
 }
 
@@ -189,6 +193,8 @@ async fn sweep(state: Rc<State>) {
             () = time::sleep_until(at.into()) => {}
             () = state.rescheduled.notified() => {}
         }
+        // The timeout may have become another.
+        state.flows.borrow_mut().set_frontend(state.context.table.load().get(state.addr));
         while !state.flows.borrow_mut().expire(time::Instant::now().into_std(), SWEPT) {
             yield_now().await;
         }

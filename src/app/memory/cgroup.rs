@@ -19,10 +19,11 @@ pub(super) struct Groups {
 /// What a version calls its files.
 #[derive(Clone, Copy, Debug)]
 struct Files {
-    limit: &'static str,
+    /// The least of them counts: at the first the kernel begins to throttle, at the last it kills.
+    limits: &'static [&'static str],
     used: &'static str,
-    /// In `memory.stat`: what is given back before anybody is killed.
-    reclaimable: &'static str,
+    /// In `memory.stat`: the page cache, which is given back before anybody is killed.
+    reclaimable: [&'static str; 2],
 }
 
 impl Default for Files {
@@ -31,11 +32,15 @@ impl Default for Files {
     }
 }
 
-const V2: Files = Files { limit: "memory.max", used: "memory.current", reclaimable: "inactive_file" };
+const V2: Files = Files {
+    limits: &["memory.high", "memory.max"],
+    used: "memory.current",
+    reclaimable: ["inactive_file", "active_file"],
+};
 const V1: Files = Files {
-    limit: "memory.limit_in_bytes",
+    limits: &["memory.limit_in_bytes"],
     used: "memory.usage_in_bytes",
-    reclaimable: "total_inactive_file",
+    reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
 impl Groups {
@@ -53,7 +58,8 @@ impl Groups {
                 let path = path_of(cgroup, kind)?;
                 let (root, mount) = mount_of(mountinfo, kind)?;
                 // In a container the mount may begin at its own cgroup.
-                let path = path.strip_prefix(root).unwrap_or(path).trim_matches('/');
+                let path = Path::new(path);
+                let path = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
                 let folders: Vec<PathBuf> = mount.join(path).ancestors().map(Path::to_owned).collect();
                 let folders: Vec<PathBuf> =
                     folders.into_iter().take_while(|folder| folder.starts_with(&mount)).collect();
@@ -74,18 +80,19 @@ impl Groups {
     }
 
     fn level(&self, folder: &Path) -> Option<Level> {
-        let limit = number(&folder.join(self.files.limit)).filter(|limit| *limit < NO_LIMIT)?;
+        let limits = self.files.limits.iter().filter_map(|file| number(&folder.join(file)));
+        let limit = limits.min().filter(|limit| *limit < NO_LIMIT)?;
         Some(Level { limit, used: self.used_in(folder)? })
     }
 
     fn used_in(&self, folder: &Path) -> Option<u64> {
         let used = number(&folder.join(self.files.used))?;
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        let reclaimable = stat.lines().find_map(|line| {
+        let reclaimable = stat.lines().filter_map(|line| {
             let (key, value) = line.split_once(' ')?;
-            (key == self.files.reclaimable).then(|| value.parse::<u64>().ok())?
+            self.files.reclaimable.contains(&key).then(|| value.parse::<u64>().ok())?
         });
-        Some(used.saturating_sub(reclaimable.unwrap_or(0)))
+        Some(used.saturating_sub(reclaimable.sum()))
     }
 }
 
@@ -136,7 +143,10 @@ mod tests {
     #[test]
     fn version_2_is_read_up_to_the_mount() {
         let root = TempDir::new().unwrap();
-        write(&root.path().join("pods"), &[("memory.max", "5000\n"), ("memory.current", "3000\n")]);
+        write(
+            &root.path().join("pods"),
+            &[("memory.max", "9000\n"), ("memory.high", "5000\n"), ("memory.current", "3000\n")],
+        );
         write(
             &root.path().join("pods/a"),
             &[
@@ -160,7 +170,7 @@ mod tests {
             &[
                 ("memory.limit_in_bytes", "7000"),
                 ("memory.usage_in_bytes", "6000"),
-                ("memory.stat", "inactive_file 1\ntotal_inactive_file 100\n"),
+                ("memory.stat", "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 10\n"),
             ],
         );
         let mountinfo = format!(
@@ -168,8 +178,16 @@ mod tests {
             root.path().display()
         );
         let groups = Groups::find("4:memory:/docker/abc\n0::/\n", &mountinfo);
-        assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 7000, used: 5900 }]);
-        assert_eq!(groups.own(), Some(Level { limit: 7000, used: 5900 }));
+        assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 7000, used: 5890 }]);
+        assert_eq!(groups.own(), Some(Level { limit: 7000, used: 5890 }));
+    }
+
+    #[test]
+    fn a_cgroup_whose_name_begins_like_the_mounted_one_is_another() {
+        let root = TempDir::new().unwrap();
+        write(&root.path().join("a/bc"), &[("memory.max", "5000"), ("memory.current", "3000")]);
+        let mountinfo = format!("30 23 0:28 /a/b {} rw - cgroup2 cgroup2 rw", root.path().display());
+        assert!(Groups::find("0::/a/bc", &mountinfo).own().is_some());
     }
 
     #[test]

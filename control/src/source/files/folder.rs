@@ -66,10 +66,15 @@ impl Folder {
         };
         let first = !std::mem::replace(&mut self.listed, true);
         let before = self.files.len();
-        self.files.retain(|name, _| listed.contains_key(name));
+        let mut unsettled = false;
+        self.files.retain(|name, file| {
+            let doubted = !listed.contains_key(name) && !file.is_gone(now);
+            unsettled |= doubted;
+            doubted || listed.contains_key(name)
+        });
         let back = self.unlisted.take().is_some();
         let changed = first || back || self.files.len() != before;
-        let mut scan = Scan { changed, unsettled: false };
+        let mut scan = Scan { changed, unsettled };
         for (name, path) in listed {
             let file = self.scan_file(&name, &path, now);
             scan.changed |= file.changed;
@@ -81,12 +86,22 @@ impl Folder {
     fn scan_file(&mut self, name: &Arc<str>, path: &Path, now: Instant) -> Scan {
         let known = self.files.get(name);
         let doubted = known.and_then(|file| file.doubted_at(now));
-        match read(path, doubted.or(known.and_then(|file| file.stamp))) {
+        let outcome = read(path, doubted.or(known.and_then(|file| file.stamp)));
+        if let (Some(file), false) = (self.files.get_mut(name), matches!(outcome, Outcome::Gone)) {
+            file.is_there();
+        }
+        match outcome {
             Outcome::Same if doubted.is_some() => Scan::UNSETTLED,
             Outcome::Same => Scan::UNCHANGED,
             Outcome::Unsettled => Scan::UNSETTLED,
-            Outcome::Gone if self.files.remove(name).is_none() => Scan::UNCHANGED,
-            Outcome::Gone => Scan::CHANGED,
+            Outcome::Gone if !self.files.contains_key(name) => Scan::UNCHANGED,
+            Outcome::Gone if self.files.get_mut(name).is_some_and(|file| !file.is_gone(now)) => {
+                Scan::UNSETTLED
+            }
+            Outcome::Gone => {
+                self.files.remove(name);
+                Scan::CHANGED
+            }
             Outcome::Unreadable(message) => {
                 self.files.entry(name.clone()).or_default().take_failure(name, message)
             }
@@ -103,7 +118,9 @@ impl Folder {
             loaded.problems.push(self.folder_problem(error));
         }
         let mut origins = HashMap::new();
-        for file in self.files.values() {
+        // What is doubtful yet gives way to what is there: a file may have got another name.
+        let (there, doubtful): (Vec<_>, Vec<_>) = self.files.values().partition(|file| !file.seems_gone());
+        for file in there.into_iter().chain(doubtful) {
             loaded.problems.extend(file.problems.iter().cloned());
             loaded.passed_over += file.passed_over;
             for placed in &file.objects {
@@ -112,6 +129,7 @@ impl Folder {
                         entry.insert(placed.origin.clone());
                         insert(&mut loaded.objects, self.of, &placed.object);
                     }
+                    Entry::Occupied(_) if file.seems_gone() => {}
                     Entry::Occupied(first) => loaded.problems.push(duplicate(placed, first.get())),
                 }
             }

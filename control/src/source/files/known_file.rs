@@ -2,8 +2,9 @@
 //!
 //! Whoever writes a file in place (`> a.yaml`, `cp`) empties it first and fills it bit by bit, and any bit of a manifest
 //! may read as a whole one. So a file that looks cut off (fewer objects, a mistake, or shorter and with another end) is
-//! doubted: it takes effect when it has stayed as it is for [`SETTLE`]. A file that was deleted or replaced by another
-//! one (renamed over it, as editors do) is what its author wants it to be and takes effect at once, as do other changes.
+//! doubted: it takes effect when it has stayed as it is for [`SETTLE`]. One that was replaced by another file (renamed over it, as
+//! editors do) or deleted is what its author wants it to be; but `git` and `tar` delete a file first and then write it anew, so
+//! what is lost that way is doubted for [`REPLACED`]. All other changes take effect at once.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -43,6 +44,9 @@ const END: usize = 64;
 /// of a command that writes as it works are shorter, and for taking something away nobody waits for longer.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
+/// The same for one that was deleted, or replaced by another file.
+pub(super) const REPLACED: Duration = Duration::from_millis(50);
+
 /// A file as last read.
 #[derive(Debug, Default)]
 pub(super) struct KnownFile {
@@ -51,6 +55,8 @@ pub(super) struct KnownFile {
     content: Option<u64>,
     /// What was read last, if it is doubted.
     doubted: Option<Doubted>,
+    /// Since when it is not there, while that is doubted.
+    gone: Option<Instant>,
     /// Device and inode of the file that was last believed.
     inode: Option<(u64, u64)>,
     /// The length of the text that `objects` come from, and its last bytes.
@@ -104,11 +110,13 @@ struct Doubted {
     content: u64,
     stamp: Stamp,
     since: Instant,
+    /// How long it is doubted.
+    time: Duration,
 }
 
 impl Doubted {
     fn is_settled(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= SETTLE
+        now.saturating_duration_since(self.since) >= self.time
     }
 }
 
@@ -116,6 +124,21 @@ impl KnownFile {
     /// What the file looks like, if it is still doubted at this moment.
     pub(super) fn doubted_at(&self, now: Instant) -> Option<Stamp> {
         self.doubted.filter(|doubted| !doubted.is_settled(now)).map(|doubted| doubted.stamp)
+    }
+
+    /// It is not there. Whether that is to be believed.
+    pub(super) fn is_gone(&mut self, now: Instant) -> bool {
+        now.saturating_duration_since(*self.gone.get_or_insert(now)) >= REPLACED
+    }
+
+    /// It is there (again).
+    pub(super) fn is_there(&mut self) {
+        self.gone = None;
+    }
+
+    /// Whether it was not there when it was last looked for, which is doubted.
+    pub(super) fn seems_gone(&self) -> bool {
+        self.gone.is_some()
     }
 
     pub(super) fn take_text(
@@ -130,7 +153,7 @@ impl KnownFile {
         let content = hasher.finish();
         let known = self.content == Some(content);
         let manifest = if known { Manifest::default() } else { manifest::parse(name, text, of) };
-        if !known && self.doubts(&manifest, text, stamp) && !self.is_settled(content, stamp, now) {
+        if !known && self.doubts(&manifest, text) && !self.is_settled(content, stamp, now) {
             return Scan::UNSETTLED;
         }
         self.stamp = stamp.is_old().then_some(stamp);
@@ -143,17 +166,17 @@ impl KnownFile {
     }
 
     /// Whether this may be the beginning of what somebody is writing in the place of what is in effect.
-    fn doubts(&self, manifest: &Manifest, text: &str, stamp: Stamp) -> bool {
-        let in_place = self.inode == Some(stamp.inode());
+    fn doubts(&self, manifest: &Manifest, text: &str) -> bool {
         let cut_off = text.len() < self.length && !text.as_bytes().ends_with(&self.end);
         let fewer = manifest.objects.len() < self.objects.len();
-        in_place && !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
+        !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
     }
 
     /// Whether the file has been like this for long enough.
     fn is_settled(&mut self, content: u64, stamp: Stamp, now: Instant) -> bool {
         let same = self.doubted.filter(|it| it.content == content && it.stamp == stamp);
-        self.doubted.insert(same.unwrap_or(Doubted { content, stamp, since: now })).is_settled(now)
+        let time = if self.inode == Some(stamp.inode()) { SETTLE } else { REPLACED };
+        self.doubted.insert(same.unwrap_or(Doubted { content, stamp, since: now, time })).is_settled(now)
     }
 
     fn believe(&mut self, manifest: Manifest, text: &[u8]) {

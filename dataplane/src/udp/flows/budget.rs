@@ -4,28 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::capacity::Capacity;
+use crate::shed::ShedReason;
 use crate::udp::counters::UdpCounters;
-
-/// A frontend's flows, as others that need room see them.
-pub(in crate::udp) trait Tenant {
-    /// How many there are on this worker.
-    fn flows(&self) -> usize;
-
-    /// Ends the one that was quiet the longest; false if there is none.
-    fn evict(&self, now: Instant) -> bool;
-}
-
-/// Who gives way for a new flow.
-#[derive(Clone)]
-pub(super) enum Victim {
-    /// The frontend that wants one more: no other has as many.
-    Itself,
-    /// The frontend that has the most.
-    Other(Rc<dyn Tenant>),
-}
+use crate::udp::tenant::Tenant;
 
 /// How many flows a worker may have over all its frontends, and has.
 pub(in crate::udp) struct FlowBudget {
@@ -42,18 +25,19 @@ impl FlowBudget {
         Rc::new(Self { used: Cell::new(0), limit, capacity, largest: RefCell::new(None) })
     }
 
-    /// Whether there is room for one flow more.
-    pub(super) fn has_room(&self, counters: &UdpCounters) -> bool {
-        self.used.get() < self.limit && self.capacity.has_room_for_flow(counters.usage().open())
+    /// Whether there is room for one flow more of a frontend with these counters.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub(super) fn room(&self, counters: &UdpCounters) -> Result<(), ShedReason> {
+        if self.used.get() >= self.limit {
+            return Err(ShedReason::Capacity);
+        }
+        self.capacity.room_for_flow(counters.usage().open())
     }
 
-    /// Room for one flow more, if there is, for a frontend with these counters.
-    pub(super) fn take(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Option<Slot> {
-        self.has_room(counters).then(|| self.take_over(counters))
-    }
-
-    /// The room of a flow that was just ended for it.
-    pub(super) fn take_over(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Slot {
+    /// Takes the room for one flow.
+    pub(super) fn take(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Slot {
         self.capacity.take_flow();
         self.used.set(self.used.get() + 1);
         counters.flows_active.add(1);
@@ -70,14 +54,11 @@ impl FlowBudget {
         }
     }
 
-    /// Who gives way for a new flow of `tenant`, which has so many.
-    pub(super) fn victim(&self, tenant: &Weak<dyn Tenant>, flows: usize) -> Victim {
+    /// The frontend that has the most, if that is more than the `flows` of `tenant`.
+    pub(super) fn larger(&self, tenant: &Weak<dyn Tenant>, flows: usize) -> Option<Rc<dyn Tenant>> {
         let largest = self.largest.borrow();
-        let other = largest.as_ref().filter(|largest| !largest.ptr_eq(tenant)).and_then(Weak::upgrade);
-        match other.filter(|other| other.flows() > flows) {
-            Some(other) => Victim::Other(other),
-            None => Victim::Itself,
-        }
+        let other = largest.as_ref().filter(|largest| !largest.ptr_eq(tenant))?.upgrade()?;
+        (other.flows() > flows).then_some(other)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Where a client's datagram goes, whenever that is not settled: the client is new, its frontend has changed since, or its
 //! endpoint was reported unreachable. It must not know how flows are kept or when they end.
 
-use std::cell::Cell;
 use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
 use std::time::Instant;
@@ -22,8 +21,6 @@ pub(super) struct Decision<'a> {
     pub(super) client: ClientAddr,
     pub(super) view: &'a View<'a>,
     pub(super) counters: &'a UdpCounters,
-    /// Where to say towards which endpoint there is no port.
-    pub(super) crowded: &'a Cell<Option<EndpointAddr>>,
 }
 
 impl Decision<'_> {
@@ -134,7 +131,7 @@ impl Decision<'_> {
         let client = self.client;
         let origin = self.view.table.origin(frontend.spec().addr, client);
         let source = frontend.client_source(origin);
-        let mut lacking = None;
+        let mut lacks_port = false;
         for _ in 0..MAX_ATTEMPTS {
             let request = PickRequest {
                 client,
@@ -153,7 +150,7 @@ impl Decision<'_> {
                 }
                 Err(error) if socket::lacks_port(&error) => {
                     tracing::debug!(client.addr = %client, %endpoint, %error, "no port for a flow");
-                    lacking = Some(endpoint);
+                    lacks_port = true;
                     failed.push(endpoint);
                 }
                 Err(error) => {
@@ -162,11 +159,7 @@ impl Decision<'_> {
                 }
             }
         }
-        if lacking.is_none() {
-            return Err(DropReason::NoSocket);
-        }
-        self.crowded.set(lacking);
-        Err(DropReason::NoPort)
+        Err(if lacks_port { DropReason::NoPort } else { DropReason::NoSocket })
     }
 }
 

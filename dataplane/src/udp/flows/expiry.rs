@@ -16,6 +16,13 @@ use crate::model::{ClientAddr, EndpointAddr};
 /// served if each took the place of the one before.
 pub(super) const BUSY: Duration = Duration::from_millis(100);
 
+/// A flow that no endpoint has answered for so long is the first to give way.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A flow that was answered and quiet for so long is the next: a query that takes longer than [`PATIENCE`] goes on rather than
+/// what is over in all likelihood.
+pub(super) const OVER: Duration = Duration::from_secs(5);
+
 /// Entries that are put back in search of the flow that was quiet the longest; then the first will do.
 const CORRECTIONS: usize = 32;
 
@@ -95,36 +102,49 @@ impl<L> FlowTable<L> {
         true
     }
 
-    /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one, but none that was quiet
-    /// for less than `busy`, and none to another endpoint than `towards` if one is named. False if none is found.
+    /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one that had time for it, but
+    /// none that was quiet for less than `busy`, and none to another endpoint than `towards` if one is named. False if none is
+    /// found.
     pub(in crate::udp) fn evict(
         &mut self,
         now: Instant,
         busy: Duration,
         towards: Option<EndpointAddr>,
     ) -> bool {
-        let mut passed_over = Vec::new();
-        let victim = [false, true].into_iter().find_map(|answered| {
-            while let Some((client, deadline)) = self.quietest(answered) {
-                let Some(flow) = self.flows.get(&client) else { continue };
-                if now.saturating_duration_since(flow.touched) < busy {
-                    self.look_again(client, deadline);
-                    return None;
-                }
-                if towards.is_none_or(|endpoint| flow.endpoint() == endpoint) {
-                    return Some(client);
-                }
-                passed_over.push((client, deadline));
-                if passed_over.len() == PASSED_OVER {
-                    return None;
-                }
-            }
-            None
-        });
-        passed_over.into_iter().for_each(|(client, deadline)| self.look_again(client, deadline));
+        let order = [(false, PATIENCE), (true, OVER), (false, busy), (true, busy)];
+        let victim =
+            order.into_iter().find_map(|(answered, quiet)| self.victim(answered, now, quiet, towards));
         let evicted = victim.is_some_and(|client| self.flows.remove(&client).is_some());
         self.counters.flows_evicted.add(usize::from(evicted));
         evicted
+    }
+
+    /// The first of one queue that was quiet for so long.
+    fn victim(
+        &mut self,
+        answered: bool,
+        now: Instant,
+        quiet: Duration,
+        towards: Option<EndpointAddr>,
+    ) -> Option<ClientAddr> {
+        let mut passed_over = Vec::new();
+        let mut victim = None;
+        while passed_over.len() < PASSED_OVER
+            && let Some((client, deadline)) = self.quietest(answered)
+        {
+            let Some(flow) = self.flows.get(&client) else { continue };
+            let busy = now.saturating_duration_since(flow.touched) < quiet;
+            if !busy && towards.is_none_or(|endpoint| flow.endpoint() == endpoint) {
+                victim = Some(client);
+                break;
+            }
+            passed_over.push((client, deadline));
+            if busy {
+                break;
+            }
+        }
+        passed_over.into_iter().for_each(|(client, deadline)| self.look_again(client, deadline));
+        victim
     }
 
     /// Takes the flow that was quiet the longest from one queue, with its deadline.

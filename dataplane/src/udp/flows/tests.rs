@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::super::fixture::{follow, frontend, with_sources};
-use super::expiry::BUSY;
+use super::expiry::{BUSY, OVER, PATIENCE};
 use super::*;
 use crate::capacity::{Capacity, CapacityLimits};
 use crate::model::{ClientSources, EndpointState, Failover, Protocol, Spread};

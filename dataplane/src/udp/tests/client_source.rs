@@ -41,7 +41,7 @@ fn the_socket_towards_an_endpoint_has_the_gateways_address_where_the_clients_can
             let gateway = Gateway::start(frontend, &[endpoint], 10);
             gateway.context.transparency.set(true);
             let client = ip(client);
-            let mut opener = Opener { state: &gateway.listener.state };
+            let mut opener = Opener::new(&gateway.listener.state);
             let way =
                 Way { client: ClientAddr((client, 9).into()), endpoint, source: ClientSource::Transparent };
             let link = opener.open(&way, None).unwrap();

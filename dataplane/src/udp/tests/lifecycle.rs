@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::udp::state::DRAIN_IDLE;
+use crate::udp::tenant::Tenant;
 
 #[test]
 fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
@@ -162,7 +163,8 @@ fn the_tasks_of_listeners_and_flows_are_small() {
         let state = &gateway.listener.state;
         let socket = Rc::clone(&state.client_side().unwrap().socket);
         let record = gateway.listener.records()[0];
-        let upstream = state.context.offload.upstream(record.endpoint, None).unwrap();
+        let nobody: std::rc::Weak<dyn Tenant> = std::rc::Weak::<State>::new();
+        let upstream = state.context.offload.upstream(record.endpoint, None, &nobody).unwrap();
         let reply = reply::receive(Rc::clone(state), record.client, upstream);
         let listen = forward::receive(Rc::clone(state), socket);
         assert!(size_of_val(&reply) <= 512, "{}", size_of_val(&reply));

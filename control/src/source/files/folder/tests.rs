@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::super::known_file::SETTLE;
+use super::super::known_file::{REPLACED, SETTLE};
 use super::*;
 use crate::problem::ObjectRef;
 use crate::store::ServiceKey;
@@ -76,7 +76,8 @@ fn a_scan_without_changes_says_so_and_objects_keep_their_identity() {
     assert!(Arc::ptr_eq(&before.services[&key], &after.services[&key]));
     assert_eq!(services(&folder), ["a", "c"]);
     fs::remove_file(dir.path().join("a.yaml")).unwrap();
-    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(folder.scan(), Scan::UNSETTLED);
+    assert_eq!(folder.scan_at(Instant::now() + REPLACED), Scan::CHANGED);
     assert_eq!(services(&folder), [""; 0]);
 }
 
@@ -168,7 +169,8 @@ fn a_folder_that_cannot_be_listed_keeps_what_it_held() {
     assert_eq!(services(&folder), ["a"]);
     assert!(problems(&folder)[0].contains("what it held before stays in effect"));
     fs::create_dir(dir.path()).unwrap();
-    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(folder.scan(), Scan { changed: true, unsettled: true });
+    assert_eq!(folder.scan_at(Instant::now() + REPLACED), Scan::CHANGED);
     assert_eq!(services(&folder), [""; 0]);
     fs::remove_dir_all(away).unwrap();
 }
@@ -292,7 +294,7 @@ fn a_file_emptied_in_place_is_believed_once_it_stayed_so() {
 }
 
 #[test]
-fn a_shorter_file_that_replaces_another_and_one_with_the_same_end_take_effect_at_once() {
+fn a_shorter_file_with_the_same_end_takes_effect_at_once_and_one_that_replaces_another_soon() {
     let (dir, mut folder) = folder("a.yaml", &(service("longer") + &service("b") + &service("c")));
     assert_eq!(folder.scan(), Scan::CHANGED);
     let path = dir.path().join("a.yaml");
@@ -301,8 +303,40 @@ fn a_shorter_file_that_replaces_another_and_one_with_the_same_end_take_effect_at
     assert_eq!(services(&folder), ["a", "b", "c"]);
     fs::write(dir.path().join("new"), service("b")).unwrap();
     fs::rename(dir.path().join("new"), &path).unwrap();
-    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(folder.scan(), Scan::UNSETTLED);
+    assert_eq!(folder.scan_at(Instant::now() + REPLACED), Scan::CHANGED);
     assert_eq!(services(&folder), ["b"]);
+}
+
+/// As `git checkout` and `tar` do it.
+#[test]
+fn whatever_is_seen_while_a_file_is_deleted_and_written_anew_nothing_is_lost() {
+    let text = service("a") + &service("b");
+    let (dir, mut folder) = folder("a.yaml", &text);
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    let path = dir.path().join("a.yaml");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(folder.scan(), Scan::UNSETTLED);
+    for end in [0, 20, service("a").len()] {
+        fs::write(&path, &text[..end]).unwrap();
+        assert_eq!(folder.scan(), Scan::UNSETTLED, "{end}");
+        assert_eq!(services(&folder), ["a", "b"]);
+    }
+    fs::write(&path, text + &service("c")).unwrap();
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(services(&folder), ["a", "b", "c"]);
+    assert_eq!(folder.scan_at(Instant::now() + SETTLE), Scan::UNCHANGED);
+}
+
+#[test]
+fn a_file_that_gets_another_name_is_not_two_for_a_moment() {
+    let (dir, mut folder) = folder("a.yaml", &service("a"));
+    assert_eq!(folder.scan(), Scan::CHANGED);
+    fs::rename(dir.path().join("a.yaml"), dir.path().join("b.yaml")).unwrap();
+    assert!(folder.scan().changed);
+    assert_eq!((services(&folder), problems(&folder)), (vec!["a".to_owned()], vec![]));
+    assert_eq!(folder.scan_at(Instant::now() + REPLACED), Scan::CHANGED);
+    assert_eq!((services(&folder), problems(&folder)), (vec!["a".to_owned()], vec![]));
 }
 
 #[test]

@@ -10,8 +10,8 @@ impl Tenant for RefCell<World> {
         self.borrow().flows.len()
     }
 
-    fn evict(&self, now: Instant) -> bool {
-        self.borrow_mut().flows.evict(now, Duration::ZERO, None)
+    fn evict(&self, now: Instant, towards: Option<EndpointAddr>) -> bool {
+        self.borrow_mut().flows.evict(now, Duration::ZERO, towards)
     }
 }
 
@@ -179,24 +179,19 @@ fn an_endpoint_without_free_ports_is_passed_over() {
 }
 
 #[test]
-fn a_port_is_freed_by_a_flow_to_the_same_endpoint_the_oldest_that_is_not_busy() {
+fn room_towards_an_endpoint_is_made_by_a_flow_to_it_the_oldest_that_is_not_busy() {
     let mut world = one(100);
     world.swap(&ready(&[1, 2]));
     let of_first: Vec<u16> =
         (1..=10).filter(|client| world.datagram(*client) == Ok(endpoint_addr(1))).collect();
+    let itself = Weak::clone(&world.flows.tenant);
     world.swap(&ready(&[1]));
     world.now += BUSY;
-    world.links.crowded = vec![endpoint_addr(1)];
     world.datagram(of_first[0]).unwrap();
-    assert_eq!(world.datagram(11), Err(DropReason::NoPort));
-    assert!(world.flows.free_port(world.now));
+    assert!(world.flows.make_room(&itself, endpoint_addr(1), world.now));
     let left: Vec<u16> = (1..=10).filter(|client| *client != of_first[1]).collect();
     assert_eq!(world.clients(), left);
-    assert!(!world.flows.free_port(world.now), "nobody has asked again");
-    world.swap(&ready(&[3]));
-    world.links.crowded = vec![endpoint_addr(3)];
-    assert_eq!(world.datagram(11), Err(DropReason::NoPort));
-    assert!(!world.flows.free_port(world.now), "no flow goes there");
+    assert!(!world.flows.make_room(&itself, endpoint_addr(3), world.now), "no flow goes there");
     assert_eq!(world.clients(), left);
     world.now += UNANSWERED;
     world.flows.expire(world.now, usize::MAX);
@@ -205,4 +200,32 @@ fn a_port_is_freed_by_a_flow_to_the_same_endpoint_the_oldest_that_is_not_busy() 
         (vec![], 0),
         "those passed over are looked at yet"
     );
+}
+
+#[test]
+fn who_has_the_most_flows_to_an_endpoint_makes_room_for_others() {
+    let [large, small] = frontends(100);
+    (1..=10).for_each(|client| assert!(large.borrow_mut().datagram(client).is_ok()));
+    let holder = Weak::clone(&large.borrow().flows.tenant);
+    let (flows, now) = (&mut small.borrow_mut().flows, large.borrow().now);
+    assert!(flows.make_room(&holder, endpoint_addr(1), now));
+    assert_eq!((large.borrow().flows.len(), flows.len()), (9, 0));
+}
+
+#[test]
+fn a_slow_query_goes_on_rather_than_what_is_over() {
+    let mut world = one(3);
+    for client in 1..=2 {
+        world.datagram(client).unwrap();
+        world.answer(client);
+    }
+    world.now += Duration::from_secs(5);
+    world.datagram(3).unwrap();
+    world.now += Duration::from_millis(900);
+    world.datagram(4).unwrap();
+    assert_eq!(world.clients().len(), 3);
+    assert!(world.clients().contains(&3), "it may be answered yet");
+    world.now += Duration::from_millis(200);
+    world.datagram(5).unwrap();
+    assert!(!world.clients().contains(&3), "hardly any more");
 }

@@ -158,14 +158,16 @@ impl Simulation {
         }
     }
 
-    /// Whose flow gives way: that which was quiet the longest of those that nobody answered, else of the others.
+    /// Whose flow gives way: that which was quiet the longest of those that nobody will answer, of those that are over, or else
+    /// of the others in the same order.
     fn gives_way(&self) -> Option<ClientAddr> {
-        let quiet = |answered| {
+        let quiet = |answered, time| {
             let oldest = self.flows.iter().filter(|(_, flow)| flow.answered == answered);
             let oldest = oldest.map(|(client, flow)| (flow.touched, *client)).min()?;
-            (self.world.now - oldest.0 >= BUSY).then_some(oldest.1)
+            (self.world.now - oldest.0 >= time).then_some(oldest.1)
         };
-        quiet(false).or_else(|| quiet(true))
+        let (hopeless, over) = (quiet(false, PATIENCE), quiet(true, OVER));
+        hopeless.or(over).or_else(|| quiet(false, BUSY)).or_else(|| quiet(true, BUSY))
     }
 
     fn deadline(&self, flow: &Expected) -> Instant {
