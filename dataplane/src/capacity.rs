@@ -18,6 +18,10 @@ const DESCRIPTORS_OF_A_CONNECTION: usize = 2;
 /// Bytes that a connection is taken to need: two sockets are about 10 KiB while nothing waits in them.
 const MEMORY_OF_A_CONNECTION: u64 = 32 << 10;
 
+/// Bytes that a connection may hold: that is when memory runs out, and else.
+const LEAST_HELD: usize = 2 << 10;
+const MOST_HELD: usize = 64 << 10;
+
 /// What traffic may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityLimits {
@@ -121,6 +125,16 @@ impl Capacity {
     pub(crate) fn give_flow(&self) {
         self.memory.fetch_add(1, Ordering::Relaxed);
         self.give(1);
+    }
+
+    /// How many bytes a connection may hold while its other end does not take them: an equal share of the memory that is free, and
+    /// always some, so that it goes on.
+    pub(crate) fn bytes_to_hold(&self) -> usize {
+        let (free, connections) = (self.free_memory(), self.connections.load(Ordering::Relaxed));
+        if free / 2 >= connections {
+            return MOST_HELD;
+        }
+        (free * MEMORY_OF_A_CONNECTION as usize / connections).clamp(LEAST_HELD, MOST_HELD)
     }
 
     /// Takes so many descriptors, if they are there.
@@ -250,6 +264,19 @@ mod tests {
         assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
         capacity.give_connection();
         assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(10));
+    }
+
+    #[test]
+    fn what_connections_may_hold_is_what_memory_is_good_for() {
+        let capacity = Arc::new(capacity(1000));
+        assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
+        fill(&capacity, &mut 0);
+        capacity.gauge().set_free(800 * (16 << 10));
+        assert_eq!(capacity.bytes_to_hold(), 16 << 10, "of 800 connections each the same");
+        capacity.gauge().set_free(0);
+        assert_eq!(capacity.bytes_to_hold(), LEAST_HELD);
+        (0..800).for_each(|_| capacity.give_connection());
+        assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
     }
 
     #[test]

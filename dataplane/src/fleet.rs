@@ -172,6 +172,7 @@ impl Dataplane {
                 Some(frontend) => self.reconcile(frontend, &internal),
                 None => {
                     self.listeners.remove(*addr, &self.workers);
+                    self.overload.forget(*addr);
                     self.opened(*addr);
                 }
             }

@@ -139,6 +139,11 @@ impl Overload {
         }
     }
 
+    /// A frontend has closed: if it comes back, it begins anew.
+    pub(crate) fn forget(&mut self, addr: FrontendAddr) {
+        self.revision += u64::from(self.watched.remove(&addr).is_some());
+    }
+
     /// Whether the door of a frontend is closed.
     pub(crate) fn door(&self, addr: FrontendAddr) -> Door {
         self.watched.get(&addr).map_or(Door::Open, |watched| watched.door)

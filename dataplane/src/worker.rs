@@ -110,7 +110,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 impl Worker {
     /// Must be called inside the worker's runtime.
     fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
-        let buffers = RelayBuffers::new(SCRATCH, PipePool::new(seed.pipes));
+        let buffers = RelayBuffers::new(SCRATCH, PipePool::new(seed.pipes), Arc::clone(&seed.capacity));
         let relays = Relays::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
         let udp = UdpContext::new(UdpParts {
             table: Arc::clone(&seed.table),
@@ -287,6 +287,11 @@ impl WorkerHandle {
         if self.commands.send(command).is_err() {
             tracing::error!("a worker has ended before its time");
         }
+    }
+
+    /// Whether the thread has come to its end, with all that it had.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.over.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
     /// Whether the thread still takes commands. It may be stuck all the same. One that has panicked does not.

@@ -53,10 +53,11 @@ impl Workers {
         self.handles.iter().all(WorkerHandle::runs)
     }
 
-    /// Starts those again that have panicked; they serve nothing yet. Which those are.
+    /// Starts those again that have panicked and come to their end, so that nobody else counts for them; they serve nothing yet.
+    /// Which those are.
     pub(crate) fn restart_failed(&mut self) -> Vec<usize> {
         let failed: Vec<usize> =
-            (0..self.handles.len()).filter(|index| !self.handles[*index].runs()).collect();
+            (0..self.handles.len()).filter(|index| self.handles[*index].is_over()).collect();
         failed.into_iter().filter(|index| self.restart(*index)).collect()
     }
 

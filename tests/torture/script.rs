@@ -150,18 +150,10 @@ fn any_part() -> impl Strategy<Value = Part> {
 }
 
 /// A second urgent byte makes an ordinary one of the first, unless that was read by then: what is to be seen would depend on
-/// the moment. And a gateway reads what a client has sent without asking whether urgent data is ahead, which would cost each
-/// connection a system call: an urgent byte with nothing before it may be passed over, as it is by other proxies anywhere.
+/// the moment.
 fn with_one_urgent(writes: Vec<Write>) -> Vec<Write> {
-    let (mut any, mut seen) = (false, false);
-    let mut keep = |step: &Write| match step {
-        Write::Bytes { .. } => {
-            any = true;
-            true
-        }
-        Write::Urgent => any && !std::mem::replace(&mut seen, true),
-        Write::Pause(_) => true,
-    };
+    let mut seen = false;
+    let mut keep = |step: &Write| *step != Write::Urgent || !std::mem::replace(&mut seen, true);
     writes.into_iter().filter(|step| keep(step)).collect()
 }
 

@@ -65,29 +65,28 @@ impl<'a> Search<'a> {
     /// Every endpoint is picked by the table of that moment, so one that has just left is not tried. An endpoint that is
     /// silent when spoken to from the client's address is tried once more from the gateway's. Cancel safe.
     pub(super) async fn connect(&self) -> Connected<'a> {
-        // Allocates only after a failure.
-        let mut tried = Vec::new();
-        let (mut attempts, mut waited, mut crowded) = (0, Duration::ZERO, false);
-        loop {
-            let picked = if attempts < ATTEMPTS { self.pick(&tried) } else { None };
-            let Some((picked, source)) = picked else {
-                if !crowded || waited >= self.timeout {
+        // Allocate only after a failure.
+        let (mut tried, mut crowded) = (Vec::new(), Vec::new());
+        let (mut attempts, mut deadline) = (0, None);
+        while attempts < ATTEMPTS {
+            let Some((picked, source)) = self.pick(&tried) else {
+                let now = Instant::now();
+                if crowded.is_empty() || *deadline.get_or_insert(now + self.timeout) <= now {
                     break;
                 }
                 // Ports come back as connections end.
-                waited += PAUSE;
                 tokio::time::sleep(PAUSE).await;
-                (attempts, crowded) = (0, false);
-                tried.clear();
+                tried.retain(|endpoint| !crowded.contains(endpoint));
+                crowded.clear();
                 continue;
             };
             let endpoint = picked.addr();
-            if !tried.is_empty() {
+            if attempts > 0 {
                 self.counters.add_connect_retry();
             }
             match self.connect_to(endpoint, source, &mut attempts).await {
                 Ok(endpoint_side) => return Connected::To(endpoint_side, picked, source),
-                Err(Unconnected::NoPort) => crowded = true,
+                Err(Unconnected::NoPort) => crowded.push(endpoint),
                 Err(Unconnected::Failed) => {}
             }
             tried.push(endpoint);
@@ -129,6 +128,8 @@ impl<'a> Search<'a> {
             let Self { client, frontend, .. } = self;
             tracing::debug!(client.addr = %client, %frontend, %endpoint, ?way.speaker, %error, "connect failed");
             if is_of_ports(&error) {
+                // Nothing was sent to anybody.
+                *attempts -= 1;
                 self.complain_of_ports(endpoint);
                 return Err(Unconnected::NoPort);
             }
@@ -246,7 +247,11 @@ mod tests {
         let endpoint = EndpointAddr::new(endpoint.ip(), endpoint.port());
         // An address of the other family cannot be bound, whatever one may.
         let speaker = Some(Ipv6Addr::LOCALHOST.into());
-        let buffers = RelayBuffers::new(1, PipePool::new(PipeBudget { pipes: 0, slots: 0 }));
+        let buffers = RelayBuffers::new(
+            1,
+            PipePool::new(PipeBudget { pipes: 0, slots: 0 }),
+            crate::capacity::Capacity::unlimited(),
+        );
         let second = Duration::from_secs(1);
         let relays = Relays::new(
             buffers,

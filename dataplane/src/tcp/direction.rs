@@ -7,9 +7,11 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::pipes::{PipeLease, PipePool};
 use super::stream::{Stream, Taken};
+use crate::capacity::Capacity;
 
 /// Bytes that one direction may move before others on the worker get their turn; a splice under way may exceed it.
 const TURN: u64 = 256 << 10;
@@ -33,12 +35,13 @@ const SPLICE_LENGTH: usize = 512 << 10;
 pub(crate) struct RelayBuffers {
     scratch: std::cell::RefCell<Box<[u8]>>,
     pipes: Rc<PipePool>,
+    capacity: Arc<Capacity>,
 }
 
 impl RelayBuffers {
     /// `scratch` is the size in bytes of the copy buffer that all connections of a worker share.
-    pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>) -> Self {
-        Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes }
+    pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>, capacity: Arc<Capacity>) -> Self {
+        Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes, capacity }
     }
 
     /// Closes pipes that are not needed any more, for ever.
@@ -241,7 +244,10 @@ impl Direction {
 
     fn copy(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
         let mut scratch = buffers.scratch.borrow_mut();
-        let count = match from.receive(&mut scratch).map_err(Broken::reading)? {
+        // What the other end does not take is held, so who does not read must not have more of it than is there for all.
+        let room = scratch.len().min(buffers.capacity.bytes_to_hold());
+        let scratch = &mut scratch[..room];
+        let count = match from.receive(scratch).map_err(Broken::reading)? {
             Taken::Bytes(count) => count,
             Taken::End => {
                 self.ended = true;

@@ -7,6 +7,10 @@ use tokio::time::Instant;
 /// The unit of idle time: fine against any timeout, and four bytes hold years of it.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
+/// A connection is checked so many times per idle timeout: it is closed after one timeout at the earliest and three eighths more
+/// at the latest, and no byte that passes has to touch a timer.
+pub(super) const CHECKS: u32 = 8;
+
 /// A moment, in ticks since the table was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(u32);
@@ -28,6 +32,7 @@ pub(super) fn ticks(time: Duration) -> u32 {
 pub(super) struct IdleClock {
     timeout: u32,
     since: Tick,
+    checked: Tick,
     moved: u64,
     /// What the peers had taken from their kernels and ours.
     taken: u64,
@@ -37,7 +42,7 @@ impl IdleClock {
     /// A connection that begins now, and may be idle for so long.
     pub(super) fn new(now: Tick, timeout: Duration) -> Self {
         // One more, since both ends of an interval are cut to whole ticks.
-        Self { timeout: ticks(timeout).saturating_add(1), since: now, moved: 0, taken: 0 }
+        Self { timeout: ticks(timeout).saturating_add(1), since: now, checked: now, moved: 0, taken: 0 }
     }
 
     /// How long it may be idle, in ticks.
@@ -48,6 +53,11 @@ impl IdleClock {
     /// Whether nothing has happened for longer than it may. `moved` is all that was relayed, and `taken` grows when a peer has
     /// taken something; it is asked for only if nothing was relayed since the last check.
     pub(super) fn is_over(&mut self, now: Tick, moved: u64, taken: impl FnOnce() -> u64) -> bool {
+        // Others may have to be checked far more often.
+        if now.0.saturating_sub(self.checked.0) < self.timeout / CHECKS / 2 {
+            return false;
+        }
+        self.checked = now;
         if moved != self.moved {
             (self.moved, self.since) = (moved, now);
             return false;
@@ -83,6 +93,15 @@ mod tests {
         assert!(!idle.is_over(tick(21), 1, || 5));
         assert!(!idle.is_over(tick(31), 1, || 5));
         assert!(idle.is_over(tick(32), 1, || 5));
+    }
+
+    #[test]
+    fn it_is_not_checked_more_often_than_its_timeout_needs() {
+        let mut idle = IdleClock::new(tick(0), 800 * TICK);
+        assert!(!idle.is_over(tick(49), 0, || unreachable!()));
+        assert!(!idle.is_over(tick(50), 0, || 0));
+        assert!(!idle.is_over(tick(99), 0, || unreachable!()));
+        assert!(!idle.is_over(tick(100), 0, || 0));
     }
 
     #[test]

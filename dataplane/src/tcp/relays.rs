@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use super::counters::{CloseReason, TcpCounters};
 use super::direction::RelayBuffers;
-use super::idle::{IdleClock, TICK, Tick, ticks};
+use super::idle::{CHECKS, IdleClock, TICK, Tick, ticks};
 use super::relay::{Peer, Relay, Relayed};
 use super::stream::Stream;
 use crate::sys::epoll::{Events, Happened, Watch};
@@ -36,10 +36,7 @@ use connecting::Pending;
 const BYTES_PER_POLL: u64 = 1 << 20;
 /// A connection that moved as much in its last turn is a stream.
 const STREAM: u64 = 64 << 10;
-/// Idle connections are looked for so many times per idle timeout: one is closed after one timeout at the earliest and a
-/// quarter more at the latest, and no byte that passes has to touch a timer.
-const CHECKS: u32 = 8;
-/// They are looked for as often as this at least, since a connection gets some of its options then.
+/// Idle connections are looked for as often as this at least, since a connection gets some of its options then.
 const LONGEST_ROUND: Duration = Duration::from_secs(60);
 /// Entries that are checked at a time. Each may take some system calls.
 const CHECKED_AT_A_TIME: usize = 256;
@@ -77,6 +74,8 @@ pub(crate) struct Relays<S> {
     epoch: Instant,
     /// The shortest idle timeout of any connection, in ticks.
     shortest_idle: Cell<u32>,
+    /// The same of what the round that is under way has met, or what has begun since.
+    shortest_of_round: Cell<u32>,
     /// It became shorter.
     idle_shortened: Notify,
     /// How long to look for events after the last one, before the thread may sleep.
@@ -143,6 +142,7 @@ impl<S: Story> Relays<S> {
             timeouts,
             epoch: Instant::now(),
             shortest_idle: Cell::new(ticks(timeouts.idle)),
+            shortest_of_round: Cell::new(u32::MAX),
             idle_shortened: Notify::new(),
             busy_poll: None,
             busy_until: Cell::new(Instant::now()),
@@ -272,6 +272,8 @@ impl<S: Story> Relays<S> {
     /// A connection that may be idle for so long.
     fn idle_clock(&self, timeout: Duration) -> IdleClock {
         let clock = IdleClock::new(Tick::now(self.epoch), timeout);
+        // It may begin behind the back of a round that is under way.
+        self.shortest_of_round.set(self.shortest_of_round.get().min(clock.timeout()));
         if clock.timeout() < self.shortest_idle.get() {
             self.shortest_idle.set(clock.timeout());
             self.idle_shortened.notify_one();
@@ -282,18 +284,20 @@ impl<S: Story> Relays<S> {
     /// Ends connections that have become idle, for ever: a few are checked at a time, so that no other one waits while
     /// a large table is walked.
     pub(crate) async fn watch_idle(&self) {
-        let (mut next, mut shortest) = (0, u32::MAX);
+        let mut next = 0;
         loop {
             tokio::select! {
                 () = sleep(self.until_next_check()) => {}
                 () = self.idle_shortened.notified() => continue,
             }
             let mut entries = self.entries.borrow_mut();
-            shortest = shortest.min(self.check_some(&mut entries, next));
+            let shortest = self.check_some(&mut entries, next);
+            self.shortest_of_round.set(self.shortest_of_round.get().min(shortest));
             next += CHECKED_AT_A_TIME;
             if next >= entries.capacity() {
+                let shortest = self.shortest_of_round.replace(u32::MAX);
                 self.shortest_idle.set(shortest.min(ticks(self.timeouts.idle)));
-                (next, shortest) = (0, u32::MAX);
+                next = 0;
                 if entries.len() < entries.capacity() / 4 {
                     entries.shrink_to_fit();
                 }

@@ -68,6 +68,8 @@ pub(super) struct Stream {
     /// Urgent data is pending. It ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c), and is
     /// no part of what a read gives.
     urgent: bool,
+    /// Urgent data may be ahead of which no event has told: there was none yet, or there is more than was read.
+    unaware: bool,
     nagle: Nagle,
     /// Acknowledgements wait for bytes to go with (TCP_QUICKACK off).
     acknowledges_late: bool,
@@ -114,6 +116,7 @@ impl Stream {
             emptied: false,
             broken: false,
             urgent: false,
+            unaware: ready,
             nagle,
             acknowledges_late: false,
             aged,
@@ -152,7 +155,15 @@ impl Stream {
         if self.emptied {
             return Ok(Taken::End);
         }
+        // A read that begins at the mark passes over the urgent byte (`tcp_recvmsg_locked` in net/ipv4/tcp.c).
+        let unaware = std::mem::take(&mut self.unaware) && !self.urgent;
+        if unaware && stream::is_at_urgent_mark(&self.socket)? {
+            // Or there was one that is read already, which its next look shows.
+            self.urgent = true;
+            return Ok(Taken::NotNow);
+        }
         let taken = self.taken(stream::receive(&self.socket, buffer))?;
+        self.unaware = taken == Taken::Bytes(buffer.len());
         if let Taken::Bytes(count) = taken
             && count < buffer.len()
             && !self.broken

@@ -58,7 +58,11 @@ async fn relayed_after<C, E>(
 ) -> (CloseReason, C, E, TcpCounters) {
     let (client, client_side) = client().await.unwrap();
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let buffers = RelayBuffers::new(64 << 10, PipePool::new(PipeBudget { pipes, slots: usize::MAX }));
+    let buffers = RelayBuffers::new(
+        64 << 10,
+        PipePool::new(PipeBudget { pipes, slots: usize::MAX }),
+        crate::capacity::Capacity::unlimited(),
+    );
     let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
     let relays = Relays::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
     let story = async {
@@ -297,9 +301,15 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     let to = silent.local_addr().unwrap().as_socket().unwrap();
     let patience = Duration::from_secs(7);
     let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG, udp_unanswered: LONG };
-    let relays =
-        Relays::<Told>::new(RelayBuffers::new(1, PipePool::new(PipeBudget { pipes: 0, slots: 0 })), timeouts)
-            .unwrap();
+    let relays = Relays::<Told>::new(
+        RelayBuffers::new(
+            1,
+            PipePool::new(PipeBudget { pipes: 0, slots: 0 }),
+            crate::capacity::Capacity::unlimited(),
+        ),
+        timeouts,
+    )
+    .unwrap();
     let begin = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, false);

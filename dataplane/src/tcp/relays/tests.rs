@@ -40,7 +40,9 @@ impl Rig {
     fn new(idle: Duration) -> Self {
         let pipes = PipePool::new(PipeBudget { pipes: 8, slots: usize::MAX });
         let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
-        let table = Relays::new(RelayBuffers::new(64 << 10, pipes), timeouts).unwrap();
+        let table =
+            Relays::new(RelayBuffers::new(64 << 10, pipes, crate::capacity::Capacity::unlimited()), timeouts)
+                .unwrap();
         let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         Self { table, ends: Rc::default(), endpoints }
     }
