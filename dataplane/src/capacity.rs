@@ -1,17 +1,19 @@
-//! What the process has for traffic, shared by all workers and fairly between frontends: descriptors, connections and memory.
+//! What the process has for traffic, shared by all workers and fairly between Services: descriptors, connections and memory.
 //!
-//! A frontend may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds
+//! A Service may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds
 //! for shared-memory packet switches", 1998): one alone gets most of it, several greedy ones get equal shares, and a part is
-//! always left for who comes next. It takes one comparison, and nobody has to know how many frontends there are.
+//! always left for who comes next. It takes one comparison, and nobody has to know how many Services there are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use crate::shed::ShedReason;
 
-/// A frontend may have so many times what is free: alone, four fifths of all.
+/// A Service may have so many times what is free: alone, four fifths of all.
 const SHARE: usize = 4;
 
+/// A Service that has fewer than this part of what is spared has next to nothing.
+const SMALL: usize = 8;
 /// A connection has one socket towards its client and one towards its endpoint.
 const DESCRIPTORS_OF_A_CONNECTION: usize = 2;
 
@@ -39,6 +41,8 @@ pub(crate) struct Capacity {
     connections: AtomicUsize,
     /// Connections and flows that memory is good for, as of the last look at it and since.
     memory: AtomicIsize,
+    /// More of them for Services that have next to nothing: those that have most may hold far more than was foreseen.
+    spared: AtomicIsize,
 }
 
 /// Tells workers how much memory they have.
@@ -51,10 +55,13 @@ impl MemoryGauge {
         self.0.descriptors.load(Ordering::Relaxed)
     }
 
-    /// So many bytes may yet be taken. Workers count down from there, so it is to be said again, often.
-    pub fn set_free(&self, bytes: u64) {
-        let free = isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX);
+    /// So many bytes may yet be taken, and so many by Services that have next to nothing. Workers count down from there, so it is
+    /// to be said again, often.
+    pub fn set_free(&self, bytes: u64, by_small_ones: u64) {
+        let connections = |bytes| isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX / 2);
+        let free = connections(bytes);
         self.0.memory.store(free, Ordering::Relaxed);
+        self.0.spared.store(connections(by_small_ones).saturating_sub(free), Ordering::Relaxed);
     }
 }
 
@@ -66,6 +73,7 @@ impl Capacity {
             descriptors: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             memory: AtomicIsize::new(isize::MAX / 2),
+            spared: AtomicIsize::new(0),
         }
     }
 
@@ -81,11 +89,13 @@ impl Capacity {
         MemoryGauge(Arc::clone(self))
     }
 
-    /// Takes room for one connection of a frontend that has `own` open.
+    /// Takes room for one connection of a Service that has `own` open.
     pub(crate) fn take_connection(&self, own: u32) -> Result<(), ShedReason> {
-        let (free, reason) = self.free_connections();
-        if own as usize >= free.saturating_mul(SHARE) {
-            return Err(reason);
+        if own as usize >= self.free_connections().saturating_mul(SHARE) {
+            return Err(ShedReason::Capacity);
+        }
+        if !self.has_memory(own) {
+            return Err(ShedReason::Memory);
         }
         // Workers may come here at once and take one more each: what the process keeps for itself has room for that.
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -101,18 +111,24 @@ impl Capacity {
         self.give(DESCRIPTORS_OF_A_CONNECTION);
     }
 
-    /// Whether there is room for one more flow of a frontend that has `own` open.
+    /// Whether there is room for one more flow of a Service that has `own` open.
     ///
     /// # Errors
     /// What there is too little of.
     pub(crate) fn room_for_flow(&self, own: u32) -> Result<(), ShedReason> {
-        let (descriptors, memory) = (self.free_descriptors(), self.free_memory());
-        let fits = |free: usize| (own as usize) < free.saturating_mul(SHARE);
-        match (fits(descriptors), fits(memory)) {
-            (true, true) => Ok(()),
-            (true, false) => Err(ShedReason::Memory),
-            (false, _) => Err(ShedReason::Capacity),
+        if own as usize >= self.free_descriptors().saturating_mul(SHARE) {
+            return Err(ShedReason::Capacity);
         }
+        if self.has_memory(own) { Ok(()) } else { Err(ShedReason::Memory) }
+    }
+
+    fn has_memory(&self, own: u32) -> bool {
+        let free = self.memory.load(Ordering::Relaxed);
+        let small = || {
+            let spared = self.spared.load(Ordering::Relaxed).saturating_add(free.min(0));
+            (own as usize) < usize::try_from(spared).unwrap_or(0).div_ceil(SMALL)
+        };
+        (own as usize) < self.free_memory().saturating_mul(SHARE) || small()
     }
 
     /// Takes room for a flow, which has one socket of its own.
@@ -156,18 +172,16 @@ impl Capacity {
         self.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
     }
 
-    /// Whether a frontend with `own` connections may soon have clearly more: for who has stopped asking meanwhile.
+    /// Whether a Service with `own` connections may soon have clearly more: for who has stopped asking meanwhile.
     pub(crate) fn has_room_again(&self, own: u32) -> bool {
-        let (free, _) = self.free_connections();
+        let free = self.free_connections().min(self.free_memory());
         free > 0 && (own as usize).saturating_mul(8) < free.saturating_mul(SHARE).saturating_mul(7)
     }
 
-    /// How many connections more there may be, and what there is least of.
-    fn free_connections(&self) -> (usize, ShedReason) {
+    /// How many connections more there may be, memory aside.
+    fn free_connections(&self) -> usize {
         let connections = self.limits.connections.saturating_sub(self.connections.load(Ordering::Relaxed));
-        let sockets = self.free_descriptors() / DESCRIPTORS_OF_A_CONNECTION;
-        let (free, memory) = (connections.min(sockets), self.free_memory());
-        if memory < free { (memory, ShedReason::Memory) } else { (free, ShedReason::Capacity) }
+        connections.min(self.free_descriptors() / DESCRIPTORS_OF_A_CONNECTION)
     }
 
     fn free_descriptors(&self) -> usize {
@@ -253,17 +267,28 @@ mod tests {
     #[test]
     fn memory_is_shared_like_the_rest_and_counted_down_between_looks() {
         let capacity = Arc::new(capacity(1000));
-        capacity.gauge().set_free(10 * MEMORY_OF_A_CONNECTION);
+        capacity.gauge().set_free(10 * MEMORY_OF_A_CONNECTION, 0);
         let (mut greedy, mut other) = (0, 0);
         fill(&capacity, &mut greedy);
         assert_eq!((greedy, capacity.take_connection(greedy)), (8, Err(ShedReason::Memory)));
         fill(&capacity, &mut other);
         assert_eq!(other, 2);
         assert_eq!(capacity.room_for_flow(0), Err(ShedReason::Memory));
-        capacity.gauge().set_free(0);
+        capacity.gauge().set_free(0, 0);
         assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
         capacity.give_connection();
         assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(10));
+    }
+
+    #[test]
+    fn who_has_next_to_nothing_is_served_though_others_have_taken_all_memory() {
+        let capacity = Arc::new(capacity(1000));
+        capacity.gauge().set_free(0, 80 * MEMORY_OF_A_CONNECTION);
+        assert_eq!(capacity.take_connection(10), Err(ShedReason::Memory));
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        assert_eq!(own, 9, "an eighth of what was left by then");
+        assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(0));
     }
 
     #[test]
@@ -271,9 +296,9 @@ mod tests {
         let capacity = Arc::new(capacity(1000));
         assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
         fill(&capacity, &mut 0);
-        capacity.gauge().set_free(800 * (16 << 10));
+        capacity.gauge().set_free(800 * (16 << 10), 0);
         assert_eq!(capacity.bytes_to_hold(), 16 << 10, "of 800 connections each the same");
-        capacity.gauge().set_free(0);
+        capacity.gauge().set_free(0, 0);
         assert_eq!(capacity.bytes_to_hold(), LEAST_HELD);
         (0..800).for_each(|_| capacity.give_connection());
         assert_eq!(capacity.bytes_to_hold(), MOST_HELD);

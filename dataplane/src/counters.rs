@@ -1,6 +1,7 @@
 //! What one worker counts for one frontend, by protocol. Read by whoever exports metrics.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use crate::model::Protocol;
 use crate::shed::FrontendUse;
@@ -46,9 +47,9 @@ impl FrontendCounters {
         }
     }
 
-    /// Those of a frontend on so many workers, all zero.
-    pub(crate) fn of_workers(protocol: Protocol, workers: usize) -> Vec<Self> {
-        let usage = Arc::<FrontendUse>::default();
+    /// Those of a frontend on so many workers, all zero. `open` counts what its Service has open.
+    pub(crate) fn of_workers(protocol: Protocol, workers: usize, open: Arc<AtomicU32>) -> Vec<Self> {
+        let usage = Arc::new(FrontendUse::of_service(open));
         let one = || match protocol {
             Protocol::Tcp => Self::Tcp(Arc::new(TcpCounters::new(Arc::clone(&usage)))),
             Protocol::Udp => Self::Udp(Arc::new(UdpCounters::new(Arc::clone(&usage)))),

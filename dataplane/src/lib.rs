@@ -23,6 +23,7 @@ pub mod pick;
 pub mod proxy_protocol;
 mod random;
 pub mod return_path;
+mod services;
 pub mod shed;
 mod steering;
 mod sys;

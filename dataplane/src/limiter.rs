@@ -1,16 +1,16 @@
 //! Holds a Service to its limits: how many connections and flows it may have, and how many new ones a second, in all and for
 //! each client. Shared by its frontends and by all workers; a Service without limits has none of this.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use indexmap::IndexMap;
 
-use crate::model::{Frontend, FrontendSource, ServiceLimits};
+use crate::model::{Frontend, ServiceLimits};
+use crate::services::OfServices;
 use crate::shed::ShedReason;
 
 /// Clients of one Service that are counted; a few megabytes. Beyond it those with nothing open are forgotten first.
@@ -215,38 +215,18 @@ impl Clients {
 
 /// The limiters of all Services that have limits. They are found again when a table is made, so that what is open counts on.
 #[derive(Debug, Default)]
-pub(crate) struct Limiters(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    limiters: HashMap<ServiceId, Weak<Limiter>>,
-    /// So many were left when those that are gone were last removed.
-    left: usize,
-}
-
-type ServiceId = (FrontendSource, Arc<str>, Arc<str>);
+pub(crate) struct Limiters(Mutex<OfServices<Limiter>>);
 
 impl Limiters {
     /// That of a frontend's Service, with the limits that it has now; `None` if it has none.
     pub(crate) fn get(&self, frontend: &Frontend) -> Option<Arc<Limiter>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let service = &frontend.service;
-        let id = (frontend.source, Arc::clone(&service.namespace), Arc::clone(&service.name));
         if !frontend.limits.any() {
-            known.limiters.remove(&id);
+            known.forget(frontend);
             return None;
         }
-        if let Some(limiter) = known.limiters.get(&id).and_then(Weak::upgrade) {
-            limiter.set(&frontend.limits);
-            return Some(limiter);
-        }
-        // Not at each of thousands that come together.
-        if known.limiters.len() > 2 * known.left {
-            known.limiters.retain(|_, limiter| limiter.strong_count() > 0);
-            known.left = known.limiters.len();
-        }
-        let limiter = Arc::new(Limiter::new(&frontend.limits));
-        known.limiters.insert(id, Arc::downgrade(&limiter));
+        let limiter = known.get_or(frontend, || Limiter::new(&frontend.limits));
+        limiter.set(&frontend.limits);
         Some(limiter)
     }
 }

@@ -16,12 +16,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use crate::address_set::AddressSet;
 use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::model::{Frontend, FrontendAddr, Protocol};
 use crate::overload::{Door, Frontends};
+use crate::services::OfServices;
 use crate::shed::FrontendUse;
 use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::sys::{Errno, drops};
@@ -79,6 +81,8 @@ pub(crate) struct ListenerSet {
     servers: usize,
     capacity: Arc<Capacity>,
     listeners: HashMap<FrontendAddr, Listener>,
+    /// What each Service has open.
+    open_of_services: OfServices<AtomicU32>,
     departed: Departed,
     filters: Filters,
     steering: Steering,
@@ -88,7 +92,8 @@ impl ListenerSet {
     /// Nothing is open; so many sockets may be.
     pub(crate) fn new(room: usize, capacity: Arc<Capacity>, steering: Steering) -> Self {
         let (departed, filters) = (Departed::default(), Filters::default());
-        Self { room, open: 0, servers: 0, capacity, listeners: HashMap::new(), departed, filters, steering }
+        let (listeners, open_of_services) = (HashMap::new(), OfServices::default());
+        Self { room, open: 0, servers: 0, capacity, listeners, open_of_services, departed, filters, steering }
     }
 
     /// Whether another frontend may be opened: there is room for a socket for each worker, or it needs none.
@@ -113,11 +118,14 @@ impl ListenerSet {
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
         let wanted = Posture::of(frontend, internal, door);
-        let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| Listener {
-            // Where all are steered, closed ones are, too.
-            posture: (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed),
-            place: Place::Nowhere,
-            counters: FrontendCounters::of_workers(addr.protocol, workers.len()),
+        let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| {
+            let open = self.open_of_services.get_or(frontend, AtomicU32::default);
+            Listener {
+                // Where all are steered, closed ones are, too.
+                posture: (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed),
+                place: Place::Nowhere,
+                counters: FrontendCounters::of_workers(addr.protocol, workers.len(), open),
+            }
         });
         let changed = if listener.posture.as_ref() == Some(&wanted) {
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -50,17 +50,23 @@ impl ShedReason {
     }
 }
 
-/// What one frontend has open, and what it was refused, on all workers together.
+/// What one frontend's Service has open, and what the frontend was refused, on all workers together.
 #[derive(Debug, Default)]
 pub struct FrontendUse {
-    open: AtomicU32,
+    open: Arc<AtomicU32>,
     shed: [AtomicU64; ShedReason::ALL.len()],
     /// It is among those that the control loop has not looked at since it was last refused something.
     noticed: AtomicBool,
 }
 
 impl FrontendUse {
-    /// Connections or flows open now.
+    /// That of a frontend whose Service counts here what it has open.
+    pub(crate) fn of_service(open: Arc<AtomicU32>) -> Self {
+        Self { open, ..Self::default() }
+    }
+
+    /// Connections and flows that the Service has open now, by all its frontends: what there is is shared between Services, or
+    /// whoever has many ports would get as many shares.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }

@@ -192,6 +192,7 @@ impl Connection {
             worker: &self.worker,
             frontend: self.frontend,
             client: address,
+            client_side: &client,
             counters: &self.counters,
             timeout: self.connect_timeout,
             eager: introduction.is_some() || !first.is_empty(),
@@ -203,6 +204,7 @@ impl Connection {
             }
             Connected::Failed => CloseReason::ConnectFailed,
             Connected::NoEndpoint => CloseReason::NoEndpoint,
+            Connected::ClientGone => CloseReason::ClientReset,
         };
         // The handshake is done, so RST is as near to a refusal as a proxy can get.
         client.reset_on_close();

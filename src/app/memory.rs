@@ -26,6 +26,8 @@ const SPARED_MOST: u64 = 256 << 20;
 
 /// What the kernel keeps for a socket without what waits in it (`slabinfo`: TCP, sock_inode_cache, filp, dentry, epitem).
 const MEMORY_OF_A_SOCKET: u64 = 5 << 10;
+/// So much at most is taken to wait in a socket of ours, where only the whole machine's can be seen.
+const MOST_BUFFERED: u64 = 1 << 20;
 /// Of the smallest kind; with larger ones less is counted.
 const PAGE: u64 = 4096;
 
@@ -39,8 +41,16 @@ struct Level {
 impl Level {
     /// What traffic may yet take.
     fn free(&self) -> u64 {
-        let spared = (self.limit / SPARED_SHARE).min(SPARED_MOST);
-        self.limit.saturating_sub(spared).saturating_sub(self.used)
+        self.limit.saturating_sub(self.spared()).saturating_sub(self.used)
+    }
+
+    /// The same of those who have next to nothing: half of what is spared is for them.
+    fn free_to_small_ones(&self) -> u64 {
+        self.limit.saturating_sub(self.spared() / 2).saturating_sub(self.used)
+    }
+
+    fn spared(&self) -> u64 {
+        (self.limit / SPARED_SHARE).min(SPARED_MOST)
     }
 
     fn is_calm(&self) -> bool {
@@ -78,8 +88,9 @@ fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
     let configured = limit.and_then(|limit| Some(Level { limit, used: used(groups, gauge)? }));
     let levels = groups.levels().chain(machine()).chain(configured);
     let levels: Vec<Level> = levels.collect();
-    if let Some(free) = levels.iter().map(Level::free).min() {
-        gauge.set_free(free);
+    let least = |free: fn(&Level) -> u64| levels.iter().map(free).min();
+    if let (Some(free), Some(to_small_ones)) = (least(Level::free), least(Level::free_to_small_ones)) {
+        gauge.set_free(free, to_small_ones);
     }
     if levels.iter().all(Level::is_calm) { CALM } else { CLOSE }
 }
@@ -89,8 +100,9 @@ fn used(groups: &Groups, gauge: &MemoryGauge) -> Option<u64> {
     if let Some(own) = groups.own() {
         return Some(own.used);
     }
-    let sockets = gauge.descriptors() as u64 * MEMORY_OF_A_SOCKET;
-    Some(resident()? + sockets + buffered().unwrap_or(0))
+    let sockets = gauge.descriptors() as u64;
+    let buffered = buffered().unwrap_or(0).min(sockets * MOST_BUFFERED);
+    Some(resident()? + sockets * MEMORY_OF_A_SOCKET + buffered)
 }
 
 /// What waits in the buffers of all sockets of the machine, in pages (`mem` in /proc/net/sockstat, proc(5)).
@@ -130,7 +142,8 @@ mod tests {
     #[test]
     fn a_part_of_each_limit_is_spared() {
         assert_eq!(Level { limit: 1000, used: 200 }.free(), 700);
-        assert_eq!(Level { limit: 1000, used: 901 }.free(), 0);
+        let full = Level { limit: 1000, used: 901 };
+        assert_eq!((full.free(), full.free_to_small_ones()), (0, 49));
         assert_eq!(Level { limit: 64 << 30, used: 0 }.free(), (64 << 30) - SPARED_MOST);
         assert!(Level { limit: 1000, used: 300 }.is_calm() && !Level { limit: 1000, used: 500 }.is_calm());
     }

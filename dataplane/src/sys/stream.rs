@@ -103,6 +103,17 @@ pub(crate) fn splice_out(pipe: &Pipe, socket: &Socket, length: usize) -> io::Res
 /// A number that changes whenever the peer has taken something: bytes that it has acknowledged, or room that it has made by
 /// reading (tcp(7), `TCP_INFO`; the window is there since Linux 5.4). 0 if the kernel does not say.
 pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
+    info(socket).map_or(0, |info| info.tcpi_bytes_acked.wrapping_add(u64::from(info.tcpi_snd_wnd) << 32))
+}
+
+/// Whether a connection was reset, or both sides have ended it (tcp(7), `TCP_INFO`). False if the kernel does not say.
+pub(crate) fn is_closed(socket: &Socket) -> bool {
+    /// `TCP_CLOSE` of net/tcp_states.h.
+    const CLOSED: u8 = 7;
+    info(socket).is_some_and(|info| info.tcpi_state == CLOSED)
+}
+
+fn info(socket: &Socket) -> Option<libc::tcp_info> {
     // SAFETY: a plain C struct of integers, for which all zeroes are a value. Older kernels fill less of it.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
     let mut length = mem::size_of_val(&info) as libc::socklen_t;
@@ -111,10 +122,7 @@ pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
         let value = (&raw mut info).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut length)
     };
-    if outcome != 0 {
-        return 0;
-    }
-    info.tcpi_bytes_acked.wrapping_add(u64::from(info.tcpi_snd_wnd) << 32)
+    (outcome == 0).then_some(info)
 }
 
 fn splice_flags() -> SpliceFFlags {

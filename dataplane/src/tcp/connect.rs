@@ -35,6 +35,8 @@ pub(super) enum Connected<'a> {
     Failed,
     /// The table has none for this client.
     NoEndpoint,
+    /// The client has reset the connection meanwhile.
+    ClientGone,
 }
 
 /// Why an endpoint was not connected.
@@ -44,14 +46,17 @@ enum Unconnected {
     Failed,
     /// This machine has no port left towards it.
     NoPort,
+    /// Nobody waits for it any more.
+    ClientGone,
 }
 
 /// Whom an endpoint is looked for, and where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Search<'a> {
+pub(super) struct Search<'a, 'c> {
     pub(super) worker: &'a Worker,
     pub(super) frontend: FrontendAddr,
     pub(super) client: ClientAddr,
+    pub(super) client_side: &'c Stream,
     pub(super) counters: &'a TcpCounters,
     /// What each attempt may take.
     pub(super) timeout: Duration,
@@ -59,7 +64,7 @@ pub(super) struct Search<'a> {
     pub(super) eager: bool,
 }
 
-impl<'a> Search<'a> {
+impl<'a> Search<'a, '_> {
     /// Connects an endpoint, each attempt bounded by the connect timeout.
     ///
     /// Every endpoint is picked by the table of that moment, so one that has just left is not tried. An endpoint that is
@@ -71,6 +76,9 @@ impl<'a> Search<'a> {
         while attempts < ATTEMPTS {
             let Some((picked, source)) = self.pick(&tried) else {
                 let now = Instant::now();
+                if self.client_side.is_closed() {
+                    return Connected::ClientGone;
+                }
                 if crowded.is_empty() || *deadline.get_or_insert(now + self.timeout) <= now {
                     break;
                 }
@@ -87,6 +95,7 @@ impl<'a> Search<'a> {
             match self.connect_to(endpoint, source, &mut attempts).await {
                 Ok(endpoint_side) => return Connected::To(endpoint_side, picked, source),
                 Err(Unconnected::NoPort) => crowded.push(endpoint),
+                Err(Unconnected::ClientGone) => return Connected::ClientGone,
                 Err(Unconnected::Failed) => {}
             }
             tried.push(endpoint);
@@ -108,6 +117,7 @@ impl<'a> Search<'a> {
             paths: &worker.paths,
             relays: &worker.relays,
             crowded: &worker.crowded,
+            client_side: self.client_side,
             eager: self.eager,
             speaker,
             timeout: self.timeout,
@@ -127,6 +137,9 @@ impl<'a> Search<'a> {
             };
             let Self { client, frontend, .. } = self;
             tracing::debug!(client.addr = %client, %frontend, %endpoint, ?way.speaker, %error, "connect failed");
+            if self.client_side.is_closed() {
+                return Err(Unconnected::ClientGone);
+            }
             if is_of_ports(&error) {
                 // Nothing was sent to anybody.
                 *attempts -= 1;
@@ -172,11 +185,12 @@ impl<'a> Search<'a> {
 
 /// How one endpoint is to be connected.
 #[derive(Debug)]
-struct Way<'a> {
+struct Way<'a, 'c> {
     endpoint: EndpointAddr,
     paths: &'a Paths,
     relays: &'a Relays<Served>,
     crowded: &'a CrowdedEndpoints,
+    client_side: &'c Stream,
     eager: bool,
     /// Whose address to speak from, if not the gateway's; taken away if it cannot be used.
     speaker: Option<IpAddr>,
@@ -186,7 +200,7 @@ struct Way<'a> {
     short: bool,
 }
 
-impl<'a> Way<'a> {
+impl<'a> Way<'a, '_> {
     /// Connects. While this machine is short of what a socket needs, it waits, but no longer than for an endpoint.
     async fn open(&mut self) -> io::Result<Connecting<'a, Served>> {
         let mut waited = Duration::ZERO;
@@ -200,7 +214,7 @@ impl<'a> Way<'a> {
                     self.speaker = None;
                 }
                 Err(error) if is_of_ports(&error) => return Err(error),
-                Err(_) if self.short && waited < self.timeout => {
+                Err(_) if self.short && waited < self.timeout && !self.client_side.is_closed() => {
                     waited += PAUSE;
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -227,7 +241,7 @@ impl<'a> Way<'a> {
             }
         })?;
         let connecting = relays.connecting(stream, self.timeout)?;
-        connecting.connected().await?;
+        connecting.connected(|| !self.client_side.is_closed()).await?;
         Ok(connecting)
     }
 }
@@ -260,7 +274,10 @@ mod tests {
         .unwrap();
         let (paths, relays, crowded) = (&Paths::default(), &relays, &CrowdedEndpoints::default());
         let (timeout, short) = (second, false);
-        let mut way = Way { endpoint, paths, relays, crowded, eager: false, speaker, timeout, short };
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (client_side, eager) = (&Stream::accepted(client.into()), false);
+        let (_, _) = listener.accept().unwrap();
+        let mut way = Way { endpoint, paths, relays, crowded, client_side, eager, speaker, timeout, short };
         tokio::select! {
             connected = way.open() => drop(connected.unwrap()),
             () = relays.drive() => {}

@@ -285,6 +285,11 @@ impl Stream {
         stream::taken_by_peer(&self.socket)
     }
 
+    /// Whether the connection is over, though no event may have told: a peer that has only ended its side may still wait.
+    pub(super) fn is_closed(&self) -> bool {
+        stream::is_closed(&self.socket)
+    }
+
     /// Whether something was written that the peer has not acknowledged.
     pub(super) fn has_unsent(&self) -> bool {
         stream::unacknowledged(&self.socket).is_ok_and(|bytes| bytes > 0)

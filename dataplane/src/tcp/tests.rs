@@ -70,7 +70,7 @@ async fn relayed_after<C, E>(
         let stream = Stream::to_connect(socket, begin.holds());
         stream.connect(endpoints.local_addr().unwrap()).unwrap();
         let connecting = relays.connecting(stream, idle).unwrap();
-        connecting.connected().await.unwrap();
+        connecting.connected(|| true).await.unwrap();
         let (ended, end) = oneshot::channel();
         connecting.relay(client_side, begin, idle, Told { counters: TcpCounters::default(), ended }).unwrap();
         let (endpoint, _) = endpoints.accept().await.unwrap();
@@ -321,7 +321,7 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
         let all = [begin(), begin(), begin()];
         let mut outcomes = Vec::new();
         for one in &all {
-            outcomes.push(one.connected().await.map_err(|error| error.kind()));
+            outcomes.push(one.connected(|| true).await.map_err(|error| error.kind()));
         }
         outcomes
     };

@@ -63,6 +63,8 @@ pub enum DropReason {
     NoSocket,
     /// Would have opened a flow, and all local ports towards its endpoints are in use by flows that are busy.
     NoPort,
+    /// Came from a UDP frontend of this gateway: the answer would come back, for ever.
+    Loop,
     /// Came to a flow's socket, but not from its endpoint.
     Stranger,
     /// Longer than any UDP datagram can be: received cut, so not forwarded.
@@ -75,7 +77,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::FlowLimit,
         Self::NoMemory,
         Self::MaxConnections,
@@ -87,6 +89,7 @@ impl DropReason {
         Self::Policy,
         Self::NoSocket,
         Self::NoPort,
+        Self::Loop,
         Self::Stranger,
         Self::Truncated,
         Self::SendToEndpoint,
@@ -107,6 +110,7 @@ impl DropReason {
             Self::Policy => "policy",
             Self::NoSocket => "no_socket",
             Self::NoPort => "no_port",
+            Self::Loop => "loop",
             Self::Stranger => "stranger",
             Self::Truncated => "truncated",
             Self::SendToEndpoint => "send_to_endpoint",

@@ -23,7 +23,7 @@ use super::counters::{DropReason, UdpCounters};
 use super::tenant::Tenant;
 use crate::affinity::AffinityTable;
 use crate::limiter::Permit;
-use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
+use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
 use crate::pick::{ActiveFrontend, ActiveTable, Picked};
 use crate::random::Random;
 use crate::shed::ShedReason;
@@ -348,6 +348,10 @@ fn admission(
     view: &View<'_>,
 ) -> Result<Option<Box<Permit>>, DropReason> {
     let frontend = frontend.ok_or(DropReason::NoEndpoint)?;
+    let (ip, port, protocol) = (client.ip(), client.0.port(), Protocol::Udp);
+    if view.table.get(FrontendAddr { ip, port, protocol }).is_some() {
+        return Err(DropReason::Loop);
+    }
     let origin = view.table.origin(frontend.spec().addr, client);
     if let Some(pick) = frontend.refusal(origin, client) {
         forwarded(pick)?;

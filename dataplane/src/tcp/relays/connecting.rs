@@ -17,13 +17,26 @@ use crate::tcp::direction::Direction;
 use crate::tcp::relay::{Peer, Relay};
 use crate::tcp::stream::Stream;
 
+/// How often somebody looks whether the client still waits for an endpoint that does not answer. Nothing else tells: what the client
+/// does is an event for its relay.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// An endpoint that has not answered yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     stream: Stream,
     until: Instant,
-    late: bool,
+    /// When to give it up, or to look whether the client still waits.
+    due: Instant,
+    state: Patience,
     waiting: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Waits,
+    Looks,
+    Over,
 }
 
 impl Pending {
@@ -33,24 +46,32 @@ impl Pending {
         self.wake_if_decided();
     }
 
-    fn give_up(&mut self) {
-        self.late = true;
+    /// It is due. Whether it will be again, and when.
+    fn look(&mut self, now: Instant) -> Option<Instant> {
+        let over = self.until <= now;
+        self.state = if over { Patience::Over } else { Patience::Looks };
+        self.due = self.until.min(now + LOOK);
         self.wake_if_decided();
+        (!over).then_some(self.due)
     }
 
     fn wake_if_decided(&mut self) {
-        if (self.late || self.stream.is_writable())
+        if (self.state != Patience::Waits || self.stream.is_writable())
             && let Some(waker) = self.waiting.take()
         {
             waker.wake();
         }
     }
 
-    fn outcome(&mut self) -> Option<io::Result<()>> {
+    fn outcome(&mut self, still_waits: impl FnOnce() -> bool) -> Option<io::Result<()>> {
         if self.stream.is_writable() {
             return Some(self.stream.take_error().map_or(Ok(()), Err));
         }
-        self.late.then(|| Err(io::ErrorKind::TimedOut.into()))
+        match std::mem::replace(&mut self.state, Patience::Waits) {
+            Patience::Looks if !still_waits() => Some(Err(io::ErrorKind::ConnectionAborted.into())),
+            Patience::Waits | Patience::Looks => None,
+            Patience::Over => Some(Err(io::ErrorKind::TimedOut.into())),
+        }
     }
 }
 
@@ -71,17 +92,18 @@ impl<S: Story> Relays<S> {
         let key = Key { index: place.key() as u32, serial };
         stream.watch_by(&self.watch, key.token(Peer::Endpoint))?;
         self.serial.set(serial);
-        let until = Instant::now() + timeout;
-        let pending = Pending { stream, until, late: false, waiting: None };
+        let now = Instant::now();
+        let (until, due) = (now + timeout, now + timeout.min(LOOK));
+        let pending = Pending { stream, until, due, state: Patience::Waits, waiting: None };
         place.insert(Entry { serial, queued: false, is_stream: false, state: State::Connecting(pending) });
-        self.limit(until, key);
+        self.limit(due, key);
         Ok(Connecting { relays: self, key })
     }
 
-    /// Notes until when an endpoint may take. A timer for each would cost a lock and, as the reactor's next one, a system call.
-    fn limit(&self, until: Instant, key: Key) {
-        self.deadlines.borrow_mut().insert((until, key));
-        if self.next_deadline.get().is_none_or(|next| until < next) {
+    /// Notes when an endpoint is due. A timer for each would cost a lock and, as the reactor's next one, a system call.
+    fn limit(&self, due: Instant, key: Key) {
+        self.deadlines.borrow_mut().insert((due, key));
+        if self.next_deadline.get().is_none_or(|next| due < next) {
             self.earlier_deadline.notify_one();
         }
     }
@@ -98,16 +120,16 @@ impl<S: Story> Relays<S> {
                 },
                 None => self.earlier_deadline.notified().await,
             }
-            self.give_up(Instant::now());
+            self.look(Instant::now());
         }
     }
 
-    fn give_up(&self, now: Instant) {
+    fn look(&self, now: Instant) {
         let mut deadlines = self.deadlines.borrow_mut();
         while let Some((_, key)) = deadlines.first().copied().filter(|(at, _)| *at <= now) {
             deadlines.pop_first();
             if let Some(pending) = pending(&mut self.entries.borrow_mut(), key) {
-                pending.give_up();
+                deadlines.extend(pending.look(now).map(|due| (due, key)));
             }
         }
     }
@@ -131,14 +153,14 @@ impl<S: Story> Connecting<'_, S> {
     /// Waits until the endpoint has answered. Cancel safe.
     ///
     /// # Errors
-    /// As connect(2), `TimedOut` after the connect timeout.
-    pub(in crate::tcp) async fn connected(&self) -> io::Result<()> {
+    /// As connect(2), `TimedOut` after the connect timeout, and `ConnectionAborted` if the client does not wait any more.
+    pub(in crate::tcp) async fn connected(&self, still_waits: impl Fn() -> bool) -> io::Result<()> {
         poll_fn(|cx| {
             let mut entries = self.relays.entries.borrow_mut();
             let Some(pending) = pending(&mut entries, self.key) else {
                 return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
             };
-            match pending.outcome() {
+            match pending.outcome(&still_waits) {
                 Some(outcome) => Poll::Ready(outcome),
                 None => {
                     pending.waiting = Some(cx.waker().clone());
@@ -169,7 +191,7 @@ impl<S: Story> Connecting<'_, S> {
         let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
             return Ok(());
         };
-        relays.deadlines.borrow_mut().remove(&(pending.until, key));
+        relays.deadlines.borrow_mut().remove(&(pending.due, key));
         let relay = Relay::new(client, pending.stream, upload, relays.idle_clock(idle));
         entry.state = State::Relaying(relay, story);
         relays.advance(&mut entries, key);
@@ -184,7 +206,7 @@ impl<S> Drop for Connecting<'_, S> {
     fn drop(&mut self) {
         let removed = self.relays.entries.borrow_mut().try_remove(self.key.index as usize);
         if let Some(Entry { state: State::Connecting(pending), .. }) = removed {
-            self.relays.deadlines.borrow_mut().remove(&(pending.until, self.key));
+            self.relays.deadlines.borrow_mut().remove(&(pending.due, self.key));
         }
     }
 }

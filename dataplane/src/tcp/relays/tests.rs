@@ -61,7 +61,7 @@ impl Rig {
         let connecting = self.table.connecting(stream, idle).unwrap();
         let connected = async {
             tokio::select! {
-                connected = connecting.connected() => connected.unwrap(),
+                connected = connecting.connected(|| true) => connected.unwrap(),
                 () = self.table.drive() => {}
             }
         };
