@@ -5,7 +5,9 @@
 //! always left for who comes next. It takes one comparison, and nobody has to know how many Services there are.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::shed::ShedReason;
 
@@ -43,6 +45,9 @@ pub(crate) struct Capacity {
     memory: AtomicIsize,
     /// More of them for Services that have next to nothing: those that have most may hold far more than was foreseen.
     spared: AtomicIsize,
+    /// Bytes that are to be given back.
+    excess: AtomicI64,
+    relief: Notify,
 }
 
 /// Tells workers how much memory they have.
@@ -55,14 +60,28 @@ impl MemoryGauge {
         self.0.descriptors.load(Ordering::Relaxed)
     }
 
-    /// So many bytes may yet be taken, and so many by Services that have next to nothing. Workers count down from there, so it is
-    /// to be said again, often.
-    pub fn set_free(&self, bytes: u64, by_small_ones: u64) {
+    /// Workers count down from there, so it is to be said again, often.
+    pub fn set(&self, left: MemoryLeft) {
         let connections = |bytes| isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX / 2);
-        let free = connections(bytes);
+        let free = connections(left.free);
         self.0.memory.store(free, Ordering::Relaxed);
-        self.0.spared.store(connections(by_small_ones).saturating_sub(free), Ordering::Relaxed);
+        self.0.spared.store(connections(left.by_small_ones).saturating_sub(free), Ordering::Relaxed);
+        self.0.excess.store(i64::try_from(left.excess).unwrap_or(i64::MAX), Ordering::Relaxed);
+        if left.excess > 0 {
+            self.0.relief.notify_waiters();
+        }
     }
+}
+
+/// How much memory there is yet, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLeft {
+    /// Traffic may take so much.
+    pub free: u64,
+    /// Services that have next to nothing may take so much.
+    pub by_small_ones: u64,
+    /// So much is to be given back, by resetting connections for which most waits.
+    pub excess: u64,
 }
 
 impl Capacity {
@@ -74,6 +93,8 @@ impl Capacity {
             connections: AtomicUsize::new(0),
             memory: AtomicIsize::new(isize::MAX / 2),
             spared: AtomicIsize::new(0),
+            excess: AtomicI64::new(0),
+            relief: Notify::new(),
         }
     }
 
@@ -153,6 +174,17 @@ impl Capacity {
         (free * MEMORY_OF_A_CONNECTION as usize / connections).clamp(LEAST_HELD, MOST_HELD)
     }
 
+    /// Waits until memory is to be given back. Cancel safe; who does not wait at that moment is told again soon.
+    pub(crate) async fn wants_relief(&self) {
+        self.relief.notified().await;
+    }
+
+    /// Whether so much is still to be given back; then it counts as done.
+    pub(crate) fn relieve_of(&self, bytes: u64) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.excess.load(Ordering::Relaxed) > 0 && self.excess.fetch_sub(bytes, Ordering::Relaxed) > 0
+    }
+
     /// Takes so many descriptors, if they are there.
     pub(crate) fn try_take(&self, descriptors: usize) -> bool {
         let enough = self.free_descriptors() >= descriptors;
@@ -200,6 +232,10 @@ mod tests {
 
     fn capacity(connections: usize) -> Capacity {
         Capacity::new(CapacityLimits { descriptors: 2 * connections, connections: usize::MAX })
+    }
+
+    fn free(bytes: u64) -> MemoryLeft {
+        MemoryLeft { free: bytes, by_small_ones: bytes, excess: 0 }
     }
 
     /// Takes as many as are given.
@@ -267,14 +303,14 @@ mod tests {
     #[test]
     fn memory_is_shared_like_the_rest_and_counted_down_between_looks() {
         let capacity = Arc::new(capacity(1000));
-        capacity.gauge().set_free(10 * MEMORY_OF_A_CONNECTION, 0);
+        capacity.gauge().set(free(10 * MEMORY_OF_A_CONNECTION));
         let (mut greedy, mut other) = (0, 0);
         fill(&capacity, &mut greedy);
         assert_eq!((greedy, capacity.take_connection(greedy)), (8, Err(ShedReason::Memory)));
         fill(&capacity, &mut other);
         assert_eq!(other, 2);
         assert_eq!(capacity.room_for_flow(0), Err(ShedReason::Memory));
-        capacity.gauge().set_free(0, 0);
+        capacity.gauge().set(free(0));
         assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
         capacity.give_connection();
         assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(10));
@@ -283,7 +319,7 @@ mod tests {
     #[test]
     fn who_has_next_to_nothing_is_served_though_others_have_taken_all_memory() {
         let capacity = Arc::new(capacity(1000));
-        capacity.gauge().set_free(0, 80 * MEMORY_OF_A_CONNECTION);
+        capacity.gauge().set(MemoryLeft { by_small_ones: 80 * MEMORY_OF_A_CONNECTION, ..free(0) });
         assert_eq!(capacity.take_connection(10), Err(ShedReason::Memory));
         let mut own = 0;
         fill(&capacity, &mut own);
@@ -292,13 +328,21 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_given_back_than_is_wanted() {
+        let capacity = Arc::new(capacity(10));
+        assert!(!capacity.relieve_of(1));
+        capacity.gauge().set(MemoryLeft { excess: 100, ..free(0) });
+        assert_eq!([60, 60, 60].map(|bytes| capacity.relieve_of(bytes)), [true, true, false]);
+    }
+
+    #[test]
     fn what_connections_may_hold_is_what_memory_is_good_for() {
         let capacity = Arc::new(capacity(1000));
         assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
         fill(&capacity, &mut 0);
-        capacity.gauge().set_free(800 * (16 << 10), 0);
+        capacity.gauge().set(free(800 * (16 << 10)));
         assert_eq!(capacity.bytes_to_hold(), 16 << 10, "of 800 connections each the same");
-        capacity.gauge().set_free(0, 0);
+        capacity.gauge().set(free(0));
         assert_eq!(capacity.bytes_to_hold(), LEAST_HELD);
         (0..800).for_each(|_| capacity.give_connection());
         assert_eq!(capacity.bytes_to_hold(), MOST_HELD);

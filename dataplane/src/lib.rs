@@ -36,7 +36,7 @@ pub mod udp;
 mod worker;
 mod workers;
 
-pub use capacity::{CapacityLimits, MemoryGauge};
+pub use capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use fleet::{Dataplane, Drained, Options};
 pub use health::{HealthCounts, UnhealthyEndpoint};
 pub use listener::BindFailure;

@@ -305,11 +305,12 @@ fn reactor() -> io::Result<LocalRuntime> {
 }
 
 async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let [driven, connects, idle, pipes] = [(); 4].map(|()| Rc::clone(&worker));
+    let [driven, connects, idle, pipes, memory] = [(); 5].map(|()| Rc::clone(&worker));
     task::spawn(async move { driven.relays.drive().await });
     task::spawn(async move { connects.relays.watch_connects().await });
     task::spawn(async move { idle.relays.watch_idle().await });
     task::spawn(async move { pipes.relays.watch_pipes().await });
+    task::spawn(async move { memory.relays.watch_memory(&memory.capacity).await });
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),

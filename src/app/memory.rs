@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use sheave_dataplane::MemoryGauge;
+use sheave_dataplane::{MemoryGauge, MemoryLeft};
 
 use self::cgroup::Groups;
 
@@ -47,6 +47,11 @@ impl Level {
     /// The same of those who have next to nothing: half of what is spared is for them.
     fn free_to_small_ones(&self) -> u64 {
         self.limit.saturating_sub(self.spared() / 2).saturating_sub(self.used)
+    }
+
+    /// What is to be given back, so that small ones find room: a quarter of what is spared.
+    fn excess(&self) -> u64 {
+        self.used.saturating_sub(self.limit - self.spared() / 4 * 3)
     }
 
     fn spared(&self) -> u64 {
@@ -88,10 +93,14 @@ fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
     let configured = limit.and_then(|limit| Some(Level { limit, used: used(groups, gauge)? }));
     let levels = groups.levels().chain(machine()).chain(configured);
     let levels: Vec<Level> = levels.collect();
-    let least = |free: fn(&Level) -> u64| levels.iter().map(free).min();
-    if let (Some(free), Some(to_small_ones)) = (least(Level::free), least(Level::free_to_small_ones)) {
-        gauge.set_free(free, to_small_ones);
-    }
+    let least = |free: fn(&Level) -> u64| levels.iter().map(free).min().unwrap_or(u64::MAX);
+    // Where others are counted, too, it is not for this process to give back what they have taken.
+    let own = groups.own().into_iter().flat_map(|own| configured.into_iter().chain([own]));
+    gauge.set(MemoryLeft {
+        free: least(Level::free),
+        by_small_ones: least(Level::free_to_small_ones),
+        excess: own.map(|level| level.excess()).max().unwrap_or(0),
+    });
     if levels.iter().all(Level::is_calm) { CALM } else { CLOSE }
 }
 
@@ -143,7 +152,8 @@ mod tests {
     fn a_part_of_each_limit_is_spared() {
         assert_eq!(Level { limit: 1000, used: 200 }.free(), 700);
         let full = Level { limit: 1000, used: 901 };
-        assert_eq!((full.free(), full.free_to_small_ones()), (0, 49));
+        assert_eq!((full.free(), full.free_to_small_ones(), full.excess()), (0, 49, 0));
+        assert_eq!(Level { limit: 1000, used: 950 }.excess(), 25);
         assert_eq!(Level { limit: 64 << 30, used: 0 }.free(), (64 << 30) - SPARED_MOST);
         assert!(Level { limit: 1000, used: 300 }.is_calm() && !Level { limit: 1000, used: 500 }.is_calm());
     }

@@ -19,6 +19,8 @@ for_both_families!(
     a_flood_of_refused_clients_finds_the_door_closed_until_there_is_room,
     half_open_connections_cost_nothing,
     clients_that_do_not_read_cost_little,
+    a_service_of_many_ports_has_one_share,
+    clients_that_reset_while_their_endpoint_is_silent_give_back_what_they_had,
     ports_used_up_towards_one_endpoint_lead_to_another,
 );
 
@@ -236,6 +238,48 @@ fn clients_that_do_not_read_cost_little(family: Family) {
             open => Err(open.to_string()),
         }
     });
+}
+
+/// Ports of one Service.
+const MANY: u16 = 30;
+
+fn a_service_of_many_ports_has_one_share(family: Family) {
+    let world = World::new(1);
+    let _servers = servers(&world, family);
+    let [_, other] = apps(family);
+    let app = App::new("crowded", &[family.vip(0)]).ready(family.backend(0));
+    let app = (0..MANY).fold(app, |app, port| app.tcp(80 + port, 9000));
+    let settings = Settings { open_files: Some(FEW), ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &[app, other], &settings);
+    let each = CROWD / usize::from(MANY) + 1;
+    let ports = (0..MANY).map(|port| at(family.vip(0), 80 + port));
+    let crowd: Vec<TcpStream> = ports.flat_map(|to| silent(&world, to, each)).collect();
+    expect_bystanders_served(&world, family, &gateway);
+    let open = crowd.iter().filter(|stream| is_open(stream)).count();
+    assert!(open > 30, "{open} of the crowd are served");
+}
+
+fn clients_that_reset_while_their_endpoint_is_silent_give_back_what_they_had(family: Family) {
+    let world = World::new(1);
+    let app = App::new("crowded", &[family.vip(0)]).tcp(80, 9000).ready(family.black_hole());
+    let settings = Settings { connect: "60s", ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &[app], &settings);
+    let before = gateway.open_files();
+    let crowd = silent(&world, crowded(family), 300);
+    assert_eq!(crowd.len(), 300);
+    eventually("they wait for the endpoint", || match gateway.open_files() {
+        open if open >= before + 600 => Ok(()),
+        open => Err(format!("{open} descriptors")),
+    });
+    for stream in &crowd {
+        socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    drop(crowd);
+    eventually("their descriptors are back", || match gateway.open_files() {
+        open if open <= before => Ok(()),
+        open => Err(format!("{open} descriptors, before there were {before}")),
+    });
+    assert_eq!(gateway.metric("sheave_tcp_closed_total", &["reason=\"client_reset\""]), 300.0);
 }
 
 /// Local ports of the gateway.

@@ -33,6 +33,7 @@ pub(crate) fn transmit(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
 /// asm-generic/sockios.h and linux/sockios.h, which libc does not have.
 const SIOCATMARK: libc::Ioctl = 0x8905;
 const SIOCOUTQ: libc::Ioctl = libc::TIOCOUTQ;
+const SIOCINQ: libc::Ioctl = libc::FIONREAD;
 
 /// Whether the next byte to be read is the urgent one.
 ///
@@ -48,6 +49,14 @@ pub(crate) fn is_at_urgent_mark(socket: &Socket) -> io::Result<bool> {
 /// As ioctl(2).
 pub(crate) fn unacknowledged(socket: &Socket) -> io::Result<usize> {
     Ok(usize::try_from(ask(socket, SIOCOUTQ)?).unwrap_or_default())
+}
+
+/// How many bytes have arrived that were not read.
+///
+/// # Errors
+/// As ioctl(2).
+pub(crate) fn unread(socket: &Socket) -> io::Result<usize> {
+    Ok(usize::try_from(ask(socket, SIOCINQ)?).unwrap_or_default())
 }
 
 /// The answer to a request whose answer is an int.

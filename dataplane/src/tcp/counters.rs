@@ -25,13 +25,15 @@ pub enum CloseReason {
     BadProxyHeader,
     /// The client that a PROXY protocol header named had as many connections as it may.
     OverLimit,
+    /// Too much waited for peers that did not read, and memory had run out.
+    Memory,
     /// The gateway stopped while it was open.
     Aborted,
 }
 
 impl CloseReason {
     /// Every reason, in the order of [`TcpCounters::closed`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Finished,
         Self::ClientReset,
         Self::EndpointReset,
@@ -40,6 +42,7 @@ impl CloseReason {
         Self::NoEndpoint,
         Self::BadProxyHeader,
         Self::OverLimit,
+        Self::Memory,
         Self::Aborted,
     ];
 
@@ -54,6 +57,7 @@ impl CloseReason {
             Self::NoEndpoint => "no_endpoint",
             Self::BadProxyHeader => "bad_proxy_header",
             Self::OverLimit => "over_limit",
+            Self::Memory => "memory",
             Self::Aborted => "aborted",
         }
     }

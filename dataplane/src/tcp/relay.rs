@@ -137,6 +137,11 @@ impl Relay {
         Relayed::Ended(CloseReason::Idle)
     }
 
+    /// Bytes that wait in the kernel for one of the peers to read them, or for us.
+    pub(super) fn waiting(&self) -> u64 {
+        self.client.waiting() + self.endpoint.waiting()
+    }
+
     /// How long it may be idle.
     pub(super) fn idle_ticks(&self) -> u32 {
         self.idle.timeout()

@@ -9,6 +9,7 @@
 //! It must not know how connections are accepted or endpoints chosen.
 
 mod connecting;
+mod relief;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};

@@ -295,6 +295,12 @@ impl Stream {
         stream::unacknowledged(&self.socket).is_ok_and(|bytes| bytes > 0)
     }
 
+    /// Bytes that were written and not acknowledged, and those that were not read yet.
+    pub(super) fn waiting(&self) -> u64 {
+        let bytes = [stream::unacknowledged(&self.socket), stream::unread(&self.socket)];
+        bytes.into_iter().map(|bytes| bytes.unwrap_or(0) as u64).sum()
+    }
+
     /// Makes the coming close send RST and discard what is unsent.
     pub(super) fn reset_on_close(&self) {
         super::reset_on_close(&SockRef::from(&self.socket));

@@ -181,3 +181,37 @@ async fn each_connection_has_its_own_idle_timeout() {
         () = rig.table.watch_idle() => unreachable!(),
     }
 }
+
+#[tokio::test]
+async fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let rig = Rig::new(HOUR);
+    let capacity = crate::capacity::Capacity::unlimited();
+    let mut talks = Vec::new();
+    for _ in 0..4 {
+        talks.push(rig.connection(HOUR).await);
+    }
+    // Nobody reads what the first endpoint sends, and little of what the second does.
+    assert!(fill(&talks[0].1) > 100 << 10);
+    (&talks[1].1).write_all(&[1; 30 << 10]).unwrap();
+    for _ in 0..100 {
+        rig.poll().await;
+    }
+    assert_eq!(rig.table.relieve(&capacity, 0), 0);
+    assert_eq!(rig.ends.borrow().len(), 0, "there is memory");
+    capacity.gauge().set(crate::MemoryLeft { excess: 1, ..Default::default() });
+    assert_eq!(rig.table.relieve(&capacity, 0), 0);
+    assert_eq!(rig.ends.borrow().len(), 1);
+    let (client, _) = &talks[0];
+    let mut buffer = vec![0; 1 << 20];
+    let error = loop {
+        match (&mut &*client).read(&mut buffer) {
+            Ok(count) => assert!(count > 0, "a clean end"),
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(error, std::io::ErrorKind::ConnectionReset);
+    capacity.gauge().set(crate::MemoryLeft { excess: 1 << 40, ..Default::default() });
+    rig.table.relieve(&capacity, 0);
+    assert_eq!(rig.ends.borrow().len(), 1, "it does not help to reset those for whom little waits");
+}
