@@ -20,6 +20,7 @@ for_both_families!(
     an_urgent_byte_cuts_nothing_from_an_upload,
     an_urgent_byte_cuts_nothing_from_a_download,
     an_urgent_byte_arrives_as_urgent_and_in_its_place,
+    an_urgent_byte_that_is_there_before_anybody_looks_arrives,
 );
 
 /// A gateway in front of one backend.
@@ -160,6 +161,26 @@ fn an_urgent_byte_arrives_as_urgent_and_in_its_place(family: Family) {
         assert_eq!(received.len(), bulk + 1 + TAIL, "{bulk} bytes before it");
         assert_eq!(received.iter().position(|&byte| byte == URGENT), Some(bulk));
         drop(sending.join().unwrap().unwrap());
+    }
+}
+
+fn an_urgent_byte_that_is_there_before_anybody_looks_arrives(family: Family) {
+    let world = World::new(1);
+    let (_server, connections) = Server::handing_over(world.backend(0), at(family.backend(0), 9000));
+    let gateway = gateway(&world, family);
+    for round in 0..4 {
+        gateway.freeze();
+        let mut client = world.client.run(|| tcp::connect(vip(family))).unwrap();
+        send_urgent(&client).unwrap();
+        client.write_all(&[2; TAIL]).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        gateway.thaw();
+        let mut server =
+            connections.recv_timeout(patience(10.0)).expect("the gateway connects to the backend");
+        socket2::SockRef::from(&server).set_out_of_band_inline(true).unwrap();
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).unwrap();
+        assert_eq!((received.first(), received.len()), (Some(&URGENT), 1 + TAIL), "round {round}");
     }
 }
 

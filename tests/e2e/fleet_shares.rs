@@ -22,7 +22,7 @@ for_both_families!(
 );
 
 /// Enough for shares to show.
-const REQUESTS: u16 = 400;
+const REQUESTS: u16 = 2500;
 
 fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
@@ -41,12 +41,14 @@ fn start<'w>(world: &'w World, exposure: &Exposure) -> Gateway<'w> {
     Gateway::start_in_fleet(world, std::slice::from_ref(exposure), &clusters, &Settings::default())
 }
 
-/// Panics unless the cluster got so much of all, give or take 15 of 100: seven standard deviations of [`REQUESTS`] fair
-/// draws.
+/// Panics unless the cluster got so much of all, give or take 5 of 100: five standard deviations of [`REQUESTS`] fair draws.
 fn expect_percent(tally: &BTreeMap<String, usize>, cluster: &str, percent: usize) {
     let all: usize = tally.values().sum();
-    let got = tally.get(cluster).copied().unwrap_or_default() * 100 / all;
-    assert!(got.abs_diff(percent) <= 15, "{cluster} got {got} % in place of {percent} %: {tally:?}");
+    let got = tally.get(cluster).copied().unwrap_or_default() * 1000 / all;
+    assert!(
+        got.abs_diff(10 * percent) <= 50,
+        "{cluster} got {got} of 1000 in place of {percent} %: {tally:?}"
+    );
 }
 
 fn clusters_with_weights_share_by_them_whatever_their_size(family: Family) {
@@ -152,16 +154,15 @@ fn datagrams_are_spread_over_clusters_by_weight(family: Family) {
         .ready("m1", endpoints(family, 1, 2));
     let _gateway = start(&world, &exposure);
     let to = at(family.vip(0), 53);
-    let clients: Vec<udp::Client> = (0..REQUESTS)
-        .map(|round| udp::Client::new(&world.client, family.client(round % CLIENTS), to))
-        .collect();
-    let first: Vec<String> = clients.iter().map(|client| client.ask().unwrap().name).collect();
-    let mut tally = BTreeMap::new();
-    for name in &first {
-        *tally.entry(cluster_of(name).to_owned()).or_insert(0) += 1;
+    let (mut tally, mut clients) = (BTreeMap::new(), Vec::new());
+    for round in 0..REQUESTS {
+        let client = udp::Client::new(&world.client, family.client(round % CLIENTS), to);
+        let name = client.ask().unwrap().name;
+        *tally.entry(cluster_of(&name).to_owned()).or_insert(0) += 1;
+        clients.extend((round < 400).then_some((client, name)));
     }
     expect_percent(&tally, "m0", 75);
-    for (client, name) in clients.iter().zip(first) {
+    for (client, name) in clients {
         assert_eq!(client.ask().unwrap().name, name, "a flow stays where it is");
     }
 }
@@ -183,8 +184,8 @@ fn a_cluster_whose_pods_are_not_reached_is_used_by_its_own_load_balancer(family:
     };
     let ways = |port| vec![at(family.backend(0), port), at(family.backend(1), 80)];
     assert_eq!(addresses(&gateway), ways(9000), "pods where they were collected");
-    expect_percent(&tally(&world, family, vip(family), 100), "m0", 50);
+    expect_percent(&tally(&world, family, vip(family), REQUESTS), "m0", 50);
     gateway.expose(&[exposure.annotation("sheave.dev/cluster-endpoints", "ingress")]);
     assert_eq!(addresses(&gateway), ways(80));
-    expect_percent(&tally(&world, family, vip(family), 100), "m0", 50);
+    expect_percent(&tally(&world, family, vip(family), REQUESTS), "m0", 50);
 }

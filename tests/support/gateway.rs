@@ -283,6 +283,16 @@ impl<'w> Gateway<'w> {
         self.process.signal(Signal::SIGTERM);
     }
 
+    /// Lets it do nothing for a while, as a busy machine does.
+    pub(crate) fn freeze(&self) {
+        self.process.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.process.signal(Signal::SIGCONT);
+    }
+
     /// Ends it without a chance to tidy up.
     pub(crate) fn kill(&self) {
         self.process.signal(Signal::SIGKILL);
