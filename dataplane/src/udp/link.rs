@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::batch::BundleLimit;
 use super::flows::{Links, Way};
-use super::socket::{Socket, Upstream, tells_of_peer};
+use super::socket::{Socket, Upstream, lacks_port, tells_of_peer};
 use super::state::State;
 use super::tenant::Tenant;
 use super::{forward, reply};
@@ -118,7 +118,8 @@ impl<'a> Opener<'a> {
         let tenant: Weak<dyn Tenant> = Rc::<State>::downgrade(self.state);
         let opened =
             from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker, &tenant));
-        self.crowding = context.offload.crowding(way.endpoint).map(|holder| (way.endpoint, holder));
+        let lacking = opened.as_ref().is_err_and(lacks_port);
+        self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
         let (upstream, speaker) = opened.inspect_err(|error| {
             if tells_of_peer(error) {
                 self.state.endpoint_failed(way.endpoint, error);

@@ -142,12 +142,14 @@ impl LocalPorts {
     }
 
     /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
-    /// them; none if there are enough.
-    pub(super) fn crowding(&self, endpoint: EndpointAddr) -> Option<Weak<dyn Tenant>> {
+    /// them; none if there are enough. Where a port was `lacking`, others have some of them, and it counts what rests.
+    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn Tenant>> {
         let endpoints = self.endpoints.borrow();
         let towards = endpoints.get(&endpoint)?;
         let spared = (self.ports.len() / SPARED).max(1);
-        if towards.used + spared <= self.ports.len() {
+        let few_rest = towards.resting.len() <= spared;
+        let scarce = towards.used + spared > self.ports.len() || (lacking && few_rest);
+        if !scarce {
             return None;
         }
         towards.holders.iter().max_by_key(|holder| holder.used).map(|holder| Weak::clone(&holder.tenant))
@@ -339,12 +341,16 @@ mod tests {
         let lease = |tenant: &Weak<dyn Tenant>| pool.lease_at(endpoint(1), tenant, now).unwrap();
         let _few: Vec<PortLease> = (0..10).map(|_| lease(&few)).collect();
         let mut of_many: Vec<PortLease> = (0..20).map(|_| lease(&many)).collect();
-        assert!(pool.crowding(endpoint(1)).is_none(), "the spared two are free");
+        assert!(pool.crowding(endpoint(1), false).is_none(), "the spared two are free");
         of_many.push(lease(&many));
-        assert!(pool.crowding(endpoint(1)).is_some_and(|holder| holder.ptr_eq(&many)));
-        assert!(pool.crowding(endpoint(2)).is_none());
+        assert!(pool.crowding(endpoint(1), false).is_some_and(|holder| holder.ptr_eq(&many)));
+        assert!(pool.crowding(endpoint(2), false).is_none());
         of_many.truncate(5);
-        assert!(pool.crowding(endpoint(1)).is_none(), "though nearly all rest");
+        assert!(pool.crowding(endpoint(1), false).is_none(), "though nearly all rest");
+        assert!(pool.crowding(endpoint(1), true).is_none(), "they are ready soon");
+        let _of_many: Vec<PortLease> =
+            (0..2).map(|_| pool.lease_at(endpoint(3), &many, now).unwrap()).collect();
+        assert!(pool.crowding(endpoint(3), true).is_some(), "others have the rest");
     }
 
     #[test]

@@ -118,9 +118,9 @@ impl Offload {
         Err(Errno::EADDRNOTAVAIL.into())
     }
 
-    /// Who has the most flows to an endpoint towards which ports are getting scarce; none if they are not.
-    pub(super) fn crowding(&self, endpoint: EndpointAddr) -> Option<Weak<dyn Tenant>> {
-        self.ports.crowding(endpoint)
+    /// Who has the most flows to an endpoint towards which ports are getting scarce, or one was `lacking`; none if they are not.
+    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn Tenant>> {
+        self.ports.crowding(endpoint, lacking)
     }
 
     /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
