@@ -160,18 +160,21 @@ impl Connection {
     async fn serve(&self, client: Socket) {
         let Some(mut ending) = self.ending.take() else { return };
         let (client, introduction) = if self.introduced {
+            let client = Arc::new(client);
             // Boxed, since few connections begin like this and all would have to carry its state.
             let limit = tokio::time::sleep(self.connect_timeout);
-            match Box::pin(introduction::read(client, limit)).await {
-                Ok((client, introduction)) => (client, Some(Box::new(introduction))),
+            match Box::pin(introduction::read(&client, limit)).await {
+                Ok(introduction) => (Arc::into_inner(client), Some(Box::new(introduction))),
                 Err(error) => {
                     tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
                     return ending.by(error.reason());
                 }
             }
         } else {
-            (client, None)
+            (Some(client), None)
         };
+        // Always: nobody else has it.
+        let Some(client) = client else { return };
         let mut client = Stream::accepted(client);
         let address = ClientAddr(self.addresses(introduction.as_deref()).client);
         if self.introduced

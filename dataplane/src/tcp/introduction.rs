@@ -51,21 +51,19 @@ impl Unintroduced {
     }
 }
 
-/// Reads a connection's header until `deadline`. Without one the connection ends in a reset.
-pub(super) async fn read(client: Socket, deadline: Sleep) -> Result<(Socket, Introduction), Unintroduced> {
-    let client = reactor::register(Arc::new(client), Interest::READABLE)?;
+/// Reads a connection's header until `deadline`. Without one the socket will be closed by a reset, which the caller does, so
+/// that it can count the end before anybody sees it.
+pub(super) async fn read(client: &Arc<Socket>, deadline: Sleep) -> Result<Introduction, Unintroduced> {
+    let registered = reactor::register(Arc::clone(client), Interest::READABLE)?;
     let outcome = tokio::select! {
         biased;
-        outcome = header(&client) => outcome,
+        outcome = header(&registered) => outcome,
         () = pin!(deadline) => Err(Unintroduced::Late),
     };
-    // Nobody else has it.
-    let client =
-        Arc::into_inner(client.into_inner()).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
     if outcome.is_err() {
-        super::reset_on_close(&SockRef::from(&client));
+        super::reset_on_close(&SockRef::from(&**client));
     }
-    Ok((client, outcome?))
+    outcome
 }
 
 async fn header(client: &Registered) -> Result<Introduction, Unintroduced> {

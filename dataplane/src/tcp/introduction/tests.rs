@@ -28,11 +28,13 @@ async fn introduced<P>(
     let connecting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().unwrap();
     accepted.set_nonblocking(true).unwrap();
-    let reading = read(accepted.into(), tokio::time::sleep(PATIENCE));
-    let (outcome, left) = tokio::join!(reading, peer(connecting));
-    let watched =
-        |(client, introduction): (Socket, _)| (TcpStream::from_std(client.into()).unwrap(), introduction);
-    (outcome.map(watched), left)
+    let reading = async {
+        let client = Arc::new(Socket::from(accepted));
+        let introduction = read(&client, tokio::time::sleep(PATIENCE)).await?;
+        let client = Arc::into_inner(client).unwrap();
+        Ok((TcpStream::from_std(client.into()).unwrap(), introduction))
+    };
+    tokio::join!(reading, peer(connecting))
 }
 
 async fn refused(bytes: &[u8]) -> (CloseReason, Result<usize, ErrorKind>) {
