@@ -83,6 +83,17 @@ pub(super) fn value<'a>(service: &'a Service, name: &str) -> Option<&'a str> {
     service.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
+/// What `parse` makes of one annotation; a value that it refuses is reported, by the message that it gives.
+pub(super) fn read<T>(
+    service: &Service,
+    name: &str,
+    report: &mut Report,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Option<T> {
+    let parsed = parse(value(service, name)?);
+    parsed.inspect_err(|message| report.invalid(field(name), message)).ok()
+}
+
 /// How Problems name an annotation.
 pub(super) fn field(name: &str) -> String {
     format!("metadata.annotations[{name}]")

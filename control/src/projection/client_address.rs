@@ -75,20 +75,15 @@ pub(super) fn read(
 }
 
 fn source(service: &Service, ports: &[PlannedPort], report: &mut Report) -> Option<ClientSource> {
-    let asked = annotations::value(service, CLIENT_SOURCE)?;
-    let source = match asked.trim() {
-        "gateway" => ClientSource::Gateway,
-        "transparent" => ClientSource::Transparent,
-        "proxy-v1" => ClientSource::ProxyV1,
-        "proxy-v2" => ClientSource::ProxyV2,
-        _ => {
-            let message = format!(
-                "{asked:?} is not transparent, gateway, proxy-v1 or proxy-v2; endpoints see what the traffic policy asks for"
-            );
-            report.invalid(annotations::field(CLIENT_SOURCE), message);
-            return None;
-        }
-    };
+    let source = annotations::read(service, CLIENT_SOURCE, report, |asked| match asked.trim() {
+        "gateway" => Ok(ClientSource::Gateway),
+        "transparent" => Ok(ClientSource::Transparent),
+        "proxy-v1" => Ok(ClientSource::ProxyV1),
+        "proxy-v2" => Ok(ClientSource::ProxyV2),
+        _ => Err(format!(
+            "{asked:?} is not transparent, gateway, proxy-v1 or proxy-v2; endpoints see what the traffic policy asks for"
+        )),
+    })?;
     for port in ports.iter().filter(|port| !carries(source, port.protocol)) {
         let message = "proxy-v1 has no form for UDP; this port's endpoints see what the traffic policy asks for \
                        (proxy-v2 works for both)";

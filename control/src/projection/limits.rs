@@ -1,6 +1,5 @@
 //! What a Service may take of each gateway, and its timeouts: annotations, and the configuration's defaults.
 
-use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -60,17 +59,15 @@ fn number(
     service: &Service,
     name: &str,
     most: u32,
-    otherwise: &dyn Display,
+    otherwise: &str,
     report: &mut Report,
 ) -> Option<NonZeroU32> {
-    let text = annotations::value(service, name)?;
-    let number = text.trim().parse::<u32>().ok().and_then(NonZeroU32::new);
-    let number = number.filter(|number| number.get() <= most);
-    if number.is_none() {
-        let message = format!("{text:?} is not a whole number from 1 to {most}; {otherwise}");
-        report.invalid(annotations::field(name), message);
-    }
-    number
+    annotations::read(service, name, report, |text| {
+        let number = text.trim().parse::<u32>().ok().and_then(NonZeroU32::new);
+        number
+            .filter(|number| number.get() <= most)
+            .ok_or_else(|| format!("{text:?} is not a whole number from 1 to {most}; {otherwise}"))
+    })
 }
 
 fn time(
@@ -80,13 +77,12 @@ fn time(
     range: &str,
     report: &mut Report,
 ) -> Option<Duration> {
-    let text = annotations::value(service, name)?;
-    let time = duration::parse(text.trim()).ok().filter(|time| allowed.contains(time));
-    if time.is_none() {
-        let message = format!(
-            "{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; the gateway's own timeout holds"
-        );
-        report.invalid(annotations::field(name), message);
-    }
-    time
+    annotations::read(service, name, report, |text| {
+        let time = duration::parse(text.trim()).ok().filter(|time| allowed.contains(time));
+        time.ok_or_else(|| {
+            format!(
+                "{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; the gateway's own timeout holds"
+            )
+        })
+    })
 }

@@ -53,20 +53,15 @@ fn policy(value: Option<&str>, field: &str, report: &mut Report) -> TrafficPolic
 
 /// Reads the algorithm that the annotation asks for; `None` means the protocol's default.
 pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algorithm> {
-    let asked = annotations::value(service, BALANCE)?;
-    match asked.trim() {
-        "least-connections" => Some(Algorithm::LeastConnections),
-        "maglev" => Some(Algorithm::Maglev),
-        "round-robin" => Some(Algorithm::RoundRobin),
-        "random" => Some(Algorithm::Random),
-        _ => {
-            let message = format!(
-                "{asked:?} is not least-connections, maglev, round-robin or random; the default of the protocol is used"
-            );
-            report.invalid(annotations::field(BALANCE), message);
-            None
-        }
-    }
+    annotations::read(service, BALANCE, report, |asked| match asked.trim() {
+        "least-connections" => Ok(Algorithm::LeastConnections),
+        "maglev" => Ok(Algorithm::Maglev),
+        "round-robin" => Ok(Algorithm::RoundRobin),
+        "random" => Ok(Algorithm::Random),
+        _ => Err(format!(
+            "{asked:?} is not least-connections, maglev, round-robin or random; the default of the protocol is used"
+        )),
+    })
 }
 
 /// TCP connections are long and uneven, so the less loaded wins; UDP has no end to count, so the client's hash decides.

@@ -25,13 +25,8 @@ pub(super) fn failover(
     let overprovisioning =
         percent(service, OVERPROVISIONING, 100..=1000, fleet.overprovisioning, &mut report);
     let panic = percent(service, PANIC_THRESHOLD, 0..=100, u16::from(fleet.panic_threshold), &mut report);
-    let check = annotations::value(service, HEALTH_CHECK).and_then(|text| match check(text) {
-        Ok(check) => Some(check),
-        Err(why) => {
-            let message = format!("{text:?}: {why}; only real connections tell who serves");
-            report.invalid(annotations::field(HEALTH_CHECK), message);
-            None
-        }
+    let check = annotations::read(service, HEALTH_CHECK, &mut report, |text| {
+        check(text).map_err(|why| format!("{text:?}: {why}; only real connections tell who serves"))
     });
     let panic_threshold = u8::try_from(panic).unwrap_or(fleet.panic_threshold);
     (Arc::new(Failover { spread, overprovisioning, panic_threshold, check }), report.into_problems())
@@ -44,19 +39,15 @@ fn percent(
     default: u16,
     report: &mut Report,
 ) -> u16 {
-    let Some(text) = annotations::value(service, annotation) else { return default };
-    match text.trim().trim_end_matches('%').parse() {
-        Ok(percent) if range.contains(&percent) => percent,
-        _ => {
-            let message = format!(
-                "{text:?} is not within {} to {} percent; {default} is used",
-                range.start(),
-                range.end()
-            );
-            report.invalid(annotations::field(annotation), message);
-            default
-        }
-    }
+    let percent = annotations::read(service, annotation, report, |text| {
+        let percent =
+            text.trim().trim_end_matches('%').parse().ok().filter(|percent| range.contains(percent));
+        percent.ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            format!("{text:?} is not within {least} to {most} percent; {default} is used")
+        })
+    });
+    percent.unwrap_or(default)
 }
 
 /// `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, and then `interval=5s timeout=1s failures=3 successes=2`.

@@ -32,16 +32,13 @@ pub(super) enum Mode {
 
 /// Reads the annotation.
 pub(super) fn mode(service: &Service, report: &mut Report) -> Mode {
-    match annotations::value(service, CLUSTER_ENDPOINTS).map(str::trim) {
-        None | Some("auto") => Mode::Auto,
-        Some("pods") => Mode::Pods,
-        Some("ingress") => Mode::Ingress,
-        Some(other) => {
-            let message = format!("{other:?} is not pods, ingress or auto; auto is used");
-            report.invalid(annotations::field(CLUSTER_ENDPOINTS), message);
-            Mode::Auto
-        }
-    }
+    let mode = annotations::read(service, CLUSTER_ENDPOINTS, report, |asked| match asked.trim() {
+        "auto" => Ok(Mode::Auto),
+        "pods" => Ok(Mode::Pods),
+        "ingress" => Ok(Mode::Ingress),
+        other => Err(format!("{other:?} is not pods, ingress or auto; auto is used")),
+    });
+    mode.unwrap_or(Mode::Auto)
 }
 
 /// A status, and the object and field that it is in.

@@ -94,14 +94,14 @@ impl Folder {
             Outcome::Same if doubted.is_some() => Scan::UNSETTLED,
             Outcome::Same => Scan::UNCHANGED,
             Outcome::Unsettled => Scan::UNSETTLED,
-            Outcome::Gone if !self.files.contains_key(name) => Scan::UNCHANGED,
-            Outcome::Gone if self.files.get_mut(name).is_some_and(|file| !file.is_gone(now)) => {
-                Scan::UNSETTLED
-            }
-            Outcome::Gone => {
-                self.files.remove(name);
-                Scan::CHANGED
-            }
+            Outcome::Gone => match self.files.get_mut(name).map(|file| file.is_gone(now)) {
+                None => Scan::UNCHANGED,
+                Some(false) => Scan::UNSETTLED,
+                Some(true) => {
+                    self.files.remove(name);
+                    Scan::CHANGED
+                }
+            },
             Outcome::Unreadable(message) => {
                 self.files.entry(name.clone()).or_default().take_failure(name, message)
             }
