@@ -4,6 +4,7 @@
 mod limits;
 mod node;
 mod section;
+mod timeouts;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use sheave_dataplane::model::FrontendKind;
 
 pub(crate) use self::limits::Limits;
 use self::section::Section;
+pub(crate) use self::timeouts::Timeouts;
 use crate::steering;
 pub(crate) use sheave_control::duration::parse as parse_duration;
 
@@ -29,17 +31,6 @@ const CLUSTER: &str = "local";
 const LOAD_BALANCER_CLASS: &str = "sheave.dev/l4";
 /// Loopback, since the page shows the inside and knows no users; the port is one that nobody has registered.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
-/// Two lost SYNs are sent again after 1 s and 3 s (RFC 6298), so this allows for one loss and leaves a client with the
-/// usual patience of 5 s time for a second endpoint.
-const CONNECT: Duration = Duration::from_secs(2);
-/// Longer than what clients keep pooled connections open for, short enough to get rid of peers that vanished.
-const IDLE: Duration = Duration::from_secs(60 * 60);
-/// RFC 4787 asks for 2 minutes at least from a NAT; conntrack, which this replaces, gives 30 s to 120 s.
-const UDP_IDLE: Duration = Duration::from_secs(60);
-/// Endpoints that answer at all mostly do so sooner; conntrack waits for 30 s, and has no socket for each flow.
-const UDP_UNANSWERED: Duration = Duration::from_secs(10);
-/// What a rolling update can wait for; Kubernetes gives Pods 30 s unless told otherwise, so `deploy` tells it.
-const DRAIN: Duration = Duration::from_secs(60);
 /// Where `deploy` puts everything.
 const NAMESPACE: &str = "sheave-system";
 /// Long enough for an API server that came back empty to be noticed, short against what deletes on purpose.
@@ -178,21 +169,6 @@ pub(crate) struct Failover {
     pub(crate) panic_threshold: u8,
 }
 
-/// How long to wait for what; never zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Timeouts {
-    /// For one endpoint to take a connection.
-    pub(crate) connect: Duration,
-    /// For either side of a connection to say something.
-    pub(crate) idle: Duration,
-    /// For either side of a UDP flow to say something.
-    pub(crate) udp_idle: Duration,
-    /// For an endpoint to answer a new UDP flow.
-    pub(crate) udp_unanswered: Duration,
-    /// For connections to end by themselves when we are told to stop.
-    pub(crate) drain: Duration,
-}
-
 /// How to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Logging {
@@ -313,7 +289,7 @@ impl Config {
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
-            timeouts: root.nested("timeouts", read_timeouts),
+            timeouts: root.nested("timeouts", Timeouts::read),
             limits: root.nested("limits", limits::read),
             report_listen: root
                 .nested("report", |section| section.get("listen", None, values::optional(values::socket))),
@@ -353,16 +329,6 @@ impl Config {
 /// Whoever may write a Service decides, unless the configuration says otherwise.
 fn any_peer() -> Vec<IpNet> {
     vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
-}
-
-fn read_timeouts(section: &mut Section<'_>) -> Timeouts {
-    Timeouts {
-        connect: section.get("connect", CONNECT, values::timeout),
-        idle: section.get("idle", IDLE, values::timeout),
-        udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
-        udp_unanswered: section.get("udpUnanswered", UDP_UNANSWERED, values::timeout),
-        drain: section.get("drain", DRAIN, values::timeout),
-    }
 }
 
 fn read_karmada(section: &mut Section<'_>) -> Karmada {

@@ -16,6 +16,7 @@ const SHARE: usize = 4;
 
 /// A Service that has fewer than this part of what is spared has next to nothing.
 const SMALL: usize = 8;
+
 /// A connection has one socket towards its client and one towards its endpoint.
 const DESCRIPTORS_OF_A_CONNECTION: usize = 2;
 
@@ -112,12 +113,7 @@ impl Capacity {
 
     /// Takes room for one connection of a Service that has `own` open.
     pub(crate) fn take_connection(&self, own: u32) -> Result<(), ShedReason> {
-        if own as usize >= self.free_connections().saturating_mul(SHARE) {
-            return Err(ShedReason::Capacity);
-        }
-        if !self.has_memory(own) {
-            return Err(ShedReason::Memory);
-        }
+        self.room(own, self.free_connections())?;
         // Workers may come here at once and take one more each: what the process keeps for itself has room for that.
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.memory.fetch_sub(1, Ordering::Relaxed);
@@ -137,19 +133,21 @@ impl Capacity {
     /// # Errors
     /// What there is too little of.
     pub(crate) fn room_for_flow(&self, own: u32) -> Result<(), ShedReason> {
-        if own as usize >= self.free_descriptors().saturating_mul(SHARE) {
-            return Err(ShedReason::Capacity);
-        }
-        if self.has_memory(own) { Ok(()) } else { Err(ShedReason::Memory) }
+        self.room(own, self.free_descriptors())
     }
 
-    fn has_memory(&self, own: u32) -> bool {
-        let free = self.memory.load(Ordering::Relaxed);
+    fn room(&self, own: u32, free: usize) -> Result<(), ShedReason> {
+        let within_share = |free: usize| (own as usize) < free.saturating_mul(SHARE);
+        if !within_share(free) {
+            return Err(ShedReason::Capacity);
+        }
+        let memory = self.memory.load(Ordering::Relaxed);
         let small = || {
-            let spared = self.spared.load(Ordering::Relaxed).saturating_add(free.min(0));
+            let spared = self.spared.load(Ordering::Relaxed).saturating_add(memory.min(0));
             (own as usize) < usize::try_from(spared).unwrap_or(0).div_ceil(SMALL)
         };
-        (own as usize) < self.free_memory().saturating_mul(SHARE) || small()
+        let enough = within_share(usize::try_from(memory).unwrap_or(0)) || small();
+        enough.then_some(()).ok_or(ShedReason::Memory)
     }
 
     /// Takes room for a flow, which has one socket of its own.
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_frontend_gets_most_and_leaves_a_part_to_others() {
+    fn one_service_gets_most_and_leaves_a_part_to_others() {
         let capacity = capacity(1000);
         let (mut greedy, mut other) = (0, 0);
         fill(&capacity, &mut greedy);
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_frontends_come_to_equal_shares_as_connections_end() {
+    fn greedy_services_come_to_equal_shares_as_connections_end() {
         let capacity = capacity(1000);
         let mut own = [0; 5];
         fill(&capacity, &mut own[0]);

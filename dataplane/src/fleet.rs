@@ -101,20 +101,20 @@ impl Dataplane {
     pub fn start(options: Options) -> io::Result<Self> {
         let Options { workers, timeouts, busy_poll, capacity, udp_flows, listening_sockets, steering, paths } =
             options;
-        let steering = Steering::new(steering);
+        let (workers, steering) = (workers.max(1), Steering::new(steering));
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
         let transparency = Arc::new(Transparency::default());
         let paths = Paths::new(&paths);
         let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
-        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / workers.max(1));
+        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / workers);
         let capacity = Arc::new(Capacity::new(capacity));
-        capacity.take(2 * pipes * workers.max(1));
+        capacity.take(2 * pipes * workers);
         let shedding = Arc::<Shedding>::default();
         let seed = WorkerSeed {
             index: 0,
-            workers: workers.max(1),
+            workers,
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),

@@ -12,9 +12,9 @@ use crate::model::FrontendAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub enum ShedReason {
-    /// The gateway has no room left, or the frontend has its share of it.
+    /// The gateway has no room left, or the Service has its share of it.
     Capacity,
-    /// The gateway has no memory left, or the frontend has its share of it.
+    /// The gateway has no memory left, or the Service has its share of it.
     Memory,
     /// The Service has as many open as it may.
     Connections,

@@ -129,11 +129,10 @@ impl Connection {
         let introduced = proxies.is_some_and(|proxies| proxies.contains(peer.ip()));
         let client = (!introduced).then(|| peer.ip());
         // A client that is let in to no endpoint does not count: where the kernel cannot filter, it comes this far.
-        let counts = |active: &&Arc<ActiveFrontend>| {
+        let counts = |active: &Arc<ActiveFrontend>| {
             introduced || active.refusal(table.origin(frontend, peer), peer).is_none()
         };
-        let limited = active.filter(|active| active.limiter().is_some()).filter(counts);
-        let limiter = limited.and_then(|active| active.limiter());
+        let limiter = active.and_then(|active| active.limiter().filter(|_| counts(active)));
         match Ending::admit(worker, counters, limiter, client) {
             Ok(ending) => {
                 let timeouts = active.map(|active| active.spec().timeouts).unwrap_or_default();

@@ -32,7 +32,6 @@ use socket2::Socket;
 use self::forward::forward_batch;
 use self::link::ClientSide;
 use self::state::{Answers, State};
-use self::turn::Progress;
 use crate::model::FrontendAddr;
 
 pub(crate) use self::context::{UdpContext, UdpLimits, UdpParts};
@@ -40,9 +39,6 @@ pub use self::counters::{Counter, DropReason, Traffic, UdpCounters};
 pub use self::flows::FlowRecord;
 pub(crate) use self::socket::RECEIVE_BUFFER;
 pub(crate) use self::steered::SteeredUdp;
-
-/// Batches that are still read off a socket that is about to close: more than its receive buffer holds by default.
-const LAST_BATCHES: usize = 64;
 
 /// One UDP frontend on one worker. Dropping it closes its socket and ends its flows at once.
 ///
@@ -62,7 +58,7 @@ impl UdpListener {
     ) -> io::Result<Self> {
         let state = State::new(context, addr, counters, Answers::FromListening);
         let socket = context.offload.listening(socket)?;
-        *state.listening.borrow_mut() = Some(ClientSide::start(&state, socket));
+        *state.listening.borrow_mut() = Some(ClientSide::start(&state, socket, None));
         Ok(Self { state })
     }
 
@@ -75,11 +71,7 @@ impl UdpListener {
         let state = &self.state;
         let Some(listening) = state.listening.take() else { return };
         state.detach_flows();
-        for _ in 0..LAST_BATCHES {
-            if forward_batch(state, &listening.socket) != Progress::More {
-                break;
-            }
-        }
+        turn::read_rest(|| forward_batch(state, &listening.socket));
         state.flows_changed();
     }
 

@@ -90,12 +90,16 @@ impl MemoryWatch {
 
 /// Looks once; when to look again.
 fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
-    let configured = limit.and_then(|limit| Some(Level { limit, used: used(groups, gauge)? }));
-    let levels = groups.levels().chain(machine()).chain(configured);
-    let levels: Vec<Level> = levels.collect();
+    let own = groups.own();
+    let configured = limit.and_then(|limit| {
+        let used = own.map_or_else(|| seen(gauge), |own| Some(own.used))?;
+        Some(Level { limit, used })
+    });
+    let levels: Vec<Level> =
+        own.into_iter().chain(groups.above()).chain(machine()).chain(configured).collect();
     let least = |free: fn(&Level) -> u64| levels.iter().map(free).min().unwrap_or(u64::MAX);
     // Where others are counted, too, it is not for this process to give back what they have taken.
-    let own = groups.own().into_iter().flat_map(|own| configured.into_iter().chain([own]));
+    let own = own.into_iter().flat_map(|own| configured.into_iter().chain([own]));
     gauge.set(MemoryLeft {
         free: least(Level::free),
         by_small_ones: least(Level::free_to_small_ones),
@@ -104,11 +108,8 @@ fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
     if levels.iter().all(Level::is_calm) { CALM } else { CLOSE }
 }
 
-/// What the process has: as its container's cgroup counts it, or, where others are counted with it, what can be seen of it.
-fn used(groups: &Groups, gauge: &MemoryGauge) -> Option<u64> {
-    if let Some(own) = groups.own() {
-        return Some(own.used);
-    }
+/// What the process has as far as can be seen, where no cgroup counts it alone.
+fn seen(gauge: &MemoryGauge) -> Option<u64> {
     let sockets = gauge.descriptors() as u64;
     let buffered = buffered().unwrap_or(0).min(sockets * MOST_BUFFERED);
     Some(resident()? + sockets * MEMORY_OF_A_SOCKET + buffered)

@@ -274,7 +274,7 @@ impl<S: Story> Relays<S> {
     fn idle_clock(&self, timeout: Duration) -> IdleClock {
         let clock = IdleClock::new(Tick::now(self.epoch), timeout);
         // It may begin behind the back of a round that is under way.
-        self.shortest_of_round.set(self.shortest_of_round.get().min(clock.timeout()));
+        self.shortest_of_round.update(|shortest| shortest.min(clock.timeout()));
         if clock.timeout() < self.shortest_idle.get() {
             self.shortest_idle.set(clock.timeout());
             self.idle_shortened.notify_one();
@@ -292,8 +292,7 @@ impl<S: Story> Relays<S> {
                 () = self.idle_shortened.notified() => continue,
             }
             let mut entries = self.entries.borrow_mut();
-            let shortest = self.check_some(&mut entries, next);
-            self.shortest_of_round.set(self.shortest_of_round.get().min(shortest));
+            self.check_some(&mut entries, next);
             next += CHECKED_AT_A_TIME;
             if next >= entries.capacity() {
                 let shortest = self.shortest_of_round.replace(u32::MAX);
@@ -314,20 +313,18 @@ impl<S: Story> Relays<S> {
         step.max(Duration::from_millis(1))
     }
 
-    /// Checks the entries from `first` on; gives the shortest idle timeout among them.
-    fn check_some(&self, entries: &mut Slab<Entry<S>>, first: usize) -> u32 {
+    /// Checks the entries from `first` on.
+    fn check_some(&self, entries: &mut Slab<Entry<S>>, first: usize) {
         let now = Tick::now(self.epoch);
-        let mut shortest = u32::MAX;
         for index in first..first + CHECKED_AT_A_TIME {
             let Some(State::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state) else {
                 continue;
             };
-            shortest = shortest.min(relay.idle_ticks());
+            self.shortest_of_round.update(|shortest| shortest.min(relay.idle_ticks()));
             if let Relayed::Ended(reason) = relay.check_idle(now) {
                 end(entries, index as u32, reason);
             }
         }
-        shortest
     }
 
     /// Closes pipes that streams do without, for ever.

@@ -117,6 +117,11 @@ impl DropReason {
             Self::SendToClient => "send_to_client",
         }
     }
+
+    /// What a new flow was refused for, if that was it.
+    pub(super) fn shed_reason(self) -> Option<ShedReason> {
+        ShedReason::ALL.into_iter().find(|shed| Self::from(*shed) == self)
+    }
 }
 
 impl From<ShedReason> for DropReason {
@@ -169,19 +174,6 @@ impl UdpCounters {
     /// Datagrams that were not forwarded for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize].get()
-    }
-
-    /// The reason for which a new flow was not taken, if that was it.
-    pub(super) fn shed_reason(reason: DropReason) -> Option<ShedReason> {
-        match reason {
-            DropReason::FlowLimit => Some(ShedReason::Capacity),
-            DropReason::NoMemory => Some(ShedReason::Memory),
-            DropReason::MaxConnections => Some(ShedReason::Connections),
-            DropReason::MaxConnectionRate => Some(ShedReason::ConnectionRate),
-            DropReason::MaxConnectionsPerClient => Some(ShedReason::ClientConnections),
-            DropReason::MaxConnectionRatePerClient => Some(ShedReason::ClientConnectionRate),
-            _ => None,
-        }
     }
 
     pub(super) fn count_dropped(&self, reason: DropReason, datagrams: usize) {

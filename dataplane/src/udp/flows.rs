@@ -120,7 +120,6 @@ pub(super) struct FlowTable<L> {
     /// Those of the gateway, where the frontend has none of its own.
     timeouts: FlowTimeouts,
     idle: Duration,
-    unanswered: Duration,
     /// No flow may be quiet for longer, whatever the frontend says.
     longest_idle: Duration,
     accepting: bool,
@@ -145,7 +144,6 @@ impl<L> FlowTable<L> {
             revision: 0,
             timeouts,
             idle: timeouts.idle,
-            unanswered: timeouts.unanswered,
             longest_idle: Duration::MAX,
             accepting: true,
             budget,
@@ -186,7 +184,7 @@ impl<L> FlowTable<L> {
         view: &View<'_>,
         links: &mut K,
     ) -> Result<&mut Flow<L>, DropReason> {
-        let (mut prepared, count) = (None, self.flows.len());
+        let (mut prepared, count, patience) = (None, self.flows.len(), self.patience(false));
         if self.budget.room(&self.counters).is_err() && self.accepting && !self.flows.contains_key(&client) {
             prepared = Some(self.exchange(client, view)?);
         }
@@ -208,16 +206,16 @@ impl<L> FlowTable<L> {
             }
             Entry::Vacant(_) if !self.accepting => Err(DropReason::Draining),
             Entry::Vacant(entry) => {
-                let place = match prepared {
-                    Some(place) => place,
+                let new = match prepared {
+                    Some(new) => new,
                     None => {
                         let permit = admission(self.frontend.as_deref(), client, view)?;
-                        Place { slot: self.budget.take(&self.counters), permit }
+                        NewFlow { slot: self.budget.take(&self.counters), permit }
                     }
                 };
                 self.budget.note(&self.tenant, count + 1);
-                let check_at = view.now + self.unanswered.min(self.idle);
-                let flow = decision.admit(entry, place, check_at, links)?;
+                let check_at = view.now + patience;
+                let flow = decision.admit(entry, new, check_at, links)?;
                 self.queues.push(false, check_at, client);
                 Ok(flow)
             }
@@ -239,7 +237,7 @@ impl<L> FlowTable<L> {
     }
 
     /// Takes the place of another flow for a new one, if it would be forwarded at all.
-    fn exchange(&mut self, client: ClientAddr, view: &View<'_>) -> Result<Place, DropReason> {
+    fn exchange(&mut self, client: ClientAddr, view: &View<'_>) -> Result<NewFlow, DropReason> {
         let permit = admission(self.frontend.as_deref(), client, view)?;
         let own = self.flows.len();
         let evicted = self.budget.larger(&self.tenant, own).is_some_and(|other| other.evict(view.now, None))
@@ -248,7 +246,7 @@ impl<L> FlowTable<L> {
             let lacking = self.budget.room(&self.counters).err().unwrap_or(ShedReason::Capacity);
             return Err(lacking.into());
         }
-        Ok(Place { slot: self.budget.take(&self.counters), permit })
+        Ok(NewFlow { slot: self.budget.take(&self.counters), permit })
     }
 
     /// The client's flow, found because its endpoint answered: that keeps it alive.
@@ -336,7 +334,7 @@ impl<L> FlowTable<L> {
 }
 
 /// What a new flow needs beside its endpoint.
-struct Place {
+struct NewFlow {
     slot: Slot,
     permit: Option<Box<Permit>>,
 }

@@ -12,7 +12,7 @@ use tokio::time;
 
 use super::batch::{self, Outlet, Piece, Position, Sent, Tally};
 use super::context::Scratch;
-use super::counters::{DropReason, UdpCounters};
+use super::counters::DropReason;
 use super::flows::{FlowTable, View};
 use super::link::{Link, Opener};
 use super::socket::Socket;
@@ -170,7 +170,7 @@ impl Forwarder<'_> {
     fn dropped(&self, reason: DropReason, datagrams: usize) {
         let context = &self.state.context;
         self.state.counters.count_dropped(reason, datagrams);
-        if let Some(reason) = UdpCounters::shed_reason(reason) {
+        if let Some(reason) = reason.shed_reason() {
             context.shedding.count(self.state.addr, self.state.counters.usage(), reason);
         }
         let advice = match reason {

@@ -51,16 +51,10 @@ impl Drop for Descriptor {
 }
 
 impl ClientSide {
-    /// Starts to read `socket`.
-    pub(super) fn start(state: &Rc<State>, socket: Rc<Socket>) -> Rc<Self> {
+    /// Starts to read `socket`, which has a descriptor of its own if it is for one client alone.
+    pub(super) fn start(state: &Rc<State>, socket: Rc<Socket>, descriptor: Option<Descriptor>) -> Rc<Self> {
         let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
-        Rc::new(Self { socket, _reader: Some(reader), _descriptor: None })
-    }
-
-    /// The same, for one client alone.
-    pub(super) fn detached(state: &Rc<State>, socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
-        let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
-        Rc::new(Self { socket, _reader: Some(reader), _descriptor: Some(descriptor) })
+        Rc::new(Self { socket, _reader: Some(reader), _descriptor: descriptor })
     }
 
     /// Answers only.

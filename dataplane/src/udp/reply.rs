@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use tokio::time;
 
-use super::LAST_BATCHES;
 use super::batch::{self, BundleLimit, Outlet, Piece, Position, Sent};
 use super::context::Scratch;
 use super::counters::{DropReason, UdpCounters};
@@ -49,8 +48,8 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Upstream) -> Progre
     };
     state.context.reports.answered(Protocol::Udp, flow.endpoint());
     let link = &mut flow.link;
-    let answers = Answers { state, client, client_side: &link.client_side };
-    answers.send(sender, &pieces[..whole], &mut link.client_limit);
+    let way = ToClient { state, client, client_side: &link.client_side };
+    way.send(sender, &pieces[..whole], &mut link.client_limit);
     Progress::of_count(count)
 }
 
@@ -62,28 +61,26 @@ pub(super) async fn last(
     client_side: Rc<ClientSide>,
 ) {
     let mut limit = state.initial_limit();
-    let answers = Answers { state: &state, client, client_side: &client_side };
-    for _ in 0..LAST_BATCHES {
+    let way = ToClient { state: &state, client, client_side: &client_side };
+    turn::read_rest(|| {
         let mut scratch = state.context.scratch.borrow_mut();
         let Scratch { receiver, sender } = &mut *scratch;
         // Errors tell of what the client has left.
-        let Ok(count) = receiver.receive(upstream.get_ref()) else { return };
+        let Ok(count) = receiver.receive(upstream.get_ref()) else { return Progress::Failed };
         let (pieces, whole) = pieces_of(receiver, count, upstream.endpoint(), &state.counters);
-        answers.send(sender, &pieces[..whole], &mut limit);
-        if Progress::of_count(count) == Progress::Drained {
-            return;
-        }
-    }
+        way.send(sender, &pieces[..whole], &mut limit);
+        Progress::of_count(count)
+    });
 }
 
 /// The way back to one client.
-struct Answers<'a> {
+struct ToClient<'a> {
     state: &'a State,
     client: ClientAddr,
     client_side: &'a ClientSide,
 }
 
-impl Answers<'_> {
+impl ToClient<'_> {
     fn send(&self, sender: &mut Sender, pieces: &[Piece<'_>], limit: &mut BundleLimit) {
         let socket = self.client_side.socket.get_ref();
         let outlet = Outlet { socket, to: Some(self.client.0), header: &[], limit };

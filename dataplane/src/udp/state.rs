@@ -140,7 +140,7 @@ impl State {
         context.capacity.room_for_flow(self.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
         let descriptor = Descriptor::take(&context.capacity)?;
         let socket = context.offload.towards_client(self.addr, client)?;
-        Ok(ClientSide::detached(self, socket, descriptor))
+        Ok(ClientSide::start(self, socket, Some(descriptor)))
     }
 
     /// Takes no new flows, and ends the others once they are quiet.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tokio::time;
 
+use super::UdpListener;
 use super::context::{Scratch, UdpContext};
 use super::counters::DropReason;
 use super::flows::View;
@@ -20,7 +21,6 @@ use super::forward::{Arrival, forward_arrivals};
 use super::socket::Socket;
 use super::state::{Answers, State};
 use super::turn::{self, Progress};
-use super::{LAST_BATCHES, UdpListener};
 use crate::model::{ClientAddr, FrontendAddr, Protocol};
 use crate::steering::Register;
 use crate::sys::mmsg::{BATCH, Receiver};
@@ -91,11 +91,7 @@ impl SteeredUdp {
         retired.state.listening.take();
         // What waits is for these flows, too.
         for Reader { inlet, .. } in &*self.readers.borrow() {
-            for _ in 0..LAST_BATCHES {
-                if self.batch(inlet, Some(&retired.state)) != Progress::More {
-                    break;
-                }
-            }
+            turn::read_rest(|| self.batch(inlet, Some(&retired.state)));
         }
         Some(retired)
     }

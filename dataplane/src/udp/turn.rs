@@ -15,6 +15,9 @@ use crate::sys::mmsg::BATCH;
 /// Batches before the other tasks of the worker get their turn: 128 datagrams, or as many bundles.
 const BATCHES_PER_TURN: usize = 4;
 
+/// Batches that are still read off a socket that is about to close: more than its receive buffer holds by default.
+const LAST_BATCHES: usize = 64;
+
 /// Pause after an error that tells nothing about a peer (the kernel is out of memory): trying at once would only spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -57,6 +60,15 @@ pub(super) async fn read(socket: &Socket, mut batch: impl FnMut() -> Progress) {
             Some(Progress::Drained) => guard.clear_ready(),
             Some(Progress::Failed) => time::sleep(PAUSE).await,
             Some(Progress::More) | None => task::yield_now().await,
+        }
+    }
+}
+
+/// Calls `batch` while a socket that is about to close still has something.
+pub(super) fn read_rest(mut batch: impl FnMut() -> Progress) {
+    for _ in 0..LAST_BATCHES {
+        if batch() != Progress::More {
+            return;
         }
     }
 }

@@ -69,14 +69,14 @@ impl Groups {
             .unwrap_or_default()
     }
 
-    /// Every one that has a limit.
-    pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
-        self.folders.iter().filter_map(|folder| self.level(folder))
-    }
-
     /// The process's own, if it has a limit: then it was made for the process.
     pub(super) fn own(&self) -> Option<Level> {
         self.level(self.folders.first()?)
+    }
+
+    /// Every one above it that has a limit.
+    pub(super) fn above(&self) -> impl Iterator<Item = Level> {
+        self.folders.iter().skip(1).filter_map(|folder| self.level(folder))
     }
 
     fn level(&self, folder: &Path) -> Option<Level> {
@@ -158,7 +158,10 @@ mod tests {
         let mountinfo =
             format!("30 23 0:28 / {} rw,nosuid shared:9 - cgroup2 cgroup2 rw", root.path().display());
         let groups = Groups::find("0::/pods/a\n", &mountinfo);
-        assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 5000, used: 3000 }]);
+        assert_eq!(
+            groups.own().into_iter().chain(groups.above()).collect::<Vec<_>>(),
+            [Level { limit: 5000, used: 3000 }]
+        );
         assert_eq!(groups.own(), None, "that one is not for this process alone");
     }
 
@@ -178,7 +181,10 @@ mod tests {
             root.path().display()
         );
         let groups = Groups::find("4:memory:/docker/abc\n0::/\n", &mountinfo);
-        assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 7000, used: 5890 }]);
+        assert_eq!(
+            groups.own().into_iter().chain(groups.above()).collect::<Vec<_>>(),
+            [Level { limit: 7000, used: 5890 }]
+        );
         assert_eq!(groups.own(), Some(Level { limit: 7000, used: 5890 }));
     }
 
@@ -196,7 +202,7 @@ mod tests {
             [("", ""), ("0::/a", "30 23 0:28 / /nowhere rw - cgroup2 cgroup2 rw"), ("x", "y - z")]
         {
             let groups = Groups::find(cgroup, mountinfo);
-            assert_eq!((groups.levels().count(), groups.own()), (0, None));
+            assert_eq!((groups.above().count(), groups.own()), (0, None));
         }
     }
 
@@ -207,6 +213,6 @@ mod tests {
         write(&root.path().join("a"), &files);
         let mountinfo = format!("35 31 0:32 / {} rw - cgroup cgroup rw,memory", root.path().display());
         let groups = Groups::find("4:memory:/a\n", &mountinfo);
-        assert_eq!((groups.levels().count(), groups.own()), (0, None));
+        assert_eq!((groups.above().count(), groups.own()), (0, None));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
 use std::time::Instant;
 
-use super::{Flow, Links, Place, View, Way};
+use super::{Flow, Links, NewFlow, View, Way};
 use crate::model::{ClientAddr, ClientSource, EndpointAddr};
 use crate::pick::{ActiveFrontend, Pick, PickRequest, Picked};
 use crate::udp::counters::{DropReason, UdpCounters};
@@ -27,7 +27,7 @@ impl Decision<'_> {
     pub(super) fn admit<'f, K: Links>(
         &self,
         entry: VacantEntry<'f, ClientAddr, Flow<K::Link>>,
-        place: Place,
+        new: NewFlow,
         check_at: Instant,
         links: &mut K,
     ) -> Result<&'f mut Flow<K::Link>, DropReason> {
@@ -45,8 +45,8 @@ impl Decision<'_> {
             revision,
             suspect: false,
             answered: false,
-            _slot: place.slot,
-            _permit: place.permit,
+            _slot: new.slot,
+            _permit: new.permit,
         }))
     }
 

@@ -70,7 +70,12 @@ impl Queues {
 impl<L> FlowTable<L> {
     /// When a flow ends if nothing passes any more.
     pub(super) fn deadline(&self, flow: &Flow<L>) -> Instant {
-        flow.touched + if flow.answered { self.idle } else { self.unanswered.min(self.idle) }
+        flow.touched + self.patience(flow.answered)
+    }
+
+    /// How long a flow may be quiet.
+    pub(super) fn patience(&self, answered: bool) -> Duration {
+        if answered { self.idle } else { self.timeouts.unanswered.min(self.idle) }
     }
 
     /// When [`expire`](Self::expire) is due next; none if there is nothing to look at.
