@@ -146,7 +146,7 @@ fn a_flood_of_refused_clients_finds_the_door_closed_until_there_is_room(family: 
     assert!(silence > 0, "the door stays open");
     expect_bystanders_served(&world, family, &gateway);
     let shed = || gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"max_connections\""]);
-    let accepted = gateway.metric("sheave_tcp_connections_opened_total", &["e2e/crowded"]);
+    let accepted = gateway.metric("sheave_tcp_connections_total", &["e2e/crowded"]);
     let before = shed();
     assert!(world.client.run(knock).is_err(), "it stays closed while there is no room");
     if gateway.metric("sheave_frontends_open", &["by=\"sockets\""]) > 0.0 {
@@ -154,7 +154,7 @@ fn a_flood_of_refused_clients_finds_the_door_closed_until_there_is_room(family: 
             if shed() > before { Ok(()) } else { Err(shed().to_string()) }
         });
     }
-    assert_eq!(gateway.metric("sheave_tcp_connections_opened_total", &["e2e/crowded"]), accepted);
+    assert_eq!(gateway.metric("sheave_tcp_connections_total", &["e2e/crowded"]), accepted);
     talks.into_iter().for_each(|mut talk| talk.say("still there?").unwrap());
     eventually("it opens as soon as there is room", || world.client.run(|| tcp::ask(crowded(family))));
 }
@@ -268,7 +268,8 @@ fn clients_that_reset_while_their_endpoint_is_silent_give_back_what_they_had(fam
     let crowd = silent(&world, crowded(family), 300);
     assert_eq!(crowd.len(), 300);
     eventually("they wait for the endpoint", || match gateway.open_files() {
-        open if open >= before + 600 => Ok(()),
+        // A connection of the admin server's may have been among those before.
+        open if open >= before + 590 => Ok(()),
         open => Err(format!("{open} descriptors")),
     });
     for stream in &crowd {
