@@ -97,11 +97,9 @@ fn expect_recovery(family: Family, settings: &Settings) {
     let (world, server, app) = single(family);
     let mut gateway = Gateway::start_with(&world, &[app], settings);
     let mut early = world.client.run(|| Conversation::open(vip(family))).unwrap();
-    // The kernel completes handshakes for the accept queue, so clients do not notice yet.
+    // Some connect although they will not be served: until the door is closed, the kernel completes their handshakes.
     let connect = |_| world.client.run(|| tcp::connect(vip(family)));
     let crowd: Vec<_> = (0..CROWD).map(connect).collect();
-    let connected = crowd.iter().filter(|stream| stream.is_ok()).count();
-    assert!(connected > CROWD / 2, "only {connected} connected");
     let (started, used) = (Instant::now(), gateway.cpu_time());
     for _ in 0..10 {
         early.say("still there?").unwrap();
@@ -109,7 +107,7 @@ fn expect_recovery(family: Family, settings: &Settings) {
     }
     let (took, used) = (started.elapsed(), gateway.cpu_time().saturating_sub(used));
     assert!(used < took / 2, "nothing can be accepted, and still {used:?} of CPU time in {took:?}");
-    assert!(server.accepted() < connected, "the descriptors sufficed after all");
+    assert!(server.accepted() < CROWD, "the descriptors sufficed after all");
     drop(crowd);
     // One success could be luck between two failures.
     eventually_within(patience(20.0), "twenty connections in a row are served", || {
