@@ -14,7 +14,7 @@ use sheave_dataplane::pick::ActiveTable;
 use sheave_dataplane::table::diff::diff;
 
 /// Changes that are timed one by one, since criterion gives no percentiles.
-const CHANGES: u32 = 2_000;
+const CHANGES: usize = 2_000;
 
 /// Service `bench/<number>` on an address of its own, and its slices of at most 100 endpoints, as the EndpointSlice
 /// controller makes them.
@@ -129,20 +129,47 @@ fn many_services(criterion: &mut Criterion) {
             turn += 1;
         });
     });
+    percentiles("10,000 Services, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
+}
+
+/// What is wanted of the largest clusters: an event that concerns nobody costs next to nothing.
+fn a_large_cluster(_: &mut Criterion) {
+    let manifests: String = (0..50_000).map(|number| service(number, 4)).collect();
+    let nodes: String = (0..1_000).map(|number| node(number, "a")).collect();
+    let mut followed = Followed::new(read(&(manifests + &nodes)));
+    let versions = versions(25_000, 4);
+    percentiles("50,000 Services, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
+    let relabelled = ["a", "b"].map(|rack| read(&node(500, rack)));
+    percentiles("50,000 Services, a label of one of 1,000 Nodes changed", |turn| {
+        relabelled[turn % 2].nodes.values().for_each(|node| followed.store.upsert_node(Arc::clone(node)));
+        let dirty = followed.store.take_dirty();
+        black_box(followed.projector.project(followed.store.objects(), &dirty));
+    });
+}
+
+/// Node `n<number>` with a Pod network and an address.
+fn node(number: u32, rack: &str) -> String {
+    let [_, _, high, low] = number.to_be_bytes();
+    format!(
+        "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{number}, labels: {{rack: {rack}}}}}\n\
+         spec: {{podCIDRs: [172.{}.{low}.0/24]}}\n\
+         status: {{addresses: [{{type: InternalIP, address: 192.168.{high}.{low}}}]}}\n",
+        16 + high
+    )
+}
+
+/// Does it many times, and prints how long it took.
+fn percentiles(name: &str, mut timed: impl FnMut(usize)) {
     let mut took: Vec<Duration> = (0..CHANGES)
         .map(|turn| {
             let started = Instant::now();
-            change(&mut followed, &versions[turn as usize % 2]);
+            timed(turn);
             started.elapsed()
         })
         .collect();
     took.sort_unstable();
     let percentile = |percent: usize| took[(took.len() - 1) * percent / 100];
-    println!(
-        "projection/10,000 Services, one endpoint changed: p50 {:?}, p99 {:?}, of {CHANGES}",
-        percentile(50),
-        percentile(99)
-    );
+    println!("projection/{name}: p50 {:?}, p99 {:?}, of {CHANGES}", percentile(50), percentile(99));
 }
 
 fn config() -> Criterion {
@@ -152,5 +179,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(2))
 }
 
-criterion_group! {name = benches; config = config(); targets = one_service, many_services}
+criterion_group! {name = benches; config = config(); targets = one_service, many_services, a_large_cluster}
 criterion_main!(benches);

@@ -54,6 +54,7 @@ pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, R
 use self::names::Names;
 pub use self::placement::Placement;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
+use crate::address_pool::AddressPool;
 use crate::allocator::Allocator;
 use crate::problem::Problem;
 use crate::store::{Dirty, Objects, ServiceKey};
@@ -141,8 +142,8 @@ impl Default for Options {
 pub struct Projection {
     /// The table; the very same `Arc` as before unless `changed`.
     pub table: Arc<RoutingTable>,
-    /// Everything that users should know, sorted, each once.
-    pub problems: Vec<Problem>,
+    /// Everything that users should know, sorted, each once; the very same `Arc` as before if it is the same.
+    pub problems: Arc<[Problem]>,
     /// Whether the table differs from the one before.
     pub changed: bool,
     /// The Services that were looked at for it: whatever is published for others is as before.
@@ -165,8 +166,9 @@ pub struct Projector {
     cluster: Arc<str>,
     started: bool,
     facts: Facts,
-    /// Problems of Nodes and pools.
-    shared_problems: Vec<Problem>,
+    node_problems: Vec<Problem>,
+    /// The pools that the allocator has read; none before the first time.
+    pools: Option<ReadPools>,
     allocator: Allocator,
     /// Services for which a pool had no address left.
     waiting: BTreeSet<ServiceKey>,
@@ -177,11 +179,38 @@ pub struct Projector {
     troubled: BTreeSet<ServiceKey>,
     health_checks: BTreeMap<ServiceKey, HealthCheck>,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
+    /// Which Services have which endpoints, as the frontends that these would be.
+    reached: BTreeSet<(FrontendAddr, ServiceKey)>,
     table: Arc<RoutingTable>,
+    /// Of all Services, Nodes and pools, as of the last answer.
+    problems: Arc<[Problem]>,
+    /// They may be others since.
+    problems_stale: bool,
     /// The time, if it was told.
     now: Option<Timestamp>,
     /// When the time alone makes a difference.
     due: Option<Timestamp>,
+}
+
+/// What the allocator was told of pools.
+#[derive(Clone, Debug)]
+struct ReadPools {
+    pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
+    /// Where none is, only their names can be selected.
+    namespaces_known: bool,
+    problems: Vec<Problem>,
+}
+
+impl ReadPools {
+    /// Whether they still say what they said then.
+    fn hold_for(&self, objects: &Objects) -> bool {
+        let same = |(old, new): (&Arc<AddressPool>, &Arc<AddressPool>)| {
+            Arc::ptr_eq(old, new) || old.spec == new.spec
+        };
+        self.namespaces_known != objects.namespaces.is_empty()
+            && self.pools.keys().eq(objects.pools.keys())
+            && self.pools.values().zip(objects.pools.values()).all(same)
+    }
 }
 
 /// What is kept of a Service between rounds.
@@ -189,8 +218,8 @@ pub struct Projector {
 struct Projected {
     placed: Placed,
     frontends: Vec<Arc<Frontend>>,
-    /// Frontend addresses that are also endpoints of the Service, and were left out.
-    loops: Vec<FrontendAddr>,
+    /// Its endpoints, as the frontends that they would be, sorted: whether one of them is a frontend makes a difference to it.
+    reached: Vec<FrontendAddr>,
     status: Option<LoadBalancerStatus>,
     /// What is to be told of its clusters, of a MultiClusterService.
     fleet: Option<FleetStatus>,
@@ -208,7 +237,8 @@ impl Projector {
             options,
             started: false,
             facts: Facts::default(),
-            shared_problems: Vec::new(),
+            node_problems: Vec::new(),
+            pools: None,
             allocator: Allocator::default(),
             waiting: BTreeSet::new(),
             claims: Claims::default(),
@@ -217,7 +247,10 @@ impl Projector {
             troubled: BTreeSet::new(),
             health_checks: BTreeMap::new(),
             frontends: BTreeMap::new(),
+            reached: BTreeSet::new(),
             table: Arc::default(),
+            problems: Arc::default(),
+            problems_stale: false,
             now: None,
             due: None,
         }
@@ -233,15 +266,19 @@ impl Projector {
     /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
     /// everything, whatever it says.
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
-        let mut keys: BTreeSet<ServiceKey> = match dirty {
-            Dirty::Services(keys) if self.started && !self.options.placement.depends_on(keys) => keys.clone(),
-            Dirty::Nothing if self.started => BTreeSet::new(),
-            Dirty::Nothing | Dirty::Services(_) | Dirty::Everything => {
-                self.refresh(objects);
-                let all = objects.services.keys().chain(objects.fleet.services.keys());
-                all.chain(self.services.keys()).cloned().collect()
-            }
+        let mut keys = match dirty {
+            Dirty::Services(keys) | Dirty::Shared(keys) => keys.clone(),
+            Dirty::Nothing | Dirty::Everything => BTreeSet::new(),
         };
+        let first = !std::mem::replace(&mut self.started, true);
+        let unknown = first || *dirty == Dirty::Everything;
+        if unknown || matches!(dirty, Dirty::Shared(_)) || self.options.placement.depends_on(&keys) {
+            let suffices = self.refresh(objects);
+            if unknown || !suffices {
+                let all = objects.services.keys().chain(objects.fleet.services.keys());
+                keys.extend(all.chain(self.services.keys()).cloned());
+            }
+        }
         if self.now.zip(self.due).is_some_and(|(now, due)| due <= now) {
             keys.extend(objects.fleet.services.keys().cloned());
         }
@@ -291,31 +328,46 @@ impl Projector {
         self.allocator.usage()
     }
 
-    /// Reads what every Service depends on.
-    fn refresh(&mut self, objects: &Objects) {
+    /// Reads what any Service may depend on; whether all of them come out as before by it.
+    fn refresh(&mut self, objects: &Objects) -> bool {
         let gateways = self.options.placement.gateway_nodes(objects);
-        let (facts, mut problems) = facts::gather(&self.options, &objects.nodes, &gateways);
-        if self.options.placement != Placement::Published {
-            let namespaces_known = !objects.namespaces.is_empty();
-            let pools = self.allocator.set_pools(&objects.pools, namespaces_known, &facts.gateway_nodes);
-            problems.extend(pools);
+        let (facts, problems) = facts::gather(&self.options, &objects.nodes, &gateways);
+        let mut suffices = facts.suffice(&self.facts);
+        let has_read = |pools: &ReadPools| suffices && pools.hold_for(objects);
+        if self.options.placement != Placement::Published && !self.pools.as_ref().is_some_and(has_read) {
+            suffices = false;
+            let (pools, namespaces_known) = (objects.pools.clone(), !objects.namespaces.is_empty());
+            let problems = self.allocator.set_pools(&pools, namespaces_known, &facts.gateway_nodes);
+            self.pools = Some(ReadPools { pools, namespaces_known, problems });
         }
         self.facts = facts;
-        self.shared_problems = problems;
-        self.names.clear();
-        self.started = true;
+        self.node_problems = problems;
+        self.problems_stale = true;
+        suffices
     }
 
-    fn answer(&self, changed: bool, touched: BTreeSet<ServiceKey>) -> Projection {
-        let mut problems = self.shared_problems.clone();
-        for projected in self.troubled.iter().filter_map(|key| self.services.get(key)) {
-            problems.extend(projected.placed.problems.iter().chain(&projected.problems).cloned());
-        }
+    /// All Problems, sorted, each once.
+    fn gather_problems(&self) -> Vec<&Problem> {
+        let pools = self.pools.iter().flat_map(|pools| &pools.problems);
+        let services = self.troubled.iter().filter_map(|key| self.services.get(key));
+        let services =
+            services.flat_map(|projected| projected.placed.problems.iter().chain(&projected.problems));
+        let mut problems: Vec<&Problem> = self.node_problems.iter().chain(pools).chain(services).collect();
         problems.sort_unstable();
         problems.dedup();
+        problems
+    }
+
+    fn answer(&mut self, changed: bool, touched: BTreeSet<ServiceKey>) -> Projection {
+        if std::mem::take(&mut self.problems_stale) {
+            let problems = self.gather_problems();
+            if !problems.iter().copied().eq(&*self.problems) {
+                self.problems = problems.into_iter().cloned().collect();
+            }
+        }
         Projection {
             table: self.table.clone(),
-            problems,
+            problems: self.problems.clone(),
             changed,
             touched,
             health_checks: self.health_checks.values().cloned().collect(),

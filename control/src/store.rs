@@ -56,7 +56,9 @@ pub enum Dirty {
     Nothing,
     /// These Services, or slices of theirs, changed, came or went.
     Services(BTreeSet<ServiceKey>),
-    /// Something that every Service depends on changed: a Node, a pool.
+    /// Beside these Services something changed that any Service may depend on: a Node, a pool.
+    Shared(BTreeSet<ServiceKey>),
+    /// Any object may have changed.
     Everything,
 }
 
@@ -65,10 +67,19 @@ impl Dirty {
     pub fn add(&mut self, key: ServiceKey) {
         match self {
             Self::Nothing => *self = Self::Services(BTreeSet::from([key])),
-            Self::Services(keys) => {
+            Self::Services(keys) | Self::Shared(keys) => {
                 keys.insert(key);
             }
             Self::Everything => {}
+        }
+    }
+
+    /// Adds what any Service may depend on.
+    pub fn add_shared(&mut self) {
+        match self {
+            Self::Nothing => *self = Self::Shared(BTreeSet::new()),
+            Self::Services(keys) => *self = Self::Shared(std::mem::take(keys)),
+            Self::Shared(_) | Self::Everything => {}
         }
     }
 
@@ -199,7 +210,7 @@ impl Store {
         let node = node.into();
         let name = name_of(&node.metadata);
         if self.objects.nodes.get(&name).is_none_or(|old| node_differs(old, &node)) {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
         }
         self.objects.nodes.insert(name, node);
     }
@@ -207,7 +218,7 @@ impl Store {
     /// A Node went.
     pub fn remove_node(&mut self, name: &str) {
         if self.objects.nodes.remove(name).is_some() {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
         }
     }
 
@@ -234,7 +245,7 @@ impl Store {
         let pool = pool.into();
         let name = name_of(&pool.metadata);
         if self.objects.pools.get(&name).is_none_or(|old| pool_differs(old, &pool)) {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
         }
         self.objects.pools.insert(name, pool);
     }
@@ -242,7 +253,7 @@ impl Store {
     /// An AddressPool went.
     pub fn remove_pool(&mut self, name: &str) {
         if self.objects.pools.remove(name).is_some() {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
         }
     }
 
@@ -274,7 +285,7 @@ impl Store {
 
     fn replace_nodes(&mut self, new: BTreeMap<Arc<str>, Arc<Node>>) {
         if !replace_map(&mut self.objects.nodes, new, node_differs).is_empty() {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
         }
     }
 
@@ -287,10 +298,10 @@ impl Store {
     /// Pools may select the Services of a Namespace by its labels. Whether any Namespace is known decides for all.
     fn dirty_namespace(&mut self, name: &Arc<str>, any_before: bool) {
         if any_before == self.objects.namespaces.is_empty() {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
             return;
         }
-        let first = ServiceKey::of_service(name.clone(), "".into());
+        let first = ServiceKey::of_service(name.clone(), Arc::default());
         let services = self.objects.services.range(first.clone()..).map(|(key, _)| key);
         let fleet = self.objects.fleet.services.range(first..).map(|(key, _)| key);
         let is_there = |key: &&ServiceKey| key.namespace == *name;
@@ -301,7 +312,7 @@ impl Store {
 
     fn replace_pools(&mut self, new: BTreeMap<Arc<str>, Arc<AddressPool>>) {
         if !replace_map(&mut self.objects.pools, new, pool_differs).is_empty() {
-            self.dirty = Dirty::Everything;
+            self.dirty.add_shared();
         }
     }
 }

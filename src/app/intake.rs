@@ -135,6 +135,11 @@ impl Intake {
         self.sources().find_map(Source::missing)
     }
 
+    /// Whether some objects are read from files.
+    pub(super) fn reads_files(&self) -> bool {
+        self.sources().any(|source| matches!(source, Source::Files(_)))
+    }
+
     /// What is wrong with the sources themselves, or with objects that they could not read.
     pub(crate) fn problems(&self) -> Vec<ProblemView> {
         self.sources().flat_map(Source::problems).collect()

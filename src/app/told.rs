@@ -12,13 +12,19 @@ const ONE_BY_ONE: usize = 100;
 /// What has been told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
+    sources: BTreeSet<ProblemView>,
     objects: BTreeSet<ProblemView>,
     setbacks: BTreeSet<ProblemView>,
     overload: BTreeSet<ProblemView>,
 }
 
 impl Told {
-    /// Tells what is new, or over, of what is wrong with objects.
+    /// Tells what is new, or over, of what is wrong with the sources themselves.
+    pub(super) fn sources(&mut self, now: impl Iterator<Item = ProblemView>) {
+        tell(&mut self.sources, now);
+    }
+
+    /// The same of what is wrong with objects.
     pub(super) fn objects(&mut self, now: impl Iterator<Item = ProblemView>) {
         tell(&mut self.objects, now);
     }
@@ -35,7 +41,7 @@ impl Told {
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.objects.len() + self.setbacks.len() + self.overload.len()
+        self.sources.len() + self.objects.len() + self.setbacks.len() + self.overload.len()
     }
 }
 

@@ -213,7 +213,7 @@ impl Session {
         self.projector.set_now(now);
         let projection = self.projector.project(self.store.objects(), &dirty);
         self.project_at = projection.due.map(|due| Instant::now() + due::wait(due, now).max(PROJECT_AGAIN));
-        self.problems = projection.problems;
+        self.problems = projection.problems.to_vec();
         self.problems.extend(self.source.problems());
         self.problems.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
         self.problems.sort_unstable();

@@ -49,6 +49,31 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// Whether every Service comes out as before by these. Who is a client inside the cluster is asked by the table alone, and
+    /// whether the node gets traffic by probes.
+    pub(super) fn suffice(&self, before: &Self) -> bool {
+        let Self {
+            node,
+            zone,
+            addresses,
+            own,
+            gateway_nodes,
+            gateways_known,
+            node_port_addresses,
+            eligible: _,
+            by_hand,
+            internal: _,
+        } = self;
+        *node == before.node
+            && *zone == before.zone
+            && *addresses == before.addresses
+            && *own == before.own
+            && *gateway_nodes == before.gateway_nodes
+            && *gateways_known == before.gateways_known
+            && *node_port_addresses == before.node_port_addresses
+            && *by_hand == before.by_hand
+    }
+
     /// The node's own address of a family.
     pub(super) fn own(&self, family: Family) -> Option<IpAddr> {
         self.own.iter().copied().find(|ip| Family::of(*ip) == family)

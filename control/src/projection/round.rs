@@ -60,11 +60,9 @@ impl Projector {
             dirty.insert(key);
         }
         for key in &dirty {
-            if self.services.get(key).is_some_and(Projected::is_troubled) {
-                self.troubled.insert(key.clone());
-            } else {
-                self.troubled.remove(key);
-            }
+            let troubled = self.services.get(key).is_some_and(Projected::is_troubled);
+            let was = if troubled { !self.troubled.insert(key.clone()) } else { self.troubled.remove(key) };
+            self.problems_stale |= troubled || was;
         }
         (self.replace(round), dirty)
     }
@@ -94,6 +92,7 @@ impl Projector {
     fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, round: &mut Round) {
         if let Some(old) = self.services.remove(key) {
             round.stale.extend(old.frontends.iter().map(|frontend| frontend.addr));
+            self.index(key, &old.reached, &[]);
         }
         self.allocator.release(key);
         self.claims.release(key, &mut round.touched);
@@ -182,13 +181,25 @@ impl Projector {
         // Who else has a claim on an address makes no difference to those who have it for an endpoint.
         let came_or_went =
             round.touched.addrs.iter().filter(|(addr, was)| self.claims.is_frontend(**addr) != **was);
-        let came_or_went: HashSet<FrontendAddr> = came_or_went.map(|(addr, _)| *addr).collect();
-        if !came_or_went.is_empty() {
-            let others = self.services.iter().filter(|(key, _)| !round.plans.contains_key(*key));
-            let looping = others.filter(|(_, projected)| projected.reaches(&came_or_went));
-            affected.extend(looping.map(|(key, _)| key.clone()));
+        for (addr, _) in came_or_went {
+            affected.extend(self.reaching(*addr).cloned());
         }
         self.add(objects, affected, round);
+    }
+
+    /// The Services that have an endpoint there.
+    fn reaching(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
+        let first = (addr, ServiceKey::first());
+        self.reached.range(first..).take_while(move |(at, _)| *at == addr).map(|(_, key)| key)
+    }
+
+    /// A Service had these endpoints and has those, both sorted.
+    fn index(&mut self, key: &ServiceKey, before: &[FrontendAddr], now: &[FrontendAddr]) {
+        for addr in before.iter().filter(|addr| now.binary_search(addr).is_err()) {
+            self.reached.remove(&(*addr, key.clone()));
+        }
+        let new = now.iter().filter(|addr| before.binary_search(addr).is_err());
+        self.reached.extend(new.map(|addr| (*addr, key.clone())));
     }
 
     fn project_one(&mut self, objects: &Objects, key: &ServiceKey, plan: &Plan, round: &mut Round) {
@@ -201,7 +212,7 @@ impl Projector {
             claims: &self.claims,
             cluster: &self.cluster,
         };
-        let Output { frontends, mut problems, loops, status, health_check } =
+        let Output { frontends, mut problems, mut reached, status, health_check } =
             service::project(input, &mut self.names);
         problems.extend(plan.problems.iter().cloned());
         let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
@@ -212,7 +223,9 @@ impl Projector {
         round.stale.extend(projected.frontends.iter().map(|frontend| frontend.addr));
         round.fresh.extend(frontends.iter().cloned());
         projected.frontends = frontends;
-        projected.loops = loops;
+        reached.sort_unstable();
+        reached.dedup();
+        let reached_before = std::mem::replace(&mut projected.reached, reached.clone());
         projected.status = status;
         projected.fleet = plan.fleet.as_ref().map(|fleet| fleet.status.clone());
         match health_check {
@@ -220,6 +233,9 @@ impl Projector {
             None => self.health_checks.remove(key),
         };
         projected.problems = problems;
+        if reached_before != reached {
+            self.index(key, &reached_before, &reached);
+        }
     }
 
     /// Puts the new frontends in place of the old; whether that changed anything.
@@ -240,18 +256,5 @@ impl Projector {
 impl Projected {
     fn is_troubled(&self) -> bool {
         !self.problems.is_empty() || !self.placed.problems.is_empty()
-    }
-
-    /// Whether one of these frontend addresses is an endpoint of the Service.
-    fn reaches(&self, touched: &HashSet<FrontendAddr>) -> bool {
-        self.loops.iter().any(|addr| touched.contains(addr))
-            || self.frontends.iter().any(|frontend| {
-                let protocol = frontend.addr.protocol;
-                let mut endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
-                endpoints.any(|endpoint| {
-                    let addr = FrontendAddr { ip: endpoint.addr.ip, port: endpoint.addr.port, protocol };
-                    touched.contains(&addr)
-                })
-            })
     }
 }

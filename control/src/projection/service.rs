@@ -39,8 +39,8 @@ pub(super) struct Input<'a> {
 pub(super) struct Output {
     pub(super) frontends: Vec<Frontend>,
     pub(super) problems: Vec<Problem>,
-    /// Frontend addresses that are also endpoints of the Service, and take no traffic as such.
-    pub(super) loops: Vec<FrontendAddr>,
+    /// Its endpoints, with those that are frontends and therefore left out, as the frontends that they would be.
+    pub(super) reached: Vec<FrontendAddr>,
     /// `None` unless it is a load balancer of ours.
     pub(super) status: Option<LoadBalancerStatus>,
     pub(super) health_check: Option<HealthCheck>,
@@ -126,7 +126,8 @@ fn target(
         let serving =
             endpoints::collect(member, family, port, input.facts, is_own, names, &mut output.problems);
         report_loops(plan, port, &serving.loops, &mut output.problems);
-        output.loops.extend(serving.loops.iter().copied().map(frontend_of));
+        let endpoints = serving.endpoints.iter().map(|endpoint| endpoint.addr);
+        output.reached.extend(serving.loops.iter().copied().chain(endpoints).map(frontend_of));
         if plan.fleet.is_none() || !serving.is_empty() {
             gathered.add(index, serving);
         }

@@ -35,6 +35,11 @@ impl ServiceKey {
         Self { namespace, name, source: FrontendSource::Service }
     }
 
+    /// The first of all keys there can be.
+    pub(crate) fn first() -> Self {
+        Self::of_service(Arc::default(), Arc::default())
+    }
+
     /// How Problems name the object.
     pub fn object(&self) -> ObjectRef {
         let kind = match self.source {

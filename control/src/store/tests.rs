@@ -31,6 +31,9 @@ fn node(name: &str, address: &str, condition: &str) -> Node {
     Node { metadata: meta(name), spec: None, status: Some(status) }
 }
 
+/// Nothing but what any Service may depend on.
+const SHARED: Dirty = Dirty::Shared(std::collections::BTreeSet::new());
+
 fn services(names: &[&str]) -> Dirty {
     Dirty::Services(names.iter().map(|name| ServiceKey::new("shop", name)).collect())
 }
@@ -80,29 +83,29 @@ fn a_slice_that_changes_its_label_dirties_both_services() {
 }
 
 #[test]
-fn heartbeats_of_a_node_dirty_nothing_and_its_address_everything() {
+fn heartbeats_of_a_node_dirty_nothing_and_its_address_what_is_shared() {
     let mut store = Store::default();
     store.upsert_node(node("n1", "10.0.0.1", "Ready"));
-    assert_eq!(store.take_dirty(), Dirty::Everything);
+    assert_eq!(store.take_dirty(), SHARED);
     store.upsert_node(node("n1", "10.0.0.1", "StillReady"));
     assert_eq!(store.take_dirty(), Dirty::Nothing);
     store.upsert_node(node("n1", "10.0.0.2", "StillReady"));
-    assert_eq!(store.take_dirty(), Dirty::Everything);
+    assert_eq!(store.take_dirty(), SHARED);
     store.remove_node("n1");
-    assert_eq!(store.take_dirty(), Dirty::Everything);
+    assert_eq!(store.take_dirty(), SHARED);
 }
 
 #[test]
-fn a_pool_dirties_everything_unless_it_is_equal() {
+fn a_pool_dirties_what_is_shared_unless_it_is_equal() {
     let mut store = Store::default();
     let pool = AddressPool { metadata: meta("p"), ..AddressPool::default() };
     store.upsert_pool(pool.clone());
     store.upsert_service(service("web", "a"));
-    assert_eq!(store.take_dirty(), Dirty::Everything);
+    assert_eq!(store.take_dirty(), Dirty::Shared([ServiceKey::new("shop", "web")].into()));
     store.upsert_pool(pool);
     assert!(store.take_dirty().is_nothing());
     store.remove_pool("p");
-    assert_eq!(store.take_dirty(), Dirty::Everything);
+    assert_eq!(store.take_dirty(), SHARED);
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn a_namespace_dirties_its_own_services_once_any_is_known() {
     store.upsert_service(service("web", "a"));
     assert_eq!(store.take_dirty(), services(&["web"]));
     store.upsert_namespace(namespace("other", "a"));
-    assert_eq!(store.take_dirty(), Dirty::Everything, "now Namespaces are known");
+    assert_eq!(store.take_dirty(), SHARED, "now Namespaces are known");
     store.upsert_namespace(namespace("shop", "a"));
     assert_eq!(store.take_dirty(), services(&["web"]));
     store.upsert_namespace(namespace("other", "b"));
@@ -154,7 +157,7 @@ fn a_namespace_dirties_its_own_services_once_any_is_known() {
     store.remove_namespace("shop");
     assert_eq!(store.take_dirty(), services(&["web"]));
     store.remove_namespace("other");
-    assert_eq!(store.take_dirty(), Dirty::Everything);
+    assert_eq!(store.take_dirty(), SHARED);
 }
 
 proptest! {

@@ -54,6 +54,65 @@ fn frontends_that_did_not_change_keep_their_identity() {
     assert!(Arc::ptr_eq(&before.table.frontends()[1], &after.table.frontends()[1]));
 }
 
+/// Something that any Service may depend on has changed.
+const SHARED: Dirty = Dirty::Shared(BTreeSet::new());
+
+#[test]
+fn what_a_node_changes_is_projected_and_nothing_else() {
+    let mut objects = objects(&[NODE, &web("", ""), WEB_SLICE]);
+    let mut projector = Projector::new(options());
+    let first = projector.project(&objects, &Dirty::Everything);
+    // Another Node's label, and a Node without addresses: nobody asks for these.
+    add(&mut objects, &["kind: Node\nmetadata: {name: other, labels: {rack: r7}}\n"]);
+    let same = projector.project(&objects, &SHARED);
+    assert_eq!((same.changed, same.touched.len()), (false, 0));
+    assert!(Arc::ptr_eq(&same.table, &first.table) && Arc::ptr_eq(&same.problems, &first.problems));
+    // Pod networks concern the table alone.
+    let pods = "kind: Node\nmetadata: {name: other}\nspec: {podCIDRs: [10.7.0.0/16]}\n";
+    add(&mut objects, &[pods]);
+    let swapped = projector.project(&objects, &SHARED);
+    assert_eq!((swapped.changed, swapped.touched.len()), (true, 0));
+    // The address that the Service is served at.
+    add(&mut objects, &[&NODE.replace("192.0.2.1", "192.0.2.9")]);
+    let moved = projector.project(&objects, &SHARED);
+    assert_eq!((moved.changed, moved.touched.len()), (true, 1));
+    assert_ne!(moved.table.frontends()[0].addr, first.table.frontends()[0].addr);
+}
+
+#[test]
+fn a_pool_is_read_again_only_if_it_says_something_else() {
+    let mut objects = objects(&[NODE, &web("", ""), POOL]);
+    let mut projector = Projector::new(options());
+    let _ = projector.project(&objects, &Dirty::Everything);
+    add(&mut objects, &[&POOL.replace("{name: p}", "{name: p, labels: {team: net}}")]);
+    assert_eq!(projector.project(&objects, &SHARED).touched.len(), 0);
+    add(&mut objects, &[&POOL.replace("203.0.113.0-203.0.113.2", "198.51.100.7")]);
+    let moved = projector.project(&objects, &SHARED);
+    assert_eq!(
+        (moved.touched.len(), moved.table.frontends()[0].addr.ip.to_string().as_str()),
+        (1, "198.51.100.7")
+    );
+}
+
+#[test]
+fn local_endpoints_are_counted_anew_when_one_becomes_a_frontend_of_a_family_that_has_none() {
+    let spec = "ports: [{port: 80, targetPort: 9000}], externalTrafficPolicy: Local, healthCheckNodePort: 30100, \
+                ipFamilies: [IPv4, IPv6]";
+    let status = "status: {loadBalancer: {ingress: [{ip: 203.0.113.1}]}}";
+    let slice = "kind: EndpointSlice\nmetadata: {name: web-6, namespace: shop, labels: {kubernetes.io/service-name: web}}\n\
+                 addressType: IPv6\nports: [{port: 9000}]\nendpoints: [{addresses: ['2001:db8::7'], nodeName: gw-1}]\n";
+    let mut objects = objects(&[NODE, &service("shop", "web", spec, status), slice]);
+    let mut projector = Projector::new(options());
+    let counted = |projection: &Projection| projection.health_checks[0].local_v6;
+    assert_eq!(counted(&projector.project(&objects, &Dirty::Everything)), Some(1));
+    let status = "status: {loadBalancer: {ingress: [{ip: '2001:db8::7'}]}}";
+    add(&mut objects, &[&service("shop", "other", "ports: [{port: 9000}], ipFamilies: [IPv6]", status)]);
+    let other = Dirty::Services([ServiceKey::new("shop", "other")].into());
+    let after = projector.project(&objects, &other);
+    assert_eq!(counted(&Projector::new(options()).project(&objects, &Dirty::Everything)), Some(0));
+    assert_eq!(counted(&after), Some(0));
+}
+
 /// One of a few Services on few ports, so that conflicts and loops are common.
 #[derive(Clone, Debug)]
 enum Event {
@@ -61,6 +120,8 @@ enum Event {
     Delete { name: u8 },
     Slice { owner: u8, slice: u8, endpoints: Vec<(u8, u8, u8)> },
     DeleteSlice { owner: u8, slice: u8 },
+    Node { name: u8, zone: u8, address: u8, pods: u8 },
+    DeleteNode { name: u8 },
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -74,10 +135,27 @@ fn event() -> impl Strategy<Value = Event> {
             |(owner, slice, endpoints)| Event::Slice { owner, slice, endpoints }
         ),
         1 => (0..5_u8, 0..2_u8).prop_map(|(owner, slice)| Event::DeleteSlice { owner, slice }),
+        1 => (0..3_u8, 0..2_u8, 0..3_u8, 0..2_u8).prop_map(|(name, zone, address, pods)| Event::Node { name, zone, address, pods }),
+        1 => (0..3_u8).prop_map(|name| Event::DeleteNode { name }),
     ]
 }
 
-fn apply(event: &Event, objects: &mut Objects) -> ServiceKey {
+const NODES: [&str; 3] = ["gw-1", "n1", "n2"];
+
+/// Applies all; what is to be projected again.
+fn apply_all(events: &[Event], objects: &mut Objects) -> Dirty {
+    let mut dirty = Dirty::Nothing;
+    for event in events {
+        match apply(event, objects) {
+            Some(key) => dirty.add(key),
+            None => dirty.add_shared(),
+        }
+    }
+    dirty
+}
+
+/// Applies one; whose it is, unless it is everybody's.
+fn apply(event: &Event, objects: &mut Objects) -> Option<ServiceKey> {
     let key = |name: &u8| ServiceKey::new("shop", &format!("s{name}"));
     match event {
         Event::Service { name, port, created, local, published } => {
@@ -95,21 +173,37 @@ fn apply(event: &Event, objects: &mut Objects) -> ServiceKey {
                 manifest += &format!("\nstatus: {{loadBalancer: {{ingress: [{{ip: 203.0.113.{last}}}]}}}}\n");
             }
             add(objects, &[&manifest]);
-            key(name)
+            Some(key(name))
         }
         Event::Delete { name } => {
             objects.services.remove(&key(name));
-            key(name)
+            Some(key(name))
         }
         Event::Slice { owner, slice, endpoints } => {
             add(objects, &[&slice_manifest(*owner, *slice, endpoints)]);
-            key(owner)
+            Some(key(owner))
         }
         Event::DeleteSlice { owner, slice } => {
             if let Some(slices) = objects.slices.get_mut(&key(owner)) {
                 slices.remove(&*format!("e{owner}-{slice}"));
             }
-            key(owner)
+            Some(key(owner))
+        }
+        Event::Node { name, zone, address, pods } => {
+            let address = ["192.0.2.1".to_owned(), format!("192.0.2.{}", 10 + name), "10.1.0.2".to_owned()]
+                [usize::from(*address)]
+            .clone();
+            let manifest = format!(
+                "kind: Node\nmetadata: {{name: {}, labels: {{topology.kubernetes.io/zone: z{zone}}}}}\n\
+                 spec: {{podCIDRs: [10.{pods}.0.0/16]}}\nstatus: {{addresses: [{{type: InternalIP, address: {address}}}]}}\n",
+                NODES[usize::from(*name)]
+            );
+            add(objects, &[&manifest]);
+            None
+        }
+        Event::DeleteNode { name } => {
+            objects.nodes.remove(NODES[usize::from(*name)]);
+            None
         }
     }
 }
@@ -129,7 +223,7 @@ fn slice_manifest(owner: u8, slice: u8, endpoints: &[(u8, u8, u8)]) -> String {
             format!(
                 "{{addresses: [{ip}], nodeName: {}, conditions: {{ready: {ready}, serving: {serving}, \
                  terminating: {terminating}}}}}",
-                ["gw-1", "n1", "n2"][usize::from(*node)]
+                NODES[usize::from(*node)]
             )
         })
         .collect();
@@ -143,6 +237,7 @@ fn slice_manifest(owner: u8, slice: u8, endpoints: &[(u8, u8, u8)]) -> String {
 
 fn assert_same(left: &Projection, right: &Projection) {
     assert_eq!(left.table.frontends(), right.table.frontends());
+    assert_eq!(left.table.internal_clients(), right.table.internal_clients());
     assert_eq!(left.problems, right.problems);
 }
 
@@ -155,10 +250,11 @@ proptest! {
         let mut projector = Projector::new(options());
         let mut before = projector.project(&objects, &Dirty::Everything);
         for batch in batches {
-            let dirty = batch.iter().map(|event| apply(event, &mut objects)).collect();
-            let after = projector.project(&objects, &Dirty::Services(dirty));
+            let dirty = apply_all(&batch, &mut objects);
+            let after = projector.project(&objects, &dirty);
             assert_same(&after, &Projector::new(options()).project(&objects, &Dirty::Everything));
-            let differs = after.table.frontends() != before.table.frontends();
+            let differs = after.table.frontends() != before.table.frontends()
+                || after.table.internal_clients() != before.table.internal_clients();
             prop_assert_eq!(after.changed, differs);
             prop_assert_eq!(after.table.generation(), before.table.generation() + u64::from(differs));
             for frontend in after.table.frontends() {
@@ -174,8 +270,8 @@ proptest! {
         let mut objects = objects(&[NODE, POOL]);
         let mut projector = Projector::new(options());
         for batch in batches {
-            let dirty = batch.iter().map(|event| apply(event, &mut objects)).collect();
-            let after = projector.project(&objects, &Dirty::Services(dirty));
+            let dirty = apply_all(&batch, &mut objects);
+            let after = projector.project(&objects, &dirty);
             let again = projector.clone().project(&objects, &Dirty::Everything);
             prop_assert!(!again.changed);
             assert_same(&after, &again);
