@@ -149,7 +149,8 @@ async fn serve(
             "leading: this controller gives addresses and writes status"
         );
         let began = Instant::now();
-        let mut session = Session::start(&connection, &options, &election.leadership());
+        let mut session =
+            Session::start(&connection, &options, &election.leadership(), &installation(&options, &election));
         let ended = tokio::select! {
             broken = session.run(&tell) => Ended::Broken(broken),
             lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },
@@ -184,6 +185,12 @@ async fn serve(
         }
     }
     election.resign().await;
+}
+
+/// The name that every process of this installation has, and no other: the local Lease says which one leads.
+fn installation(options: &ControllerOptions, election: &Election) -> String {
+    let lease = election.lease_uid().unwrap_or_else(|| options.identity.clone());
+    format!("{}/{lease}", options.projection.cluster)
 }
 
 /// How often a candidate looks who leads: only `/api/status` asks.

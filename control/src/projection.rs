@@ -93,6 +93,8 @@ pub struct Options {
 pub struct FleetOptions {
     /// Those for which nothing names a class are ours: their API has no field for one.
     pub handle_unclassified: bool,
+    /// Which of them this process decides about.
+    pub mandate: Mandate,
     /// The fields of v1.8 to v1.10 that name clusters count.
     pub legacy_clusters: bool,
     /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
@@ -105,10 +107,28 @@ pub struct FleetOptions {
     pub panic_threshold: u8,
 }
 
+/// Which MultiClusterServices a controller decides about: of several installations that see the same Karmada control plane one
+/// does. Gateways follow what that one publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mandate {
+    /// Those of its class, and those without one that it has taken.
+    pub own: bool,
+    /// Those without a class that no installation has taken yet.
+    pub untaken: bool,
+}
+
+impl Mandate {
+    /// All of them, as if there were no other installation.
+    pub const ALL: Self = Self { own: true, untaken: true };
+    /// None: another installation does, or who does is not known.
+    pub const NONE: Self = Self { own: false, untaken: false };
+}
+
 impl Default for FleetOptions {
     fn default() -> Self {
         Self {
             handle_unclassified: true,
+            mandate: Mandate::ALL,
             legacy_clusters: true,
             not_ready_hold: None,
             paths: BTreeMap::new(),
@@ -190,6 +210,8 @@ pub struct Projector {
     now: Option<Timestamp>,
     /// When the time alone makes a difference.
     due: Option<Timestamp>,
+    /// It decides about other MultiClusterServices than at the last projection.
+    mandate_changed: bool,
 }
 
 /// What the allocator was told of pools.
@@ -253,6 +275,7 @@ impl Projector {
             problems_stale: false,
             now: None,
             due: None,
+            mandate_changed: false,
         }
     }
 
@@ -261,6 +284,11 @@ impl Projector {
         if self.now.replace(now).is_none() {
             self.due = Some(now);
         }
+    }
+
+    /// Tells which MultiClusterServices are decided about from the next projection on.
+    pub fn set_mandate(&mut self, mandate: Mandate) {
+        self.mandate_changed |= std::mem::replace(&mut self.options.fleet.mandate, mandate) != mandate;
     }
 
     /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
@@ -279,7 +307,8 @@ impl Projector {
                 keys.extend(all.chain(self.services.keys()).cloned());
             }
         }
-        if self.now.zip(self.due).is_some_and(|(now, due)| due <= now) {
+        let due = self.now.zip(self.due).is_some_and(|(now, due)| due <= now);
+        if std::mem::take(&mut self.mandate_changed) || due {
             keys.extend(objects.fleet.services.keys().cloned());
         }
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
@@ -311,6 +340,12 @@ impl Projector {
     /// What is to be told of a MultiClusterService's clusters, if it is ours.
     pub fn fleet_status(&self, key: &ServiceKey) -> Option<&FleetStatus> {
         self.services.get(key)?.fleet.as_ref()
+    }
+
+    /// Whether a MultiClusterService is left to other installations as it is.
+    pub fn leaves_alone(&self, key: &ServiceKey, objects: &Objects) -> bool {
+        let Some(service) = objects.fleet.services.get(key) else { return false };
+        multi_cluster::is_left_alone(service, multi_cluster::template(&objects.fleet, key), &self.options)
     }
 
     /// What is wrong with a Service, sorted.

@@ -59,6 +59,18 @@ pub(crate) fn play_in(cluster: &Cluster, case: impl FnOnce(&Fleet<'_>)) {
     });
 }
 
+impl<'a> Fleet<'a> {
+    /// Another cluster with the control plane of `first`, and the ways from its machine to both.
+    pub(crate) fn beside(
+        first: &Fleet<'a>,
+        cluster: &'a Cluster,
+        stage: &'a Stage<'a>,
+        (road, plane_road): (&'a Road<'a>, &'a Road<'a>),
+    ) -> Self {
+        Fleet { cluster, plane: first.plane, stage, road, plane_road, _endpoints: Vec::new() }
+    }
+}
+
 impl Fleet<'_> {
     /// Prepares a process that speaks to both API servers. `config` holds further keys.
     pub(crate) fn home(&self, role: Role, config: &str) -> Home {

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet_kit::{IN_EAST, IN_WEST, KIND, change, play, wait_for_addresses};
-use crate::scene::{LEASE, wait_for, wait_until_leading};
-use crate::stage::{Role, condition, pool, published, wait_until_gone};
-use crate::support::patience::eventually_within;
-use crate::support::patience::patience;
+use crate::fleet_kit::{Fleet, IN_EAST, IN_WEST, KIND, change, play, wait_for_addresses};
+use crate::scene::{LEASE, give_up_lease, wait_for, wait_until_leading};
+use crate::stage::{REST, Role, Sheave, Stage, condition, pool, published, wait_until_gone};
+use crate::support::cluster::Cluster;
+use crate::support::patience::{eventually_within, let_pass, patience};
 
 const THEIRS: &str = "example.com/Audited";
 
@@ -65,7 +65,7 @@ fn one_of_two_controllers_leads_and_the_other_takes_over() {
             if second.readiness().is_ok() { Ok(()) } else { Err("not yet") }
         });
         first.kill();
-        fleet.cluster.delete("Lease", LEASE);
+        give_up_lease(fleet.cluster, LEASE);
         wait_until_leading(&second);
         fleet.web("next");
         let next = wait_for_addresses(fleet.plane, "next");
@@ -73,5 +73,86 @@ fn one_of_two_controllers_leads_and_the_other_takes_over() {
         assert_eq!(wait_for_addresses(fleet.plane, "web"), addresses);
         fleet.plane.delete(KIND, "web");
         wait_until_gone(fleet.plane, KIND, "web");
+    });
+}
+
+/// The Leases on the control plane.
+pub(crate) const CLASS_LEASE: &str = "sheave-system/sheave";
+const UNCLASSIFIED_LEASE: &str = "sheave-system/sheave-unclassified";
+
+/// Plays with a second installation on the same control plane, in a cluster of its own with a pool of its own.
+fn play_two(name: &str, addresses: [&str; 2], case: impl FnOnce(&Fleet<'_>, &Fleet<'_>)) {
+    play(name, |fleet| {
+        pool(fleet.cluster, name, addresses[0]);
+        let second = Cluster::simulated(&format!("{name}-2"));
+        second.apply(&format!(
+            "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {{name: {name}-2}}\nspec: {{addresses: [{}]}}\n",
+            addresses[1]
+        ));
+        let stage = Stage::new(&second);
+        let (road, plane_road) = (stage.road(), fleet.plane.road(&stage.host));
+        case(fleet, &Fleet::beside(fleet, &second, &stage, (&road, &plane_road)));
+    });
+}
+
+/// Waits until it says that another installation has this Lease.
+fn wait_until_told_of(lease: &str, controller: &Sheave<'_>) {
+    eventually_within(patience(40.0), "it says who has the Lease", || {
+        let status = controller.page("/api/status").to_string();
+        if status.contains(&format!("Lease {lease}")) { Ok(()) } else { Err(status) }
+    });
+}
+
+#[test]
+fn of_two_installations_of_one_class_one_writes_and_the_other_says_so() {
+    play_two("fleet-one-class", ["203.0.113.54", "203.0.113.55-203.0.113.56"], |one, other| {
+        one.web("web");
+        let first = one.controller();
+        let addresses = wait_for_addresses(one.plane, "web");
+        let second = other.controller();
+        wait_until_told_of(CLASS_LEASE, &second);
+        let before = one.plane.get(KIND, "web");
+        let_pass(REST);
+        assert_eq!(one.plane.get(KIND, "web"), before, "both write");
+        // Whoever has it is gone for good.
+        assert!(first.stop().success());
+        give_up_lease(one.plane, CLASS_LEASE);
+        give_up_lease(one.plane, UNCLASSIFIED_LEASE);
+        one.web("next");
+        let next = wait_for_addresses(one.plane, "next");
+        assert_ne!(next, addresses);
+        assert!(second.stop().success());
+    });
+}
+
+#[test]
+fn what_names_no_class_stays_with_the_installation_that_took_it() {
+    play_two("fleet-no-class", ["203.0.113.57", "203.0.113.58"], |one, other| {
+        one.web("web");
+        let first = one.controller();
+        let addresses = wait_for_addresses(one.plane, "web");
+        let second =
+            other.stage.start(&other.home(Role::Controller, "loadBalancerClass: example.com/other\n"));
+        wait_until_leading(&second);
+        wait_until_told_of(UNCLASSIFIED_LEASE, &second);
+        // Even when the first is away, for as long as one likes.
+        assert!(first.stop().success());
+        give_up_lease(one.plane, UNCLASSIFIED_LEASE);
+        let before = one.plane.get(KIND, "web");
+        one.web("next");
+        assert_eq!(wait_for_addresses(one.plane, "next").len(), 1, "it is taken by who is there");
+        assert_eq!((one.plane.get(KIND, "web"), addresses.len()), (before, 1), "it was taken already");
+        // Unless it is told to whom it belongs.
+        let class =
+            json!({"metadata": {"annotations": {"sheave.dev/load-balancer-class": "example.com/other"}}});
+        one.plane.delete(KIND, "next");
+        wait_until_gone(one.plane, KIND, "next");
+        let first = one.controller();
+        change(one.plane, "web", &class).unwrap();
+        wait_for(one.plane, (KIND, "web"), "has moved", |web| {
+            let addresses = published(web);
+            !addresses.is_empty() && addresses.iter().all(|it| it.to_string() == "203.0.113.58")
+        });
+        assert!(first.stop().success() && second.stop().success());
     });
 }

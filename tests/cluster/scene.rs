@@ -46,9 +46,14 @@ impl Scene<'_> {
     /// Ends it without a chance to tidy up.
     pub(crate) fn crash(&self, controller: Sheave<'_>) {
         controller.kill();
-        // So that the next one need not wait for it to run out; that it would is shown where leaders are lost.
-        self.cluster.delete("Lease", LEASE);
+        give_up_lease(self.cluster, LEASE);
     }
+}
+
+/// Makes a Lease nobody's, so that the next one need not wait for it to run out; that it would is shown where leaders are lost.
+pub(crate) fn give_up_lease(cluster: &Cluster, lease: &str) {
+    let nobody = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
+    cluster.merge("Lease", lease, "someone", &nobody).expect("the Lease takes it");
 }
 
 /// Waits until this controller is the one that leads.

@@ -15,6 +15,7 @@ mod lease;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -50,6 +51,14 @@ impl Default for Timing {
 }
 
 impl Timing {
+    /// Of an installation among others on one Karmada control plane. Within it another leader takes over at once, so this is for
+    /// installations that are gone: whose MultiClusterServices move to another one are renumbered.
+    pub const INSTALLATION: Self = Self {
+        lease: Duration::from_secs(60),
+        deadline: Duration::from_secs(40),
+        retry: Duration::from_secs(10),
+    };
+
     /// A request that hangs must leave time for another one.
     fn patience(&self) -> Duration {
         self.deadline / 2
@@ -70,6 +79,8 @@ struct Standing {
     until: Option<Instant>,
     /// Who holds the Lease as last seen.
     leader: Option<String>,
+    /// Which Lease of that name it is.
+    lease_uid: Option<String>,
 }
 
 impl Standing {
@@ -99,6 +110,8 @@ pub struct ElectionEnded;
 pub struct Leadership {
     standing: watch::Receiver<Standing>,
     term: u64,
+    /// Another one that must hold as well.
+    within: Option<Arc<Self>>,
 }
 
 /// A name that no other process has: `host` is the Pod's or the machine's name.
@@ -155,10 +168,15 @@ impl Election {
         self.standing.borrow().leader.clone()
     }
 
+    /// The uid of the Lease as last seen: no other installation has it.
+    pub fn lease_uid(&self) -> Option<String> {
+        self.standing.borrow().lease_uid.clone()
+    }
+
     /// What to ask before each write of the term that [`Election::won`] returned last: a process that was stopped and
     /// wakes up after others took over must not write.
     pub fn leadership(&self) -> Leadership {
-        Leadership { standing: self.standing.clone(), term: self.term }
+        Leadership { standing: self.standing.clone(), term: self.term, within: None }
     }
 
     /// Gives the Lease up, so that another one can lead at once, and ends. Takes some seconds at most if the API server
@@ -176,8 +194,14 @@ impl Leadership {
     /// One that lasts until then.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
-        let standing = Standing { term: 1, until: Some(until), leader: None };
-        Self { standing: watch::channel(standing).1, term: 1 }
+        let standing = Standing { term: 1, until: Some(until), ..Standing::default() };
+        Self { standing: watch::channel(standing).1, term: 1, within: None }
+    }
+
+    /// One that holds as long as both do.
+    #[must_use]
+    pub fn within(self, other: &Self) -> Self {
+        Self { within: Some(Arc::new(other.clone())), ..self }
     }
 
     /// Whether the term still lasts, by the monotonic clock.
@@ -189,6 +213,10 @@ impl Leadership {
     pub fn rest(&self) -> Option<Duration> {
         let standing = self.standing.borrow();
         let until = standing.until.filter(|_| standing.term == self.term)?;
-        until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero())
+        let rest = until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero())?;
+        match &self.within {
+            Some(other) => other.rest().map(|others| others.min(rest)),
+            None => Some(rest),
+        }
     }
 }

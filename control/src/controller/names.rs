@@ -5,6 +5,8 @@
 //! a Service for its own: the finalizer says whose the Service is, the field manager whose the status. Both write
 //! conditions of the same names, which is why conditions go only with the finalizer beside them.
 
+use std::fmt::Write as _;
+
 /// The class of an installation that was not given another.
 pub const OUR_CLASS: &str = "sheave.dev/l4";
 /// Who an installation of [`OUR_CLASS`] is in `metadata.managedFields`; who all are in those of Leases and Events.
@@ -27,3 +29,44 @@ pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 pub const ALLOCATED: &str = "sheave.dev/Allocated";
 /// Label of objects that we made ourselves: the value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";
+
+/// The finalizer of the installation with this class.
+pub fn finalizer(class: &str) -> String {
+    of_class(FINALIZER, class)
+}
+
+/// Whether it is the finalizer of an installation, of whatever class.
+pub fn is_finalizer(finalizer: &str) -> bool {
+    finalizer.strip_prefix(FINALIZER).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
+}
+
+/// What the installation with this class has in place of a plain name.
+pub fn of_class(plain: &str, class: &str) -> String {
+    let mut name = plain.to_owned();
+    if class != OUR_CLASS {
+        // At most 30 bytes after the slash of the finalizer, where names may have 63; managers may have 128. Writing to a
+        // String cannot fail.
+        write!(name, "-{:08x}", fnv1a(class)).unwrap_or_default();
+    }
+    name
+}
+
+/// FNV-1a, 32 bits: what it makes of a class is written in objects, so it must never be another function.
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_class_has_names_that_never_change() {
+        // FNV's own test vectors.
+        assert_eq!((fnv1a(""), fnv1a("a"), fnv1a("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
+        assert_eq!(finalizer("foobar"), "sheave.dev/load-balancer-cleanup-bf9cf968");
+        assert_eq!(finalizer(OUR_CLASS), FINALIZER);
+        assert!([FINALIZER, "sheave.dev/load-balancer-cleanup-bf9cf968"].into_iter().all(is_finalizer));
+        assert!(![SHARED_FINALIZER, "sheave.dev/load-balancer-cleanups"].into_iter().any(is_finalizer));
+    }
+}

@@ -24,7 +24,6 @@ use self::statements::Troubles;
 use self::telling::Telling;
 use super::election::Leadership;
 use super::events::EventWriter;
-use super::exports::Exporter;
 use super::publication::Exposed;
 use super::publisher::Publisher;
 use super::reports::{self, Reports};
@@ -34,7 +33,7 @@ use crate::due::{self, until};
 use crate::gateway_report::GatewayReport;
 use crate::guard::Guard;
 use crate::problem::Problem;
-use crate::projection::{self, Projector};
+use crate::projection::{Mandate, Projector};
 use crate::source::api::{self, ApiWatch, Batch, Wanted};
 use crate::store::{Change, Delta, ServiceKey, Store};
 
@@ -55,7 +54,7 @@ pub(super) struct Broken(pub(super) &'static str);
 
 /// Everything that is given up with the term.
 pub(super) struct Session {
-    identity: String,
+    options: ControllerOptions,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
     gateways: ServiceKey,
     source: ApiWatch,
@@ -63,8 +62,6 @@ pub(super) struct Session {
     fleet: Option<FleetSide>,
     guard: Guard,
     store: Store,
-    /// For the projector.
-    options: projection::Options,
     projector: Projector,
     /// When the time alone makes a difference to it.
     project_at: Option<Instant>,
@@ -84,32 +81,32 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// `installation` is the name that all processes of the installation have.
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
         leadership: &Leadership,
+        installation: &str,
     ) -> Self {
-        let publisher = |to: &Connection| {
-            let may_write = leadership.clone();
-            Publisher::start(to, options.publish.clone(), move || may_write.rest())
-        };
-        let events = |to: &Connection| EventWriter::start(to, options.identity.clone(), leadership.clone());
+        let may_write = leadership.clone();
+        let publisher = Publisher::start(connection, options.publish.clone(), move || may_write.rest());
+        let events = EventWriter::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
+        let mut projector = Projector::new(options.projection.clone());
+        if karmada.is_some() {
+            projector.set_mandate(Mandate::NONE);
+        }
         let mut tell_again = tokio::time::interval(TELL_AGAIN);
         tell_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            identity: options.identity.clone(),
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
             source: api::watch(connection, Wanted { namespaces: true, pools: true }),
-            fleet: karmada.map(|karmada| {
-                let exporter = options.exports().map(|manager| Exporter::start(karmada, manager, leadership));
-                FleetSide::start(karmada, publisher(karmada), exporter)
-            }),
+            fleet: karmada.map(|karmada| FleetSide::start(karmada, options, installation, leadership)),
             guard: Guard::new(options.mass_deletion_hold),
             store: Store::default(),
-            options: options.projection.clone(),
-            projector: Projector::new(options.projection.clone()),
+            options: options.clone(),
+            projector,
             project_at: None,
             problems: Vec::new(),
             told: Vec::new(),
@@ -117,9 +114,9 @@ impl Session {
             reports: Reports::start(),
             troubles: Troubles::default(),
             hold: Hold::Idle,
-            publisher: publisher(connection),
+            publisher,
             pools: BTreeSet::new(),
-            telling: Telling::new(events(connection), karmada.map(events)),
+            telling: Telling::new(events),
             tell_again,
         }
     }
@@ -142,6 +139,7 @@ impl Session {
                     FleetNews::ExportTrouble(trouble) => {
                         self.telling.export_trouble(&trouble, self.store.objects());
                     }
+                    FleetNews::Seats => self.take_seats(),
                     FleetNews::Broken(broken) => return broken,
                 },
                 () = until(self.project_at) => self.update(BTreeSet::new()),
@@ -154,7 +152,7 @@ impl Session {
                     None => return Broken("the part that writes status has ended"),
                 },
                 () = self.telling.ended() => return Broken("the part that writes Events has ended"),
-                _ = self.tell_again.tick() => self.telling.problems(&self.told, self.store.objects()),
+                _ = self.tell_again.tick() => self.tell_again(),
             }
             tell.send_modify(|status| self.describe(status));
             // Whatever happens meanwhile waits, and is then looked at together.
@@ -172,10 +170,29 @@ impl Session {
         let mut heard = BTreeSet::new();
         if first {
             tracing::info!("the Karmada API server has said which MultiClusterServices there are");
-            self.projector = Projector::new(self.options.clone());
+            self.projector = Projector::new(self.options.projection.clone());
             heard = self.all_services();
+            self.follow_mandate();
         }
         self.take(batch, heard);
+    }
+
+    /// Who writes on the Karmada control plane has changed.
+    fn take_seats(&mut self) {
+        let Some(fleet) = &mut self.fleet else { return };
+        self.telling.set_fleet_events(fleet.seat(&self.options));
+        self.follow_mandate();
+        if self.synced {
+            // What was said of them while somebody else decided was lost.
+            let all = self.store.objects().fleet.services.keys().cloned().collect();
+            self.update(all);
+        }
+    }
+
+    fn follow_mandate(&mut self) {
+        if let Some(fleet) = &self.fleet {
+            self.projector.set_mandate(fleet.mandate());
+        }
     }
 
     /// Whether it is not known yet which addresses MultiClusterServices have.
@@ -193,6 +210,14 @@ impl Session {
         if self.synced {
             self.update(heard);
         }
+    }
+
+    /// Offers Events again, after a look at who writes on the Karmada control plane: nothing else tells of that.
+    fn tell_again(&mut self) {
+        if self.synced && self.fleet.is_some() {
+            self.update(BTreeSet::new());
+        }
+        self.telling.problems(&self.told, self.store.objects());
     }
 
     /// The lists that were doubted are believed.
@@ -216,6 +241,7 @@ impl Session {
         self.problems = projection.problems.to_vec();
         self.problems.extend(self.source.problems());
         self.problems.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
+        self.problems.extend(self.fleet.iter().flat_map(FleetSide::problems));
         self.problems.sort_unstable();
         self.reports.follow(reports::addresses(self.gateway_slices()));
         let mut touched = projection.touched;
@@ -266,7 +292,7 @@ impl Session {
     fn describe(&self, status: &mut ControllerStatus) {
         status.leading = true;
         // Told by the Lease only when it is looked at the next time.
-        status.leader = Some(self.identity.clone());
+        status.leader = Some(self.options.identity.clone());
         status.synced = self.synced && !self.awaits_fleet();
         status.gateways = self.troubles.gateways();
         status.services = self.projector.statuses().count();

@@ -32,7 +32,7 @@ use self::clusters::Clusters;
 pub(super) use self::sources::Left;
 pub use self::sources::NotCounted;
 pub use self::status::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
-pub(super) use self::template::{template, whose};
+pub(super) use self::template::{is_left_alone, template, whose};
 use super::Options;
 use super::annotations;
 use super::class::{self, Kinds};
@@ -71,12 +71,12 @@ pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Op
     ends.filter(|end| *end > now).min()
 }
 
-/// The addresses that nobody else may be given yet. Those of a MultiClusterService that is being deleted, until the controller has
+/// The addresses that nobody else may be given yet. All, while it is not this process that decides about them. Those of a MultiClusterService that is being deleted, until the controller has
 /// cleared its status: a gateway that has not heard of the deletion may serve them as long. And those of one whose Service is
 /// missing: who replaces it takes it away for a moment.
 pub(super) fn kept_addresses(key: &ServiceKey, fleet: &Fleet, options: &Options) -> Vec<IpAddr> {
     let Some(service) = fleet.services.get(key) else { return Vec::new() };
-    if !is_leaving(service) && template(fleet, key).is_some() {
+    if options.fleet.mandate.own && !is_leaving(service) && template(fleet, key).is_some() {
         return Vec::new();
     }
     let managed = matches!(options.placement, Placement::Managed { .. });
@@ -97,7 +97,7 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
     let Some(service) = fleet.services.get(key) else { return Planned::Foreign };
     let template = template(fleet, key);
     // Unlike a Service it is gone at once: first nothing new is accepted, then its status is cleared, and then it is let go.
-    if is_leaving(service) || whose(service, template, options).is_err() {
+    if is_leaving(service) || !options.fleet.mandate.own || whose(service, template, options).is_err() {
         return Planned::Foreign;
     }
     let mut report = Report::about(key.object());

@@ -127,6 +127,7 @@ impl<S: Shelf> Campaign<S> {
                 tracing::info!(lease = %self.name, leader, "another controller leads");
             }
             standing.leader = leader;
+            standing.lease_uid = self.observed.as_ref().and_then(Observed::uid).map(ToOwned::to_owned);
         });
     }
 

@@ -57,6 +57,11 @@ impl Observed {
         self.spec().and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
     }
 
+    /// Which Lease of its name it is.
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.lease.metadata.uid.as_deref()
+    }
+
     /// `identity` holds it, and it is there.
     pub(super) fn is_held_by(&self, identity: &str) -> bool {
         !self.gone && self.holder() == Some(identity)

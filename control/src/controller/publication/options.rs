@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Exposed;
-use crate::controller::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+use crate::controller::names::{self, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
 /// How Services are marked as one installation's. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +18,7 @@ impl PublishOptions {
     /// providers' service controllers, for tools that look for it; without, that one is never touched, not even where
     /// an earlier configuration of ours has left it.
     pub fn new(class: &str, shared_finalizer: bool) -> Self {
-        let named = |plain: &str| match class {
-            OUR_CLASS => plain.into(),
-            // At most 30 bytes after the slash of the finalizer, where names may have 63; managers may have 128.
-            other => format!("{plain}-{:08x}", fnv1a(other)).into(),
-        };
+        let named = |plain: &str| names::of_class(plain, class).into();
         Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
     }
 
@@ -49,8 +45,7 @@ impl PublishOptions {
 
     /// Whether the finalizer is another installation's.
     pub(super) fn is_neighbours(&self, finalizer: &str) -> bool {
-        let suffix = finalizer.strip_prefix(FINALIZER);
-        finalizer != self.finalizer() && suffix.is_some_and(|it| it.is_empty() || it.starts_with('-'))
+        finalizer != self.finalizer() && names::is_finalizer(finalizer)
     }
 }
 
@@ -59,11 +54,6 @@ impl Default for PublishOptions {
     fn default() -> Self {
         Self::new(OUR_CLASS, false)
     }
-}
-
-/// FNV-1a, 32 bits: what it makes of a class is written in objects, so it must never be another function.
-fn fnv1a(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -86,8 +76,6 @@ mod tests {
 
     #[test]
     fn another_class_has_names_that_never_change() {
-        // FNV's own test vectors.
-        assert_eq!((fnv1a(""), fnv1a("a"), fnv1a("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
         let options = PublishOptions::new("foobar", false);
         assert_eq!(options.finalizer(), "sheave.dev/load-balancer-cleanup-bf9cf968");
         assert_eq!(options.field_manager(), "sheave-bf9cf968");

@@ -1,22 +1,56 @@
 //! The Karmada control plane's part in a term: its objects come, and writes to them go, by a connection of their own, so that
-//! neither API server waits for the other. It must not know what is made of the objects.
+//! neither API server waits for the other.
+//!
+//! Several installations may see one control plane, each elected in a cluster of its own. Which of them writes there, Leases on
+//! the control plane itself decide: one for each class, and one for what no class names. An installation holds them by a name
+//! that all its processes share, so that a new leader goes on at once. It must not know what is made of the objects.
+
+use std::sync::Arc;
 
 use super::Broken;
 use crate::connection::Connection;
+use crate::controller::ControllerOptions;
+use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
+use crate::controller::events::EventWriter;
 use crate::controller::exports::{ExportTrouble, Exporter, wish};
+use crate::controller::names;
 use crate::controller::publication::Desired;
 use crate::controller::publisher::{Publisher, WriteTrouble};
+use crate::problem::{ObjectRef, Problem, reason};
+use crate::projection::Mandate;
 use crate::source::api::{self, ApiWatch, Batch};
 use crate::store::{Objects, ServiceKey};
 
+/// The Lease for what no class names. Never changed: other installations look for it.
+const UNCLASSIFIED_LEASE: &str = "sheave-unclassified";
+
 /// What is given up with the term.
 pub(super) struct FleetSide {
+    connection: Connection,
     pub(super) source: ApiWatch,
+    /// Everything was known once.
+    pub(super) synced: bool,
+    class: Seat,
+    /// If what no class names is to be ours.
+    unclassified: Option<Seat>,
+    /// Of the term in the own cluster.
+    leadership: Leadership,
+    /// While the seat of the class is held.
+    pub(super) writers: Option<Writers>,
+}
+
+/// A Lease, and whether this installation holds it.
+struct Seat {
+    lease: ServiceKey,
+    election: Election,
+    held: bool,
+}
+
+/// Those who write to the control plane, as long as both terms last.
+pub(super) struct Writers {
     pub(super) publisher: Publisher,
     /// If Karmada is to be asked to collect endpoints.
     exporter: Option<Exporter>,
-    /// Everything was known once.
-    pub(super) synced: bool,
 }
 
 /// What happens there.
@@ -24,16 +58,99 @@ pub(super) enum FleetNews {
     Batch(Batch),
     Trouble(WriteTrouble),
     ExportTrouble(ExportTrouble),
+    /// Another installation decides from now on about some MultiClusterServices, or this one does.
+    Seats,
     Broken(Broken),
 }
 
 impl FleetSide {
-    /// Must be called inside a Tokio runtime. `publisher` and `exporter` are started by the same leadership as the publisher of
-    /// the Services.
-    pub(super) fn start(connection: &Connection, publisher: Publisher, exporter: Option<Exporter>) -> Self {
-        Self { source: api::watch_fleet(connection), publisher, exporter, synced: false }
+    /// Must be called inside a Tokio runtime. `installation` is the name that all processes of the installation have.
+    pub(super) fn start(
+        connection: &Connection,
+        options: &ControllerOptions,
+        installation: &str,
+        leadership: &Leadership,
+    ) -> Self {
+        let seat = |name: String| {
+            let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
+            let timing = Timing::INSTALLATION;
+            let election = Election::start_with(connection, &lease, installation.to_owned(), timing);
+            Seat { lease, election, held: false }
+        };
+        let unclassified = options.projection.fleet.handle_unclassified;
+        Self {
+            connection: connection.clone(),
+            source: api::watch_fleet(connection),
+            synced: false,
+            class: seat(names::of_class("sheave", &options.projection.load_balancer_class)),
+            unclassified: unclassified.then(|| seat(UNCLASSIFIED_LEASE.to_owned())),
+            leadership: leadership.clone(),
+            writers: None,
+        }
     }
 
+    /// Which MultiClusterServices this installation decides about.
+    pub(super) fn mandate(&self) -> Mandate {
+        let own = self.class.held;
+        Mandate { own, untaken: own && self.unclassified.as_ref().is_some_and(|seat| seat.held) }
+    }
+
+    /// Starts those who write, or ends them, as the seats are; who writes Events then.
+    pub(super) fn seat(&mut self, options: &ControllerOptions) -> Option<EventWriter> {
+        if !self.class.held {
+            self.writers = None;
+            return None;
+        }
+        let leadership = self.class.election.leadership().within(&self.leadership);
+        let may_write = leadership.clone();
+        let connection = &self.connection;
+        let exporter = options.exports().map(|manager| Exporter::start(connection, manager, &leadership));
+        let publisher = Publisher::start(connection, options.publish.clone(), move || may_write.rest());
+        self.writers = Some(Writers { publisher, exporter });
+        Some(EventWriter::start(connection, options.identity.clone(), leadership))
+    }
+
+    /// Who decides in place of this installation.
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let class = self.class.taken_by().map(|leader| {
+            self.class.problem(format!(
+                "installation {leader} writes the MultiClusterServices of this class; this one leaves them alone. Give one of \
+                 them another loadBalancerClass if both are to serve some"
+            ))
+        });
+        let unclassified = self.unclassified.as_ref().filter(|_| self.class.held).and_then(|seat| {
+            let message = format!(
+                "installation {} takes new MultiClusterServices that name no class; this one leaves them alone. Name a class \
+                 in each, or set karmada.handleUnclassified to false in one of them",
+                seat.taken_by()?
+            );
+            Some(seat.problem(message))
+        });
+        class.into_iter().chain(unclassified)
+    }
+}
+
+impl Seat {
+    /// Waits until it is won, or lost. Cancel safe.
+    async fn changed(&mut self) -> Result<(), ElectionEnded> {
+        if self.held { self.election.lost().await } else { self.election.won().await }?;
+        self.held = !self.held;
+        Ok(())
+    }
+
+    /// The other installation that holds it, as last seen.
+    fn taken_by(&self) -> Option<String> {
+        self.election.leader().filter(|_| !self.held)
+    }
+
+    fn problem(&self, message: String) -> Problem {
+        let ServiceKey { namespace, name, .. } = &self.lease;
+        let object = ObjectRef { kind: "Lease", namespace: namespace.clone(), name: name.clone() };
+        Problem { object, reason: reason::NOT_SERVED, field: String::new(), message, port: None }
+    }
+}
+
+impl Writers {
     /// What becomes of the exports of a MultiClusterService of which this is desired; nothing as long as that is not known.
     pub(super) fn export(&self, key: &ServiceKey, objects: &Objects, desired: Option<&Desired>) {
         let Some(exporter) = &self.exporter else { return };
@@ -55,11 +172,34 @@ pub(super) async fn news(fleet: &mut Option<FleetSide>) -> FleetNews {
             Some(batch) => FleetNews::Batch(batch),
             None => FleetNews::Broken(Broken("a watch of the Karmada API server has ended")),
         },
-        trouble = fleet.publisher.happened() => match trouble {
+        changed = fleet.class.changed() => seats(changed),
+        changed = unclassified(&mut fleet.unclassified) => seats(changed),
+        news = written(&mut fleet.writers) => news,
+    }
+}
+
+fn seats(changed: Result<(), ElectionEnded>) -> FleetNews {
+    match changed {
+        Ok(()) => FleetNews::Seats,
+        Err(ElectionEnded) => FleetNews::Broken(Broken("an election on the Karmada API server has ended")),
+    }
+}
+
+async fn unclassified(seat: &mut Option<Seat>) -> Result<(), ElectionEnded> {
+    match seat {
+        Some(seat) => seat.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn written(writers: &mut Option<Writers>) -> FleetNews {
+    let Some(Writers { publisher, exporter }) = writers else { return std::future::pending().await };
+    tokio::select! {
+        trouble = publisher.happened() => match trouble {
             Some(trouble) => FleetNews::Trouble(trouble),
             None => FleetNews::Broken(Broken("the part that writes status to the Karmada API server has ended")),
         },
-        trouble = troubles(&mut fleet.exporter) => match trouble {
+        trouble = troubles(exporter) => match trouble {
             Some(trouble) => FleetNews::ExportTrouble(trouble),
             None => FleetNews::Broken(Broken("the part that exports Services has ended")),
         },

@@ -44,11 +44,12 @@ impl Session {
     fn desire(&mut self, key: &ServiceKey) {
         let object = Exposed::find(self.store.objects(), key);
         let desired = object.as_ref().and_then(|object| self.desired(key, object));
-        let publisher = match (key.source, &mut self.fleet) {
+        let writers = self.fleet.as_mut().and_then(|fleet| fleet.writers.as_mut());
+        let publisher = match (key.source, writers) {
             (FrontendSource::Service, _) => &mut self.publisher,
-            (FrontendSource::MultiClusterService, Some(fleet)) => {
-                fleet.export(key, self.store.objects(), desired.as_ref());
-                &mut fleet.publisher
+            (FrontendSource::MultiClusterService, Some(writers)) => {
+                writers.export(key, self.store.objects(), desired.as_ref());
+                &mut writers.publisher
             }
             (FrontendSource::MultiClusterService, None) => return,
         };
@@ -75,6 +76,7 @@ impl Session {
             (Some(status), _) => status,
             // It is ours, but what it refers to is not there.
             (None, Some(_)) if object.is_load_balancer() => &nothing,
+            (None, _) if self.projector.leaves_alone(key, self.store.objects()) => return None,
             (None, _) => return Some(Desired::Released),
         };
         let statement = Statement {

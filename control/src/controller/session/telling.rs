@@ -33,9 +33,13 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    /// Events go where their objects are: those about MultiClusterServices with `fleet_events`.
-    pub(super) fn new(events: EventWriter, fleet_events: Option<EventWriter>) -> Self {
-        Self { events, fleet_events, logged: BTreeSet::new(), unserved: BTreeSet::new() }
+    pub(super) fn new(events: EventWriter) -> Self {
+        Self { events, fleet_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
+    }
+
+    /// Events go where their objects are: those about MultiClusterServices from now on with `events`, or not at all.
+    pub(super) fn set_fleet_events(&mut self, events: Option<EventWriter>) {
+        self.fleet_events = events;
     }
 
     /// An Event for each Problem that is new, or that the limits have held back until now.

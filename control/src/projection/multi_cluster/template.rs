@@ -7,6 +7,7 @@ use sheave_dataplane::model::FrontendKind;
 use super::super::Options;
 use super::super::annotations::{self, CLASS};
 use super::super::plan::Plan;
+use crate::controller::names;
 use crate::karmada::MultiClusterService;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -65,13 +66,9 @@ pub(in super::super) fn whose(
         return Err("this gateway makes no frontends of kind LoadBalancer (frontends in the configuration)"
             .to_owned());
     }
-    let own = service.metadata.annotations.as_ref().and_then(|all| all.get(CLASS)).map(String::as_str);
-    let annotated = || annotations::value(template?, CLASS);
-    let field = || template?.spec.as_ref()?.load_balancer_class.as_deref();
-    let class = own.or_else(annotated).or_else(field).map(str::trim).filter(|class| !class.is_empty());
-    match class {
+    match class(service, template) {
         Some(class) if class == options.load_balancer_class => Ok(()),
-        None if options.fleet.handle_unclassified => Ok(()),
+        None if options.fleet.handle_unclassified => unclassified(service, options),
         Some(class) => Err(format!(
             "its class is {class:?}; this gateway serves class {:?}",
             options.load_balancer_class
@@ -80,6 +77,46 @@ pub(in super::super) fn whose(
             Err("nothing names its class, and karmada.handleUnclassified in the configuration is off"
                 .to_owned())
         }
+    }
+}
+
+fn class<'a>(service: &'a MultiClusterService, template: Option<&'a Service>) -> Option<&'a str> {
+    let own = service.metadata.annotations.as_ref().and_then(|all| all.get(CLASS)).map(String::as_str);
+    let annotated = || annotations::value(template?, CLASS);
+    let field = || template?.spec.as_ref()?.load_balancer_class.as_deref();
+    own.or_else(annotated).or_else(field).map(str::trim).filter(|class| !class.is_empty())
+}
+
+/// Whether it is for others to say anything of it, or to find nothing to be said: nobody has taken it, and who may take it is
+/// another installation, or not known yet.
+pub(in super::super) fn is_left_alone(
+    service: &MultiClusterService,
+    template: Option<&Service>,
+    options: &Options,
+) -> bool {
+    options.fleet.handle_unclassified
+        && !options.fleet.mandate.untaken
+        && class(service, template).is_none()
+        && first_taker(service).is_none()
+}
+
+/// The finalizer of the installation that took it first.
+fn first_taker(service: &MultiClusterService) -> Option<&String> {
+    service.metadata.finalizers.iter().flatten().find(|finalizer| names::is_finalizer(finalizer))
+}
+
+/// Whose one without a class is: the installation's whose finalizer came first, which the API server decides; before there is
+/// one, the one's that may take it.
+fn unclassified(service: &MultiClusterService, options: &Options) -> Result<(), String> {
+    match first_taker(service) {
+        Some(first) if *first == names::finalizer(&options.load_balancer_class) => Ok(()),
+        Some(first) => Err(format!(
+            "nothing names its class, and another installation has taken it (finalizer {first}); to move it here, set the \
+             annotation {CLASS} to {:?}",
+            options.load_balancer_class
+        )),
+        None if options.fleet.mandate.untaken => Ok(()),
+        None => Err("nothing names its class, and another installation may take it".to_owned()),
     }
 }
 
