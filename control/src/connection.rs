@@ -241,7 +241,18 @@ impl Connection {
     #[cfg(test)]
     pub(crate) fn to(url: &str) -> Self {
         let agent = HeaderValue::from_static(AGENT);
-        let clients = Clients::new(Config::new(url.parse().unwrap()), &agent).unwrap();
+        Self::with(Clients::new(Config::new(url.parse().unwrap()), &agent).unwrap())
+    }
+
+    /// By this client.
+    #[cfg(test)]
+    pub(crate) fn by(client: Client) -> Self {
+        Self::with(Clients { server: "memory".into(), reader: client.clone(), writer: client })
+    }
+
+    #[cfg(test)]
+    fn with(clients: Clients) -> Self {
+        let agent = HeaderValue::from_static(AGENT);
         let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: None, reading: None });
         Self {
             shared: Arc::new(Shared {

@@ -19,12 +19,13 @@ const EVERYTHING: Wanted = Wanted { namespaces: true, pools: true };
 /// How long a look at the source lasts where nothing may come of it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Short pauses and small pages; watches last for minutes unless they are cut.
+/// Short pauses and small pages; watches last unless they are cut, however often that is.
 fn limits() -> Limits {
     Limits {
         silence: Duration::from_secs(2),
         first_pause: Duration::from_millis(5),
         longest_pause: Duration::from_millis(50),
+        unwatched: Duration::from_secs(600),
         absent: Duration::from_millis(20),
         page: 2,
         ..Limits::default()

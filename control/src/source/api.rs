@@ -1,7 +1,7 @@
 //! An API server as the source of objects: watches that survive whatever happens to the server.
 //!
 //! Each kind is followed by a task of its own: listed once, then watched from there on. A watch that is cut is taken up where
-//! it ended; only if the server has forgotten that version the kind is listed again. Whatever fails, the objects that are
+//! it ended; only if the server has forgotten that version, or lists but does not watch, the kind is listed again. Whatever fails, the objects that are
 //! known stay until a complete list, or a watch, says otherwise. The watcher of `kube-runtime` is not used: it asks for ever
 //! when the server refuses a version by an HTTP 410, it ends a kind's updates at one object that cannot be read, it has no
 //! deadline for lists and no way back from streamed lists, and it does not see `Retry-After`.
@@ -18,6 +18,7 @@ mod list;
 mod page;
 mod prune;
 mod request;
+mod streaming;
 mod trouble;
 
 use std::future::Future;

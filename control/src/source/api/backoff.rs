@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::limits::Limits;
 use crate::retry_after::LONGEST_OBEYED;
 
-/// The pauses of one kind.
+/// The pauses after failures of one sort.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
@@ -14,8 +13,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    pub(super) fn new(limits: &Limits) -> Self {
-        Self { first: limits.first_pause, longest: limits.longest_pause, next: limits.first_pause }
+    pub(super) fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first }
     }
 
     /// The next pause: between half and all of what the count of failures makes of it. `asked` is what the server said
@@ -37,9 +36,13 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    fn backoff() -> Backoff {
+        Backoff::new(Duration::from_secs(1), Duration::from_secs(10))
+    }
+
     #[test]
     fn pauses_double_up_to_the_longest_and_start_over_after_success() {
-        let mut backoff = Backoff::new(&Limits::default());
+        let mut backoff = backoff();
         for whole in [1, 2, 4, 8, 10, 10] {
             let pause = backoff.pause(None);
             let whole = Duration::from_secs(whole);
@@ -51,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_server_that_asks_for_time_gets_it_but_not_for_ever() {
-        let mut backoff = Backoff::new(&Limits::default());
+        let mut backoff = backoff();
         let pause = backoff.pause(Some(Duration::from_secs(10)));
         assert!(pause >= Duration::from_secs(10) && pause <= Duration::from_secs(15), "{pause:?}");
         let pause = backoff.pause(Some(Duration::from_secs(86_400)));
@@ -60,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_server_that_asks_for_nothing_is_not_hammered() {
-        let mut backoff = Backoff::new(&Limits::default());
+        let mut backoff = backoff();
         assert!(backoff.pause(Some(Duration::ZERO)) >= Duration::from_millis(500));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::core::params::WatchParams;
 use kube::core::request::Request;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::event::Event;
@@ -15,6 +15,7 @@ use super::kind::Watched;
 use super::limits::{Limits, spread};
 use super::list::{self, List, Streamed};
 use super::request::{Answer, Failure, Patience, get, uncompressed};
+use super::streaming::Streaming;
 use super::trouble;
 use crate::connection::Connection;
 
@@ -34,32 +35,50 @@ enum End {
     Failed(Failure),
 }
 
+/// How the watches of a kind fare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watches {
+    /// The last one ended as it should, or there was none.
+    Work,
+    /// None was of use since then.
+    Fail(Instant),
+    /// The same, but the server answered a question in between: if the next one fails, it is watches that fail.
+    FailAlone,
+    /// Lists replace them, and each list is followed by one watch, in case it works again.
+    Polled,
+}
+
+impl Watches {
+    /// Starts over, as a watch worked for a while, or the server does not answer questions either.
+    fn excuse(&mut self) {
+        if matches!(self, Self::Fail(_) | Self::FailAlone) {
+            *self = Self::Fail(Instant::now());
+        }
+    }
+}
+
 /// Follows the objects of one kind.
 pub(super) struct Follower<T: Watched> {
     connection: Connection,
     limits: Limits,
     kept: Arc<Kept<T>>,
     backoff: Backoff,
-    /// Whether the server is thought to stream lists.
-    streams: bool,
+    streaming: Streaming,
+    watches: Watches,
 }
 
 impl<T: Watched> Follower<T> {
     pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Kept<T>>) -> Self {
-        Self { connection, backoff: Backoff::new(&limits), limits, kept, streams: true }
+        let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
+        let streaming = Streaming::new(&limits);
+        Self { connection, limits, kept, backoff, streaming, watches: Watches::Work }
     }
 
     /// Never ends.
     pub(super) async fn follow(mut self) {
-        // Whether the list before was of no use either: the server refused to watch from where it ended.
-        let mut in_vain = false;
         loop {
             let version = self.list_until_complete().await;
-            if self.watch_until_lost(version).await {
-                in_vain = false;
-            } else if std::mem::replace(&mut in_vain, true) {
-                sleep(self.backoff.pause(None)).await;
-            }
+            self.watch_until_lost(version).await;
         }
     }
 
@@ -69,55 +88,140 @@ impl<T: Watched> Follower<T> {
             match self.list().await {
                 Ok(List { stage, version }) => {
                     self.kept.replace(stage);
-                    self.heard();
+                    if self.watches == Watches::Work {
+                        self.heard();
+                    } else {
+                        self.kept.answered();
+                    }
                     return version;
                 }
-                Err(failure) => self.settle(failure).await,
+                Err(failure) => {
+                    self.watches.excuse();
+                    let pause = self.settle(&failure).await;
+                    sleep(pause).await;
+                }
             }
         }
     }
 
     async fn list(&mut self) -> Result<List<T>, Failure> {
         let client = self.connection.reader();
-        if self.streams {
-            match list::streamed(&client, &self.kept, &self.limits).await? {
-                Streamed::Complete(list) => return Ok(list),
-                Streamed::NotHere => {
-                    self.streams = false;
+        // A streamed list is a watch.
+        if self.watches != Watches::Polled && self.streaming.is_due() {
+            match list::streamed(&client, &self.kept, &self.limits).await {
+                Ok(Streamed::Complete(list)) => {
+                    self.streaming.worked();
+                    return Ok(list);
+                }
+                Ok(Streamed::NotHere) => {
+                    self.streaming.refused();
                     tracing::debug!(kind = T::RESOURCE.kind, "the API server does not stream lists");
+                }
+                Err(failure) => {
+                    self.streaming.failed();
+                    return Err(failure);
                 }
             }
         }
         list::paged(&client, &self.kept, &self.limits).await
     }
 
-    /// Watches from `version` on, again and again, until the server has forgotten what was next. Answers whether any of
-    /// the watches was of use.
-    async fn watch_until_lost(&mut self, mut version: String) -> bool {
-        let mut used = false;
+    /// Watches from `version` on, again and again, until only a list says what is next.
+    async fn watch_until_lost(&mut self, mut version: String) {
         loop {
-            match self.watch(&mut version).await {
+            let lost = match self.watch(&mut version).await {
                 End::Used => {
-                    used = true;
-                    self.backoff.reset();
+                    self.watches_work();
+                    false
                 }
                 End::Quiet => {
-                    used = true;
-                    self.backoff.reset();
-                    if self.is_ahead_of_the_server(&version).await {
-                        return used;
-                    }
+                    self.watches_work();
+                    self.is_ahead_of_the_server(&version).await
                 }
-                End::TooShort => sleep(self.backoff.pause(None)).await,
-                // The list says what it is about.
-                End::Failed(Failure::Expired(_) | Failure::Missing(_)) => return used,
-                End::Failed(failure @ Failure::Garbled(_)) => {
-                    self.lost(&failure);
-                    return used;
-                }
-                End::Failed(failure) => self.settle(failure).await,
+                End::TooShort => self.lists_after(None).await,
+                End::Failed(failure) => self.lists_after(Some(failure)).await,
+            };
+            if lost {
+                return;
             }
             self.kept.restarted();
+        }
+    }
+
+    fn watches_work(&mut self) {
+        self.watches = Watches::Work;
+        self.backoff.reset();
+    }
+
+    /// Decides what it means that a watch failed, or was over before it began, and pauses. Answers whether to list.
+    async fn lists_after(&mut self, failure: Option<Failure>) -> bool {
+        let forgotten =
+            matches!(failure, Some(Failure::Expired(_) | Failure::Missing(_) | Failure::Garbled(_)));
+        let pause = self.settle_watch(failure.as_ref()).await;
+        // A version is forgotten now and then, but not in the list that has just been made.
+        if !forgotten || self.watches != Watches::Work {
+            sleep(pause).await;
+        }
+        match self.watches {
+            Watches::Work => self.watches = Watches::Fail(Instant::now()),
+            Watches::Fail(since) if since.elapsed() < self.limits.unwatched => {}
+            Watches::Fail(_) if !forgotten => {
+                if self.answers().await {
+                    self.watches = Watches::FailAlone;
+                } else {
+                    self.watches.excuse();
+                }
+            }
+            Watches::Fail(_) | Watches::FailAlone => {
+                self.watches = Watches::Polled;
+                let told = self.polled(failure.as_ref());
+                tracing::warn!(kind = T::RESOURCE.kind, server = %self.connection.server(), "{told}");
+            }
+            Watches::Polled => {}
+        }
+        forgotten || self.watches == Watches::Polled
+    }
+
+    /// Does what a failed watch calls for. Answers how long to pause.
+    async fn settle_watch(&mut self, failure: Option<&Failure>) -> Duration {
+        if self.watches == Watches::Polled {
+            self.polled(failure);
+            let asked = failure.and_then(Failure::retry_after);
+            return self.backoff.pause(asked).max(spread(self.limits.poll));
+        }
+        match failure {
+            // The list says what it is about.
+            None | Some(Failure::Expired(_) | Failure::Missing(_)) => self.backoff.pause(None),
+            Some(failure) => self.settle(failure).await,
+        }
+    }
+
+    /// Records that lists replace watches. Answers that in words.
+    fn polled(&self, failure: Option<&Failure>) -> String {
+        if let Some(Failure::Forbidden(message)) = failure {
+            let problem = trouble::unwatched(&T::RESOURCE, self.limits.poll, message);
+            self.kept.is_denied(problem.clone());
+            return problem.to_string();
+        }
+        let why = failure.map_or_else(|| "they end at once".to_owned(), Failure::to_string);
+        let told = format!(
+            "watches of {} fail ({why}); they are listed every {} to {} s instead",
+            T::RESOURCE.plural,
+            self.limits.poll.as_secs(),
+            2 * self.limits.poll.as_secs()
+        );
+        self.kept.failed(&told);
+        told
+    }
+
+    /// Whether the server answers a question about the kind.
+    async fn answers(&mut self) -> bool {
+        match list::version::<T>(&self.connection.reader(), &self.limits).await {
+            Ok(_) => true,
+            Err(failure) => {
+                self.settle(&failure).await;
+                false
+            }
         }
     }
 
@@ -137,7 +241,6 @@ impl<T: Watched> Follower<T> {
             Ok(answer) => answer,
             Err(failure) => return End::Failed(failure),
         };
-        self.heard();
         let mut brought = false;
         match self.take(&mut answer, version, &mut brought).await {
             // Cut, or silent for longer than it should last: whether the server is there at all is seen next.
@@ -152,15 +255,27 @@ impl<T: Watched> Follower<T> {
 
     /// Takes in what a watch brings until it ends.
     async fn take(
-        &self,
+        &mut self,
         answer: &mut Answer,
         version: &mut String,
         brought: &mut bool,
     ) -> Result<(), Failure> {
-        while let Some(line) = answer.line().await? {
+        // Where watches fail, that one starts means little: it has to bring something or to last.
+        let mut works = self.watches == Watches::Work;
+        loop {
+            if works {
+                self.watches.excuse();
+                self.heard();
+            }
+            let patience = if works { Duration::MAX } else { VERY_SHORT };
+            let Ok(line) = timeout(patience, answer.line()).await else {
+                works = true;
+                continue;
+            };
+            let Some(line) = line? else { return Ok(()) };
             let event = Event::read(line)?;
             *brought = true;
-            self.heard();
+            works = true;
             let seen = match event {
                 Event::Put(item) => {
                     let seen = item.version.clone();
@@ -177,12 +292,11 @@ impl<T: Watched> Follower<T> {
                 *version = seen;
             }
         }
-        Ok(())
     }
 
     /// Whether the server is not as far as `version`, as after etcd was restored from a backup: it then is silent until it
     /// gets there, and what comes until then would be lost. Versions of one server may be compared (KEP-5504).
-    async fn is_ahead_of_the_server(&self, version: &str) -> bool {
+    async fn is_ahead_of_the_server(&mut self, version: &str) -> bool {
         let Ok(current) = list::version::<T>(&self.connection.reader(), &self.limits).await else {
             return false;
         };
@@ -193,30 +307,30 @@ impl<T: Watched> Follower<T> {
         }
     }
 
-    /// Does what a failure calls for, and pauses.
-    async fn settle(&mut self, failure: Failure) {
+    /// Does what a failure calls for. Answers how long to pause.
+    async fn settle(&mut self, failure: &Failure) -> Duration {
         match (failure, T::RESOURCE.definition) {
             (Failure::Missing(_), Some(definition)) => {
                 if self.kept.is_missing(trouble::missing(&T::RESOURCE, &definition)) {
                     tracing::warn!("{}", trouble::missing(&T::RESOURCE, &definition));
                 }
-                sleep(spread(self.limits.absent)).await;
+                spread(self.limits.absent)
             }
             (Failure::Forbidden(message), _) => {
-                let problem = trouble::denied(&T::RESOURCE, &message);
+                let problem = trouble::denied(&T::RESOURCE, message);
                 if self.kept.is_denied(problem.clone()) {
                     tracing::warn!("{problem}");
                 }
                 // A server that has just started says so until it has read its own roles.
-                sleep(self.backoff.pause(None)).await;
+                self.backoff.pause(None)
             }
             (failure, _) => {
-                self.lost(&failure);
+                self.lost(failure);
                 match failure {
                     Failure::Unauthorized(_) => self.connection.reopen().await,
                     _ => self.connection.reopen_if_changed().await,
                 };
-                sleep(self.backoff.pause(failure.retry_after())).await;
+                self.backoff.pause(failure.retry_after())
             }
         }
     }

@@ -199,10 +199,10 @@ impl<T: Watched> Kept<T> {
             self.news.failed();
         }
         let mut state = self.lock();
+        state.status.error = Some(problem.message.clone());
         if state.trouble.as_ref() == Some(&problem) {
             return false;
         }
-        state.status.error = Some(problem.message.clone());
         state.trouble = Some(problem);
         if T::RESOURCE.need == Need::Optional && !state.status.synced {
             self.all_are_known(&mut state);
@@ -252,7 +252,12 @@ impl<T: Watched> Kept<T> {
         self.tell(&mut state);
     }
 
-    /// The server answered, or sent something. Answers whether it had been lost.
+    /// The server sent something, while something else of the kind is still amiss.
+    pub(super) fn answered(&self) {
+        self.lock().status.heard = Some(Instant::now());
+    }
+
+    /// The server answered, or sent something, and nothing is amiss. Answers whether it had been lost.
     pub(super) fn heard(&self) -> bool {
         let mut state = self.lock();
         state.status.heard = Some(Instant::now());

@@ -18,6 +18,12 @@ pub struct Limits {
     pub first_pause: Duration,
     /// The longest pause: so long a gateway may lag behind a server that has come back.
     pub longest_pause: Duration,
+    /// How long a streamed list is not asked for again after a first refusal; longer with each further one.
+    pub unstreamed: Duration,
+    /// How long watches have to fail, while the server answers otherwise, before lists replace them.
+    pub unwatched: Duration,
+    /// How often a kind is listed that cannot be watched, at least; at most twice that.
+    pub poll: Duration,
     /// How often a kind is asked for that the server does not know, at least; at most twice that.
     pub absent: Duration,
     /// How long the first batch waits for a kind that is served apart and may fail alone.
@@ -28,7 +34,9 @@ pub struct Limits {
 
 impl Default for Limits {
     /// A watch that went silent is noticed within 55 seconds: an API server that shuts down leaves its watches hanging
-    /// for a minute, and not every one sends bookmarks.
+    /// for a minute, and not every one sends bookmarks. Watches of five to ten minutes, as client-go's, would need another
+    /// sign of life: each has an HTTP/1.1 connection of its own, which has no pings; bookmarks come once a minute at most;
+    /// and a process that hangs still answers TCP keepalives.
     fn default() -> Self {
         Self {
             silence: Duration::from_secs(15),
@@ -37,6 +45,9 @@ impl Default for Limits {
             grace: Duration::from_secs(5),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(10),
+            unstreamed: Duration::from_secs(300),
+            unwatched: Duration::from_secs(5),
+            poll: Duration::from_secs(15),
             absent: Duration::from_secs(10),
             spared: Duration::from_secs(2),
             page: 500,

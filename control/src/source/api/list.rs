@@ -24,7 +24,7 @@ pub(super) struct List<T: Watched> {
 #[must_use]
 pub(super) enum Streamed<T: Watched> {
     Complete(List<T>),
-    /// This server does not stream lists: it says so, or never says that the list is complete.
+    /// This server does not stream lists: it says so, or ends the stream without a word of the list being complete.
     NotHere,
 }
 
@@ -52,8 +52,7 @@ pub(super) async fn streamed<T: Watched>(
     loop {
         let line = match answer.line().await {
             Ok(Some(line)) => line,
-            // A server that knows nothing of it sends all objects and then waits for changes.
-            Ok(None) | Err(Failure::Silent) => return Ok(Streamed::NotHere),
+            Ok(None) => return Ok(Streamed::NotHere),
             Err(error) => return Err(error),
         };
         let event = match Event::read(line) {
@@ -71,9 +70,10 @@ pub(super) async fn streamed<T: Watched>(
     }
 }
 
-/// Whether it is streaming that the server cannot do, and not that it has no time for us.
+/// Whether it is streaming that the server cannot do: everything else may pass. A kind that it does not know it cannot list
+/// either.
 fn refuses(failure: &Failure) -> bool {
-    matches!(failure, Failure::Status { code, .. } if ![429, 503].contains(code))
+    matches!(failure, Failure::Missing(_) | Failure::Status { code: 400 | 405 | 422, .. })
 }
 
 /// All objects in pages. Where the server has forgotten what the next page is of, everything is asked for at once, as

@@ -1,6 +1,8 @@
 //! The source against a server that answers as each test says: what a real API server does only when it is in trouble.
 
+mod faults;
 mod fleet;
+mod memory;
 mod stub;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +22,9 @@ const LIMITS: Limits = Limits {
     grace: Duration::from_secs(1),
     first_pause: Duration::from_millis(5),
     longest_pause: Duration::from_millis(50),
+    unstreamed: Duration::from_secs(300),
+    unwatched: Duration::from_secs(1),
+    poll: Duration::from_millis(20),
     absent: Duration::from_millis(20),
     spared: Duration::from_millis(100),
     page: 2,
@@ -169,7 +174,7 @@ async fn a_server_that_never_ends_a_streamed_list_is_asked_for_pages() {
     let stub = Stub::start(move |asked| match (asked.plural.as_str(), asked.streams(), asked.is_watch()) {
         ("nodes", true, _) => {
             counted.fetch_add(1, Ordering::Relaxed);
-            Reply::lines([event("ADDED", &node("half", "3"))])
+            Reply::lines([event("ADDED", &node("half", "3"))]).ending()
         }
         ("nodes", false, true) if asked.version() == "7" => Reply::of(410, "again"),
         ("nodes", false, true) => Reply::lines([event("ADDED", &node("b", "8"))]),

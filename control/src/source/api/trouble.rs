@@ -1,6 +1,7 @@
 //! Problems of a kind as a whole: what is missing on the server's side, and how it is mended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::kind::{Definition, Need, Resource};
 use crate::problem::{ObjectRef, Problem, reason};
@@ -17,15 +18,29 @@ pub(super) fn missing(resource: &Resource, definition: &Definition) -> Problem {
 
 /// The server does not let us read the kind.
 pub(super) fn denied(resource: &Resource, said: &str) -> Problem {
-    let Resource { group, plural, .. } = resource;
     let instead = if resource.need == Need::Required {
         "what was known of them stays in use, and nothing is served before they can be read"
     } else {
         "what was known of them stays in use; everything else works"
     };
+    refused(resource, &format!("does not let us list and watch them; {instead}"), said)
+}
+
+/// The server lets us list the kind, but not watch it.
+pub(super) fn unwatched(resource: &Resource, poll: Duration, said: &str) -> Problem {
+    let seconds = poll.as_secs();
+    let instead = format!(
+        "lets us list them but not watch them; they are listed every {seconds} to {} s, so changes take effect late",
+        2 * seconds
+    );
+    refused(resource, &instead, said)
+}
+
+fn refused(resource: &Resource, what: &str, said: &str) -> Problem {
+    let Resource { group, plural, .. } = resource;
     let message = format!(
-        "the API server does not let us list and watch them; {instead}. Sheave's ClusterRole needs a rule with \
-         apiGroups [{group:?}], resources [{plural:?}], verbs [\"list\", \"watch\"]. The server says: {said}"
+        "the API server {what}. Sheave's ClusterRole needs a rule with apiGroups [{group:?}], resources [{plural:?}], \
+         verbs [\"list\", \"watch\"]. The server says: {said}"
     );
     let name = if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") };
     about("Resource", name.into(), reason::ACCESS_DENIED, message)
@@ -62,6 +77,12 @@ mod tests {
         let problem = denied(&EndpointSlice::RESOURCE, "no").to_string();
         assert!(problem.starts_with("Resource endpointslices.discovery.k8s.io: AccessDenied: "), "{problem}");
         let rule = r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["list", "watch"]"#;
+        assert!(problem.contains(rule), "{problem}");
+        let problem = unwatched(&EndpointSlice::RESOURCE, Duration::from_secs(15), "no").to_string();
+        assert!(
+            problem.contains("lets us list them but not watch them; they are listed every 15 to 30 s"),
+            "{problem}"
+        );
         assert!(problem.contains(rule), "{problem}");
     }
 }
