@@ -26,6 +26,7 @@ fn limits() -> Limits {
         first_pause: Duration::from_millis(5),
         longest_pause: Duration::from_millis(50),
         unwatched: Duration::from_secs(600),
+        refused: Duration::from_millis(20),
         absent: Duration::from_millis(20),
         page: 2,
         ..Limits::default()

@@ -65,13 +65,15 @@ pub(super) struct Follower<T: Watched> {
     backoff: Backoff,
     streaming: Streaming,
     watches: Watches,
+    /// Since when the server refuses the kind, or watches of it.
+    refused: Option<Instant>,
 }
 
 impl<T: Watched> Follower<T> {
     pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Kept<T>>) -> Self {
         let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
         let streaming = Streaming::new(&limits);
-        Self { connection, limits, kept, backoff, streaming, watches: Watches::Work }
+        Self { connection, limits, kept, backoff, streaming, watches: Watches::Work, refused: None }
     }
 
     /// Never ends.
@@ -192,6 +194,11 @@ impl<T: Watched> Follower<T> {
         match failure {
             // The list says what it is about.
             None | Some(Failure::Expired(_) | Failure::Missing(_)) => self.backoff.pause(None),
+            // Whether lists are refused as well is asked later.
+            Some(failure @ Failure::Forbidden(_)) => {
+                self.refused_for(failure);
+                self.backoff.pause(None)
+            }
             Some(failure) => self.settle(failure).await,
         }
     }
@@ -317,12 +324,17 @@ impl<T: Watched> Follower<T> {
                 spread(self.limits.absent)
             }
             (Failure::Forbidden(message), _) => {
-                let problem = trouble::denied(&T::RESOURCE, message);
-                if self.kept.is_denied(problem.clone()) {
-                    tracing::warn!("{problem}");
+                let pause = self.backoff.pause(None);
+                let left = self.limits.refused.saturating_sub(self.refused_for(failure));
+                if left.is_zero() {
+                    let problem = trouble::denied(&T::RESOURCE, message);
+                    if self.kept.is_denied(problem.clone()) {
+                        tracing::warn!("{problem}");
+                    }
+                    pause
+                } else {
+                    pause.min(left)
                 }
-                // A server that has just started says so until it has read its own roles.
-                self.backoff.pause(None)
             }
             (failure, _) => {
                 self.lost(failure);
@@ -335,6 +347,16 @@ impl<T: Watched> Follower<T> {
         }
     }
 
+    /// How long the server has refused the kind, of which nothing is said at first.
+    fn refused_for(&mut self, failure: &Failure) -> Duration {
+        let kept = &self.kept;
+        let since = self.refused.get_or_insert_with(|| {
+            kept.failed(&failure.to_string());
+            Instant::now()
+        });
+        since.elapsed()
+    }
+
     fn lost(&self, failure: &Failure) {
         if self.kept.failed(&failure.to_string()) {
             let (kind, server) = (T::RESOURCE.kind, self.connection.server());
@@ -342,7 +364,8 @@ impl<T: Watched> Follower<T> {
         }
     }
 
-    fn heard(&self) {
+    fn heard(&mut self) {
+        self.refused = None;
         if self.kept.heard() {
             let (kind, server) = (T::RESOURCE.kind, self.connection.server());
             tracing::info!(kind, %server, "the API server's {} can be read now", T::RESOURCE.plural);

@@ -24,6 +24,9 @@ pub struct Limits {
     pub unwatched: Duration,
     /// How often a kind is listed that cannot be watched, at least; at most twice that.
     pub poll: Duration,
+    /// How long the server has to refuse a kind before that counts as missing rights: one that has just started refuses
+    /// everything until it has read its own roles.
+    pub refused: Duration,
     /// How often a kind is asked for that the server does not know, at least; at most twice that.
     pub absent: Duration,
     /// How long the first batch waits for a kind that is served apart and may fail alone.
@@ -48,6 +51,7 @@ impl Default for Limits {
             unstreamed: Duration::from_secs(300),
             unwatched: Duration::from_secs(5),
             poll: Duration::from_secs(15),
+            refused: Duration::from_secs(5),
             absent: Duration::from_secs(10),
             spared: Duration::from_secs(2),
             page: 500,

@@ -25,6 +25,7 @@ const LIMITS: Limits = Limits {
     unstreamed: Duration::from_secs(300),
     unwatched: Duration::from_secs(1),
     poll: Duration::from_millis(20),
+    refused: Duration::from_millis(20),
     absent: Duration::from_millis(20),
     spared: Duration::from_millis(100),
     page: 2,

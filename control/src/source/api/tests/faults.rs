@@ -157,3 +157,15 @@ async fn rights_that_are_missing_for_watches_alone_are_named() {
     let problems = bench.watch.problems();
     assert!(problems[0].message.contains("lets us list them but not watch them"), "{problems:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_everything_as_it_starts_is_not_said_to_lack_rights() {
+    let server = MemoryServer::new(&["a"]);
+    server.plan(Some(Plan { point: Point::FirstPage, fault: Fault::Status(403), times: usize::MAX }));
+    let bench = Bench::start(server);
+    sleep(Duration::from_secs(4)).await;
+    assert!(bench.status().error.is_some());
+    assert!(bench.watch.problems().is_empty(), "{:?}", bench.watch.problems());
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(bench.watch.problems()[0].reason, crate::problem::reason::ACCESS_DENIED);
+}
