@@ -160,10 +160,8 @@ async fn serve(
         drop(session);
         match ended {
             Ended::Stopped => break,
-            Ended::Lost => tracing::warn!(
-                identity = options.identity,
-                "leading no more: another controller has the lease, or it could not be renewed"
-            ),
+            // The election has said why.
+            Ended::Lost => {}
             Ended::Broken(Broken(what)) => {
                 failures = if began.elapsed() < LONGEST_PAUSE { u32::saturating_add(failures, 1) } else { 1 };
                 let pause = pause(failures);

@@ -110,6 +110,8 @@ fn a_leader_that_was_stopped_in_its_tracks_writes_nothing_when_it_goes_on() {
         wait_until_not_leading(&pair.leader);
         let_pass(REST);
         assert_eq!(versions(cluster), before, "it has written by what it knew");
+        let log = pair.leader.log();
+        assert_eq!(log.matches("no more").count(), 1, "the loss is logged once: {log}");
         assert!(our_conditions(&cluster.get("Service", "web").unwrap()).is_empty());
         // The one that leads still does.
         cluster.delete("Service", "next");

@@ -136,6 +136,9 @@ impl<S: Shelf> Campaign<S> {
         match look {
             Look::Ours(sent) => {
                 let until = *sent + self.timing.deadline;
+                if !led && standing.until.is_some() {
+                    self.warn_of_loss("it renewed the Lease too late");
+                }
                 if !led && now < until {
                     standing.term += 1;
                     tracing::info!(lease = %self.name, identity = self.identity, "this controller leads");
@@ -144,15 +147,20 @@ impl<S: Shelf> Campaign<S> {
             }
             Look::NotOurs => {
                 if standing.until.take().is_some() {
-                    tracing::warn!(lease = %self.name, "this controller leads no more: another one took the Lease");
+                    self.warn_of_loss("another one took the Lease");
                 }
             }
             Look::Beaten | Look::Unknown(_) => {
                 if !led && standing.until.take().is_some() {
-                    tracing::warn!(lease = %self.name, "this controller leads no more: it could not renew the Lease in time");
+                    self.warn_of_loss("it could not renew the Lease in time");
                 }
             }
         }
+    }
+
+    /// The only line about it: here alone is known why.
+    fn warn_of_loss(&self, why: &str) {
+        tracing::warn!(lease = %self.name, identity = self.identity, "this controller leads no more: {why}");
     }
 
     /// Says once that the API server fails, and once that it is back.
