@@ -43,7 +43,6 @@ pub(crate) fn options(
             ..projection_options(config, placement)
         },
         karmada,
-        export_services: config.karmada.export_services,
         gateways: config.gateways.clone(),
         own_gateway,
         lease: config.lease.clone(),

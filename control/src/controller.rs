@@ -43,8 +43,6 @@ pub struct ControllerOptions {
     pub projection: projection::Options,
     /// The API server of the Karmada control plane, if MultiClusterServices are to be served.
     pub karmada: Option<Connection>,
-    /// Whether to ask Karmada to collect the endpoints of MultiClusterServices that are ours.
-    pub export_services: bool,
     /// The headless Service over the gateways' Pods.
     pub gateways: ServiceKey,
     /// A gateway in the same process, which needs no Service.
@@ -62,7 +60,7 @@ pub struct ControllerOptions {
 impl ControllerOptions {
     /// In whose name endpoints are asked for, if they are.
     fn exports(&self) -> Option<&str> {
-        self.export_services.then(|| self.publish.field_manager())
+        self.projection.fleet.export_services.then(|| self.publish.field_manager())
     }
 }
 

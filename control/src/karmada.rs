@@ -45,7 +45,7 @@ pub use self::binding::{
     AggregatedStatus, BindingStatus, EvictionTask, RequiredBy, ResourceBinding, ResourceBindingSpec,
     ResourceReference, TargetCluster,
 };
-pub use self::cluster::{Cluster, ClusterSpec, ClusterStatus};
+pub use self::cluster::{ApiEnablement, Cluster, ClusterSpec, ClusterStatus, EnabledKind};
 pub use self::multi_cluster_service::{
     ClusterSelector, ExposurePort, ExposureRange, MultiClusterService, MultiClusterServiceSpec,
 };

@@ -50,7 +50,7 @@ use self::conflicts::Claims;
 use self::facts::Facts;
 pub use self::health::HealthCheck;
 pub use self::limits::{MOST_A_SECOND, MOST_CONNECTIONS};
-pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
+pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
 use self::names::Names;
 pub use self::placement::Placement;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
@@ -97,6 +97,8 @@ pub struct FleetOptions {
     pub mandate: Mandate,
     /// The fields of v1.8 to v1.10 that name clusters count.
     pub legacy_clusters: bool,
+    /// Karmada is asked to collect the endpoints of MultiClusterServices that are ours.
+    pub export_services: bool,
     /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
     pub not_ready_hold: Option<Duration>,
     /// By which path the endpoints of a cluster are reached; those not given here by the default path.
@@ -130,6 +132,7 @@ impl Default for FleetOptions {
             handle_unclassified: true,
             mandate: Mandate::ALL,
             legacy_clusters: true,
+            export_services: false,
             not_ready_hold: None,
             paths: BTreeMap::new(),
             overprovisioning: 140,

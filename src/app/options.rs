@@ -27,6 +27,7 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
             handle_unclassified: config.karmada.handle_unclassified,
             mandate: projection::Mandate::ALL,
             legacy_clusters: config.karmada.legacy_cluster_fields,
+            export_services: config.karmada.export_services,
             not_ready_hold: config.karmada.not_ready_hold,
             paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
             overprovisioning: config.failover.overprovisioning,

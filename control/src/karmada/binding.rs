@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+use super::lenient;
 
 /// Binds a resource template to clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,6 +83,18 @@ pub struct BindingStatus {
     /// One per cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aggregated_status: Vec<AggregatedStatus>,
+    /// Of the conditions only [`SCHEDULED`] is kept.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "scheduled_alone")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The condition that the scheduler writes (karmada pkg/apis/work/v1alpha2, `Scheduled`).
+const SCHEDULED: &str = "Scheduled";
+
+fn scheduled_alone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    let mut all: Vec<Condition> = lenient::list(deserializer)?;
+    all.retain(|it| it.type_ == SCHEDULED);
+    Ok(all)
 }
 
 /// What one cluster says.
@@ -105,6 +119,13 @@ impl ResourceBinding {
             names.extend(spec.graceful_eviction_tasks.iter().map(|it| it.from_cluster.as_str()));
         }
         names
+    }
+
+    /// Why the scheduler finds no place for the resource, in its own words, if it finds none.
+    pub fn unscheduled(&self) -> Option<&str> {
+        let condition =
+            self.status.conditions.iter().find(|it| it.type_ == SCHEDULED && it.status == "False");
+        condition.map(|it| it.message.as_str()).filter(|message| !message.is_empty())
     }
 }
 

@@ -31,7 +31,7 @@ use sheave_dataplane::model::{Failover, FrontendKind, FrontendSource};
 use self::clusters::Clusters;
 pub(super) use self::sources::Left;
 pub use self::sources::NotCounted;
-pub use self::status::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
+pub use self::status::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
 pub(super) use self::template::{is_left_alone, template, whose};
 use super::Options;
 use super::annotations;
@@ -174,6 +174,7 @@ fn served(
             unmatched_ports: exposed.unmatched,
         },
         nothing_collected: found.nothing_collected,
+        export_services: options.fleet.export_services,
     };
     plan.fleet = Some(FleetPlan { members: found.members, failover, status, left: found.left });
     Some(plan)

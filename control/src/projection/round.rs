@@ -121,7 +121,7 @@ impl Projector {
         {
             let template = multi_cluster::template(&objects.fleet, key).is_some();
             let resolved = Resolved { template, ..Resolved::default() };
-            known.fleet = Some(FleetStatus { clusters: Vec::new(), resolved, nothing_collected: false });
+            known.fleet = Some(FleetStatus { resolved, ..FleetStatus::default() });
         }
     }
 

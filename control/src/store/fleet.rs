@@ -197,6 +197,7 @@ pub(super) fn cluster_differs(old: &Cluster, new: &Cluster) -> bool {
     };
     old.spec != new.spec
         || old.status.remedy_actions != new.status.remedy_actions
+        || old.status.api_enablements != new.status.api_enablements
         || conditions(old) != conditions(new)
         || metadata_differs(&old.metadata, &new.metadata)
 }

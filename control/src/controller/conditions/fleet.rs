@@ -7,7 +7,7 @@ use crate::bounded::cut_end;
 use crate::controller::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::controller::publication::Statement;
 use crate::problem::{Problem, reason};
-use crate::projection::{ClusterState, ClusterStatus, Drain, FleetStatus, Resolved};
+use crate::projection::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
 
 /// Reason of `sheave.dev/Accepted` when it is true.
 pub const TAKEN: &str = "Accepted";
@@ -22,10 +22,12 @@ pub const CLUSTERS_IN_TROUBLE: &str = "ClustersInTrouble";
 /// Reason of `sheave.dev/Degraded`: the state of clusters cannot be known.
 pub const CLUSTERS_UNKNOWN: &str = "ClustersUnknown";
 
-/// Karmada collects slices for the type CrossCluster and for ServiceExports, but not for the type LoadBalancer.
 const NOTHING_COLLECTED: &str = "Karmada has collected no EndpointSlice of the Service from any cluster, and knows no address of \
-                                 a cluster's Service: make a ServiceExport of the Service and propagate it to the clusters, or \
-                                 set karmada.exportServices in the configuration, which does so.";
+                                 a cluster's Service";
+/// Karmada collects slices for the type CrossCluster and for ServiceExports, but not for the type LoadBalancer.
+const HOW_TO_EXPORT: &str = "make a ServiceExport of the Service and propagate it to the clusters, or set \
+                             karmada.exportServices in the configuration, which does so.";
+const EXPORTED: &str = "the controller exports the Service (karmada.exportServices).";
 
 /// So many clusters, names or ports are listed.
 const LISTED: usize = 5;
@@ -103,7 +105,8 @@ fn degraded(statement: &Statement, fleet: &FleetStatus) -> Said {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     let serves = |cluster: &ClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
     if fleet.nothing_collected {
-        found.push((NO_ENDPOINTS, NOTHING_COLLECTED.to_owned()));
+        let then = if fleet.export_services { EXPORTED } else { HOW_TO_EXPORT };
+        found.push((NO_ENDPOINTS, format!("{NOTHING_COLLECTED}: {then}")));
     } else if !fleet.clusters.iter().any(serves) {
         found.push((
             NO_ENDPOINTS,
@@ -111,7 +114,9 @@ fn degraded(statement: &Statement, fleet: &FleetStatus) -> Said {
         ));
     }
     let troubled = fleet.clusters.iter().filter(|cluster| is_in_trouble(cluster));
-    let troubled: Vec<String> = troubled.map(state).collect();
+    let unknown = fleet.resolved.unknown_clusters.iter();
+    let unknown = unknown.map(|name| format!("no cluster has the name {name}"));
+    let troubled: Vec<String> = troubled.map(state).chain(unknown).collect();
     if !troubled.is_empty() {
         let listed = list(troubled.iter().map(String::as_str), "; ");
         found.push((CLUSTERS_IN_TROUBLE, format!("In trouble: {listed}.")));
@@ -132,23 +137,29 @@ fn degraded(statement: &Statement, fleet: &FleetStatus) -> Said {
     Said::yes(DEGRADED, reason, messages.join(" "))
 }
 
-/// Not a cluster that somebody wants to be left.
+/// Not a cluster that somebody wants to be left. One that is named, and has nothing, is not what was wanted either.
 fn is_in_trouble(cluster: &ClusterStatus) -> bool {
     match &cluster.state {
         ClusterState::NotReady
         | ClusterState::HeldOff
+        | ClusterState::NotBound
         | ClusterState::Draining(Drain::Taint(_) | Drain::TrafficControl) => true,
-        ClusterState::Ready | ClusterState::Unknown => cluster.total > 0 && cluster.ready == 0,
-        ClusterState::Draining(_) | ClusterState::NotBound => false,
+        ClusterState::Ready | ClusterState::Unknown => cluster.ready == 0,
+        ClusterState::Draining(_) => false,
     }
 }
 
 fn state(cluster: &ClusterStatus) -> String {
-    match &cluster.state {
-        ClusterState::Ready | ClusterState::Unknown => {
-            format!("{} has no endpoint that is ready", cluster.name)
+    let name = &cluster.name;
+    match (&cluster.state, &cluster.lack) {
+        (ClusterState::Ready | ClusterState::Unknown, Some(lack)) => {
+            format!("{name} has no endpoint: {lack}")
         }
-        state => format!("{} is {state}", cluster.name),
+        (ClusterState::Ready | ClusterState::Unknown, None) => {
+            format!("{name} has no endpoint that is ready")
+        }
+        (state, Some(Lack::NotScheduled(message))) => format!("{name} is {state} ({message})"),
+        (state, _) => format!("{name} is {state}"),
     }
 }
 

@@ -57,10 +57,11 @@ pub(crate) fn fleet_statement(ready: u32) -> Statement {
         total: 9,
         weight: 100,
         priority: 0,
+        lack: None,
     };
     let resolved = Resolved { template: true, ..Resolved::default() };
     Statement {
-        fleet: Some(FleetStatus { clusters: vec![cluster], resolved, nothing_collected: false }),
+        fleet: Some(FleetStatus { clusters: vec![cluster], resolved, ..FleetStatus::default() }),
         ..statement()
     }
 }

@@ -15,7 +15,9 @@ pub(super) fn count(standing: &[(ClusterStatus, Member)], ports: &[PlannedPort])
     let counted = standing.iter().map(|(status, member)| {
         let addresses = addresses(&member.slices, ports);
         let ready = addresses.values().filter(|ready| **ready).count();
+        let lack = status.lack.clone().filter(|_| addresses.is_empty());
         ClusterStatus {
+            lack,
             ready: u32::try_from(ready).unwrap_or(u32::MAX),
             total: u32::try_from(addresses.len()).unwrap_or(u32::MAX),
             ..status.clone()

@@ -12,9 +12,10 @@ use super::super::topology::Scope;
 use super::clusters::{self, Clusters};
 use super::ingress::{self, Mode};
 use super::sources::{NotCounted, Sources};
-use super::status::{ClusterState, ClusterStatus};
+use super::status::{ClusterState, ClusterStatus, Lack};
 use super::tiers::{Region, Tiers};
 use super::{Found, template};
+use crate::karmada::ResourceBinding;
 use crate::report::Report;
 use crate::store::ServiceKey;
 
@@ -65,7 +66,10 @@ pub(super) fn build(
             found.members.push(member.clone());
         }
         let (weight, priority) = (member.weight.0, member.priority);
-        found.standing.push((ClusterStatus { name, state, ready: 0, total: 0, weight, priority }, member));
+        let lack = Some(lack(&state, &member, mode, clusters));
+        found
+            .standing
+            .push((ClusterStatus { name, state, ready: 0, total: 0, weight, priority, lack }, member));
     }
     found.left = sources.left;
     // Where addresses of Services were asked for, these are what lacks.
@@ -77,6 +81,26 @@ pub(super) fn build(
             .all(|left| matches!(left.why, NotCounted::Dispatched | NotCounted::NotCollected));
     found.problems.append(&mut sources.problems);
     found
+}
+
+/// Why the member has no endpoint, if it should turn out to have none.
+fn lack(state: &ClusterState, member: &Member, mode: Mode, clusters: &Clusters<'_>) -> Lack {
+    let unscheduled = || clusters.binding.and_then(ResourceBinding::unscheduled);
+    if *state == ClusterState::NotBound
+        && let Some(message) = unscheduled()
+    {
+        return Lack::NotScheduled(message.to_owned());
+    }
+    let cluster = clusters.fleet.clusters.get(&member.cluster);
+    if !member.slices.is_empty() {
+        Lack::Empty
+    } else if mode == Mode::Ingress {
+        Lack::NoIngress
+    } else if cluster.is_some_and(|cluster| cluster.serves_exports() == Some(false)) {
+        Lack::NoExports
+    } else {
+        Lack::NotCollected
+    }
 }
 
 fn scope(state: &ClusterState, own: bool) -> Scope {

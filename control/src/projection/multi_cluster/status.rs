@@ -14,6 +14,8 @@ pub struct FleetStatus {
     /// Everything that it refers to may be there, but nothing says where it runs: no EndpointSlice was collected from any
     /// cluster, and no address of a cluster's Service is known.
     pub nothing_collected: bool,
+    /// As in [`crate::projection::FleetOptions`].
+    pub export_services: bool,
 }
 
 /// One cluster behind a MultiClusterService.
@@ -31,6 +33,38 @@ pub struct ClusterStatus {
     pub weight: u16,
     /// Its tier; 0 is used first.
     pub priority: u32,
+    /// Why there is none, where `total` is 0.
+    pub lack: Option<Lack>,
+}
+
+/// Why no endpoint of a cluster is known. Prints as it stands behind a colon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Karmada does not schedule the Service, and says so.
+    NotScheduled(String),
+    /// Karmada does not list the API of ServiceExports among those of the cluster, so no ServiceExport goes there.
+    NoExports,
+    /// Karmada has collected no EndpointSlice, and knows no address of the cluster's Service.
+    NotCollected,
+    /// Its Service's addresses are to be used, and none is known.
+    NoIngress,
+    /// EndpointSlices were collected, and no endpoint of the Service's ports is in them.
+    Empty,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotScheduled(message) => message,
+            Self::NoExports => {
+                "Karmada does not list ServiceExport (multicluster.x-k8s.io/v1alpha1) among the cluster's APIs yet, and collects \
+                 nothing there until it does"
+            }
+            Self::NotCollected => "Karmada has collected no EndpointSlice from it",
+            Self::NoIngress => "no address of its Service is known, which sheave.dev/cluster-endpoints asks for",
+            Self::Empty => "its EndpointSlices list none",
+        })
+    }
 }
 
 /// What a MultiClusterService refers to, and whether it is there.

@@ -1,8 +1,8 @@
 //! Fleets where something is leaving, missing or not what it should be.
 
-use super::super::{Options, Placement, Projection, Projector};
+use super::super::{Lack, Options, Placement, Projection, Projector};
 use super::fleet::{
-    TEMPLATE, annotated, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
+    TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
 };
 use super::support::{add, problems};
 use crate::karmada::Work;
@@ -168,4 +168,42 @@ fn that_nothing_was_collected_is_known() {
     let m2 = cluster("m2", "", true);
     assert!(!nothing(&[&mcs("providerClusters: [{name: m1}]", ""), &m1, &m2, &elsewhere]));
     assert!(!nothing(&[&annotated("sheave.dev/cluster-endpoints: ingress")]));
+}
+
+#[test]
+fn why_a_cluster_has_no_endpoints_is_known() {
+    let lacks = |manifests: &[&str]| -> Vec<Option<Lack>> {
+        let (projector, _) = project(manifests);
+        let clusters = &projector.fleet_status(&key()).unwrap().clusters;
+        clusters.iter().map(|cluster| cluster.lack.clone()).collect()
+    };
+    let asked = mcs("providerClusters: [{name: m1}, {name: m2}]", "");
+    let (m1, m2) = (cluster("m1", "", true), cluster("m2", "", true));
+    let complete = "{type: CompleteAPIEnablements, status: 'True', reason: X, message: '', lastTransitionTime: \
+                    '2026-01-01T00:00:00Z'}, ";
+    let without = m2.replace("conditions: [", &format!("conditions: [{complete}"));
+    let exporting = without.replace(
+        "status: {",
+        "status: {apiEnablements: [{groupVersion: multicluster.x-k8s.io/v1alpha1, resources: [{kind: ServiceExport}]}], ",
+    );
+    let served = work("m1", "a", &["10.1.0.7"]);
+    for (more, lack) in [
+        (vec![&m2], Lack::NotCollected),
+        (vec![&without], Lack::NoExports),
+        (vec![&exporting], Lack::NotCollected),
+        (vec![&without, &work("m2", "b", &[])], Lack::Empty),
+    ] {
+        let all: Vec<&str> = [&asked, &m1, &served].into_iter().chain(more).map(String::as_str).collect();
+        assert_eq!(lacks(&all), [None, Some(lack)], "{all:?}");
+    }
+    let by_ingress =
+        mcs("providerClusters: [{name: m2}]", "annotations: {sheave.dev/cluster-endpoints: ingress}");
+    assert_eq!(lacks(&[&by_ingress, &without]), [Some(Lack::NoIngress)]);
+    let scheduled = "conditions: [{type: Scheduled, status: 'False', reason: NoClusterFit, message: 0/2 clusters are available, \
+                     lastTransitionTime: '2026-01-01T00:00:00Z'}]";
+    let bound = binding("{name: m1}", "", scheduled);
+    let told = Lack::NotScheduled("0/2 clusters are available".into());
+    assert_eq!(lacks(&[&asked, &m1, &m2, &served, &bound]), [None, Some(told)]);
+    let none_ready = [asked.as_str(), &m1, &m2, &served, &work("m2", "b", &["!10.2.0.7"])];
+    assert_eq!(lacks(&none_ready), [None, None], "it has one that is not ready");
 }

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::*;
 use crate::karmada::{
-    COLLECTED_LABEL, Cluster, ClusterStatus, Manifest, MultiClusterService, ResourceBinding,
+    ApiEnablement, COLLECTED_LABEL, Cluster, ClusterStatus, Manifest, MultiClusterService, ResourceBinding,
     ResourceBindingSpec, ResourceReference, Work,
 };
 
@@ -175,6 +175,10 @@ fn a_cluster_that_turns_dirties_every_multi_cluster_service_and_its_heartbeats_n
     assert_eq!(store.take_dirty(), Dirty::Nothing);
     store.apply(Change::Clusters(Delta::Put(cluster("member1", "False", "c"))));
     assert_eq!(store.take_dirty(), multi_cluster(&["dns", "web"]));
+    let mut exporting = (*cluster("member1", "False", "c")).clone();
+    exporting.status.api_enablements = vec![ApiEnablement::default()];
+    store.apply(Change::Clusters(Delta::Put(Arc::new(exporting))));
+    assert_eq!(store.take_dirty(), multi_cluster(&["dns", "web"]), "it serves ServiceExports now");
     store.apply(Change::Clusters(Delta::All(Vec::new())));
     assert_eq!(store.take_dirty(), multi_cluster(&["dns", "web"]));
     store.apply(Change::Clusters(gone("member1")));

@@ -6,14 +6,14 @@ use crate::controller::names::{ALLOCATED, PROGRAMMED};
 use crate::controller::publication::fixture::{problem, statement};
 
 fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> ClusterStatus {
-    ClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0 }
+    ClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0, lack: None }
 }
 
 fn fleet(clusters: Vec<ClusterStatus>) -> FleetStatus {
     FleetStatus {
         clusters,
         resolved: Resolved { template: true, ..Resolved::default() },
-        nothing_collected: false,
+        ..FleetStatus::default()
     }
 }
 
@@ -125,9 +125,54 @@ fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
     let nothing = FleetStatus { nothing_collected: true, ..fleet(Vec::new()) };
     let (holds, reason, message) = one(DEGRADED, &statement(), nothing);
     assert_eq!((holds, reason), (true, "NoEndpoints"));
-    assert!(message.contains("ServiceExport") && message.contains("karmada.exportServices"), "{message}");
+    assert!(
+        message.ends_with("or set karmada.exportServices in the configuration, which does so."),
+        "{message}"
+    );
+    let exported = FleetStatus { nothing_collected: true, export_services: true, ..fleet(Vec::new()) };
+    let (_, _, message) = one(DEGRADED, &statement(), exported);
+    assert!(message.ends_with("the controller exports the Service (karmada.exportServices)."), "{message}");
     let unknown = fleet(vec![cluster("a", ClusterState::Unknown, 2, 2)]);
     assert_eq!(one(DEGRADED, &statement(), unknown).1, "ClustersUnknown");
+}
+
+#[test]
+fn a_cluster_without_endpoints_degrades_it_and_says_why() {
+    let without = |name: &str, state, lack| ClusterStatus { lack: Some(lack), ..cluster(name, state, 0, 0) };
+    let told = |cluster: ClusterStatus| {
+        one(DEGRADED, &statement(), fleet(vec![self::cluster("a", ClusterState::Ready, 1, 1), cluster]))
+    };
+    for (state, lack, says) in [
+        (
+            ClusterState::Ready,
+            Lack::NoExports,
+            "b has no endpoint: Karmada does not list ServiceExport (multicluster.x-k8s.io/v1alpha1) among the cluster's APIs \
+             yet, and collects nothing there until it does",
+        ),
+        (
+            ClusterState::Ready,
+            Lack::NotCollected,
+            "b has no endpoint: Karmada has collected no EndpointSlice from it",
+        ),
+        (ClusterState::Ready, Lack::Empty, "b has no endpoint: its EndpointSlices list none"),
+        (
+            ClusterState::NotBound,
+            Lack::NotScheduled("0/2 clusters are available".into()),
+            "b is without the Service: it is not scheduled there (0/2 clusters are available)",
+        ),
+        (ClusterState::NotBound, Lack::NotCollected, "b is without the Service: it is not scheduled there"),
+    ] {
+        assert_eq!(
+            told(without("b", state, lack)),
+            (true, "ClustersInTrouble", format!("In trouble: {says}."))
+        );
+    }
+    let drained = without("b", ClusterState::Draining(Drain::Asked), Lack::NotCollected);
+    assert_eq!(told(drained).1, "Healthy", "it is to have nothing");
+    let mut missing = fleet(vec![cluster("a", ClusterState::Ready, 1, 1)]);
+    missing.resolved.unknown_clusters = vec!["m9".into()];
+    let told = one(DEGRADED, &statement(), missing);
+    assert_eq!(told, (true, "ClustersInTrouble", "In trouble: no cluster has the name m9.".into()));
 }
 
 #[test]
