@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::fleet_kit::{
-    EAST, Fleet, KIND, WEST, change, exposed, play, template, wait_for_addresses, wait_until_clean,
+    EAST, Fleet, IN_EAST, KIND, WEST, change, exposed, is_tainted, place, play, serves_exports, template,
+    wait_for_addresses, wait_until_clean,
 };
 use crate::scene::wait_for;
-use crate::stage::{REST, pool, wait_until_gone};
+use crate::stage::{REST, condition, pool, wait_until_gone};
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
 use crate::support::cluster::Account;
@@ -16,6 +17,8 @@ const EXPORT: &str = "ServiceExport";
 const POLICY: &str = "PropagationPolicy";
 /// The policy for `web`.
 const WEB_POLICY: &str = "sheave-export-web";
+/// A member that joins later.
+const NORTH: &str = "sheave-north";
 const LABEL: &str = "sheave.dev/managed-by";
 
 /// A fleet in which Services may be exported.
@@ -27,16 +30,28 @@ fn play_exports(name: &str, case: impl FnOnce(&Fleet<'_>)) {
     });
 }
 
+/// The clusters of a fleet made here that a policy brings the export to; a real fleet may have others.
 fn clusters(policy: &Value) -> Vec<&str> {
-    let names = policy["spec"]["placement"]["clusterAffinity"]["clusterNames"].as_array();
-    names.into_iter().flatten().filter_map(Value::as_str).collect()
+    let affinity = &policy["spec"]["placement"]["clusterAffinity"];
+    let excluded = affinity["exclude"].as_array().cloned().unwrap_or_default();
+    let names = affinity["clusterNames"].as_array().into_iter().flatten();
+    let names = names.filter(|name| !excluded.contains(name)).filter_map(Value::as_str);
+    names.filter(|name| name.starts_with("sheave-")).collect()
 }
 
-/// Waits until `web` is exported to these clusters; none = all.
+/// Waits until `web` is exported to these clusters.
 fn wait_until_exported(fleet: &Fleet<'_>, to: &[&str]) -> [Value; 2] {
     let policy =
         wait_for(fleet.plane, (POLICY, WEB_POLICY), &format!("is for {to:?}"), |it| clusters(it) == to);
     [fleet.plane.get(EXPORT, "web").expect("exports come first"), policy]
+}
+
+/// Waits until Karmada's scheduler has placed the export of `web` in these clusters.
+fn wait_until_scheduled(fleet: &Fleet<'_>, to: &[&str]) {
+    let to: Vec<Value> = to.iter().map(|name| json!({"name": name})).collect();
+    wait_for(fleet.plane, ("ResourceBinding", "web-serviceexport"), &format!("is in {to:?}"), |it| {
+        it["spec"]["clusters"] == json!(to)
+    });
 }
 
 fn wait_until_withdrawn(fleet: &Fleet<'_>) {
@@ -77,7 +92,7 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
     play_exports("export", |fleet| {
         let controller = fleet.exporter();
         fleet.web("web");
-        let [export, policy] = wait_until_exported(fleet, &[]);
+        let [export, policy] = wait_until_exported(fleet, &[EAST, WEST]);
         let web = fleet.plane.get(KIND, "web").unwrap();
         for object in [&export, &policy] {
             assert_eq!(object["metadata"]["labels"], json!({LABEL: "sheave"}));
@@ -97,7 +112,7 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
         bind(fleet, &[WEST, EAST]);
         wait_until_exported(fleet, &[EAST, WEST]);
         fleet.plane.delete("ResourceBinding", "web-service");
-        wait_until_exported(fleet, &[]);
+        wait_until_exported(fleet, &[EAST, WEST]);
 
         // It has no address, so nothing holds it.
         fleet.plane.delete(KIND, "web");
@@ -125,12 +140,68 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
     });
 }
 
+/// Karmada's scheduler passes over clusters whose API it does not list yet, and asks again only when the policy changes.
+#[test]
+fn clusters_whose_api_comes_late_and_clusters_that_join_late_are_exported_then() {
+    play_exports("export-late", |fleet| {
+        if fleet.plane.test_server().is_none() {
+            return;
+        }
+        for member in [EAST, WEST] {
+            serves_exports(fleet.plane, member, false);
+        }
+        let _controller = fleet.exporter();
+        template(fleet.plane, "web");
+        exposed(fleet.plane, "web", "{}", "");
+        bind(fleet, &[EAST, WEST]);
+        wait_until_scheduled(fleet, &[]);
+        wait_until_exported(fleet, &[]);
+
+        serves_exports(fleet.plane, EAST, true);
+        wait_until_scheduled(fleet, &[EAST]);
+        fleet.collected(EAST, "web", &[IN_EAST]);
+        let waits = format!("In trouble: {WEST} has no endpoint: Karmada does not list ServiceExport");
+        wait_for(fleet.plane, (KIND, "web"), "says who is waited for", |it| {
+            condition(it, "sheave.dev/Degraded")
+                .is_some_and(|(status, _, message)| status == "True" && message.starts_with(&waits))
+        });
+
+        serves_exports(fleet.plane, WEST, true);
+        wait_until_scheduled(fleet, &[EAST, WEST]);
+        fleet.plane.delete("ResourceBinding", "web-service");
+        fleet.plane.make_execution_space(&place(NORTH));
+        serves_exports(fleet.plane, NORTH, false);
+        wait_until_scheduled(fleet, &[EAST, WEST]);
+        serves_exports(fleet.plane, NORTH, true);
+        wait_until_scheduled(fleet, &[EAST, NORTH, WEST]);
+    });
+}
+
+/// Sheave itself keeps new traffic away; what was collected is needed for what is open.
+#[test]
+fn a_taint_evicts_no_export() {
+    play_exports("export-taint", |fleet| {
+        if fleet.plane.test_server().is_none() {
+            return;
+        }
+        let _controller = fleet.exporter();
+        fleet.web("web");
+        wait_until_scheduled(fleet, &[EAST, WEST]);
+        is_tainted(fleet.plane, WEST, "{key: example.com/maintenance, effect: NoExecute}");
+        wait_for(fleet.plane, (KIND, "web"), "says that it drains", |it| {
+            condition(it, "sheave.dev/Degraded")
+                .is_some_and(|(_, _, message)| message.contains("NoExecute taint"))
+        });
+        wait_until_scheduled(fleet, &[EAST, WEST]);
+    });
+}
+
 #[test]
 fn an_undisturbed_export_is_written_once() {
     play_exports("export-rest", |fleet| {
         fleet.web("web");
         let controller = fleet.exporter();
-        wait_until_exported(fleet, &[]);
+        wait_until_exported(fleet, &[EAST, WEST]);
         let before = versions(fleet);
         assert_eq!(before.len(), 2);
         let expect_no_writes = || {
@@ -160,7 +231,7 @@ fn what_is_let_go_is_exported_no_more() {
         pool(fleet.cluster, "export-class", "203.0.113.60");
         fleet.web("web");
         wait_for_addresses(fleet.plane, "web");
-        wait_until_exported(fleet, &[]);
+        wait_until_exported(fleet, &[EAST, WEST]);
         // It may come back; without the export the endpoints of all clusters would go at once.
         fleet.plane.delete("Service", "web");
         let before = versions(fleet);
@@ -174,7 +245,7 @@ fn what_is_let_go_is_exported_no_more() {
         wait_until_clean(fleet.plane, "web");
         wait_until_withdrawn(fleet);
         change(fleet.plane, "web", &class(Value::Null)).unwrap();
-        wait_until_exported(fleet, &[]);
+        wait_until_exported(fleet, &[EAST, WEST]);
         wait_for_addresses(fleet.plane, "web");
         fleet.plane.delete(KIND, "web");
         wait_until_gone(fleet.plane, KIND, "web");
@@ -226,7 +297,7 @@ fn only_those_that_are_ours_are_exported_and_only_if_asked_for() {
         exposed(fleet.plane, "theirs", "{sheave.dev/load-balancer-class: example.com/other}", "");
         exposed(fleet.plane, "lone", "{}", "");
         let _controller = fleet.exporter();
-        wait_until_exported(fleet, &[]);
+        wait_until_exported(fleet, &[EAST, WEST]);
         let_pass(REST);
         assert_eq!(versions(fleet).len(), 2);
     });
@@ -273,7 +344,7 @@ fn without_definitions_and_rights_everything_else_goes_on() {
         let unknown = "does not know serviceexports.multicluster.x-k8s.io";
         controller.wait_for_log(unknown);
         fleet.plane.define_exports();
-        wait_until_exported(fleet, &[]);
+        wait_until_exported(fleet, &[EAST, WEST]);
         let log = controller.log();
         for part in [missing, unknown] {
             assert_eq!(log.matches(part).count(), 1, "{log}");

@@ -196,12 +196,36 @@ pub(crate) fn join(plane: &Cluster, member: &str) {
     is_ready(plane, member, "True");
 }
 
-/// What Karmada says of a member's API server.
+/// What Karmada says of a member's API server. It serves ServiceExports.
 pub(crate) fn is_ready(plane: &Cluster, member: &str, ready: &str) {
+    member_says(plane, member, ready, EXPORTS, "");
+}
+
+/// What Karmada lists of the APIs of a ready member while ServiceExports are not, or are, among them.
+pub(crate) fn serves_exports(plane: &Cluster, member: &str, serves: bool) {
+    member_says(plane, member, "True", if serves { EXPORTS } else { "" }, "");
+}
+
+/// A ready member that serves ServiceExports gets a taint, or none.
+pub(crate) fn is_tainted(plane: &Cluster, member: &str, taint: &str) {
+    member_says(plane, member, "True", EXPORTS, taint);
+}
+
+/// The API of ServiceExports, as `apiEnablements` have it.
+const EXPORTS: &str = "{groupVersion: multicluster.x-k8s.io/v1alpha1, resources: [{name: serviceexports, kind: ServiceExport}]}";
+
+fn member_says(plane: &Cluster, member: &str, ready: &str, apis: &str, taints: &str) {
+    let condition = |name: &str, status: &str| {
+        format!(
+            "{{type: {name}, status: \"{status}\", reason: Said, message: \"\", lastTransitionTime: \
+             \"2026-01-01T00:00:00Z\"}}"
+        )
+    };
     plane.apply(&format!(
-        "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata: {{name: {member}}}\nspec: {{syncMode: Pull}}\n\
-         status: {{conditions: [{{type: Ready, status: \"{ready}\", reason: Said, message: \"\", lastTransitionTime: \
-         \"2026-01-01T00:00:00Z\"}}]}}\n"
+        "apiVersion: cluster.karmada.io/v1alpha1\nkind: Cluster\nmetadata: {{name: {member}}}\nspec: {{syncMode: Pull, \
+         taints: [{taints}]}}\nstatus: {{conditions: [{}, {}], apiEnablements: [{apis}]}}\n",
+        condition("Ready", ready),
+        condition("CompleteAPIEnablements", "True"),
     ));
 }
 

@@ -110,6 +110,16 @@ fn the_controller_writes_multi_cluster_services_and_no_services() {
     );
 }
 
+/// A taint that evicts the definition takes every export of that cluster with it.
+#[test]
+fn the_definition_of_exports_is_in_every_cluster_whatever_its_taints() {
+    let exports = files::exports();
+    let policy =
+        exports.iter().find(|it| it.value["kind"] == "ClusterPropagationPolicy").expect("it is there");
+    let expected = serde_json::json!({"clusterAffinity": {}, "clusterTolerations": [{"operator": "Exists"}]});
+    assert_eq!(policy.value["spec"]["placement"], expected);
+}
+
 #[test]
 fn each_account_has_its_role_and_its_token() {
     let objects = files::karmada();

@@ -6,6 +6,7 @@ pub(crate) mod definition;
 pub(crate) mod event;
 pub(crate) mod multi_cluster_service;
 pub(crate) mod namespace;
+pub(crate) mod scheduler;
 
 use serde_json::{Value, json};
 

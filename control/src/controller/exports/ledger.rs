@@ -126,6 +126,11 @@ impl Ledger {
                 self.removal(key, &[Part::Policy])
             }
             Some(Wish::Kept(export)) => {
+                let policy = match found(Part::Policy) {
+                    Some(Found::Ours(policy)) => Some(&**policy),
+                    _ => None,
+                };
+                let export = &export.settled(policy);
                 let steps = Part::ALL.into_iter().map(|part| match found(part) {
                     None => Step::Create(part, export.clone()),
                     Some(Found::Theirs) => Step::Taken(part),
@@ -170,7 +175,7 @@ mod tests {
 
     fn export(clusters: &[&str]) -> Export {
         let clusters: BTreeSet<_> = clusters.iter().map(|name| (*name).into()).collect();
-        Export { owner_uid: "u1".into(), clusters }
+        Export { owner_uid: "u1".into(), clusters, ..Export::default() }
     }
 
     fn stored(part: Part, export: &Export, metadata: &[(&str, Value)]) -> DynamicObject {
@@ -208,6 +213,18 @@ mod tests {
         ledger.wish(key(), Wish::Kept(export(&["b"])));
         let uid = "of-Policy".to_owned();
         assert_eq!(ledger.step(&key()), Step::Apply(Part::Policy, export(&["b"]), uid));
+    }
+
+    #[test]
+    fn a_list_of_apis_that_is_not_whole_takes_nothing_away() {
+        let b: BTreeSet<String> = ["b".to_owned()].into();
+        let unsure = Export { unsure: b.clone(), ..export(&["a"]) };
+        let ledger_of = |there: &Export| ledger(Wish::Kept(unsure.clone()), both(there));
+        assert_eq!(ledger_of(&export(&["a", "b"])).step(&key()), Step::Nothing);
+        assert_eq!(ledger_of(&export(&["a"])).step(&key()), Step::Nothing);
+        let gone = Export { waiting: b, ..export(&["a"]) };
+        let ledger = ledger(Wish::Kept(gone.clone()), both(&export(&["a", "b"])));
+        assert_eq!(ledger.step(&key()), Step::Apply(Part::Policy, gone, "of-Policy".to_owned()));
     }
 
     #[test]

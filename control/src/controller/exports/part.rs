@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::Resource as _;
 use kube::core::{ApiResource, DynamicObject};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::controller::names::MANAGED_BY;
@@ -24,12 +25,53 @@ pub(super) enum Part {
 }
 
 /// What is to be there for a MultiClusterService.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Export {
     /// The MultiClusterService's, so that the garbage collector knows when both have to go.
     pub(super) owner_uid: String,
-    /// Where the Service may run; empty = in all clusters.
+    /// Where the Service may run and ServiceExports are served.
     pub(super) clusters: BTreeSet<String>,
+    /// Where it may run and ServiceExports are not served yet. Karmada's scheduler passes over these, and asks again only when
+    /// the policy changes: so they are not in it until they can be had.
+    pub(super) waiting: BTreeSet<String>,
+    /// Where it may run, and Karmada's list of the cluster's APIs is not whole. Its scheduler leaves them as they are, and so
+    /// does the policy.
+    pub(super) unsure: BTreeSet<String>,
+}
+
+impl Export {
+    /// With what is not known decided as `policy`, the one that is there, has it.
+    pub(super) fn settled(&self, policy: Option<&DynamicObject>) -> Self {
+        let listed = policy.map(affinity).filter(|it| it.exclude.is_empty()).unwrap_or_default();
+        let (kept, waiting): (BTreeSet<_>, BTreeSet<_>) =
+            self.unsure.iter().cloned().partition(|name| listed.cluster_names.contains(name));
+        Self {
+            owner_uid: self.owner_uid.clone(),
+            clusters: &self.clusters | &kept,
+            waiting: &self.waiting | &waiting,
+            unsure: BTreeSet::new(),
+        }
+    }
+
+    /// No name at all would stand for all clusters.
+    fn affinity(&self) -> Affinity {
+        if self.clusters.is_empty() {
+            return Affinity { cluster_names: self.waiting.clone(), exclude: self.waiting.clone() };
+        }
+        Affinity { cluster_names: self.clusters.clone(), exclude: BTreeSet::new() }
+    }
+}
+
+/// To which clusters a policy brings what it selects.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Affinity {
+    cluster_names: BTreeSet<String>,
+    exclude: BTreeSet<String>,
+}
+
+fn affinity(policy: &DynamicObject) -> Affinity {
+    serde_json::from_value(policy.data["spec"]["placement"]["clusterAffinity"].clone()).unwrap_or_default()
 }
 
 impl Part {
@@ -103,7 +145,10 @@ impl Part {
         if self == Self::Policy {
             body["spec"] = json!({
                 "resourceSelectors": selectors(key),
-                "placement": {"clusterAffinity": {"clusterNames": export.clusters}},
+                "placement": {
+                    "clusterAffinity": export.affinity(),
+                    "clusterTolerations": [tolerates_all()],
+                },
             });
         }
         body
@@ -118,13 +163,20 @@ impl Part {
                 Self::Export => true,
                 Self::Policy => {
                     let spec = &object.data["spec"];
-                    let names = spec["placement"]["clusterAffinity"]["clusterNames"].as_array();
-                    let names = names.into_iter().flatten().filter_map(Value::as_str);
+                    let tolerations = spec["placement"]["clusterTolerations"].as_array();
                     spec["resourceSelectors"] == selectors(key)
-                        && names.eq(export.clusters.iter().map(String::as_str))
+                        // Karmada's webhook may add its own.
+                        && tolerations.is_some_and(|all| all.contains(&tolerates_all()))
+                        && affinity(object) == export.affinity()
                 }
             }
     }
+}
+
+/// Which clusters get new traffic is decided by their taints elsewhere (`projection::multi_cluster`). An export that a taint
+/// evicts takes all that was collected with it, so that open connections lose their endpoints, and does not return with the cluster.
+fn tolerates_all() -> Value {
+    json!({"operator": "Exists"})
 }
 
 /// The ServiceExport, and nothing else.
@@ -153,7 +205,11 @@ mod tests {
     }
 
     fn export(clusters: &[&str]) -> Export {
-        Export { owner_uid: "u1".into(), clusters: clusters.iter().map(ToString::to_string).collect() }
+        Export { owner_uid: "u1".into(), clusters: names(clusters), ..Export::default() }
+    }
+
+    fn names(clusters: &[&str]) -> BTreeSet<String> {
+        clusters.iter().map(ToString::to_string).collect()
     }
 
     fn object(body: Value) -> DynamicObject {
@@ -181,7 +237,8 @@ mod tests {
             json!({
                 "resourceSelectors": [{"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
                                        "namespace": "shop", "name": "web"}],
-                "placement": {"clusterAffinity": {"clusterNames": ["a", "b"]}},
+                "placement": {"clusterAffinity": {"clusterNames": ["a", "b"], "exclude": []},
+                              "clusterTolerations": [{"operator": "Exists"}]},
             })
         );
     }
@@ -202,11 +259,64 @@ mod tests {
         }
     }
 
+    /// A version of Sheave that tolerated no taint wrote it, or Karmada's webhook added its defaults.
     #[test]
-    fn a_policy_for_all_clusters_may_come_back_without_its_empty_list() {
-        let mut body = Part::Policy.body(&key(), &export(&[]), "sheave");
-        body["spec"]["placement"]["clusterAffinity"] = json!({});
-        assert!(Part::Policy.says(&object(body), &key(), &export(&[])));
+    fn a_policy_tolerates_every_taint_whatever_else_it_tolerates() {
+        let mut body = Part::Policy.body(&key(), &export(&["a"]), "sheave");
+        let all = json!({"operator": "Exists"});
+        let defaulted = json!({"key": "cluster.karmada.io/not-ready", "operator": "Exists", "effect": "NoExecute",
+                               "tolerationSeconds": 300});
+        for (tolerations, says) in
+            [(Value::Null, false), (json!([defaulted]), false), (json!([all, defaulted]), true)]
+        {
+            body["spec"]["placement"]["clusterTolerations"] = tolerations.clone();
+            assert_eq!(
+                Part::Policy.says(&object(body.clone()), &key(), &export(&["a"])),
+                says,
+                "{tolerations}"
+            );
+        }
+    }
+
+    /// Karmada's webhook drops empty lists, and users may write anything there.
+    #[test]
+    fn a_policy_may_come_back_without_its_empty_lists() {
+        let mut body = Part::Policy.body(&key(), &export(&["a"]), "sheave");
+        body["spec"]["placement"]["clusterAffinity"] = json!({"clusterNames": ["a"]});
+        assert!(Part::Policy.says(&object(body.clone()), &key(), &export(&["a"])));
+        for odd in [json!({}), json!({"clusterNames": 1}), Value::Null] {
+            body["spec"]["placement"]["clusterAffinity"] = odd;
+            assert!(!Part::Policy.says(&object(body.clone()), &key(), &export(&["a"])));
+        }
+    }
+
+    #[test]
+    fn a_policy_without_a_cluster_that_can_be_had_is_for_none_and_changes_when_there_is_one() {
+        let waiting = Export { waiting: names(&["a", "b"]), ..export(&[]) };
+        let body = Part::Policy.body(&key(), &waiting, "sheave");
+        let affinity = &body["spec"]["placement"]["clusterAffinity"];
+        assert_eq!(*affinity, json!({"clusterNames": ["a", "b"], "exclude": ["a", "b"]}));
+        let there = object(body);
+        assert!(Part::Policy.says(&there, &key(), &waiting));
+        let one = Export { waiting: names(&["a"]), ..export(&["b"]) };
+        assert!(!Part::Policy.says(&there, &key(), &one));
+        let affinity = &Part::Policy.body(&key(), &one, "sheave")["spec"]["placement"]["clusterAffinity"];
+        assert_eq!(*affinity, json!({"clusterNames": ["b"], "exclude": []}));
+    }
+
+    #[test]
+    fn clusters_of_which_it_is_not_known_stay_as_they_are() {
+        let unsure = Export { unsure: names(&["b", "c"]), ..export(&["a"]) };
+        let policy = |of: &Export| object(Part::Policy.body(&key(), of, "sheave"));
+        let settled = |policy: Option<&DynamicObject>| {
+            let Export { clusters, waiting, unsure, .. } = unsure.settled(policy);
+            assert!(unsure.is_empty());
+            (clusters, waiting)
+        };
+        assert_eq!(settled(None), (names(&["a"]), names(&["b", "c"])));
+        assert_eq!(settled(Some(&policy(&export(&["b", "d"])))), (names(&["a", "b"]), names(&["c"])));
+        let none = Export { waiting: names(&["b", "c"]), ..export(&[]) };
+        assert_eq!(settled(Some(&policy(&none))), (names(&["a"]), names(&["b", "c"])));
     }
 
     #[test]

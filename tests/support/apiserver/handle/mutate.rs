@@ -144,7 +144,7 @@ fn store(
         let metadata = object["metadata"].as_object_mut().expect("written objects have metadata");
         metadata.remove("uid");
         metadata.remove("creationTimestamp");
-        return stored(call, world, object, now);
+        return stored(call, world, None, object, now);
     };
     for kept in ["uid", "creationTimestamp", "resourceVersion"] {
         object["metadata"][kept] = live["metadata"][kept].clone();
@@ -158,13 +158,15 @@ fn store(
     if object == live {
         return world.store.get(&call.served, &key).expect("it was read under the same lock");
     }
-    stored(call, world, object, now)
+    stored(call, world, Some(&live), object, now)
 }
 
-fn stored(call: &Call<'_>, world: &mut World, object: Value, now: &str) -> Arc<Entry> {
+fn stored(call: &Call<'_>, world: &mut World, live: Option<&Value>, object: Value, now: &str) -> Arc<Entry> {
     let object = stored_form(call, object);
     rules::definition::follow(world, &call.served, &object);
-    world.store.put(&call.served, object, now, false)
+    let entry = world.store.put(&call.served, object, now, false);
+    rules::scheduler::follow(world, &call.served, live, &entry, now);
+    entry
 }
 
 /// Events are stored in the core group's shape.
