@@ -1,6 +1,7 @@
 //! How to reach an API server: in-cluster or by a kubeconfig, with one client for reading and one for writing, and new ones
 //! when the credentials were renewed. It must not know what is read or written.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -85,6 +86,7 @@ enum Source {
 #[derive(Clone)]
 struct Clients {
     server: Arc<str>,
+    authorities: Arc<BTreeSet<String>>,
     reader: Client,
     writer: Client,
 }
@@ -151,6 +153,12 @@ impl Connection {
     /// The API server's URL.
     pub fn server(&self) -> Arc<str> {
         self.clients().server
+    }
+
+    /// Checksums of the certificates by which the server is trusted, one for each; none where the system's are. Clusters have
+    /// authorities of their own, and those are known while the server is away.
+    pub fn authorities(&self) -> Arc<BTreeSet<String>> {
+        self.clients().authorities
     }
 
     /// For lists and watches: an answer may take as long as it likes.
@@ -305,6 +313,7 @@ impl Clients {
     fn new(mut config: Config, agent: &HeaderValue) -> Result<Self, ConnectError> {
         config.headers.push((USER_AGENT, agent.clone()));
         let server = config.cluster_url.to_string();
+        let authorities = Arc::new(authorities(&config));
         let failed = |error| ConnectError::Client { server: server.clone(), error: Box::new(error) };
         config.connect_timeout = Some(CONNECT);
         // Retries are decided where it is known what they are for: by default a call may last minutes.
@@ -314,8 +323,14 @@ impl Clients {
         config.reset_reader_on_write = true;
         config.write_timeout = Some(WRITE);
         let writer = Client::try_from(config).map_err(failed)?;
-        Ok(Self { server: server.into(), reader, writer })
+        Ok(Self { server: server.into(), authorities, reader, writer })
     }
+}
+
+/// A checksum tells authorities apart; it proves nothing, and need not.
+fn authorities(config: &Config) -> BTreeSet<String> {
+    let certificates = config.root_cert.iter().flatten();
+    certificates.map(|certificate| format!("{:08x}", crc32fast::hash(certificate))).collect()
 }
 
 async fn from_file(path: &Path) -> Result<Config, ConnectError> {

@@ -13,6 +13,8 @@ mod folder;
 mod format;
 mod writer;
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ pub enum Part {
     Karmada,
 }
 
-/// Which API server and cluster objects are from.
+/// Which API server and cluster objects are from. Prints as it stands behind "cluster".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Which of the objects.
@@ -41,6 +43,33 @@ pub struct Identity {
     pub server: String,
     /// The cluster's name, as configured.
     pub cluster: String,
+    /// As [`crate::connection::Connection::authorities`]: in every cluster Pods know the API server by much the same address, and
+    /// few clusters are given a name. Empty where none are known, as in snapshots of older versions.
+    pub authorities: BTreeSet<String>,
+}
+
+impl Identity {
+    /// Whether both are of the same cluster, as far as is known. While an authority is replaced, old and new are trusted.
+    fn agrees(&self, other: &Self) -> bool {
+        let unknown = self.authorities.is_empty() || other.authorities.is_empty();
+        (self.part, &self.server, &self.cluster) == (other.part, &other.server, &other.cluster)
+            && (unknown || !self.authorities.is_disjoint(&other.authorities))
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.cluster, self.server)?;
+        let mut authorities = self.authorities.iter();
+        match authorities.next() {
+            Some(first) => {
+                write!(f, " (certificate authority {first}")?;
+                authorities.try_for_each(|other| write!(f, ", {other}"))?;
+                f.write_str(")")
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the API server said last.
@@ -88,8 +117,8 @@ pub enum SnapshotError {
     },
     /// It is about another cluster.
     #[error(
-        "{} is from cluster {} at {}, and this gateway serves cluster {} at {}; it is not used, and the gateway waits for \
-         the API server", path.display(), found.cluster, found.server, expected.cluster, expected.server
+        "{} is from cluster {found}, and this gateway serves cluster {expected}; it is not used, and the gateway waits for \
+         the API server", path.display()
     )]
     OtherCluster {
         /// The file.

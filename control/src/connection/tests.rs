@@ -54,3 +54,16 @@ async fn a_plugin_that_hangs_is_not_waited_for_and_not_started_twice() {
     }
     assert!(called() <= before + 1, "{} calls, {before} before", called());
 }
+
+#[test]
+fn a_server_is_known_by_the_certificates_that_it_is_trusted_by() {
+    let mut config = Config::new("https://10.96.0.1/".parse().unwrap());
+    assert!(authorities(&config).is_empty());
+    let of = |config: &mut Config, certificates: &[&[u8]]| {
+        config.root_cert = Some(certificates.iter().map(|it| it.to_vec()).collect());
+        authorities(config)
+    };
+    let (old, both) = (of(&mut config, &[b"old"]), of(&mut config, &[b"new", b"old"]));
+    assert_eq!((old.len(), both.len()), (1, 2));
+    assert!(old.is_subset(&both), "{old:?} {both:?}");
+}

@@ -1,6 +1,6 @@
 //! The lines of a snapshot, both ways. It must not know where they are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +28,9 @@ pub(super) struct Header {
     sheave: String,
     server: String,
     cluster: String,
+    /// Older versions neither write nor look for it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    authorities: BTreeSet<String>,
     /// As RFC 3339 has it.
     written_at: String,
 }
@@ -90,7 +93,7 @@ pub(super) enum DecodeError {
     Io(io::Error),
     Damaged(String),
     OtherFormat(u32),
-    OtherCluster { found: Identity, expected: Identity },
+    OtherCluster { found: Box<Identity>, expected: Box<Identity> },
 }
 
 impl DecodeError {
@@ -100,9 +103,7 @@ impl DecodeError {
             Self::Io(error) => SnapshotError::Unreadable { path, error },
             Self::Damaged(why) => SnapshotError::Damaged { path, why },
             Self::OtherFormat(found) => SnapshotError::OtherFormat { path, found },
-            Self::OtherCluster { found, expected } => {
-                SnapshotError::OtherCluster { path, found: Box::new(found), expected: Box::new(expected) }
-            }
+            Self::OtherCluster { found, expected } => SnapshotError::OtherCluster { path, found, expected },
         }
     }
 }
@@ -114,6 +115,7 @@ impl Header {
             sheave: env!("CARGO_PKG_VERSION").to_owned(),
             server: identity.server.clone(),
             cluster: identity.cluster.clone(),
+            authorities: identity.authorities.clone(),
             written_at: written_at.to_string(),
         }
     }
@@ -235,9 +237,13 @@ pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapsho
         .written_at
         .parse()
         .map_err(|error| DecodeError::Damaged(format!("line 1: writtenAt: {error}")))?;
-    let identity = Identity { part: expected.part, server: header.server, cluster: header.cluster };
-    if identity != *expected {
-        return Err(DecodeError::OtherCluster { found: identity, expected: expected.clone() });
+    let Header { server, cluster, authorities, sheave, .. } = header;
+    let identity = Identity { part: expected.part, server, cluster, authorities };
+    if !identity.agrees(expected) {
+        return Err(DecodeError::OtherCluster {
+            found: Box::new(identity),
+            expected: Box::new(expected.clone()),
+        });
     }
     let mut objects = Objects::default();
     let mut count = 0;
@@ -257,7 +263,7 @@ pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapsho
     if !lines.input.fill_buf().map_err(DecodeError::Io)?.is_empty() {
         return Err(DecodeError::Damaged("it goes on behind its last line".to_owned()));
     }
-    Ok(Snapshot { identity, written_at, sheave: header.sheave, objects })
+    Ok(Snapshot { identity, written_at, sheave, objects })
 }
 
 /// The format is looked at first: of another one nothing else is known.

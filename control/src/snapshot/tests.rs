@@ -20,7 +20,16 @@ use crate::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Wo
 use crate::store::{Change, Delta, SERVICE_NAME_LABEL, Store};
 
 pub(super) fn identity() -> Identity {
-    Identity { part: Part::Local, server: "https://10.0.0.1:6443/".to_owned(), cluster: "local".to_owned() }
+    trusted_by(&[])
+}
+
+fn trusted_by(authorities: &[&str]) -> Identity {
+    Identity {
+        part: Part::Local,
+        server: "https://10.0.0.1:6443/".to_owned(),
+        cluster: "local".to_owned(),
+        authorities: authorities.iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// One small object of each kind.
@@ -188,6 +197,31 @@ fn a_file_about_something_else_is_refused_and_says_what_happens_instead() {
     );
     fs::write(&file, "").unwrap();
     assert_eq!(told(&identity()), format!("{file} is damaged: it is cut off in line 1; {instead}"));
+}
+
+/// The API server's address in a Pod and the default name are the same in many clusters.
+#[test]
+fn a_file_about_a_cluster_of_the_same_name_and_address_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &trusted_by(&["aa", "bb"]), &objects()).unwrap();
+    for same in [&["aa", "bb"][..], &["bb"], &["bb", "cc"], &[]] {
+        let snapshot = read(dir.path(), &trusted_by(same)).unwrap().unwrap();
+        assert_eq!(snapshot.objects, objects(), "{same:?}");
+    }
+    let told = read(dir.path(), &trusted_by(&["cc"])).unwrap_err().to_string();
+    let file = path(dir.path(), Part::Local).display().to_string();
+    assert_eq!(
+        told,
+        format!(
+            "{file} is from cluster local at https://10.0.0.1:6443/ (certificate authority aa, bb), and this gateway serves \
+             cluster local at https://10.0.0.1:6443/ (certificate authority cc); it is not used, and the gateway waits for the \
+             API server"
+        )
+    );
+    // One that was written before authorities were.
+    write(dir.path(), &identity(), &objects()).unwrap();
+    assert!(!fs::read_to_string(&file).unwrap().contains("authorities"));
+    assert!(read(dir.path(), &trusted_by(&["cc"])).unwrap().is_some());
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

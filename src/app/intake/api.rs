@@ -69,7 +69,9 @@ impl ApiIntake {
 
     fn of(part: Part, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {
         let server = connection.server().as_ref().to_owned();
-        let identity = Identity { part, server: server.clone(), cluster: config.cluster.clone() };
+        let authorities = connection.authorities().as_ref().clone();
+        let identity =
+            Identity { part, server: server.clone(), cluster: config.cluster.clone(), authorities };
         let stored = match snapshot::read(&config.state_dir, &identity) {
             Ok(stored) => stored,
             Err(error) => {
