@@ -11,6 +11,8 @@ pub(crate) const EXAMPLES: &str = "examples";
 
 /// The folder that is applied to a Karmada API server.
 pub(crate) const KARMADA: &str = "karmada";
+/// The folder that is applied beside it where it trusts tokens of the cluster that Sheave runs in.
+pub(crate) const BOUND: &str = "karmada/bound";
 /// The folder that is applied beside it where Services are exported.
 pub(crate) const EXPORTS: &str = "karmada/exports";
 
@@ -75,13 +77,18 @@ pub(crate) fn examples() -> Vec<Document> {
 /// Every API object that a Karmada API server always gets.
 pub(crate) fn karmada() -> Vec<Document> {
     let mut documents = objects_in(KARMADA);
-    documents.retain(|document| !document.file.starts_with(EXPORTS));
+    documents.retain(|document| !document.file.starts_with(EXPORTS) && !document.file.starts_with(BOUND));
     documents
 }
 
 /// Every API object that it gets where Services are exported.
 pub(crate) fn exports() -> Vec<Document> {
     objects_in(EXPORTS)
+}
+
+/// Every API object that it gets where it trusts tokens of the cluster that Sheave runs in.
+pub(crate) fn bound() -> Vec<Document> {
+    objects_in(BOUND)
 }
 
 /// Kustomizations, their components and the program's own configuration are no API objects.

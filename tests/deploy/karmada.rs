@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{PodSpec, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{PodSpec, Secret, ServiceAccount, Volume};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -16,8 +16,10 @@ use crate::typed::{names, object_of, strictly};
 use crate::workloads::container;
 use crate::{files, kustomization};
 
-/// Below [`files::KARMADA`]: for the cluster that Sheave runs in.
+/// For the cluster that Sheave runs in.
 const CLUSTER: &str = "karmada/cluster";
+/// The same with tokens of that cluster.
+const CLUSTER_BOUND: &str = "karmada/cluster-bound";
 /// Where the kubeconfig is, as the configurations are told to name it.
 const FOLDER: &str = "/etc/sheave-karmada";
 /// Where Karmada's API server listens unless told otherwise.
@@ -37,6 +39,8 @@ fn the_folder_holds_two_accounts_with_their_rights_and_tokens() {
             "Secret sheave-gateway",
             "ServiceAccount sheave-controller",
             "ServiceAccount sheave-gateway",
+            "ValidatingAdmissionPolicy sheave-karmada-controller",
+            "ValidatingAdmissionPolicyBinding sheave-karmada-controller",
         ]
     );
 }
@@ -48,17 +52,19 @@ fn the_kustomization_names_every_file_but_those_for_the_other_cluster() {
         .into_iter()
         .chain(["kustomization.yaml".to_owned()])
         .collect();
+    let apart = ["cluster/", "cluster-bound/", "exports/", "bound/"];
     let there = files::all(files::KARMADA)
         .into_iter()
-        .filter(|file| !file.starts_with("cluster/") && !file.starts_with("exports/"));
+        .filter(|file| !apart.iter().any(|folder| file.starts_with(folder)));
     assert_eq!(named, there.collect());
 }
 
 /// The second of the same name would replace the first, where one API server has both.
 #[test]
-fn no_role_has_the_name_of_one_of_the_base() {
+fn no_role_or_policy_has_the_name_of_one_of_the_base() {
     let roles = |all: Vec<String>| -> BTreeSet<String> {
-        all.into_iter().filter(|it| it.starts_with("ClusterRole")).collect()
+        let shared = ["ClusterRole", "ValidatingAdmissionPolicy"];
+        all.into_iter().filter(|it| shared.iter().any(|kind| it.starts_with(kind))).collect()
     };
     let shared: Vec<String> =
         roles(names(&files::base())).intersection(&roles(names(&files::karmada()))).cloned().collect();
@@ -70,8 +76,8 @@ fn everything_is_in_our_namespace() {
     for document in files::karmada() {
         let kind = document.value["kind"].as_str().unwrap();
         let namespace = document.value["metadata"]["namespace"].as_str();
-        let expected =
-            if kind == "Namespace" || kind.starts_with("ClusterRole") { None } else { Some("sheave-system") };
+        let cluster_scoped = ["Namespace", "ClusterRole", "ValidatingAdmissionPolicy"];
+        let expected = (!cluster_scoped.iter().any(|it| kind.starts_with(it))).then_some("sheave-system");
         assert_eq!(namespace, expected, "{kind} of {}", document.file);
     }
 }
@@ -136,9 +142,30 @@ fn each_account_has_its_role_and_its_token() {
     }
 }
 
+/// Tokens that the Pods get for the Karmada API server are of accounts that it knows by the same rights.
+#[test]
+fn accounts_of_the_own_cluster_have_the_same_rights() {
+    let bindings = files::bound();
+    for (account, role) in [
+        ("sheave-gateway", "sheave-karmada-gateway"),
+        ("sheave-controller", "sheave-karmada-controller"),
+        ("sheave-controller", "sheave-controller-exports"),
+    ] {
+        let binding: ClusterRoleBinding = object_of(&bindings, &format!("{role}-bound"));
+        assert_eq!((binding.role_ref.kind.as_str(), binding.role_ref.name.as_str()), ("ClusterRole", role));
+        let subjects = binding.subjects.unwrap_or_default();
+        let [subject] = &subjects[..] else { panic!("one subject is expected: {subjects:?}") };
+        let user = format!("sheave:system:serviceaccount:sheave-system:{account}");
+        assert_eq!((subject.kind.as_str(), subject.name.as_str()), ("User", user.as_str()));
+        let own = if role.ends_with("exports") { files::exports() } else { files::karmada() };
+        let _: ClusterRole = object_of(&own, role);
+    }
+    assert_eq!(bindings.len(), 3);
+}
+
 /// The object of the base that the component's patch is for, as the patch leaves it.
-fn patched<T: DeserializeOwned + k8s_openapi::Resource>(name: &str) -> T {
-    let patches = kustomization::component(CLUSTER).patches;
+fn patched<T: DeserializeOwned + k8s_openapi::Resource>(component: &str, name: &str) -> T {
+    let patches = kustomization::component(component).patches;
     let mut of = patches.iter().filter(|it| it.target["kind"] == T::KIND && it.target["name"] == name);
     let (Some(patch), None) = (of.next(), of.next()) else { panic!("one patch is for {} {name}", T::KIND) };
     let base = files::base();
@@ -147,34 +174,62 @@ fn patched<T: DeserializeOwned + k8s_openapi::Resource>(name: &str) -> T {
         found.unwrap_or_else(|| panic!("the base has no {} {name}", T::KIND)).value.clone();
     let operations: json_patch::Patch = serde_saphyr::from_str(&patch.patch).expect("a JSON patch");
     json_patch::patch(&mut value, &operations).unwrap_or_else(|error| panic!("{} {name}: {error}", T::KIND));
-    strictly(CLUSTER, &value)
+    strictly(component, &value)
 }
 
-/// Asserts that the kubeconfig in the Secret of this name is in the Pod's [`FOLDER`], and can only be read.
-fn assert_mounted(pod: &PodSpec, secret: &str) {
-    let volumes = pod.volumes.as_deref().unwrap_or_default();
-    let names = |it: &&k8s_openapi::api::core::v1::Volume| {
-        it.secret.as_ref().and_then(|it| it.secret_name.as_deref()) == Some(secret)
-    };
-    let volume = volumes.iter().find(names).unwrap_or_else(|| panic!("no volume has {secret}"));
+/// The volume that is in the Pod's [`FOLDER`], and can only be read.
+fn mounted(pod: &PodSpec) -> &Volume {
     let mounts = container(pod).volume_mounts.as_deref().unwrap_or_default();
-    let mount = mounts.iter().find(|it| it.name == volume.name).expect("the volume is mounted");
-    assert_eq!((mount.mount_path.as_str(), mount.read_only), (FOLDER, Some(true)));
+    let mount = mounts.iter().find(|it| it.mount_path == FOLDER).expect("something is mounted there");
+    assert_eq!(mount.read_only, Some(true));
+    let mut volumes = pod.volumes.iter().flatten();
+    volumes.find(|it| it.name == mount.name).expect("the volume is there")
+}
+
+/// The Pods of gateways and controllers, as a component leaves them, and what their Secret is called.
+fn patched_pods(component: &str) -> [(PodSpec, &'static str); 2] {
+    assert_eq!(kustomization::component(component).patches.len(), 3);
+    let gateway: DaemonSet = patched(component, "sheave-gateway");
+    let controller: Deployment = patched(component, "sheave-controller");
+    [
+        (gateway.spec.template.spec.expect("Pods"), "sheave-gateway-karmada"),
+        (controller.spec.template.spec.expect("Pods"), "sheave-controller-karmada"),
+    ]
 }
 
 #[test]
-fn the_component_mounts_the_kubeconfigs_and_opens_the_way() {
-    assert_eq!(kustomization::component(CLUSTER).patches.len(), 3);
-    let gateway: DaemonSet = patched("sheave-gateway");
-    assert_mounted(&gateway.spec.template.spec.unwrap(), "sheave-gateway-karmada");
-    let controller: Deployment = patched("sheave-controller");
-    assert_mounted(&controller.spec.template.spec.unwrap(), "sheave-controller-karmada");
-    let policy: NetworkPolicy = patched("sheave-controller");
-    let egress = policy.spec.unwrap().egress.unwrap();
-    let open = |port: i32| {
-        egress.iter().any(|rule| {
-            rule.to.is_none() && rule.ports.iter().flatten().any(|it| it.port == Some(IntOrString::Int(port)))
-        })
-    };
-    assert!(open(PORT) && open(53), "{egress:?}");
+fn the_component_mounts_the_kubeconfigs() {
+    for (pod, secret) in patched_pods(CLUSTER) {
+        let source = mounted(&pod).secret.as_ref().expect("a Secret");
+        assert_eq!(source.secret_name.as_deref(), Some(secret));
+    }
+}
+
+#[test]
+fn the_other_component_mounts_kubeconfigs_and_tokens_that_end() {
+    for (pod, secret) in patched_pods(CLUSTER_BOUND) {
+        let sources = mounted(&pod).projected.as_ref().and_then(|it| it.sources.as_deref()).expect("sources");
+        let [kubeconfig, token] = sources else { panic!("two sources are expected: {sources:?}") };
+        assert_eq!(kubeconfig.secret.as_ref().map(|it| it.name.as_str()), Some(secret));
+        let token = token.service_account_token.as_ref().expect("a token");
+        assert_eq!((token.path.as_str(), token.audience.as_deref()), ("token", Some("karmada")));
+        let seconds = token.expiration_seconds.expect("it ends");
+        // The API server gives no shorter one.
+        assert!((600..=86_400).contains(&seconds), "{seconds}");
+    }
+}
+
+#[test]
+fn both_components_open_the_way() {
+    for component in [CLUSTER, CLUSTER_BOUND] {
+        let policy: NetworkPolicy = patched(component, "sheave-controller");
+        let egress = policy.spec.unwrap().egress.unwrap();
+        let open = |port: i32| {
+            egress.iter().any(|rule| {
+                rule.to.is_none()
+                    && rule.ports.iter().flatten().any(|it| it.port == Some(IntOrString::Int(port)))
+            })
+        };
+        assert!(open(PORT) && open(53), "{egress:?}");
+    }
 }

@@ -115,11 +115,13 @@ fn the_base_names_every_file_of_its_folder_once_and_no_other() {
 }
 
 #[test]
-fn the_exports_name_every_file_of_their_folder() {
-    let mut named = of(files::EXPORTS).resources;
-    named.push("kustomization.yaml".to_owned());
-    named.sort();
-    assert_eq!(named, files::all(files::EXPORTS));
+fn what_goes_beside_the_karmada_folder_names_every_file_of_its_own() {
+    for folder in [files::EXPORTS, files::BOUND] {
+        let mut named = of(folder).resources;
+        named.push("kustomization.yaml".to_owned());
+        named.sort();
+        assert_eq!(named, files::all(folder));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod files;
 mod image;
 mod karmada;
 mod kustomization;
+mod policy;
 mod rbac;
 mod typed;
 mod wiring;

@@ -1,5 +1,8 @@
 //! Documents as the typed objects they claim to be: nothing unknown, nothing of the wrong type.
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -76,6 +79,8 @@ fn check(document: &Document) {
         "Deployment" => of::<Deployment>(document),
         "Namespace" => of::<Namespace>(document),
         "NetworkPolicy" => of::<NetworkPolicy>(document),
+        "ValidatingAdmissionPolicy" => of::<ValidatingAdmissionPolicy>(document),
+        "ValidatingAdmissionPolicyBinding" => of::<ValidatingAdmissionPolicyBinding>(document),
         "PodDisruptionBudget" => of::<PodDisruptionBudget>(document),
         "Role" => of::<Role>(document),
         "RoleBinding" => of::<RoleBinding>(document),
@@ -88,10 +93,8 @@ fn check(document: &Document) {
 
 #[test]
 fn every_manifest_is_what_its_kind_allows() {
-    for document in
-        files::base().iter().chain(&files::examples()).chain(&files::karmada()).chain(&files::exports())
-    {
-        check(document);
+    for documents in [files::base(), files::examples(), files::karmada(), files::exports(), files::bound()] {
+        documents.iter().for_each(check);
     }
 }
 
@@ -115,6 +118,8 @@ fn the_base_holds_what_an_installation_needs() {
             "Service sheave-gateways",
             "ServiceAccount sheave-controller",
             "ServiceAccount sheave-gateway",
+            "ValidatingAdmissionPolicy sheave-controller",
+            "ValidatingAdmissionPolicyBinding sheave-controller",
         ]
     );
 }

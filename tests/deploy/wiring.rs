@@ -135,8 +135,14 @@ fn every_account_is_there_and_used() {
 
 #[test]
 fn everything_is_in_our_namespace_and_labelled_as_ours() {
-    const CLUSTER_SCOPED: [&str; 4] =
-        ["Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"];
+    const CLUSTER_SCOPED: [&str; 6] = [
+        "Namespace",
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
     for document in files::base() {
         let (kind, metadata) = (document.value["kind"].as_str().unwrap(), &document.value["metadata"]);
         let namespace = metadata["namespace"].as_str();

@@ -16,6 +16,7 @@ const REAL_KARMADA: &str = "SHEAVE_TEST_KARMADA_KUBECONFIG";
 const FOLDER: &str = "deploy/karmada";
 /// What is applied beside it where Services are exported, but for the definition that members need.
 const EXPORT_RIGHTS: &str = "deploy/karmada/exports/rights.yaml";
+const EXPORT_POLICY: &str = "deploy/karmada/exports/policy.yaml";
 
 impl Cluster {
     /// The Karmada control plane of the environment, with a namespace of the same name: a test API server, unless the
@@ -32,7 +33,7 @@ impl Cluster {
         let objects = names.iter().flat_map(|file| documents_of(&text_of(file)));
         // Namespaces come before what is in them.
         let (first, then): (Vec<_>, Vec<_>) = objects.partition(|object| object["kind"] == "Namespace");
-        first.into_iter().chain(then).for_each(|object| plane.apply_object(object));
+        first.into_iter().chain(then).for_each(|object| plane.install_object(object));
         plane.keep_what_is_made();
         plane.open();
         plane
@@ -77,8 +78,8 @@ impl Cluster {
 
     /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
     pub(crate) fn allow_exports(&self) {
-        for object in documents_of(&text_of(EXPORT_RIGHTS)) {
-            self.apply_object(object);
+        for file in [EXPORT_RIGHTS, EXPORT_POLICY] {
+            documents_of(&text_of(file)).into_iter().for_each(|object| self.install_object(object));
         }
         if let Backing::Test(server) = &self.backing {
             let mut files = files();

@@ -16,6 +16,13 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", "clusterrolebindings", false),
     ("Role", "rbac.authorization.k8s.io/v1", "roles", true),
     ("RoleBinding", "rbac.authorization.k8s.io/v1", "rolebindings", true),
+    ("ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        "admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+        false,
+    ),
     ("CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", false),
     ("AddressPool", "sheave.dev/v1alpha1", "addresspools", false),
     ("MultiClusterService", "networking.karmada.io/v1alpha1", "multiclusterservices", true),

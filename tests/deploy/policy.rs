@@ -1,0 +1,274 @@
+//! The admission policies: what they let the controller write, and what they do not. Their expressions are evaluated by an
+//! interpreter of CEL, on objects before and after a write, as an API server does.
+
+use std::sync::Arc;
+
+use cel::{Context, Env};
+use serde_json::{Value, json};
+
+use crate::files::{self, Document};
+
+const CONTROLLER: &str = "system:serviceaccount:sheave-system:sheave-controller";
+const OURS: &str = "sheave.dev/load-balancer-cleanup";
+const LABEL: &str = "sheave.dev/managed-by";
+
+/// A write, as the API server asks about it.
+struct Write<'a> {
+    user: &'a str,
+    group: &'a str,
+    /// The plural, with a slash and the subresource behind it if there is one.
+    resource: &'a str,
+    /// Null if nothing was there.
+    before: &'a Value,
+    /// Null if nothing is left.
+    after: &'a Value,
+}
+
+impl Write<'_> {
+    fn operation(&self) -> &'static str {
+        match (self.before.is_null(), self.after.is_null()) {
+            (true, _) => "CREATE",
+            (_, true) => "DELETE",
+            (false, false) => "UPDATE",
+        }
+    }
+
+    /// Whether the expression is true. One that cannot be evaluated refuses, as `failurePolicy: Fail` has it.
+    fn satisfies(&self, expression: &Value) -> bool {
+        let expression = expression.as_str().expect("an expression");
+        let environment = Arc::new(Env::stdlib());
+        let program = environment.compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+        let mut context = Context::with_env(environment);
+        let (plural, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        let request = json!({"userInfo": {"username": self.user}, "operation": self.operation(), "subResource": subresource,
+                             "resource": {"group": self.group, "resource": plural}});
+        for (name, value) in [("object", self.after), ("oldObject", self.before), ("request", &request)] {
+            context.add_variable(name, value).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        program.execute(&context).is_ok_and(|value| value == true.into())
+    }
+}
+
+/// A policy that is in force.
+struct Policy(Value);
+
+impl Policy {
+    /// The one of this name, which a binding of its name puts in force.
+    fn of(documents: &[Document], name: &str) -> Self {
+        let spec = |kind: &str| {
+            let mut found = documents.iter().filter(|it| it.value["kind"] == kind);
+            let found = found.find(|it| it.value["metadata"]["name"] == name);
+            found.unwrap_or_else(|| panic!("there is no {kind} {name}")).value["spec"].clone()
+        };
+        let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+        assert_eq!(spec("ValidatingAdmissionPolicyBinding"), binding);
+        let policy = spec("ValidatingAdmissionPolicy");
+        assert_eq!(policy["failurePolicy"], "Fail");
+        Self(policy)
+    }
+
+    /// What it refuses of a write; nothing if the write does not concern it.
+    fn refuses(&self, write: &Write<'_>) -> Option<Vec<&str>> {
+        let has = |list: &Value, item: &str| list.as_array().is_some_and(|list| list.contains(&json!(item)));
+        let concerned = list(&self.0["matchConstraints"]["resourceRules"]).iter().any(|rule| {
+            has(&rule["apiGroups"], write.group)
+                && has(&rule["resources"], write.resource)
+                && has(&rule["operations"], write.operation())
+        });
+        if !concerned || !list(&self.0["matchConditions"]).iter().all(|it| write.satisfies(&it["expression"]))
+        {
+            return None;
+        }
+        let refused = list(&self.0["validations"]).iter().filter(|it| !write.satisfies(&it["expression"]));
+        Some(refused.map(|it| it["message"].as_str().expect("each says what it refuses")).collect())
+    }
+
+    /// Asserts that the controller may make `after` of `before`.
+    fn assert_allows(&self, (group, resource): (&str, &str), before: &Value, after: &Value) {
+        let write = Write { user: CONTROLLER, group, resource, before, after };
+        assert_eq!(self.refuses(&write), Some(Vec::new()), "{resource} {before} {after}");
+    }
+
+    /// Asserts that it may not, for one reason, and that everybody else may.
+    fn assert_refuses(&self, (group, resource): (&str, &str), before: &Value, after: &Value) {
+        let write = Write { user: CONTROLLER, group, resource, before, after };
+        let refused = self.refuses(&write).unwrap_or_default();
+        assert_eq!(refused.len(), 1, "{resource} {before} {after}: {refused:?}");
+        for user in ["admin", "system:serviceaccount:sheave-system:sheave-gateway", ""] {
+            assert_eq!(self.refuses(&Write { user, ..write }), None);
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).expect("a list")
+}
+
+/// The object with one field, given as a JSON pointer, set; null takes it away.
+fn with(object: &Value, field: &str, value: Value) -> Value {
+    let (parent, name) = field.rsplit_once('/').expect("a pointer");
+    let mut changed = object.clone();
+    let parent = changed.pointer_mut(parent).and_then(Value::as_object_mut).expect("an object");
+    if value.is_null() {
+        parent.remove(name)
+    } else {
+        parent.insert(name.to_owned(), value)
+    };
+    changed
+}
+
+/// What all objects with a finalizer of ours have in common. Some fields are there and some are not, so that both are met.
+fn assert_metadata(policy: &Policy, resource: (&str, &str), full: &Value) {
+    let bare = ["labels", "annotations", "ownerReferences", "finalizers"]
+        .iter()
+        .fold(full.clone(), |object, field| with(&object, &format!("/metadata/{field}"), Value::Null));
+    let theirs = with(full, "/metadata/finalizers", json!(["example.com/keep"]));
+    for (before, after) in [(&bare, json!([OURS])), (&theirs, json!(["example.com/keep", OURS]))] {
+        let held = with(before, "/metadata/finalizers", after);
+        policy.assert_allows(resource, before, &held);
+        policy.assert_allows(resource, &held, before);
+    }
+    for ours in ["sheave.dev/load-balancer-cleanup-bf9cf968", "service.kubernetes.io/load-balancer-cleanup"] {
+        policy.assert_allows(resource, &bare, &with(&bare, "/metadata/finalizers", json!([ours])));
+    }
+    for finalizers in [Value::Null, json!([OURS]), json!(["example.com/keep", "example.com/more"])] {
+        policy.assert_refuses(resource, &theirs, &with(&theirs, "/metadata/finalizers", finalizers));
+    }
+    for (field, value) in [
+        ("labels", json!({"a": "c"})),
+        ("labels", json!({"a": "b", "more": "b"})),
+        ("labels", Value::Null),
+        ("annotations", json!({"sheave.dev/addresses": "203.0.113.7"})),
+        ("ownerReferences", json!([{"kind": "Pod", "name": "x", "uid": "2"}])),
+    ] {
+        let field = format!("/metadata/{field}");
+        policy.assert_refuses(resource, full, &with(full, &field, value.clone()));
+        if !value.is_null() {
+            policy.assert_refuses(resource, &bare, &with(&bare, &field, value));
+        }
+    }
+}
+
+fn metadata() -> Value {
+    json!({"name": "web", "namespace": "shop", "uid": "1", "labels": {"a": "b"}, "annotations": {"c": "d"},
+           "finalizers": ["example.com/keep"], "ownerReferences": [{"kind": "Shop", "name": "s", "uid": "1"}]})
+}
+
+#[test]
+fn of_a_service_the_controller_changes_its_finalizer_and_its_status() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata(),
+        "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80, "nodePort": 30080}]},
+        "status": {"loadBalancer": {}},
+    });
+    for resource in [("", "services"), ("", "services/status")] {
+        assert_metadata(&policy, resource, &service);
+        for (field, value) in [
+            ("selector", json!({"app": "bank"})),
+            ("selector", Value::Null),
+            ("type", json!("ExternalName")),
+            ("externalIPs", json!(["192.0.2.1"])),
+            ("loadBalancerClass", json!("x")),
+        ] {
+            policy.assert_refuses(resource, &service, &with(&service, &format!("/spec/{field}"), value));
+        }
+        let status = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.7", "ipMode": "Proxy"}]},
+                            "conditions": [{"type": "sheave.dev/Programmed", "status": "True"}]});
+        let published = with(&service, "/status", status);
+        policy.assert_allows(resource, &service, &published);
+        policy.assert_allows(resource, &published, &service);
+        // What the server itself changes with every write.
+        let newer = with(&service, "/metadata/resourceVersion", json!("7"));
+        policy.assert_allows(resource, &service, &with(&newer, "/metadata/managedFields", json!([{}])));
+    }
+}
+
+#[test]
+fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_status() {
+    let policy = Policy::of(&files::karmada(), "sheave-karmada-controller");
+    let service = json!({
+        "apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService", "metadata": metadata(),
+        "spec": {"types": ["LoadBalancer"], "providerClusters": [{"name": "m1"}]},
+    });
+    let group = "networking.karmada.io";
+    for resource in [(group, "multiclusterservices"), (group, "multiclusterservices/status")] {
+        assert_metadata(&policy, resource, &service);
+        for (field, value) in [
+            ("types", json!(["CrossCluster"])),
+            ("ports", json!([{"port": 80}])),
+            ("providerClusters", Value::Null),
+            ("providerClusters", json!([{"name": "m2"}])),
+            ("consumerClusters", json!([{"name": "m2"}])),
+        ] {
+            policy.assert_refuses(resource, &service, &with(&service, &format!("/spec/{field}"), value));
+        }
+        policy.assert_allows(resource, &service, &with(&service, "/status", json!({"loadBalancer": {}})));
+        // Karmada's webhook adds to whatever is written.
+        let ranged = with(&service, "/spec/range", json!({}));
+        let id = json!({"a": "b", "multiclusterservice.karmada.io/permanent-id": "x"});
+        policy.assert_allows(resource, &service, &with(&ranged, "/metadata/labels", id));
+    }
+}
+
+/// With a token of the cluster that Sheave runs in (`karmada/bound`) the controller is held to the same.
+#[test]
+fn a_bound_token_is_no_way_around_the_policies_of_karmada() {
+    let user = format!("sheave:{CONTROLLER}");
+    let (before, after) = (Value::Null, json!({"kind": "ServiceExport", "metadata": {"name": "web"}}));
+    let write = Write {
+        user: &user,
+        group: "multicluster.x-k8s.io",
+        resource: "serviceexports",
+        before: &before,
+        after: &after,
+    };
+    let refused =
+        Policy::of(&files::exports(), "sheave-controller-exports").refuses(&write).map(|it| it.len());
+    assert_eq!(refused, Some(1));
+    let before = json!({"metadata": {"name": "web"}, "spec": {"types": ["LoadBalancer"]}});
+    let after = with(&before, "/spec/types", json!(["CrossCluster"]));
+    let group = "networking.karmada.io";
+    let write =
+        Write { user: &user, group, resource: "multiclusterservices", before: &before, after: &after };
+    let refused =
+        Policy::of(&files::karmada(), "sheave-karmada-controller").refuses(&write).map(|it| it.len());
+    assert_eq!(refused, Some(1));
+}
+
+#[test]
+fn of_exports_the_controller_has_its_own_and_policies_that_bring_nothing_else() {
+    let rule = Policy::of(&files::exports(), "sheave-controller-exports");
+    let ours = json!({"name": "web", "namespace": "shop", "labels": {LABEL: "sheave"}});
+    let selector =
+        |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "namespace": "shop", "name": name});
+    let export = json!({"kind": "ServiceExport", "metadata": ours});
+    let policy = json!({"kind": "PropagationPolicy", "metadata": with(&json!({"m": ours}), "/m/name", json!("sheave-export-web"))["m"],
+                        "spec": {"resourceSelectors": [selector("ServiceExport", "web")], "placement": {}}});
+    let exports = ("multicluster.x-k8s.io", "serviceexports");
+    let policies = ("policy.karmada.io", "propagationpolicies");
+    for (resource, object) in [(exports, &export), (policies, &policy)] {
+        for (before, after) in [(&Value::Null, object), (object, object), (object, &Value::Null)] {
+            rule.assert_allows(resource, before, after);
+        }
+        for labels in [Value::Null, json!({}), json!({"a": "b"})] {
+            let theirs = with(object, "/metadata/labels", labels);
+            rule.assert_refuses(resource, &Value::Null, &theirs);
+            rule.assert_refuses(resource, &theirs, object);
+            rule.assert_refuses(resource, object, &theirs);
+            rule.assert_refuses(resource, &theirs, &Value::Null);
+        }
+    }
+    let moved = with(&policy, "/spec/placement", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    rule.assert_allows(policies, &policy, &moved);
+    for selectors in [
+        json!([selector("Secret", "web")]),
+        json!([selector("ServiceExport", "web"), selector("Secret", "web")]),
+        json!([selector("ServiceExport", "bank")]),
+        json!([{"apiVersion": "v1", "kind": "ServiceExport"}]),
+    ] {
+        let wide = with(&policy, "/spec/resourceSelectors", selectors);
+        rule.assert_refuses(policies, &Value::Null, &wide);
+        rule.assert_refuses(policies, &policy, &wide);
+    }
+}
