@@ -26,6 +26,13 @@ fn the_definition_is_what_the_types_give() {
     );
 }
 
+/// `pool` is what Cilium, Calico, MetalLB and storage operators may call theirs; kubectl takes the first that it finds.
+#[test]
+fn the_short_name_is_ours_alone() {
+    let names = address_pool::definition().spec.names;
+    assert_eq!(names.short_names, Some(vec!["sheavepool".to_owned()]));
+}
+
 #[test]
 fn the_text_says_what_the_types_say() {
     let read: CustomResourceDefinition = serde_saphyr::from_str(&files::text(FILE)).unwrap();

@@ -59,3 +59,15 @@ fn every_base_image_has_a_tag() {
         assert!(tag.is_some_and(|tag| tag != "latest"), "{image}");
     }
 }
+
+#[test]
+fn the_image_is_built_without_tests_and_benches() {
+    let ignored = files::text("Dockerfile.dockerignore");
+    let kept: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    assert_eq!(kept, ["Cargo.toml", "Cargo.lock", "src", "control", "dataplane"]);
+    // Cargo looks for the file of a target that names none before it builds anything.
+    let manifest = include_str!("../../Cargo.toml");
+    let targets = manifest.split("\n\n").filter(|it| it.contains("[[test]]") || it.contains("[[bench]]"));
+    let (with, without): (Vec<&str>, Vec<&str>) = targets.partition(|target| target.contains("\npath = "));
+    assert!(with.len() >= 5 && without.is_empty(), "{without:?}");
+}

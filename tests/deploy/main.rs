@@ -9,6 +9,7 @@ mod karmada;
 mod kustomization;
 mod policy;
 mod rbac;
+mod systemd;
 mod typed;
 mod wiring;
 mod workloads;

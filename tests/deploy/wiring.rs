@@ -98,6 +98,19 @@ fn the_controller_finds_the_gateways_and_their_reports() {
     assert_eq!(Config::read(CONTROLLER).text("gateways", "service"), name);
 }
 
+/// Its Service's port, and where distributions have it listen; a policy is applied to packets that are translated already.
+#[test]
+fn the_controller_may_ask_the_api_server_wherever_it_listens() {
+    let policy: NetworkPolicy = object("sheave-controller");
+    let egress = policy.spec.unwrap().egress.unwrap();
+    for port in [443, 6443, 16443] {
+        let open = |rule: &k8s_openapi::api::networking::v1::NetworkPolicyEgressRule| {
+            rule.to.is_none() && rule.ports.iter().flatten().any(|it| it.port == Some(IntOrString::Int(port)))
+        };
+        assert!(egress.iter().any(open), "{port}: {egress:?}");
+    }
+}
+
 #[test]
 fn the_controller_may_have_the_lease_that_it_asks_for() {
     let role: Role = object("sheave-controller");

@@ -157,9 +157,35 @@ fn gateways_run_on_gateway_nodes_whatever_else_they_are_kept_free_of() {
     let [expression] = expressions[..] else { panic!("one expression is expected: {expressions:?}") };
     assert_eq!((expression.key.as_str(), expression.operator.as_str()), (LABEL, "Exists"));
     let tolerations = gateway.tolerations.unwrap();
-    let [toleration] = &tolerations[..] else { panic!("one toleration is expected: {tolerations:?}") };
-    assert_eq!((toleration.key.as_deref(), toleration.operator.as_deref()), (Some(LABEL), Some("Exists")));
-    assert_eq!(toleration.effect, None);
+    let tolerated = |key: &str, effect: &str| {
+        tolerations.iter().any(|it| {
+            assert_eq!(
+                (it.operator.as_deref(), &it.value, it.toleration_seconds),
+                (Some("Exists"), &None, None)
+            );
+            it.key.as_deref().is_none_or(|own| own == key)
+                && it.effect.as_deref().is_none_or(|own| own == effect)
+        })
+    };
+    for effect in ["NoSchedule", "PreferNoSchedule", "NoExecute"] {
+        assert!(tolerated(LABEL, effect), "{effect}");
+    }
+    for key in ["node-role.kubernetes.io/control-plane", "dedicated", "CriticalAddonsOnly"] {
+        assert!(tolerated(key, "NoSchedule"), "{key}");
+    }
+    // How a node is emptied for good, and how Kubernetes lets go of one that is out of service.
+    for key in ["maintenance", "node.kubernetes.io/out-of-service"] {
+        assert!(!tolerated(key, "NoExecute"), "{key}");
+    }
+}
+
+/// There are binaries for Linux alone.
+#[test]
+fn both_run_on_linux() {
+    let linux = std::collections::BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())]);
+    for (role, pod) in pods() {
+        assert_eq!(pod.node_selector, Some(linux.clone()), "{role}");
+    }
 }
 
 #[test]

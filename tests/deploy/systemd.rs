@@ -1,0 +1,57 @@
+//! The unit for systemd: what it gives the process, and what it takes away.
+
+use std::collections::BTreeMap;
+
+use crate::files;
+
+/// The settings of `[Service]`; none is given twice.
+fn service() -> BTreeMap<String, String> {
+    let text = files::text("sheave.service");
+    let (_, section) = text.split_once("[Service]\n").expect("a section");
+    let section = section.split("\n[").next().unwrap_or_default();
+    let lines = section.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut settings = BTreeMap::new();
+    for line in lines {
+        let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("{line:?} is no setting"));
+        assert_eq!(settings.insert(name.to_owned(), value.to_owned()), None, "{name} is given twice");
+    }
+    settings
+}
+
+#[test]
+fn the_unit_takes_away_what_a_gateway_does_not_need() {
+    let service = service();
+    let yes = [
+        "DynamicUser",
+        "NoNewPrivileges",
+        "LockPersonality",
+        "MemoryDenyWriteExecute",
+        "PrivateDevices",
+        "PrivateTmp",
+        "ProtectClock",
+        "ProtectControlGroups",
+        "ProtectHome",
+        "ProtectHostname",
+        "ProtectKernelLogs",
+        "ProtectKernelModules",
+        "ProtectKernelTunables",
+        "RestrictNamespaces",
+        "RestrictRealtime",
+        "RestrictSUIDSGID",
+    ];
+    for name in yes {
+        assert_eq!(service.get(name).map(String::as_str), Some("yes"), "{name}");
+    }
+    assert_eq!(service["CapabilityBoundingSet"], service["AmbientCapabilities"]);
+    assert_eq!(service["ProtectSystem"], "strict");
+}
+
+#[test]
+fn the_unit_leaves_the_calls_that_a_gateway_makes() {
+    let service = service();
+    // Those of splice(2) and its like are in the group; bpf(2) is not, and a call that is missing must not end the process.
+    assert_eq!(service["SystemCallFilter"], "@system-service bpf");
+    assert_eq!(service["SystemCallErrorNumber"], "EPERM");
+    // There is nothing in the program that would tell systemd that it is ready.
+    assert_eq!(service["Type"], "exec");
+}
