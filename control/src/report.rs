@@ -1,10 +1,7 @@
 //! Collects the Problems of one object while it is read. Knows nothing of what they mean.
 
-use crate::bounded::cut_middle;
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::problem::{ObjectRef, Problem, ProblemPort, reason};
-
-/// Longer messages are cut: a value that is quoted in one may be as long as an object.
-const LONGEST: usize = 1024;
 
 /// The Problems found so far in one object.
 #[derive(Debug)]
@@ -29,7 +26,8 @@ impl Report {
             object: self.object.clone(),
             reason,
             field: field.into(),
-            message: cut_middle(message.into(), LONGEST),
+            // A value that is quoted may be as long as an object.
+            message: cut_middle(message.into(), LONGEST_MESSAGE),
             port,
         });
     }

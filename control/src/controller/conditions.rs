@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub use self::fleet::{CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN};
 use super::names::{ALLOCATED, PROGRAMMED};
 use super::publication::{PortFailure, Statement};
+use crate::bounded::{LONGEST_MESSAGE, cut_end, first_few};
 use crate::problem::{Problem, reason};
 use crate::projection::PortStatus;
 
@@ -24,7 +25,7 @@ pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
 pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
 
-/// A Service may have hundreds of ports; who looks at a condition wants to know where to begin.
+/// A Service may have hundreds of ports or addresses; who looks at a condition wants to know where to begin.
 const LISTED: usize = 8;
 
 /// One condition without its history.
@@ -41,12 +42,18 @@ pub struct Said {
 }
 
 impl Said {
-    fn yes(kind: &'static str, reason: &'static str, message: String) -> Self {
-        Self { kind, holds: true, reason, message }
+    pub(super) fn yes(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, holds: true, reason, message }.bounded()
     }
 
     pub(super) fn no(kind: &'static str, reason: &'static str, message: String) -> Self {
-        Self { kind, holds: false, reason, message }
+        Self { kind, holds: false, reason, message }.bounded()
+    }
+
+    /// API servers take 32768 bytes, but an object has room for few such messages, and nobody reads them.
+    fn bounded(mut self) -> Self {
+        cut_end(&mut self.message, LONGEST_MESSAGE);
+        self
     }
 
     pub(super) fn status(&self) -> &'static str {
@@ -145,9 +152,11 @@ fn not_served(statement: &Statement, kind: &'static str) -> Option<Said> {
 }
 
 fn addresses(statement: &Statement) -> String {
-    let addresses: BTreeSet<IpAddr> = statement.ingress.iter().map(|ingress| ingress.ip).collect();
-    let listed: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
-    listed.join(", ")
+    listed(&statement.ingress.iter().map(|ingress| ingress.ip).collect())
+}
+
+fn listed(addresses: &BTreeSet<IpAddr>) -> String {
+    first_few(addresses.iter().map(IpAddr::to_string), ", ", LISTED)
 }
 
 /// Messages of Problems that are about the Service as a whole, as sentences.
@@ -205,10 +214,9 @@ pub(super) fn port_trouble(status: &PortStatus, ip: IpAddr, failed: &[PortFailur
 fn tell(troubles: &Troubles, statement: &Statement) -> String {
     let mut text = String::from("Not served:");
     for (index, ((port, protocol, reason), ips)) in troubles.iter().take(LISTED).enumerate() {
-        let ips: Vec<_> = ips.iter().map(IpAddr::to_string).collect();
         let separator = if index == 0 { "" } else { ";" };
         // Writing to a String cannot fail.
-        let _written = write!(text, "{separator} port {port}/{protocol} on {} ({reason})", ips.join(", "));
+        let _written = write!(text, "{separator} port {port}/{protocol} on {} ({reason})", listed(ips));
     }
     if troubles.len() > LISTED {
         let _written = write!(text, "; and {} more", troubles.len() - LISTED);

@@ -22,7 +22,7 @@ pub fn of(
     now: Timestamp,
 ) -> AddressPoolStatus {
     let said = if problems.is_empty() {
-        Said { kind: READY, holds: true, reason: READY, message: "Every entry can be used.".into() }
+        Said::yes(READY, READY, "Every entry can be used.".into())
     } else {
         Said::no(READY, INVALID, sentences(problems.iter()))
     };

@@ -55,7 +55,7 @@ impl Publisher {
 
     /// What is to be true of this Service or MultiClusterService, decided by `object`, which is the newest there is. To be
     /// called whenever either changes, and as often as one likes: nothing is written that the object says already, and what
-    /// only counts a MultiClusterService's endpoints anew at most once in 10 s.
+    /// only changes the words of its conditions is written at most once in 10 s.
     pub fn desire(&mut self, key: &ServiceKey, object: impl Into<Exposed>, desired: Desired) {
         let subject = Subject::Service(object.into(), Arc::new(desired));
         self.command(Command::Desire(Target::Service(key.clone()), subject));

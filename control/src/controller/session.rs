@@ -246,17 +246,15 @@ impl Session {
         self.reports.follow(reports::addresses(self.gateway_slices()));
         let mut touched = projection.touched;
         touched.extend(heard);
-        if self.refresh_troubles() {
-            touched.extend(self.all_services());
-        }
+        touched.extend(self.refresh_troubles());
         self.publish(touched);
     }
 
     /// Gateways say something new.
     fn retell(&mut self) {
         if self.synced {
-            let differs = self.refresh_troubles();
-            self.publish(if differs { self.all_services() } else { BTreeSet::new() });
+            let touched = self.refresh_troubles();
+            self.publish(touched);
         }
     }
 
@@ -264,17 +262,20 @@ impl Session {
         self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
     }
 
-    /// Whether what the gateways say differs from before.
-    fn refresh_troubles(&mut self) -> bool {
+    /// The Services of which the gateways report something else than before.
+    fn refresh_troubles(&mut self) -> BTreeSet<ServiceKey> {
         let ready = reports::count(self.gateway_slices());
         let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());
         let reports = self.reports.now();
         let gateways = ready + usize::from(own.is_some());
         let status = |key: &ServiceKey| self.projector.status(key);
         let troubles = Troubles::read(gateways, reports.values().chain(&own), status);
-        let differs = troubles != self.troubles;
-        self.troubles = troubles;
-        differs
+        let before = std::mem::replace(&mut self.troubles, troubles);
+        // How many there are is in no condition, but whether there is any.
+        if (before.gateways() == 0) != (self.troubles.gateways() == 0) {
+            return self.all_services();
+        }
+        self.troubles.differing(&before).cloned().collect()
     }
 
     fn all_services(&self) -> BTreeSet<ServiceKey> {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Said, allocated, not_served, programmed, sentences};
-use crate::bounded::cut_end;
+use crate::bounded::first_few;
 use crate::controller::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::controller::publication::Statement;
 use crate::problem::{Problem, reason};
@@ -31,8 +31,6 @@ const EXPORTED: &str = "the controller exports the Service (karmada.exportServic
 
 /// So many clusters, names or ports are listed.
 const LISTED: usize = 5;
-/// Of a message, in bytes: several sentences, where the definition allows 32768.
-const LONGEST: usize = 1024;
 
 /// Reasons of Problems that `sheave.dev/Accepted` tells: it is served, if not as it says.
 const TOLD: [&str; 4] = [
@@ -49,17 +47,16 @@ const MISSING: [&str; 3] = [reason::SERVICE_NOT_FOUND, reason::CLUSTER_NOT_FOUND
 pub(super) fn of(statement: &Statement, fleet: &FleetStatus) -> Vec<Said> {
     let mut programmed = programmed(statement);
     if programmed.holds {
-        let _written = write!(programmed.message, " {}", counts(&fleet.clusters));
+        let message = format!("{} {}", programmed.message, counts(&fleet.clusters));
+        programmed = Said::yes(programmed.kind, programmed.reason, message);
     }
-    let mut said = vec![
+    vec![
         accepted(statement),
         resolved(statement, &fleet.resolved),
         allocated(statement),
         programmed,
         degraded(statement, fleet),
-    ];
-    said.iter_mut().for_each(|said| cut_end(&mut said.message, LONGEST));
-    said
+    ]
 }
 
 fn accepted(statement: &Statement) -> Said {
@@ -188,14 +185,8 @@ fn about(statement: &Statement, is_meant: impl Fn(&str) -> bool) -> String {
     sentences(statement.problems.iter().filter(meant))
 }
 
-/// The first ones, and how many more there are.
 fn list<'a>(all: impl Iterator<Item = &'a str>, separator: &str) -> String {
-    let all: Vec<&str> = all.collect();
-    let mut text = all[..all.len().min(LISTED)].join(separator);
-    if all.len() > LISTED {
-        let _written = write!(text, " and {} more", all.len() - LISTED);
-    }
-    text
+    first_few(all, separator, LISTED)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::controller::publication::fixture::{at, ingress, problem, statement};
+use crate::projection::Ingress;
 
 fn said(statement: &Statement) -> Vec<(&'static str, bool, &'static str, String)> {
     of(statement).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()
@@ -185,4 +186,32 @@ fn a_condition_that_is_there_twice_does_not_stand() {
     let allocated = of(&statement()).remove(0);
     let condition = allocated.clone().stamped(&[], None, at(0));
     assert!(!allocated.stands_in(&[condition.clone(), condition], None));
+}
+
+#[test]
+fn messages_are_short_whatever_the_service_asks_for() {
+    let mut statement = statement();
+    statement.ingress = (0..17_000_u32)
+        .map(|index| {
+            let ip = std::net::Ipv4Addr::from(0x0a00_0000 + index).to_string();
+            let ports = (1..=3).map(|port| PortStatus { port, protocol: "TCP", error: None }).collect();
+            Ingress { ports, ..ingress(&ip, None) }
+        })
+        .collect();
+    let served = said(&statement);
+    assert!(served[0].3.ends_with("10.0.0.6, 10.0.0.7 and 16992 more."), "{}", served[0].3);
+    for entry in &mut statement.ingress {
+        entry.ports.iter_mut().for_each(|port| port.error = Some(reason::ADDRESS_IN_USE));
+    }
+    let long = "x".repeat(900);
+    statement.problems = (1..=3)
+        .flat_map(|port| (0..100).map(move |number| (port, number)))
+        .map(|(port, number)| problem(reason::ADDRESS_IN_USE, &format!("{number} {long}"), Some(port)))
+        .collect();
+    statement
+        .problems
+        .extend((0..100).map(|number| problem(reason::NO_ADDRESS, &format!("{number} {long}"), None)));
+    for (kind, _, _, message) in said(&statement) {
+        assert!(message.len() <= 1024 && message.ends_with("..."), "{kind}: {} bytes", message.len());
+    }
 }

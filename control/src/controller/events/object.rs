@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::address_pool;
+use crate::bounded::LONGEST_MESSAGE;
 use crate::karmada::MultiClusterService;
 use crate::problem::ObjectRef;
 
@@ -17,7 +18,7 @@ const REPORTING_CONTROLLER: &str = "sheave.dev/controller";
 /// Where Events about cluster-scoped objects go (`ValidateEventV1`).
 const CLUSTER_SCOPED: &str = "default";
 /// In bytes, whatever the server's message says (`NoteLengthLimit`).
-const NOTE: usize = 1024;
+const NOTE: usize = LONGEST_MESSAGE;
 /// In bytes, of action, reason and reporting instance (`ActionLengthLimit` and the like).
 const TOKEN: usize = 128;
 /// Of an object's name, in bytes.

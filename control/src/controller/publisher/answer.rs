@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::retry_after::LONGEST_OBEYED;
+
+/// Of the server's message, in bytes: a validation error quotes the value, and a sentence is built around it.
+const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
 
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ pub(super) struct Held {
 /// Reads an answer to what `field_manager` wrote. `retry_after` is the header.
 pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_manager: &str) -> Answer {
     let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
-    let text = || status().message.unwrap_or_else(|| plain(&body));
+    let text = || cut_middle(status().message.unwrap_or_else(|| plain(&body)), LONGEST_QUOTED);
     match code {
         200..=299 => Answer::Written(body),
         404 if names_an_object(&status()) => Answer::Gone,

@@ -18,7 +18,7 @@ use crate::store::ServiceKey;
 
 /// A pool's counters move with every Service that comes or goes.
 const POOL_PAUSE: Duration = Duration::from_secs(5);
-/// The endpoints of a MultiClusterService are counted in its status, and come and go in many clusters at once.
+/// Conditions count what comes and goes by itself: gateways that report the same, and endpoints in many clusters.
 const COUNT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Which object.
@@ -44,7 +44,10 @@ impl Target {
 
     /// How long nothing is written after a status was that only says the same in other words.
     pub(super) fn minor_pause(&self) -> Duration {
-        if self.is_of_fleet() { COUNT_PAUSE } else { Duration::ZERO }
+        match self {
+            Self::Service(_) => COUNT_PAUSE,
+            Self::Pool(_) => Duration::ZERO,
+        }
     }
 
     /// How long nothing is written after a write.

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
+use crate::bounded::first_few;
 use crate::problem::ObjectRef;
+
+/// So many fields and field managers are named.
+const LISTED: usize = 8;
 
 /// Something that a write met.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +67,16 @@ impl fmt::Display for WriteTrouble {
                 write!(
                     f,
                     "another client keeps changing {}; it is put back, ever more slowly",
-                    fields.join(", ")
+                    first_few(fields, ", ", LISTED)
                 )
             }
             Self::Contested { fields, rivals, .. } => {
-                let rivals: Vec<_> = rivals.iter().map(|rival| format!("{rival:?}")).collect();
+                let rivals = rivals.iter().map(|rival| format!("{rival:?}"));
                 write!(
                     f,
                     "field manager {} also writes {}; it is taken over: an object has only one load balancer",
-                    rivals.join(", "),
-                    fields.join(", ")
+                    first_few(rivals, ", ", LISTED),
+                    first_few(fields, ", ", LISTED)
                 )
             }
             Self::Forbidden { verb, resource, message } => write!(

@@ -1,74 +1,65 @@
 //! What is to be said about a Service: what the projection gives it, and what the gateways could not do of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Service;
 
 use super::super::publication::{PortFailure, Statement};
+use crate::bounded::first_few;
 use crate::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
 use crate::karmada::MultiClusterService;
 use crate::problem::{Problem, ProblemPort};
 use crate::projection::{LoadBalancerStatus, PortStatus};
 use crate::store::ServiceKey;
 
+/// So many gateways are named that could not do the same.
+const NAMED: usize = 3;
+/// So many texts count about the same port: gateways may fail at it for different causes, but hardly for more.
+const TEXTS: usize = 3;
+
 /// What the gateways could not do, by Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Troubles {
     gateways: usize,
-    ports: BTreeMap<ServiceKey, Vec<PortFailure>>,
-    problems: BTreeMap<ServiceKey, Vec<Problem>>,
+    services: BTreeMap<ServiceKey, ServiceTroubles>,
 }
 
+/// What they could not do of one Service; both lists are sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ServiceTroubles {
+    ports: Vec<PortFailure>,
+    problems: Vec<Problem>,
+}
+
+/// What is wrong, and with which port, if with one alone.
+type Cause = (&'static str, Option<PortFailure>);
+/// The gateways that give the same text for it, by text.
+type Reporters<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
 impl Troubles {
-    /// From the reports of `gateways` ready ones. What several of them could not do is said once. Anyone may answer in the place
-    /// of a gateway, so only troubles of Services with a `status` count, with those of their ports, and for reasons that
+    /// From the reports of `gateways` ready ones. What several of them could not do is one Problem. Anyone may answer in the
+    /// place of a gateway, so only troubles of Services with a `status` count, with those of their ports, and for reasons that
     /// gateways have.
     pub(super) fn read<'a, 's>(
         gateways: usize,
         reports: impl Iterator<Item = &'a GatewayReport>,
         status: impl Fn(&ServiceKey) -> Option<&'s LoadBalancerStatus>,
     ) -> Self {
-        let mut troubles = Self { gateways, ..Self::default() };
+        let mut found: BTreeMap<ServiceKey, BTreeMap<Cause, Reporters<'a>>> = BTreeMap::new();
         for report in reports {
             for trouble in &report.troubles {
                 let Some(key) = key(trouble) else { continue };
-                if let Some(status) = status(&key) {
-                    troubles.add(key, status, &report.node, trouble);
-                }
+                let Some(cause) = status(&key).and_then(|status| cause(status, trouble)) else { continue };
+                let reporters = found.entry(key).or_default().entry(cause).or_default();
+                reporters.entry(&trouble.message).or_default().insert(&report.node);
             }
         }
-        for failures in troubles.ports.values_mut() {
-            failures.sort_unstable();
-            failures.dedup();
-        }
-        for problems in troubles.problems.values_mut() {
-            problems.sort_unstable();
-            problems.dedup();
-        }
-        troubles
-    }
-
-    fn add(&mut self, key: ServiceKey, status: &LoadBalancerStatus, node: &str, trouble: &Trouble) {
-        let Some(reason) = known_reason(&trouble.reason) else { return };
-        let failure = match &trouble.frontend {
-            None => None,
-            Some(frontend) => match failure(status, frontend, reason) {
-                None => return,
-                failure => failure,
-            },
-        };
-        let problem = Problem {
-            object: key.object(),
-            reason,
-            field: String::new(),
-            message: format!("gateway {node}: {}", trouble.message),
-            port: failure.map(|PortFailure { port, protocol, .. }| ProblemPort { port, protocol }),
-        };
-        if let Some(failure) = failure {
-            self.ports.entry(key.clone()).or_default().push(failure);
-        }
-        self.problems.entry(key).or_default().push(problem);
+        let services = found.into_iter().map(|(key, causes)| {
+            let troubles = ServiceTroubles::of(&key, &causes);
+            (key, troubles)
+        });
+        Self { gateways, services: services.collect() }
     }
 
     /// Gateways that are ready.
@@ -78,7 +69,13 @@ impl Troubles {
 
     /// All of them, by Service.
     pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.problems.values().flatten()
+        self.services.values().flat_map(|service| &service.problems)
+    }
+
+    /// The Services of which these troubles are others than those `before`.
+    pub(super) fn differing<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a ServiceKey> {
+        let keys: BTreeSet<&ServiceKey> = self.services.keys().chain(before.services.keys()).collect();
+        keys.into_iter().filter(|key| self.services.get(*key) != before.services.get(*key))
     }
 
     /// What is to be said about a Service that the projection gives this status and finds these problems in.
@@ -88,15 +85,56 @@ impl Troubles {
         status: &LoadBalancerStatus,
         mut problems: Vec<Problem>,
     ) -> Statement {
-        problems.extend(self.problems.get(key).into_iter().flatten().cloned());
+        let troubles = self.services.get(key).cloned().unwrap_or_default();
+        problems.extend(troubles.problems);
         Statement {
             ingress: status.ingress.clone(),
             problems,
             gateways: self.gateways,
-            failed_ports: self.ports.get(key).cloned().unwrap_or_default(),
+            failed_ports: troubles.ports,
             fleet: None,
         }
     }
+}
+
+impl ServiceTroubles {
+    fn of(key: &ServiceKey, causes: &BTreeMap<Cause, Reporters<'_>>) -> Self {
+        let mut problems = Vec::new();
+        for ((reason, failure), reporters) in causes {
+            problems.extend(reporters.iter().take(TEXTS).map(|(text, nodes)| Problem {
+                object: key.object(),
+                reason,
+                field: String::new(),
+                message: format!("{}: {text}", names(nodes)),
+                port: failure.map(|PortFailure { port, protocol, .. }| ProblemPort { port, protocol }),
+            }));
+        }
+        problems.sort_unstable();
+        problems.dedup();
+        Self { ports: causes.keys().filter_map(|(_, failure)| *failure).collect(), problems }
+    }
+}
+
+/// As `gateway gw-1`, or `gateways gw-1, gw-2, gw-3 and at least 900 more`. Many are not counted exactly: while they come and
+/// go one by one, each new text would be a new Event and another write of the condition.
+fn names(nodes: &BTreeSet<&str>) -> String {
+    let noun = if nodes.len() == 1 { "gateway" } else { "gateways" };
+    let more = nodes.len().saturating_sub(NAMED);
+    if more < 10 {
+        return format!("{noun} {}", first_few(nodes, ", ", NAMED));
+    }
+    let power = 10_usize.pow(more.ilog10());
+    let first: Vec<&str> = nodes.iter().copied().take(NAMED).collect();
+    format!("{noun} {} and at least {} more", first.join(", "), more / power * power)
+}
+
+/// What the trouble is, if gateways can have it and the Service has the port.
+fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
+    let reason = known_reason(&trouble.reason)?;
+    Some(match &trouble.frontend {
+        None => (reason, None),
+        Some(frontend) => (reason, Some(failure(status, frontend, reason)?)),
+    })
 }
 
 /// Which of the kinds that have frontends the trouble is about, if it is about one.
@@ -164,7 +202,48 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_two_gateways_cannot_open_is_in_trouble_once_and_told_of_both() {
+    fn a_thousand_gateways_with_the_same_trouble_are_one_problem_and_few_texts() {
+        let all: Vec<GatewayReport> = (0..1000)
+            .map(|index| report(&format!("gw-{index:04}"), vec![trouble("web", reason::BIND_FAILED, 80)]))
+            .collect();
+        let texts: BTreeSet<String> = (1..=all.len())
+            .map(|count| statement(&read(&all[..count]), "web").problems[0].message.clone())
+            .collect();
+        assert!(texts.len() < 40, "{} texts while they join one by one", texts.len());
+        let said = statement(&read(&all), "web");
+        assert_eq!((said.problems.len(), said.failed_ports.len()), (1, 1));
+        assert_eq!(
+            said.problems[0].message,
+            "gateways gw-0000, gw-0001, gw-0002 and at least 900 more: cannot listen"
+        );
+        let five = statement(&read(&all[..5]), "web");
+        assert_eq!(five.problems[0].message, "gateways gw-0000, gw-0001, gw-0002 and 2 more: cannot listen");
+    }
+
+    #[test]
+    fn many_texts_about_one_port_are_cut_to_a_few() {
+        let reports: Vec<GatewayReport> = (0..100)
+            .map(|index| {
+                let message = format!("cause {index}");
+                report("gw-1", vec![Trouble { message, ..trouble("web", reason::BIND_FAILED, 80) }])
+            })
+            .collect();
+        assert_eq!(statement(&read(&reports), "web").problems.len(), TEXTS);
+    }
+
+    #[test]
+    fn a_report_concerns_the_services_that_it_changes() {
+        let before =
+            read(&[report("gw-1", vec![trouble("web", reason::BIND_FAILED, 80)]), report("gw-2", vec![])]);
+        let key = ServiceKey::new("shop", "web");
+        let after = read(&[report("gw-1", vec![]), report("gw-2", vec![])]);
+        assert_eq!(after.differing(&before).collect::<Vec<_>>(), [&key]);
+        assert_eq!(before.differing(&after).collect::<Vec<_>>(), [&key]);
+        assert_eq!(before.differing(&before).count(), 0);
+    }
+
+    #[test]
+    fn a_port_that_two_gateways_cannot_open_is_in_trouble_once_and_names_both() {
         let reports =
             ["gw-1", "gw-2"].map(|node| report(node, vec![trouble("web", reason::BIND_FAILED, 80)]));
         let troubles = read(&reports);
@@ -172,7 +251,7 @@ mod tests {
         assert_eq!((said.gateways, said.failed_ports.len()), (2, 1));
         assert_eq!(said.failed_ports[0].reason, reason::BIND_FAILED);
         let told: Vec<&str> = said.problems.iter().map(|problem| problem.message.as_str()).collect();
-        assert_eq!(told, ["gateway gw-1: cannot listen", "gateway gw-2: cannot listen"]);
+        assert_eq!(told, ["gateways gw-1, gw-2: cannot listen"]);
         assert_eq!(statement(&troubles, "other"), Statement { gateways: 2, ..Statement::default() });
     }
 

@@ -10,6 +10,7 @@ use super::super::exports::ExportTrouble;
 use super::super::publication::Exposed;
 use super::super::publisher;
 use super::lookup::{publishes, uid};
+use crate::bounded::first_few;
 use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::problem::{ObjectRef, Problem};
 use crate::projection::LoadBalancerStatus;
@@ -17,6 +18,8 @@ use crate::store::{Objects, ServiceKey};
 
 /// The action of Events about writes that did not go as they should.
 const PUBLISH: &str = "Publish";
+/// So many of a Service's addresses are named in an Event.
+const LISTED: usize = 8;
 
 /// Kinds of the Karmada control plane that carry what others said.
 const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, EndpointSlice::KIND];
@@ -151,14 +154,14 @@ impl Telling {
         }
         let object = key.object();
         let Some(uid) = uid(objects, &object).filter(|_| self.unserved.remove(key)) else { return };
-        let addresses: Vec<String> = status.ingress.iter().map(|ingress| ingress.ip.to_string()).collect();
+        let addresses = status.ingress.iter().map(|ingress| ingress.ip.to_string());
         self.tell(&events::Occurrence {
             object,
             uid,
             r#type: EventType::Normal,
             reason: "AddressesAssigned",
             action: "Assign",
-            note: format!("served at {}", addresses.join(", ")),
+            note: format!("served at {}", first_few(addresses, ", ", LISTED)),
         });
     }
 }

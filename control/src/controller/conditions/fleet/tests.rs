@@ -194,5 +194,5 @@ fn messages_have_a_limit() {
     assert!(message.ends_with("m04 1/1 ready and 35 more."), "{message}");
     let long = problem(reason::INVALID_VALUE, &"x".repeat(5000), None);
     let with = Statement { problems: vec![long], ..statement() };
-    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), LONGEST);
+    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), crate::bounded::LONGEST_MESSAGE);
 }

@@ -116,3 +116,12 @@ fn another_installation_is_a_rival() {
     let Answer::Held(held) = read(409, None, body, "sheave-bf9cf968") else { panic!("no conflict") };
     assert_eq!(held.rivals, ["sheave"]);
 }
+
+#[test]
+fn a_long_message_is_cut() {
+    let quoted = format!("Invalid value: {}: must be shorter", "x".repeat(300_000));
+    let Answer::Refused(message) = answer(422, &failure(&quoted, "Invalid", &json!({}))) else {
+        panic!("taken")
+    };
+    assert!(message.len() <= 512 && message.ends_with("must be shorter"), "{} bytes", message.len());
+}

@@ -393,3 +393,25 @@ fn without_the_lease_everything_is_dropped() {
     world.settle();
     world.check();
 }
+
+#[test]
+fn other_words_alone_wait_for_ten_seconds() {
+    let mut world = World::settled();
+    let missing = |count: u32| {
+        let message = format!("gateways a and {count} more: cannot listen");
+        crate::controller::publication::fixture::problem(crate::problem::reason::NO_ADDRESS, &message, None)
+    };
+    world.wanted.problems = vec![missing(1)];
+    world.decide();
+    world.settle();
+    assert_eq!((world.jobs, world.elapsed), (1, Duration::ZERO), "another status is written at once");
+    for count in 2..500 {
+        world.wanted.problems = vec![missing(count)];
+        world.decide();
+        while world.write(Fate::Answered) || world.deliver() {}
+        world.elapsed += Duration::from_millis(100);
+    }
+    assert!((5..=7).contains(&world.jobs), "{} writes in 50 s", world.jobs);
+    world.settle();
+    world.check();
+}
