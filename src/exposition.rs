@@ -67,6 +67,14 @@ pub(crate) const CONTROLLER_SERVICES: Family =
     gauge("sheave_controller_services", "Services that this controller publishes addresses for, as leader.");
 pub(crate) const CONTROLLER_GATEWAYS: Family =
     gauge("sheave_controller_gateways", "Gateways that are ready, as this controller sees it as leader.");
+pub(crate) const CONTROLLER_WRITE_FAILURES: Family = gauge(
+    "sheave_controller_write_failures",
+    "Objects whose status or finalizer the API server keeps refusing to let this controller write, as leader.",
+);
+pub(crate) const CONTROLLER_EVENTS_DROPPED: Family = counter(
+    "sheave_controller_events_dropped_total",
+    "Events that were left out since this controller leads, refused by the API server or beyond the limits.",
+);
 pub(crate) const LOG_LINES_DROPPED: Family = counter(
     "sheave_log_lines_dropped_total",
     "Log lines that were lost because whoever reads them was too slow.",
@@ -196,6 +204,8 @@ mod tests {
         CONTROLLER_LEADING,
         CONTROLLER_SERVICES,
         CONTROLLER_GATEWAYS,
+        CONTROLLER_WRITE_FAILURES,
+        CONTROLLER_EVENTS_DROPPED,
         LOG_LINES_DROPPED,
         WORKER_RESTARTS,
         AFFINITY_RECORDS,

@@ -39,6 +39,8 @@ pub(crate) fn of_controller(
     text.family(&names::CONTROLLER_LEADING).add(&[], u64::from(controller.leading));
     text.family(&names::CONTROLLER_SERVICES).add(&[], controller.services as u64);
     text.family(&names::CONTROLLER_GATEWAYS).add(&[], controller.gateways as u64);
+    text.family(&names::CONTROLLER_WRITE_FAILURES).add(&[], controller.write_failures as u64);
+    text.family(&names::CONTROLLER_EVENTS_DROPPED).add(&[], controller.events_dropped);
     text.family(&names::PROBLEMS).add(&[], status.problems as u64);
     write_source(&mut text, status);
     write_guard(&mut text, status);

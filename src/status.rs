@@ -126,6 +126,9 @@ pub(crate) struct ControllerView {
     /// Services that it publishes addresses for; null unless this one leads.
     #[serde(default)]
     pub(crate) services: Option<usize>,
+    /// Objects to which it has to write what the API server keeps refusing; null unless this one leads.
+    #[serde(default)]
+    pub(crate) write_failures: Option<usize>,
     /// What is wrong with the objects, as the leader sees it: the first of it.
     #[serde(default)]
     pub(crate) problems: Vec<ProblemView>,

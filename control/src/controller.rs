@@ -77,6 +77,10 @@ pub struct ControllerStatus {
     pub gateways: usize,
     /// LoadBalancer Services and MultiClusterServices that are ours.
     pub services: usize,
+    /// Objects to which it has to write what the API server keeps refusing.
+    pub write_failures: usize,
+    /// Events that were left out since it leads: refused by the API server, or beyond the limits.
+    pub events_dropped: u64,
     /// The kinds it watches; none while it does not lead.
     pub kinds: Vec<KindStatus>,
     /// The same of the Karmada control plane.

@@ -107,6 +107,8 @@ pub mod reason {
     pub const LEGACY_FIELD: &str = "LegacyField";
     /// Something that the Service asks for cannot hold across clusters.
     pub const NOT_ACROSS_CLUSTERS: &str = "NotAcrossClusters";
+    /// The API server refuses again and again what the controller has to write to the object; it is tried again ever more slowly.
+    pub const WRITE_REFUSED: &str = "WriteRefused";
     /// Endpoints of two clusters have the same address, and nothing tells them apart on the way there.
     pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
 }

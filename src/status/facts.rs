@@ -114,6 +114,7 @@ pub(crate) fn of_controller(status: &ControllerStatus) -> ControllerView {
         leader: status.leader.clone(),
         gateways: status.leading.then_some(status.gateways),
         services: status.leading.then_some(status.services),
+        write_failures: status.leading.then_some(status.write_failures),
         problems: listed.collect(),
         more_problems: status.problems.len().saturating_sub(LISTED),
     }

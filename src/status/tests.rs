@@ -73,7 +73,8 @@ fn the_keys_are_those_of_the_contract() {
         },
         "guard": [{"kind": "Node", "there": 50, "listed": 1, "kept": 49, "remainingSeconds": 42}],
         "problems": 0, "controller": {
-            "leading": false, "leader": "gw-2", "gateways": null, "services": null, "problems": [], "moreProblems": 0,
+            "leading": false, "leader": "gw-2", "gateways": null, "services": null, "writeFailures": null, "problems": [],
+            "moreProblems": 0,
         },
         "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "draining": false,
     });
@@ -150,6 +151,7 @@ fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
         leading: true,
         gateways: Some(0),
         services: Some(1),
+        write_failures: Some(2),
         problems: vec![problem; 20],
         more_problems: 2,
         ..standby()
@@ -157,6 +159,10 @@ fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
     let text = view.to_text();
     assert!(text.contains("  - no gateway is ready, so nothing is served: "), "{text}");
     assert!(text.contains("  - the controller sees 22 Problems, listed below\n\n"), "{text}");
+    assert!(
+        text.contains("  - the API server keeps refusing what the controller writes to 2 objects: "),
+        "{text}"
+    );
     assert!(!text.contains("sheave routes"), "{text}");
     assert_eq!(
         text.matches("  - Service shop/web: NoAddress: no pool has an address\n").count(),

@@ -128,6 +128,13 @@ fn wrong(view: &ProcessView) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(ControllerView { write_failures: Some(count @ 1..), .. }) = view.controller {
+        wrong.push(format!(
+            "the API server keeps refusing what the controller writes to {}: see the Problems with the reason WriteRefused, here \
+             or as Events; usually an admission webhook or policy is in the way",
+            counted(count, "object")
+        ));
+    }
     if let Some(ControllerView { problems, more_problems, .. }) = &view.controller
         && !problems.is_empty()
     {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::outage_kit::{
-    address, kind, load, published_service, served, wait_for_answer, wait_for_status,
+    address, kind, load, metric, published_service, served, wait_for_answer, wait_for_status,
     wait_until_true_to_the_server,
 };
-use crate::stage::{Role, Stage};
+use crate::stage::{Role, Stage, pool, service, wait_for_addresses};
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
@@ -213,4 +213,34 @@ fn a_cache_that_lags_behind_does_not_bring_back_the_past() {
     stage.slice("web", &[2]);
     wait_for_answer(&stage, address(10), 80, "endpoint-2");
     wait_until_true_to_the_server(&gateway, &cluster);
+}
+
+#[test]
+fn a_status_that_stays_refused_is_logged_counted_and_in_the_status_until_it_is_written() {
+    let cluster = Cluster::simulated("refused");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    pool(&cluster, "refused", "203.0.113.60");
+    let denied =
+        Status::new(403, "Forbidden", "admission webhook \"frozen.example.com\" denied the request: not now");
+    server.faults().plan(Matching::new("patch", "services/status"), 1000, Fault::Answer(denied));
+    service(&cluster, "web", "");
+    let controller = stage.start(&stage.home(Role::Controller, &road, ""));
+    let refusal = "the API server refuses its status: admission webhook";
+    controller.wait_for_log(refusal);
+    let status = wait_for_status(&controller, "the Problem is listed", |status| {
+        let problems = status["controller"]["problems"].as_array().expect("a list");
+        problems.iter().any(|problem| problem["reason"] == "WriteRefused")
+    });
+    assert_eq!(status["controller"]["writeFailures"], 1, "{status}");
+    assert_eq!(metric(&controller, "sheave_controller_write_failures"), Some(1.0));
+    assert!(controller.status_text().contains("keeps refusing what the controller writes to 1 object"));
+    server.faults().clear();
+    wait_for_status(&controller, "the failure is over", |status| {
+        status["controller"]["writeFailures"] == 0 && status["controller"]["problems"] == json!([])
+    });
+    assert_eq!(wait_for_addresses(&cluster, "web"), [address(60)]);
+    controller.wait_for_log("the API server refuses no write of it any more");
+    assert_eq!(controller.log().matches(refusal).count(), 1, "{}", controller.log());
 }

@@ -13,19 +13,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use bucket::Limits;
 use novelty::Novelty;
 pub use object::{EventType, Occurrence, Uid};
+use send::Outcome;
 
 use crate::connection::Connection;
 use crate::controller::election::Leadership;
-use crate::problem::{ObjectRef, Problem};
+use crate::problem::{ObjectRef, Problem, reason};
 
 /// So many Events may wait for the API server.
 const QUEUE: usize = 256;
+/// What RBAC calls Events, with their group.
+const RESOURCE: &str = "events.events.k8s.io";
 /// The action of Problems: what cannot be done as it should be.
 const SERVE: &str = "Serve";
 
@@ -39,17 +42,25 @@ pub struct EventWriter {
     limits: Limits,
     queue: mpsc::Sender<Event>,
     dropped: Arc<AtomicU64>,
+    /// Why the API server takes none, if it refused the last few.
+    refused: watch::Receiver<Option<String>>,
 }
 
 impl EventWriter {
     /// `instance` says which controller it was: its identity in the election. Must be called inside a Tokio runtime.
     pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
-        let (writer, events) = Self::idle(instance, leadership.clone());
-        tokio::spawn(send::send(connection.clone(), leadership, events, Arc::clone(&writer.dropped)));
+        let (tell, refused) = watch::channel(None);
+        let (writer, events) = Self::idle(instance, leadership.clone(), refused);
+        let outcome = Outcome::new(Arc::clone(&writer.dropped), tell);
+        tokio::spawn(send::send(connection.clone(), leadership, events, outcome));
         writer
     }
 
-    fn idle(instance: String, leadership: Leadership) -> (Self, mpsc::Receiver<Event>) {
+    fn idle(
+        instance: String,
+        leadership: Leadership,
+        refused: watch::Receiver<Option<String>>,
+    ) -> (Self, mpsc::Receiver<Event>) {
         let (queue, events) = mpsc::channel(QUEUE);
         let writer = Self {
             instance,
@@ -58,6 +69,7 @@ impl EventWriter {
             limits: Limits::new(Instant::now()),
             queue,
             dropped: Arc::default(),
+            refused,
         };
         (writer, events)
     }
@@ -97,6 +109,18 @@ impl EventWriter {
     /// the limits do not count.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// A Problem while the API server takes no Event.
+    pub fn refused(&self) -> Option<Problem> {
+        let why = self.refused.borrow().clone()?;
+        Some(Problem {
+            object: ObjectRef { kind: "Resource", namespace: "".into(), name: RESOURCE.into() },
+            reason: reason::WRITE_REFUSED,
+            field: String::new(),
+            message: format!("the API server takes no Events, which are left out: {why}"),
+            port: None,
+        })
     }
 
     fn enqueue(&mut self, occurrence: &Occurrence) -> bool {

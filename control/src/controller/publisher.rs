@@ -83,6 +83,11 @@ impl Publisher {
         self.troubles.recv().await
     }
 
+    /// What else is to be told by now.
+    pub fn at_hand(&mut self) -> impl Iterator<Item = WriteTrouble> + '_ {
+        std::iter::from_fn(|| self.troubles.try_recv().ok())
+    }
+
     fn command(&self, command: Command) {
         // Fails if the task has ended: `happened` says so.
         self.commands.send(command).unwrap_or_default();

@@ -8,6 +8,7 @@ mod publish;
 mod statements;
 mod telling;
 mod waiting;
+mod write_failures;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +23,11 @@ use self::fleet::{FleetNews, FleetSide};
 use self::hold::Hold;
 use self::statements::Troubles;
 use self::telling::Telling;
+use self::write_failures::WriteFailures;
 use super::election::Leadership;
 use super::events::EventWriter;
 use super::publication::Exposed;
-use super::publisher::Publisher;
+use super::publisher::{Publisher, WriteTrouble};
 use super::reports::{self, Reports};
 use super::{ControllerOptions, ControllerStatus};
 use crate::connection::Connection;
@@ -74,6 +76,7 @@ pub(super) struct Session {
     troubles: Troubles,
     hold: Hold,
     publisher: Publisher,
+    write_failures: WriteFailures,
     /// Pools that were published.
     pools: BTreeSet<Arc<str>>,
     telling: Telling,
@@ -115,6 +118,7 @@ impl Session {
             troubles: Troubles::default(),
             hold: Hold::Idle,
             publisher,
+            write_failures: WriteFailures::default(),
             pools: BTreeSet::new(),
             telling: Telling::new(events),
             tell_again,
@@ -135,7 +139,7 @@ impl Session {
                 },
                 news = fleet::news(&mut self.fleet) => match news {
                     FleetNews::Batch(batch) => self.take_fleet(batch),
-                    FleetNews::Trouble(trouble) => self.telling.trouble(&trouble, self.store.objects()),
+                    FleetNews::Trouble(trouble) => self.take_write_trouble(trouble),
                     FleetNews::ExportTrouble(trouble) => {
                         self.telling.export_trouble(&trouble, self.store.objects());
                     }
@@ -148,7 +152,7 @@ impl Session {
                 () = self.reports.changed() => self.retell(),
                 () = changed(&mut self.own_gateway) => self.retell(),
                 trouble = self.publisher.happened() => match trouble {
-                    Some(trouble) => self.telling.trouble(&trouble, self.store.objects()),
+                    Some(trouble) => self.take_write_trouble(trouble),
                     None => return Broken("the part that writes status has ended"),
                 },
                 () = self.telling.ended() => return Broken("the part that writes Events has ended"),
@@ -157,6 +161,27 @@ impl Session {
             tell.send_modify(|status| self.describe(status));
             // Whatever happens meanwhile waits, and is then looked at together.
             tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// What a write met, and all that others met by now: where one is refused, often all are.
+    fn take_write_trouble(&mut self, first: WriteTrouble) {
+        let mut troubles = vec![first];
+        troubles.extend(self.publisher.at_hand());
+        if let Some(writers) = self.fleet.as_mut().and_then(|fleet| fleet.writers.as_mut()) {
+            troubles.extend(writers.publisher.at_hand());
+        }
+        let mut differs = false;
+        for trouble in &troubles {
+            match trouble {
+                WriteTrouble::Refused { .. } | WriteTrouble::Recovered { .. } => {
+                    differs |= self.write_failures.take(trouble);
+                }
+                _ => self.telling.trouble(trouble, self.store.objects()),
+            }
+        }
+        if differs {
+            self.tell_problems();
         }
     }
 
@@ -217,7 +242,7 @@ impl Session {
         if self.synced && self.fleet.is_some() {
             self.update(BTreeSet::new());
         }
-        self.telling.problems(&self.told, self.store.objects());
+        self.tell_problems();
     }
 
     /// The lists that were doubted are believed.
@@ -297,6 +322,8 @@ impl Session {
         status.synced = self.synced && !self.awaits_fleet();
         status.gateways = self.troubles.gateways();
         status.services = self.projector.statuses().count();
+        status.write_failures = self.write_failures.count();
+        status.events_dropped = self.telling.events_dropped();
         status.kinds = self.source.kinds();
         status.karmada_kinds = self.fleet.iter().flat_map(|fleet| fleet.source.kinds()).collect();
         status.held = self.guard.holding();

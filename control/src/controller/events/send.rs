@@ -7,9 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::PostParams;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::connection::Connection;
 use crate::controller::election::Leadership;
 use crate::controller::names::FIELD_MANAGER;
@@ -18,6 +19,43 @@ use crate::controller::names::FIELD_MANAGER;
 const TRIES: u32 = 3;
 /// The pause after the first try; each further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// So many Events that are refused in a row are no matter of single objects or Namespaces.
+const TOLD_AFTER: u32 = 5;
+/// Of what the server says, in bytes.
+const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
+
+/// What becomes of the Events, for those who do not see them.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    dropped: Arc<AtomicU64>,
+    refused: watch::Sender<Option<String>>,
+    in_a_row: u32,
+}
+
+impl Outcome {
+    pub(super) fn new(dropped: Arc<AtomicU64>, refused: watch::Sender<Option<String>>) -> Self {
+        Self { dropped, refused, in_a_row: 0 }
+    }
+
+    fn written(&mut self) {
+        if self.in_a_row >= TOLD_AFTER {
+            tracing::info!("the API server takes Events again");
+            self.refused.send_replace(None);
+        }
+        self.in_a_row = 0;
+    }
+
+    fn failed(&mut self, error: &str) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        if self.in_a_row == TOLD_AFTER {
+            let error = cut_middle(error.to_owned(), LONGEST_QUOTED);
+            tracing::error!(error, "the API server takes no Events: they are left out");
+            self.refused.send_replace(Some(error));
+        }
+    }
+}
 
 /// What became of a try.
 #[must_use]
@@ -34,24 +72,22 @@ pub(super) async fn send(
     connection: Connection,
     leadership: Leadership,
     mut events: mpsc::Receiver<Event>,
-    dropped: Arc<AtomicU64>,
+    mut outcome: Outcome,
 ) {
     while let Some(event) = events.recv().await {
-        if !deliver(&connection, &leadership, &event).await {
-            dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        deliver(&connection, &leadership, &event, &mut outcome).await;
     }
 }
 
 /// Events are best effort: after some tries, or when others lead, there are more important things.
-async fn deliver(connection: &Connection, leadership: &Leadership, event: &Event) -> bool {
+async fn deliver(connection: &Connection, leadership: &Leadership, event: &Event, outcome: &mut Outcome) {
     let mut pause = PAUSE;
     for last in (0..TRIES).map(|it| it + 1 == TRIES) {
         if !leadership.holds() {
-            return false;
+            return;
         }
         let error = match post(connection, event).await {
-            Sent::Done => return true,
+            Sent::Done => return outcome.written(),
             Sent::Failed(_) if !last => {
                 sleep(pause).await;
                 pause *= 2;
@@ -67,9 +103,8 @@ async fn deliver(connection: &Connection, leadership: &Leadership, event: &Event
             reason = event.reason,
             "an Event could not be written: it is left out"
         );
-        return false;
+        return outcome.failed(&error.to_string());
     }
-    false
 }
 
 async fn post(connection: &Connection, event: &Event) -> Sent {
@@ -89,5 +124,25 @@ async fn post(connection: &Connection, event: &Event) -> Sent {
             _ => Sent::Failed(kube::Error::Api(status)),
         },
         Err(error) => Sent::Failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_stay_refused_are_reported_until_one_is_taken() {
+        let (tell, refused) = watch::channel(None);
+        let mut outcome = Outcome::new(Arc::default(), tell);
+        for _ in 1..TOLD_AFTER {
+            outcome.failed("namespaces \"old\" is being terminated");
+        }
+        assert_eq!(*refused.borrow(), None, "one Namespace may be going");
+        outcome.failed(&format!("may not: {}", "x".repeat(100_000)));
+        assert!(refused.borrow().as_ref().is_some_and(|why| why.starts_with("may not") && why.len() <= 512));
+        assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(TOLD_AFTER));
+        outcome.written();
+        assert_eq!(*refused.borrow(), None);
     }
 }

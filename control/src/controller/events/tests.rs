@@ -19,7 +19,8 @@ fn uid() -> Uid {
 }
 
 fn writer(leads_for: Duration) -> (EventWriter, mpsc::Receiver<Event>) {
-    EventWriter::idle("ctl".to_owned(), Leadership::until(Instant::now() + leads_for))
+    let (_, refused) = watch::channel(None);
+    EventWriter::idle("ctl".to_owned(), Leadership::until(Instant::now() + leads_for), refused)
 }
 
 fn notes(events: &mut mpsc::Receiver<Event>) -> Vec<String> {

@@ -48,7 +48,7 @@ pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_ma
         200..=299 => Answer::Written(body),
         404 if names_an_object(&status()) => Answer::Gone,
         409 => conflict(status(), field_manager),
-        403 => Answer::Forbidden(text()),
+        403 if lacks_right(&status()) => Answer::Forbidden(text()),
         401 | 408 | 429 | 502..=504 => {
             let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
                 let details = status().details?;
@@ -59,6 +59,15 @@ pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_ma
         }
         _ => Answer::Refused(text()),
     }
+}
+
+/// Authorization says who cannot do what (apiserver `responsewriters.ForbiddenMessage`). Admission refuses single objects with
+/// 403, too.
+fn lacks_right(status: &Status) -> bool {
+    status
+        .message
+        .as_deref()
+        .is_some_and(|message| message.contains("User \"") && message.contains("\" cannot "))
 }
 
 fn plain(body: &[u8]) -> String {

@@ -68,6 +68,8 @@ pub(super) struct Desk {
     outage: Backoff,
     paused: Option<Instant>,
     forbidden: HashSet<&'static str>,
+    /// Objects of which it was told that their writes are refused.
+    refused: HashSet<Target>,
     troubles: Vec<WriteTrouble>,
 }
 
@@ -83,6 +85,7 @@ impl Desk {
             outage: Backoff::default(),
             paused: None,
             forbidden: HashSet::new(),
+            refused: HashSet::new(),
             troubles: Vec::new(),
         }
     }
@@ -95,6 +98,7 @@ impl Desk {
             Slot::Vacant(slot) => slot.insert(Entry::default()),
         };
         entry.desire(subject, now);
+        self.compare(&target);
         self.enqueue(target, now);
     }
 
@@ -105,6 +109,7 @@ impl Desk {
             if !entry.writing {
                 self.entries.remove(target);
             }
+            self.compare(target);
         }
     }
 
@@ -114,6 +119,7 @@ impl Desk {
             entry.forget();
         }
         self.entries.retain(|_, entry| entry.writing);
+        self.refused.clear();
         self.ready.clear();
         self.delayed.clear();
     }
@@ -146,6 +152,7 @@ impl Desk {
                     if !entry.is_worth_keeping(now.instant) {
                         self.entries.remove(&target);
                     }
+                    self.compare(&target);
                 }
                 Plan::Wait(until) => {
                     self.delayed.insert((until, target));
@@ -176,10 +183,24 @@ impl Desk {
         if entry.uid == job.uid {
             self.troubles.extend(entry.learn(job, answer, now));
         }
-        if entry.is_forgotten() {
+        let forgotten = entry.is_forgotten();
+        self.compare(&job.target);
+        if forgotten {
             self.entries.remove(&job.target);
         } else {
             self.enqueue(job.target.clone(), now);
+        }
+    }
+
+    /// Notes when writes of an object begin or cease to be refused for good.
+    fn compare(&mut self, target: &Target) {
+        let refused = self.entries.get(target).and_then(|entry| entry.refused.as_ref());
+        match refused {
+            Some(trouble) if self.refused.insert(target.clone()) => self.troubles.push(trouble.clone()),
+            None if self.refused.remove(target) => {
+                self.troubles.push(WriteTrouble::Recovered { object: target.object() });
+            }
+            _ => {}
         }
     }
 

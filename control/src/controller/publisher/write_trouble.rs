@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::bounded::first_few;
-use crate::problem::ObjectRef;
+use crate::problem::{ObjectRef, reason};
 
 /// So many fields and field managers are named.
 const LISTED: usize = 8;
@@ -38,6 +38,11 @@ pub enum WriteTrouble {
         /// What the API server says.
         message: String,
     },
+    /// What was [`Refused`](Self::Refused) is written, or no longer to be written.
+    Recovered {
+        /// The object.
+        object: ObjectRef,
+    },
 }
 
 impl WriteTrouble {
@@ -46,14 +51,17 @@ impl WriteTrouble {
         match self {
             Self::Contested { .. } => "StatusContested",
             Self::Forbidden { .. } => "WriteForbidden",
-            Self::Refused { .. } => "WriteRefused",
+            Self::Refused { .. } => reason::WRITE_REFUSED,
+            Self::Recovered { .. } => "WriteRecovered",
         }
     }
 
     /// The object that it is about; a missing right is about none.
     pub fn object(&self) -> Option<&ObjectRef> {
         match self {
-            Self::Contested { object, .. } | Self::Refused { object, .. } => Some(object),
+            Self::Contested { object, .. } | Self::Refused { object, .. } | Self::Recovered { object } => {
+                Some(object)
+            }
             Self::Forbidden { .. } => None,
         }
     }
@@ -86,6 +94,7 @@ impl fmt::Display for WriteTrouble {
             Self::Refused { what, message, .. } => {
                 write!(f, "the API server refuses its {what}: {message}; tried again later")
             }
+            Self::Recovered { .. } => f.write_str("the API server refuses no write of it any more"),
         }
     }
 }

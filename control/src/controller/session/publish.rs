@@ -35,7 +35,14 @@ impl Session {
         if !self.awaits_fleet() {
             self.publish_pools();
         }
-        self.told = self.problems.iter().chain(self.troubles.problems()).cloned().collect();
+        self.tell_problems();
+    }
+
+    /// Collects what is wrong now: for the status, and as Events.
+    pub(super) fn tell_problems(&mut self) {
+        let problems =
+            self.problems.iter().chain(self.troubles.problems()).chain(self.write_failures.problems());
+        self.told = problems.cloned().chain(self.telling.refused()).collect();
         self.told.extend(self.waiting());
         self.told.sort_unstable();
         self.telling.problems(&self.told, self.store.objects());

@@ -79,6 +79,20 @@ impl Telling {
         }
     }
 
+    /// How many Events were left out since the term began.
+    pub(super) fn events_dropped(&self) -> u64 {
+        self.writers().map(EventWriter::dropped).sum()
+    }
+
+    /// That API servers refuse Events, which no Event can report.
+    pub(super) fn refused(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.writers().filter_map(EventWriter::refused)
+    }
+
+    fn writers(&self) -> impl Iterator<Item = &EventWriter> {
+        std::iter::once(&self.events).chain(&self.fleet_events)
+    }
+
     fn tell(&mut self, occurrence: &events::Occurrence) {
         if !is_of_fleet(&occurrence.object) {
             self.events.tell(occurrence);

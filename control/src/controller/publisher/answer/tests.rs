@@ -87,7 +87,11 @@ fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
 #[test]
 fn refusals_are_told_apart() {
     let text = failure("no", "", &json!({}));
-    assert_eq!(answer(403, &text), Answer::Forbidden("no".into()));
+    let may_not = "services \"web\" is forbidden: User \"system:serviceaccount:sheave-system:sheave-controller\" cannot patch \
+                   resource \"services/status\" in API group \"\" in the namespace \"shop\"";
+    assert_eq!(answer(403, &failure(may_not, "Forbidden", &json!({}))), Answer::Forbidden(may_not.into()));
+    let denied = "services \"web\" is forbidden: ValidatingAdmissionPolicy 'frozen' denied request: not now";
+    assert_eq!(answer(403, &failure(denied, "Forbidden", &json!({}))), Answer::Refused(denied.into()));
     let details = json!({"name": "web", "kind": "services"});
     assert_eq!(answer(404, &failure("services \"web\" not found", "NotFound", &details)), Answer::Gone);
     assert_eq!(answer(404, &text), Answer::Refused("no".into()));

@@ -15,6 +15,8 @@ const CACHE_LAG: Duration = Duration::from_secs(30);
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 /// Races are over by then: what is still refused is worth telling.
 const TOLD_AFTER: u32 = 3;
+/// The same where a newer object, or a server that comes back, usually ends it.
+const LONG_TOLD_AFTER: u32 = 6;
 
 /// What is to be done next.
 #[must_use]
@@ -46,6 +48,8 @@ pub(super) struct Entry {
     /// The version for which a write came too late: any other ends the wait.
     stale: Option<String>,
     failures: Backoff,
+    /// What the server answers to writes for as long as it takes none.
+    pub(super) refused: Option<WriteTrouble>,
     contest: Contest,
     force: bool,
     /// `ClearStatus` was carried out.
@@ -109,6 +113,7 @@ impl Entry {
         let step = subject.next_step(self.cleared, options, now.time);
         if step == Step::Nothing {
             self.subject = None;
+            self.refused = None;
             return Plan::Rest;
         }
         if let Some(at) = self.minor_after.filter(|at| *at > now.instant)
@@ -134,24 +139,41 @@ impl Entry {
 
     /// Takes the answer to a write for this object.
     pub(super) fn learn(&mut self, job: &Job, answer: Answer, now: Moment) -> Option<WriteTrouble> {
-        match answer {
-            Answer::Written(body) => self.written(job, &body, now),
-            // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
-            Answer::Gone | Answer::Stale => {
-                self.wait_for_newer(job, now);
-                None
-            }
-            Answer::Held(held) => self.held(job, held, now),
-            Answer::Forbidden(_) => {
+        let (message, told_after) = match answer {
+            Answer::Written(body) => return self.written(job, &body, now),
+            Answer::Held(held) if !job.force => return self.held(job, held, now),
+            Answer::Held(held) => {
                 self.wait(LONGEST, now);
-                None
+                (format!("it belongs to {}", held.rivals.join(", ")), TOLD_AFTER)
             }
-            Answer::Refused(message) => self.refused(job, message, now),
-            Answer::Unreachable { .. } => {
+            // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
+            Answer::Gone => {
+                self.wait_for_newer(job, now);
+                ("it has no such object".to_owned(), LONG_TOLD_AFTER)
+            }
+            Answer::Stale => {
+                self.wait_for_newer(job, now);
+                ("the object has changed, and no watch shows how".to_owned(), LONG_TOLD_AFTER)
+            }
+            Answer::Forbidden(message) => {
+                self.wait(LONGEST, now);
+                (message, TOLD_AFTER)
+            }
+            Answer::Refused(message) => {
+                self.wait_after_refusal(job, now);
+                (message, TOLD_AFTER)
+            }
+            Answer::Unreachable { reason, .. } => {
                 self.wait(LONGEST_SILENCE, now);
-                None
+                (reason, LONG_TOLD_AFTER)
             }
+        };
+        // The first message stays: another in its place would be another Event.
+        if self.failures.failures() >= told_after && self.refused.is_none() {
+            let (object, what) = (job.target.object(), part(&job.step));
+            self.refused = Some(WriteTrouble::Refused { object, what, message });
         }
+        None
     }
 
     fn wait(&mut self, longest: Duration, now: Moment) {
@@ -175,6 +197,7 @@ impl Entry {
 
     fn written(&mut self, job: &Job, body: &[u8], now: Moment) -> Option<WriteTrouble> {
         self.failures.reset();
+        self.refused = None;
         self.force = false;
         self.cleared |= matches!(job.step, Step::ClearStatus(_));
         if let Some(kind) = kind(&job.step) {
@@ -213,10 +236,6 @@ impl Entry {
     }
 
     fn held(&mut self, job: &Job, held: Held, now: Moment) -> Option<WriteTrouble> {
-        if job.force {
-            self.wait(LONGEST, now);
-            return None;
-        }
         self.force = true;
         if held.rivals.is_empty() {
             return None;
@@ -230,15 +249,12 @@ impl Entry {
     }
 
     /// Often the object has just become something for which this write makes no sense; a newer one will tell.
-    fn refused(&mut self, job: &Job, message: String, now: Moment) -> Option<WriteTrouble> {
+    fn wait_after_refusal(&mut self, job: &Job, now: Moment) {
         if self.failures.failures() + 1 < TOLD_AFTER {
             self.wait_for_newer(job, now);
         } else {
             self.wait(LONGEST, now);
         }
-        let failures = self.failures.failures();
-        let what = part(&job.step);
-        (failures == TOLD_AFTER).then(|| WriteTrouble::Refused { object: job.target.object(), what, message })
     }
 }
 

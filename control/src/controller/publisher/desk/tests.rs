@@ -2,6 +2,7 @@
 
 mod interleavings;
 mod multi_cluster;
+mod refusals;
 
 use std::sync::Arc;
 
@@ -246,38 +247,6 @@ fn a_server_that_does_not_keep_what_is_written_is_not_hammered() {
         }
     }
     assert!(world.jobs < 30, "{} writes in an hour", world.jobs);
-}
-
-#[test]
-fn a_missing_right_is_told_once() {
-    let mut world = World::new();
-    for _ in 0..5 {
-        let job = world.wait_for_job();
-        world.desk.finished(&job, Answer::Forbidden("no".into()), world.now());
-    }
-    let expected = WriteTrouble::Forbidden { verb: "patch", resource: "services", message: "no".into() };
-    assert_eq!(world.desk.happened(), [expected]);
-    world.settle();
-    world.check();
-}
-
-#[test]
-fn what_stays_refused_is_told_once() {
-    let mut world = World::settled();
-    world.wanted.gateways = 0;
-    world.decide();
-    for _ in 0..6 {
-        let job = world.wait_for_job();
-        world.desk.finished(&job, Answer::Refused("a webhook says no".into()), world.now());
-    }
-    let expected = WriteTrouble::Refused {
-        object: World::target().object(),
-        what: "status",
-        message: "a webhook says no".into(),
-    };
-    assert_eq!(world.desk.happened(), [expected]);
-    world.settle();
-    world.check();
 }
 
 #[test]

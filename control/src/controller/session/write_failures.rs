@@ -1,0 +1,87 @@
+//! Objects whose writes an API server keeps refusing, as Problems: an Event may be lost or held back by its limits, and a
+//! status that is not written cannot report itself.
+
+use std::collections::BTreeMap;
+
+use crate::controller::publisher::WriteTrouble;
+use crate::problem::{ObjectRef, Problem};
+
+/// So many objects are logged one by one: where a webhook is down, it is all of them.
+const LOGGED: usize = 20;
+
+/// The failures that stand now.
+#[derive(Debug, Default)]
+pub(super) struct WriteFailures {
+    standing: BTreeMap<ObjectRef, Problem>,
+}
+
+impl WriteFailures {
+    /// Takes in the beginning or the end of a failure, with a line in the log; whether there is another Problem now.
+    pub(super) fn take(&mut self, trouble: &WriteTrouble) -> bool {
+        match trouble {
+            WriteTrouble::Refused { object, .. } => {
+                let problem = Problem {
+                    object: object.clone(),
+                    reason: trouble.reason(),
+                    field: String::new(),
+                    message: trouble.to_string(),
+                    port: None,
+                };
+                match self.standing.len() {
+                    0..LOGGED => tracing::error!(%object, reason = problem.reason, "{}", problem.message),
+                    LOGGED => tracing::error!(
+                        reason = problem.reason,
+                        "writes of more than {LOGGED} objects are refused: further ones are not logged one by one (see \
+                         `sheave status`)"
+                    ),
+                    _ => {}
+                }
+                self.standing.insert(object.clone(), problem);
+                true
+            }
+            WriteTrouble::Recovered { object } => {
+                let before = self.standing.len();
+                let ended = self.standing.remove(object).is_some();
+                if ended && before <= LOGGED {
+                    tracing::info!(%object, "{trouble}");
+                }
+                ended
+            }
+            WriteTrouble::Contested { .. } | WriteTrouble::Forbidden { .. } => false,
+        }
+    }
+
+    /// What is wrong, sorted.
+    pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.standing.values()
+    }
+
+    /// How many objects are not as they should be for it.
+    pub(super) fn count(&self) -> usize {
+        self.standing.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ServiceKey;
+
+    fn refused(name: &str) -> WriteTrouble {
+        let object = ServiceKey::new("shop", name).object();
+        WriteTrouble::Refused { object, what: "status", message: "limit is 3145728".to_owned() }
+    }
+
+    #[test]
+    fn a_refused_write_is_a_problem_until_it_ends() {
+        let mut failures = WriteFailures::default();
+        assert!(failures.take(&refused("web")) && failures.take(&refused("api")));
+        let told: Vec<String> = failures.problems().map(ToString::to_string).collect();
+        let text = "WriteRefused: the API server refuses its status: limit is 3145728; tried again later";
+        assert_eq!(told, [format!("Service shop/api: {text}"), format!("Service shop/web: {text}")]);
+        let recovered = WriteTrouble::Recovered { object: ServiceKey::new("shop", "web").object() };
+        assert!(failures.take(&recovered));
+        assert!(!failures.take(&recovered), "it is over already");
+        assert_eq!(failures.count(), 1);
+    }
+}
