@@ -111,17 +111,19 @@ pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>
 
 async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: watch::Sender<Heard>) {
     let mut known: BTreeMap<SocketAddr, Known> = BTreeMap::new();
-    let mut timer = tokio::time::interval(EVERY);
+    let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + EVERY, EVERY);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = timer.tick() => {}
-            changed = gateways.changed() => if changed.is_err() { return },
+        let all = tokio::select! {
+            _ = timer.tick() => true,
+            changed = gateways.changed() => if changed.is_err() { return } else { false },
             () = publish.closed() => return,
-        }
-        let asked = gateways.borrow_and_update().clone();
-        known.retain(|gateway, _| asked.contains(gateway));
-        for (gateway, answer) in ask_all(&asked).await {
+        };
+        let there: BTreeSet<SocketAddr> = gateways.borrow_and_update().iter().copied().collect();
+        known.retain(|gateway, _| there.contains(gateway));
+        // Those that are known have their turn: a rollout would ask all of them with each that comes or goes.
+        let due: Vec<SocketAddr> = there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
+        for (gateway, answer) in ask_all(&due).await {
             take(&mut known, gateway, answer, Instant::now());
         }
         let reports: BTreeMap<_, _> =

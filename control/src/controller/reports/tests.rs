@@ -100,6 +100,36 @@ async fn a_report_is_read() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_comes_is_asked_alone() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let known = listener.local_addr().unwrap();
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let answer = http("200 OK", r#"{"node":"gw-1","generation":7}"#);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let mut reports = Reports::start();
+    reports.follow(vec![known]);
+    reports.changed().await;
+    let before = asked.load(std::sync::atomic::Ordering::Relaxed);
+    let (new, _serving) = server(http("200 OK", r#"{"node":"gw-2","generation":1}"#)).await;
+    reports.now();
+    reports.follow(vec![known, new]);
+    while reports.now().len() < 2 {
+        reports.changed().await;
+    }
+    reports.follow(vec![known]);
+    while reports.now().len() > 1 {
+        reports.changed().await;
+    }
+    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), before);
+}
+
+#[tokio::test]
 async fn other_answers_are_no_reports() {
     for (answer, expected) in [
         (http("404 Not Found", ""), "it answers 404 Not Found"),
