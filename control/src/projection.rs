@@ -351,6 +351,16 @@ impl Projector {
         multi_cluster::is_left_alone(service, multi_cluster::template(&objects.fleet, key), &self.options)
     }
 
+    /// Where a Service has an address and port, but no endpoint that could serve: clients are refused there.
+    pub fn without_endpoints(&self, key: &ServiceKey) -> Vec<FrontendAddr> {
+        let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
+        let is_empty = |frontend: &&Arc<Frontend>| {
+            frontend.kind == FrontendKind::LoadBalancer
+                && frontend.backends.iter().all(|backend| backend.endpoints.is_empty())
+        };
+        frontends.iter().filter(is_empty).map(|frontend| frontend.addr).collect()
+    }
+
     /// What is wrong with a Service, sorted.
     pub fn problems_of(&self, key: &ServiceKey) -> Vec<Problem> {
         let Some(known) = self.services.get(key) else { return Vec::new() };

@@ -97,13 +97,13 @@ impl Fleet<'_> {
 
     /// Starts a controller, and waits until it leads. It is told that a gateway is ready.
     pub(crate) fn controller(&self) -> Sheave<'_> {
-        self.stage.gateway_is(true, 1);
+        self.stage.gateway_is(true, None);
         self.leading(&self.home(Role::Controller, ""))
     }
 
     /// As [`Fleet::controller`]; it exports Services.
     pub(crate) fn exporter(&self) -> Sheave<'_> {
-        self.stage.gateway_is(true, 1);
+        self.stage.gateway_is(true, None);
         self.leading(&self.home_with(Role::Controller, "exportServices: true", ""))
     }
 

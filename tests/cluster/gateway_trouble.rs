@@ -15,6 +15,7 @@ use crate::support::patience::{eventually_within, patience};
 use crate::support::tcp;
 
 const PROGRAMMED: &str = "sheave.dev/Programmed";
+const READY: &str = "sheave.dev/Ready";
 
 /// A port for the gateway's reports, and the setting.
 fn report_port(stage: &Stage<'_>) -> (u16, String) {
@@ -128,12 +129,24 @@ fn a_service_without_a_ready_gateway_says_so() {
     assert_eq!(reason, "NoGateway", "{message}");
     assert_eq!(message, "No gateway is ready to serve 203.0.113.142.");
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(142)]);
-    // Nobody answers at the port: what the gateway could not do is unknown, but that it is ready is not.
+    // Nobody answers at the port: the machine may be dead.
     let port = stage.host.run(|| free_port(NODE_ADDRESS));
     stage.gateway_is(true, port);
+    let silent = "No gateway that is ready answers the controller, so none is known to serve 203.0.113.142.";
+    eventually_within(patience(30.0), "the silence is in the condition", || {
+        let told = condition(&cluster.get("Service", "web").ok_or("no such Service")?, PROGRAMMED);
+        if told.as_ref().is_some_and(|it| it.2 == silent) { Ok(()) } else { Err(format!("{told:?}")) }
+    });
+    // Where gateways have no port to be asked at, that it is ready is all that can be known.
+    stage.gateway_is(true, None);
     let (_, message) = wait_for_condition(&cluster, ("Service", "web"), PROGRAMMED, "True");
     assert_eq!(message, "Gateways serve it on 203.0.113.142.");
-    stage.gateway_is(false, port);
+    let (reason, message) = wait_for_condition(&cluster, ("Service", "web"), READY, "False");
+    assert_eq!(reason, "NoEndpoints", "{message}");
+    assert_eq!(message, "No endpoint is ready, so connections are refused: port 80/TCP on 203.0.113.142.");
+    stage.slice("web", &[0]);
+    wait_for_condition(&cluster, ("Service", "web"), READY, "True");
+    stage.gateway_is(false, None);
     let (reason, message) = wait_for_condition(&cluster, ("Service", "web"), PROGRAMMED, "False");
     assert_eq!(reason, "NoGateway", "{message}");
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(142)], "it keeps its address");
@@ -178,7 +191,8 @@ fn gateways_that_do_not_report_or_report_nonsense_break_nothing() {
         });
         stage.gateway_is(true, port);
         controller.wait_for_log(told);
-        wait_for_condition(&cluster, ("Service", "web"), PROGRAMMED, "True");
+        let (reason, message) = wait_for_condition(&cluster, ("Service", "web"), PROGRAMMED, "False");
+        assert_eq!(reason, "NoGateway", "{message}");
         change_is_followed(&cluster, name);
     }
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(143)]);

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use crate::outage_kit::{address, kind, published_service, wait_for_status};
 use crate::stage::{
-    NODE_ADDRESS, Role, Stage, condition, free_port, pool, published, service, wait_for_addresses,
-    wait_for_condition,
+    Role, Stage, condition, pool, published, service, wait_for_addresses, wait_for_condition,
 };
 use crate::support::cluster::Cluster;
 
@@ -21,8 +20,7 @@ fn without_the_definition_of_pools_everything_else_works_until_it_is_there() {
     published_service(&cluster, "old", address(160));
     service(&cluster, "new", "");
     let controller = stage.start(&stage.home(Role::Controller, &road, ""));
-    let port = stage.host.run(|| free_port(NODE_ADDRESS));
-    stage.gateway_is(true, port);
+    stage.gateway_is(true, None);
     controller.wait_for_log(MISSING);
     let status =
         wait_for_status(&controller, "it leads, knows everything else and tells what is missing", |status| {

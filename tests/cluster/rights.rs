@@ -28,7 +28,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     let controller = stage.start(&stage.home(Role::Controller, &road, ""));
     wait_until_leading(&controller);
     let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
-    stage.gateway_is(true, 1);
+    stage.gateway_is(true, None);
 
     pool(&cluster, "rights", "203.0.113.80");
     service(&cluster, "web", "");

@@ -26,7 +26,7 @@ fn conditions_of_others_survive_everything() {
             theirs()
         ));
         wait_for(cluster, ("Service", "web"), "has conditions of both", |web| {
-            our_conditions(web).len() == 2 && condition(web, THEIRS).is_some()
+            our_conditions(web).len() == 3 && condition(web, THEIRS).is_some()
         });
         pool(cluster, "others", "203.0.113.70");
         wait_for_addresses(cluster, "web");
@@ -57,7 +57,7 @@ fn conditions_that_others_wipe_out_come_back_beside_theirs() {
                 .merge_status("Service", "web", RIVAL, &json!({"status": {"conditions": [theirs()]}}))
                 .unwrap();
             wait_for(cluster, ("Service", "web"), "has conditions of both", |web| {
-                our_conditions(web).len() == 2 && condition(web, THEIRS).is_some()
+                our_conditions(web).len() == 3 && condition(web, THEIRS).is_some()
             });
         }
         cluster.merge("Service", "web", "someone", &json!({"spec": {"type": "ClusterIP"}})).unwrap();

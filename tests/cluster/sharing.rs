@@ -35,7 +35,7 @@ fn a_conflict_names_the_holder_and_is_over_when_that_leaves() {
         let cluster = scene.cluster;
         pool(cluster, "clash", ADDRESS);
         let _controller = scene.start();
-        scene.stage.gateway_is(true, 1);
+        scene.stage.gateway_is(true, None);
         sharer(cluster, "first", &["{name: http, port: 80, protocol: TCP}"]);
         wait_for_addresses(cluster, "first");
         sharer(
@@ -77,7 +77,7 @@ fn a_hundred_ports_are_published() {
     play("hundred", "", |scene| {
         let cluster = scene.cluster;
         pool(cluster, "hundred", ADDRESS);
-        scene.stage.gateway_is(true, 1);
+        scene.stage.gateway_is(true, None);
         let _controller = scene.start();
         let ports: Vec<String> =
             (0..100).map(|it| format!("{{name: p-{it}, port: {}, protocol: TCP}}", 8000 + it)).collect();

@@ -146,13 +146,14 @@ impl<'c> Stage<'c> {
         self.host.finish(env!("CARGO_BIN_EXE_sheave"), &all)
     }
 
-    /// Says to the controller that a gateway is ready on this Node and reports at `port`; or that none is.
-    pub(crate) fn gateway_is(&self, ready: bool, port: u16) {
+    /// Says to the controller that a gateway is ready on this Node, or that none is. It reports at `port`, or nowhere.
+    pub(crate) fn gateway_is(&self, ready: bool, port: impl Into<Option<u16>>) {
+        let port = port.into().map(|port| format!("{{name: report, port: {port}, protocol: TCP}}"));
         self.cluster.apply(&format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: gateways-{ns}, namespace: \
-             sheave-system, labels: {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: [{{name: \
-             report, port: {port}, protocol: TCP}}]\nendpoints: [{{addresses: [{NODE_ADDRESS}], nodeName: {node}, conditions: \
-             {{ready: {ready}}}}}]\n",
+             sheave-system, labels: {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: \
+             [{port}]\nendpoints: [{{addresses: [{NODE_ADDRESS}], nodeName: {node}, conditions: {{ready: {ready}}}}}]\n",
+            port = port.unwrap_or_default(),
             ns = self.cluster.namespace(),
             node = self.node,
         ));

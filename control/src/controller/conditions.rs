@@ -7,10 +7,13 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use jiff::{Timestamp, Unit};
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use sheave_dataplane::model::Protocol;
 
 pub use self::fleet::{CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN};
-use super::names::{ALLOCATED, PROGRAMMED};
+use super::names::{ALLOCATED, PROGRAMMED, READY};
 use super::publication::{PortFailure, Statement};
 use crate::bounded::{LONGEST_MESSAGE, cut_end, first_few};
 use crate::problem::{Problem, reason};
@@ -20,7 +23,9 @@ use crate::projection::PortStatus;
 pub const HAS_ADDRESSES: &str = "Allocated";
 /// Reason of `sheave.dev/Programmed` when it is true.
 pub const SERVED: &str = "Programmed";
-/// Reason of `sheave.dev/Programmed`: no gateway is ready.
+/// Reason of `sheave.dev/Ready` when it is true.
+pub const ENDPOINTS_READY: &str = "EndpointsReady";
+/// Reason of `sheave.dev/Programmed`: no gateway is ready, or none of those that are answers the controller.
 pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
 pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
@@ -104,7 +109,11 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 /// Our conditions of a Service, or of a MultiClusterService.
 pub fn of(statement: &Statement) -> Vec<Said> {
     match &statement.fleet {
-        None => vec![allocated(statement), programmed(statement)],
+        None => {
+            let programmed = programmed(statement);
+            let ready = ready(statement, &programmed);
+            vec![allocated(statement), programmed, ready]
+        }
         Some(fleet) => fleet::of(statement, fleet),
     }
 }
@@ -131,7 +140,11 @@ fn programmed(statement: &Statement) -> Said {
         return no_address(PROGRAMMED);
     }
     if statement.gateways == 0 {
-        let message = format!("No gateway is ready to serve {addresses}.");
+        let message = if statement.silent {
+            format!("No gateway that is ready answers the controller, so none is known to serve {addresses}.")
+        } else {
+            format!("No gateway is ready to serve {addresses}.")
+        };
         return Said::no(PROGRAMMED, NO_GATEWAY, message);
     }
     let troubles = troubles(statement);
@@ -140,6 +153,38 @@ fn programmed(statement: &Statement) -> Said {
     }
     // How many gateways there are would change with each that comes or goes, and with it every Service.
     Said::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
+}
+
+/// Whether connections come to an endpoint, as far as is known.
+fn ready(statement: &Statement, programmed: &Said) -> Said {
+    if !programmed.holds {
+        return Said::no(READY, programmed.reason, format!("It is not served: see {PROGRAMMED}."));
+    }
+    if statement.without_endpoints.is_empty() {
+        return Said::yes(READY, ENDPOINTS_READY, "Every port has an endpoint that is ready.".to_owned());
+    }
+    let mut ports: BTreeMap<(u16, &str), BTreeSet<IpAddr>> = BTreeMap::new();
+    for addr in &statement.without_endpoints {
+        let protocol = match addr.protocol {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        };
+        ports.entry((addr.port, protocol)).or_default().insert(addr.ip);
+    }
+    let ports =
+        ports.iter().map(|((port, protocol), ips)| format!("port {port}/{protocol} on {}", listed(ips)));
+    let ports = first_few(ports, "; ", LISTED);
+    let left_out = |problem: &&Problem| {
+        problem.object.kind == EndpointSlice::KIND || problem.reason == reason::ENDPOINT_LOOP
+    };
+    let why = statement.problems.iter().filter(left_out).map(|problem| {
+        let slice = (problem.object.kind == EndpointSlice::KIND).then(|| format!("{}: ", problem.object));
+        format!("{}{}", slice.unwrap_or_default(), sentence(problem))
+    });
+    let why: BTreeSet<String> = why.collect();
+    let message = format!("No endpoint is ready, so connections are refused: {ports}.");
+    let sentences = std::iter::once(message).chain(why).collect::<Vec<_>>();
+    Said::no(READY, NO_ENDPOINTS, sentences.join(" "))
 }
 
 fn no_address(kind: &'static str) -> Said {

@@ -21,8 +21,10 @@ pub const ACCEPTED: &str = "sheave.dev/Accepted";
 pub const RESOLVED_REFS: &str = "sheave.dev/ResolvedRefs";
 /// Condition of a MultiClusterService: it is served, but not by all that should.
 pub const DEGRADED: &str = "sheave.dev/Degraded";
+/// Condition of a Service: gateways forward its traffic, and to endpoints.
+pub const READY: &str = "sheave.dev/Ready";
 /// Every type of condition that is ours.
-pub const CONDITIONS: [&str; 5] = [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, DEGRADED];
+pub const CONDITIONS: [&str; 6] = [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED];
 /// Condition: gateways forward the Service's traffic.
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 /// Condition: the Service has the addresses that it should have.

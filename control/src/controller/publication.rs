@@ -18,6 +18,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use sheave_dataplane::model::FrontendAddr;
 
 pub use self::exposed::Exposed;
 pub use self::options::PublishOptions;
@@ -40,8 +41,12 @@ pub struct Statement {
     pub ingress: Vec<Ingress>,
     /// What is wrong with this Service.
     pub problems: Vec<Problem>,
-    /// How many gateways are ready.
+    /// How many gateways are taken to serve it.
     pub gateways: usize,
+    /// There are none because those that are ready do not answer the controller.
+    pub silent: bool,
+    /// Where no endpoint could serve.
+    pub without_endpoints: Vec<FrontendAddr>,
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
     /// The clusters behind it, of a MultiClusterService.

@@ -39,7 +39,18 @@ pub(crate) struct Reports {
 struct Heard {
     reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
     /// Gateways that were asked at least once, whether they answered or not.
-    asked: BTreeSet<SocketAddr>,
+    asked: BTreeMap<SocketAddr, Standing>,
+}
+
+/// How a gateway that was asked stands, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// It has not answered for [`BELIEVED`].
+    Silent,
+    /// It did not answer the last time, but before.
+    Believed,
+    /// It answered the last time.
+    Answering,
 }
 
 impl Reports {
@@ -76,8 +87,25 @@ impl Reports {
     /// Whether each of the gateways that are followed has answered, or had its time to.
     pub(crate) fn asked_all(&self) -> bool {
         let heard = self.heard.borrow();
-        self.gateways.borrow().iter().all(|gateway| heard.asked.contains(gateway))
+        self.gateways.borrow().iter().all(|gateway| heard.asked.contains_key(gateway))
     }
+
+    /// Whether some gateway that is followed stands so, or better. One that was not asked yet is given the time to answer.
+    pub(crate) fn any(&self, standing: Standing) -> bool {
+        let heard = self.heard.borrow();
+        let of = |gateway| heard.asked.get(gateway).copied().unwrap_or(Standing::Believed);
+        self.gateways.borrow().iter().any(|gateway| of(gateway) >= standing)
+    }
+}
+
+/// Whether some ready gateway has no port to be asked at.
+pub(crate) fn any_without_port<'a>(mut slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> bool {
+    slices.any(|slice| report_port(slice).is_none() && slice.endpoints.iter().flatten().any(is_ready))
+}
+
+fn report_port(slice: &EndpointSlice) -> Option<u16> {
+    let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT_NAME))?;
+    u16::try_from(port.port?).ok()
 }
 
 /// How many gateways are ready: one that has addresses of both families is in slices of both.
@@ -92,13 +120,7 @@ pub(crate) fn count<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) ->
 pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<SocketAddr> {
     let mut addresses = Vec::new();
     for slice in slices {
-        let mut ports = slice.ports.iter().flatten();
-        let Some(port) = ports
-            .find(|port| port.name.as_deref() == Some(PORT_NAME))
-            .and_then(|port| u16::try_from(port.port?).ok())
-        else {
-            continue;
-        };
+        let Some(port) = report_port(slice) else { continue };
         for endpoint in slice.endpoints.iter().flatten() {
             let first = endpoint.addresses.first().and_then(|address| ip::parse(address).ok());
             addresses.extend(first.filter(|_| is_ready(endpoint)).map(|ip| SocketAddr::new(ip, port)));
@@ -128,7 +150,9 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: wa
         }
         let reports: BTreeMap<_, _> =
             known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
-        let heard = Heard { reports: Arc::new(reports), asked: known.keys().copied().collect() };
+        let now = Instant::now();
+        let asked = known.iter().map(|(gateway, known)| (*gateway, known.standing(now))).collect();
+        let heard = Heard { reports: Arc::new(reports), asked };
         publish.send_if_modified(|published| {
             let differs = *published != heard;
             if differs {
@@ -140,12 +164,25 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: wa
 }
 
 /// What is known of one gateway.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     report: Option<GatewayReport>,
-    heard: Option<Instant>,
-    /// Its silence has been told.
-    silent: bool,
+    /// When it answered last, or was asked for the first time.
+    heard: Instant,
+    /// It answered the last time.
+    answers: bool,
+}
+
+impl Known {
+    fn standing(&self, now: Instant) -> Standing {
+        if self.answers {
+            Standing::Answering
+        } else if now.duration_since(self.heard) <= BELIEVED {
+            Standing::Believed
+        } else {
+            Standing::Silent
+        }
+    }
 }
 
 fn take(
@@ -154,23 +191,25 @@ fn take(
     answer: Result<GatewayReport, ask::AskError>,
     now: Instant,
 ) {
-    let known = known.entry(gateway).or_default();
+    let answered_before = known.get(&gateway).map(|known| known.answers);
+    let known = known.entry(gateway).or_insert(Known { report: None, heard: now, answers: false });
     match answer {
         Ok(report) => {
-            if known.silent {
+            if answered_before == Some(false) {
                 tracing::info!(%gateway, "the gateway reports again");
             }
-            *known = Known { report: Some(report), heard: Some(now), silent: false };
+            *known = Known { report: Some(report), heard: now, answers: true };
         }
         Err(error) => {
-            if !known.silent {
+            if answered_before != Some(false) {
                 tracing::warn!(
                     %gateway, %error,
-                    "the gateway does not report; what it could not do is not published (is report.listen set in its config?)"
+                    "the gateway does not report: what it could not do is not published, and it does not count as serving \
+                     (is report.listen set in its config?)"
                 );
             }
-            known.silent = true;
-            if known.heard.is_none_or(|heard| now.duration_since(heard) > BELIEVED) {
+            known.answers = false;
+            if known.standing(now) == Standing::Silent {
                 known.report = None;
             }
         }

@@ -21,14 +21,14 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use self::fleet::{FleetNews, FleetSide};
 use self::hold::Hold;
-use self::statements::Troubles;
+use self::statements::{Gateways, Troubles};
 use self::telling::Telling;
 use self::write_failures::WriteFailures;
 use super::election::Leadership;
 use super::events::EventWriter;
 use super::publication::Exposed;
 use super::publisher::{Publisher, WriteTrouble};
-use super::reports::{self, Reports};
+use super::reports::{self, Reports, Standing};
 use super::{ControllerOptions, ControllerStatus};
 use crate::connection::Connection;
 use crate::due::{self, until};
@@ -290,14 +290,19 @@ impl Session {
     /// The Services of which the gateways report something else than before.
     fn refresh_troubles(&mut self) -> BTreeSet<ServiceKey> {
         let ready = reports::count(self.gateway_slices());
+        let unasked = reports::any_without_port(self.gateway_slices());
         let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());
         let reports = self.reports.now();
-        let gateways = ready + usize::from(own.is_some());
+        let stands = |standing| own.is_some() || unasked || self.reports.any(standing);
+        let gateways = Gateways {
+            ready: ready + usize::from(own.is_some()),
+            answer: stands(Standing::Answering),
+            believed: stands(Standing::Believed),
+        };
         let status = |key: &ServiceKey| self.projector.status(key);
         let troubles = Troubles::read(gateways, reports.values().chain(&own), status);
         let before = std::mem::replace(&mut self.troubles, troubles);
-        // How many there are is in no condition, but whether there is any.
-        if (before.gateways() == 0) != (self.troubles.gateways() == 0) {
+        if self.troubles.gateways().differs(before.gateways()) {
             return self.all_services();
         }
         self.troubles.differing(&before).cloned().collect()
@@ -320,7 +325,7 @@ impl Session {
         // Told by the Lease only when it is looked at the next time.
         status.leader = Some(self.options.identity.clone());
         status.synced = self.synced && !self.awaits_fleet();
-        status.gateways = self.troubles.gateways();
+        status.gateways = self.troubles.gateways().ready;
         status.services = self.projector.statuses().count();
         status.write_failures = self.write_failures.count();
         status.events_dropped = self.telling.events_dropped();

@@ -15,7 +15,7 @@ pub const TAKEN: &str = "Accepted";
 pub const RESOLVED: &str = "ResolvedRefs";
 /// Reason of `sheave.dev/Degraded` when it is false.
 pub const HEALTHY: &str = "Healthy";
-/// Reason of `sheave.dev/Degraded`: nothing is there that could serve.
+/// Reason of `sheave.dev/Degraded`, and of a Service's `sheave.dev/Ready`: nothing is there that could serve.
 pub const NO_ENDPOINTS: &str = "NoEndpoints";
 /// Reason of `sheave.dev/Degraded`: clusters are not ready, or are left although nobody asked for it.
 pub const CLUSTERS_IN_TROUBLE: &str = "ClustersInTrouble";

@@ -3,6 +3,7 @@
 use super::*;
 use crate::controller::publication::fixture::{at, ingress, problem, statement};
 use crate::projection::Ingress;
+use sheave_dataplane::model::{FrontendAddr, Protocol};
 
 fn said(statement: &Statement) -> Vec<(&'static str, bool, &'static str, String)> {
     of(statement).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()
@@ -21,6 +22,7 @@ fn a_served_service_is_allocated_and_programmed() {
         [
             (ALLOCATED, true, "Allocated", "It has 203.0.113.7, 2001:db8::7.".into()),
             (PROGRAMMED, true, "Programmed", "Gateways serve it on 203.0.113.7, 2001:db8::7.".into()),
+            (READY, true, "EndpointsReady", "Every port has an endpoint that is ready.".into()),
         ]
     );
 }
@@ -44,6 +46,7 @@ fn without_an_address_the_problem_is_the_message() {
         [
             (ALLOCATED, false, "NoAddress", message.into()),
             (PROGRAMMED, false, "NoAddress", "It has no address yet.".into()),
+            (READY, false, "NoAddress", "It is not served: see sheave.dev/Programmed.".into()),
         ]
     );
 }
@@ -73,7 +76,8 @@ fn what_cannot_be_served_says_why_in_both() {
     refused.field = "spec.ports".into();
     let statement = Statement { problems: vec![refused], gateways: 1, ..Statement::default() };
     let message = "spec.ports: the Service has no ports; it is not served.";
-    for (_, holds, reason, text) in said(&statement) {
+    for (kind, holds, reason, text) in said(&statement) {
+        let message = if kind == READY { "It is not served: see sheave.dev/Programmed." } else { message };
         assert_eq!((holds, reason, text.as_str()), (false, "NotServed", message));
     }
 }
@@ -88,6 +92,41 @@ fn no_gateway_comes_before_ports() {
         programmed,
         (PROGRAMMED, false, "NoGateway", "No gateway is ready to serve 203.0.113.7.".into())
     );
+}
+
+#[test]
+fn gateways_that_do_not_answer_are_not_taken_to_serve() {
+    let statement = Statement { gateways: 0, silent: true, ..statement() };
+    let message = "No gateway that is ready answers the controller, so none is known to serve 203.0.113.7.";
+    assert_eq!(said(&statement).remove(1), (PROGRAMMED, false, "NoGateway", message.into()));
+}
+
+#[test]
+fn what_has_no_endpoint_is_served_and_not_ready() {
+    let mut statement = statement();
+    let addr = |ip: &str, protocol| FrontendAddr { ip: ip.parse().unwrap(), port: 80, protocol };
+    statement.without_endpoints = vec![
+        addr("203.0.113.7", Protocol::Udp),
+        addr("203.0.113.7", Protocol::Tcp),
+        addr("2001:db8::7", Protocol::Tcp),
+    ];
+    let mut names =
+        problem(reason::INVALID_VALUE, "slices of host names are not served; the slice is left out", None);
+    names.object.kind = "EndpointSlice";
+    names.object.name = "web-x".into();
+    names.field = "addressType".into();
+    let own = problem(
+        reason::ENDPOINT_LOOP,
+        "endpoint 203.0.113.7:80 is a frontend of this gateway; it is left out",
+        Some(80),
+    );
+    statement.problems = vec![names, own, problem(reason::INVALID_VALUE, "not about this", None)];
+    let said = said(&statement);
+    assert!(said[1].1, "gateways forward all the same: {:?}", said[1]);
+    let message = "No endpoint is ready, so connections are refused: port 80/TCP on 203.0.113.7, 2001:db8::7; \
+                   port 80/UDP on 203.0.113.7. Endpoint 203.0.113.7:80 is a frontend of this gateway; it is left out. \
+                   EndpointSlice shop/web-x: addressType: slices of host names are not served; the slice is left out.";
+    assert_eq!(said[2], (READY, false, "NoEndpoints", message.into()));
 }
 
 #[test]
@@ -211,7 +250,7 @@ fn messages_are_short_whatever_the_service_asks_for() {
     statement
         .problems
         .extend((0..100).map(|number| problem(reason::NO_ADDRESS, &format!("{number} {long}"), None)));
-    for (kind, _, _, message) in said(&statement) {
+    for (kind, _, _, message) in said(&statement).into_iter().take(2) {
         assert!(message.len() <= 1024 && message.ends_with("..."), "{kind}: {} bytes", message.len());
     }
 }

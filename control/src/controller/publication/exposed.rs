@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use sheave_dataplane::model::FrontendSource;
 
+use crate::controller::names::PROGRAMMED;
 use crate::host_name;
 use crate::karmada::MultiClusterService;
 use crate::store::{Objects, ServiceKey};
@@ -93,6 +94,11 @@ impl Exposed {
             }
             Self::MultiClusterService(service) => service.spec.types.iter().any(|it| it == LOAD_BALANCER),
         }
+    }
+
+    /// Whether its conditions say that gateways serve it.
+    pub(in crate::controller) fn is_programmed(&self) -> bool {
+        self.conditions().iter().any(|condition| condition.type_ == PROGRAMMED && condition.status == "True")
     }
 
     pub(super) fn conditions(&self) -> &[Condition] {

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{Exposed, PublishOptions, Statement};
 use crate::controller::conditions;
-use crate::controller::names::CONDITIONS;
+use crate::controller::names::{CONDITIONS, READY};
 use crate::host_name;
 use crate::projection::{Ingress, port_error};
 
@@ -85,11 +85,15 @@ pub(super) fn says(object: &Exposed, statement: &Statement) -> bool {
         && conditions::of(statement).iter().all(|said| said.stands_in(object.conditions(), generation))
 }
 
-/// Whether its status says what it should, if in other words.
+/// Whether its status says what it should, if in other words, or but for endpoints, which come and go.
 pub(super) fn differs_in_words(object: &Exposed, statement: &Statement) -> bool {
     let generation = object.metadata().generation;
+    let there = object.conditions();
+    let is_new = |kind: &str| !there.iter().any(|condition| condition.type_ == kind);
     object.ingress() == desired_ingress(object, statement)
-        && conditions::of(statement).iter().all(|said| said.is_meant_by(object.conditions(), generation))
+        && conditions::of(statement)
+            .iter()
+            .all(|said| said.is_meant_by(there, generation) || (said.kind == READY && !is_new(said.kind)))
 }
 
 pub(super) fn desired_ingress(object: &Exposed, statement: &Statement) -> Vec<LoadBalancerIngress> {

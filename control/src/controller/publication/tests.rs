@@ -88,7 +88,7 @@ fn then_the_status_is_applied() {
         ])
     );
     let conditions = body["status"]["conditions"].as_array().unwrap();
-    assert_eq!(conditions.len(), 2);
+    assert_eq!(conditions.len(), 3);
     assert_eq!(
         conditions[0],
         json!({"type": ALLOCATED, "status": "True", "reason": "Allocated",

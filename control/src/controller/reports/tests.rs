@@ -41,6 +41,8 @@ fn a_gateway_of_both_families_is_one_whether_it_reports_or_not() {
         ),
     ];
     assert_eq!(count(slices.iter()), 2);
+    assert!(any_without_port(slices.iter()), "the ready one of the first slice");
+    assert!(!any_without_port(slices[1..].iter()));
 }
 
 #[tokio::test]
@@ -50,8 +52,10 @@ async fn a_gateway_that_cannot_be_reached_was_asked_all_the_same() {
     assert!(reports.asked_all(), "there is none to ask");
     reports.follow(vec![closed]);
     assert!(!reports.asked_all());
+    assert!(reports.any(Standing::Believed) && !reports.any(Standing::Answering), "it was not asked yet");
     reports.changed().await;
     assert!(reports.asked_all() && reports.now().is_empty());
+    assert!(!reports.any(Standing::Answering));
 }
 
 #[test]
@@ -61,10 +65,25 @@ fn a_silent_gateway_is_believed_for_a_while() {
     let mut known = BTreeMap::new();
     let start = Instant::now();
     take(&mut known, gateway, Ok(report.clone()), start);
+    assert_eq!(known[&gateway].standing(start), Standing::Answering);
     take(&mut known, gateway, Err(ask::AskError::Silent), start + BELIEVED);
-    assert_eq!(known[&gateway].report, Some(report));
-    take(&mut known, gateway, Err(ask::AskError::Silent), start + BELIEVED + Duration::from_millis(1));
-    assert_eq!(known[&gateway].report, None);
+    assert_eq!(known[&gateway].report, Some(report.clone()));
+    assert_eq!(known[&gateway].standing(start + BELIEVED), Standing::Believed);
+    let later = start + BELIEVED + Duration::from_millis(1);
+    take(&mut known, gateway, Err(ask::AskError::Silent), later);
+    assert_eq!((&known[&gateway].report, known[&gateway].standing(later)), (&None, Standing::Silent));
+    take(&mut known, gateway, Ok(report), later);
+    assert_eq!(known[&gateway].standing(later), Standing::Answering);
+}
+
+#[test]
+fn a_gateway_that_never_answers_has_its_time_first() {
+    let gateway = SocketAddr::from(([192, 0, 2, 1], 9842));
+    let (mut known, start) = (BTreeMap::new(), Instant::now());
+    take(&mut known, gateway, Err(ask::AskError::Silent), start);
+    assert_eq!(known[&gateway].standing(start + BELIEVED), Standing::Believed);
+    take(&mut known, gateway, Err(ask::AskError::Silent), start + 2 * BELIEVED);
+    assert_eq!(known[&gateway].standing(start + 2 * BELIEVED), Standing::Silent);
 }
 
 /// Answers each connection with this, and says what was asked.
@@ -91,6 +110,7 @@ async fn a_report_is_read() {
     let mut reports = Reports::start();
     reports.follow(vec![address]);
     reports.changed().await;
+    assert!(reports.any(Standing::Answering));
     assert_eq!(
         reports.now()[&address],
         GatewayReport { node: "gw-1".into(), generation: 7, troubles: vec![] }

@@ -86,9 +86,11 @@ impl Session {
             (None, _) if self.projector.leaves_alone(key, self.store.objects()) => return None,
             (None, _) => return Some(Desired::Released),
         };
+        let problems = self.projector.problems_of(key);
         let statement = Statement {
             fleet: fleet.cloned(),
-            ..self.troubles.statement(key, status, self.projector.problems_of(key))
+            without_endpoints: self.projector.without_endpoints(key),
+            ..self.troubles.statement(key, status, problems, object.is_programmed())
         };
         if self.awaits_fleet() {
             return waiting::desired(object, status, statement);

@@ -18,10 +18,34 @@ const NAMED: usize = 3;
 /// So many texts count about the same port: gateways may fail at it for different causes, but hardly for more.
 const TEXTS: usize = 3;
 
+/// How far it is known that gateways serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gateways {
+    /// Those that are ready.
+    pub(super) ready: usize,
+    /// Whether one of them answers, or has no port to be asked at.
+    pub(super) answer: bool,
+    /// Whether one of them does, or did a short while ago.
+    pub(super) believed: bool,
+}
+
+impl Gateways {
+    /// Whether what is said of all Services differs by it; how many gateways there are is in no condition.
+    pub(super) fn differs(self, before: Self) -> bool {
+        (self.ready > 0, self.answer, self.believed) != (before.ready > 0, before.answer, before.believed)
+    }
+
+    /// How many are taken to serve a Service. One that was `programmed` stays so while a gateway is silent for a short while: it
+    /// may be busy. For another it needs one that answers: a machine that is dead is ready for a while longer.
+    fn serving(self, programmed: bool) -> usize {
+        if self.answer || (programmed && self.believed) { self.ready } else { 0 }
+    }
+}
+
 /// What the gateways could not do, by Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Troubles {
-    gateways: usize,
+    gateways: Gateways,
     services: BTreeMap<ServiceKey, ServiceTroubles>,
 }
 
@@ -38,11 +62,11 @@ type Cause = (&'static str, Option<PortFailure>);
 type Reporters<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 impl Troubles {
-    /// From the reports of `gateways` ready ones. What several of them could not do is one Problem. Anyone may answer in the
+    /// From the reports of these `gateways`. What several of them could not do is one Problem. Anyone may answer in the
     /// place of a gateway, so only troubles of Services with a `status` count, with those of their ports, and for reasons that
     /// gateways have.
     pub(super) fn read<'a, 's>(
-        gateways: usize,
+        gateways: Gateways,
         reports: impl Iterator<Item = &'a GatewayReport>,
         status: impl Fn(&ServiceKey) -> Option<&'s LoadBalancerStatus>,
     ) -> Self {
@@ -62,8 +86,8 @@ impl Troubles {
         Self { gateways, services: services.collect() }
     }
 
-    /// Gateways that are ready.
-    pub(super) fn gateways(&self) -> usize {
+    /// How far they are known to serve.
+    pub(super) fn gateways(&self) -> Gateways {
         self.gateways
     }
 
@@ -78,21 +102,25 @@ impl Troubles {
         keys.into_iter().filter(|key| self.services.get(*key) != before.services.get(*key))
     }
 
-    /// What is to be said about a Service that the projection gives this status and finds these problems in.
+    /// What is to be said about a Service that the projection gives this status and finds these problems in. `programmed` tells
+    /// whether it was said to be served before.
     pub(super) fn statement(
         &self,
         key: &ServiceKey,
         status: &LoadBalancerStatus,
         mut problems: Vec<Problem>,
+        programmed: bool,
     ) -> Statement {
+        let gateways = self.gateways.serving(programmed);
         let troubles = self.services.get(key).cloned().unwrap_or_default();
         problems.extend(troubles.problems);
         Statement {
             ingress: status.ingress.clone(),
             problems,
-            gateways: self.gateways,
+            gateways,
+            silent: gateways == 0 && self.gateways.ready > 0,
             failed_ports: troubles.ports,
-            fleet: None,
+            ..Statement::default()
         }
     }
 }
@@ -190,15 +218,36 @@ mod tests {
         LoadBalancerStatus { service: ServiceKey::new("shop", "web"), ingress }
     }
 
+    fn answering(ready: usize) -> Gateways {
+        Gateways { ready, answer: true, believed: true }
+    }
+
     fn read(reports: &[GatewayReport]) -> Troubles {
         let web = web();
-        Troubles::read(reports.len(), reports.iter(), |key| (*key == web.service).then_some(&web))
+        let gateways = answering(reports.len());
+        Troubles::read(gateways, reports.iter(), |key| (*key == web.service).then_some(&web))
     }
 
     fn statement(troubles: &Troubles, name: &str) -> Statement {
         let key = ServiceKey::new("shop", name);
         let status = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
-        troubles.statement(&key, &status, Vec::new())
+        troubles.statement(&key, &status, Vec::new(), false)
+    }
+
+    #[test]
+    fn gateways_that_are_silent_serve_what_they_served_for_a_while_and_nothing_new() {
+        let count = |gateways: Gateways, programmed: bool| {
+            let troubles = Troubles { gateways, ..Troubles::default() };
+            let said = troubles.statement(&web().service, &web(), Vec::new(), programmed);
+            (said.gateways, said.silent)
+        };
+        assert_eq!([false, true].map(|it| count(answering(2), it)), [(2, false); 2]);
+        let late = Gateways { answer: false, ..answering(2) };
+        assert_eq!([false, true].map(|it| count(late, it)), [(0, true), (2, false)]);
+        let dead = Gateways { believed: false, ..late };
+        assert_eq!([false, true].map(|it| count(dead, it)), [(0, true); 2]);
+        assert_eq!([false, true].map(|it| count(Gateways::default(), it)), [(0, false); 2]);
+        assert!(late.differs(answering(2)) && dead.differs(late) && !answering(3).differs(answering(2)));
     }
 
     #[test]
@@ -270,8 +319,8 @@ mod tests {
         let trouble =
             Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) };
         let reports = [report("gw-1", vec![trouble])];
-        let troubles = Troubles::read(1, reports.iter(), |it| (*it == key).then_some(&status));
-        let said = troubles.statement(&key, &status, Vec::new());
+        let troubles = Troubles::read(answering(1), reports.iter(), |it| (*it == key).then_some(&status));
+        let said = troubles.statement(&key, &status, Vec::new(), false);
         assert_eq!((said.failed_ports.len(), said.problems[0].object.kind), (1, "MultiClusterService"));
         assert_eq!(statement(&troubles, "web").failed_ports, []);
     }

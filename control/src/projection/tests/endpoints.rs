@@ -1,6 +1,8 @@
 //! From slices to endpoints: matching ports, conditions, duplicates, families.
 
-use super::support::{NODE, WEB_SLICE, lines, problems, project, service, web};
+use super::support::{NODE, WEB_SLICE, lines, objects, options, problems, project, service, web};
+use crate::projection::Projector;
+use crate::store::{Dirty, ServiceKey};
 
 /// A slice of `shop/web`.
 fn slice(name: &str, rest: &str) -> String {
@@ -213,4 +215,23 @@ fn an_endpoint_that_serves_without_being_ready_lingers() {
     let backend = &projection.table.frontends()[0].backends[0];
     let lingering: Vec<String> = backend.lingering.iter().map(ToString::to_string).collect();
     assert_eq!((backend.endpoints.len(), lingering), (1, vec!["10.1.0.2:8080".to_owned()]));
+}
+
+#[test]
+fn where_nothing_could_serve_is_known() {
+    let without = |slices: &[&str]| {
+        let web = web("", "");
+        let mut projector = Projector::new(options());
+        let manifests = [&[NODE, &web], slices].concat();
+        projector.project(&objects(&manifests), &Dirty::Everything);
+        let found = projector.without_endpoints(&ServiceKey::new("shop", "web"));
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(without(&[WEB_SLICE]), [""; 0]);
+    let nothing = ["192.0.2.1:80/TCP"];
+    assert_eq!(without(&[]), nothing);
+    assert_eq!(without(&[&v4("a", HTTP, "{addresses: [10.1.0.7], conditions: {ready: false}}")]), nothing);
+    assert_eq!(without(&[&v4("a", "{name: http, port: 80}", "{addresses: [192.0.2.1]}")]), nothing, "a loop");
+    let names = "addressType: FQDN\nports: [{name: http, port: 80}]\nendpoints: [{addresses: [example.org]}]";
+    assert_eq!(without(&[&slice("a", names)]), nothing);
 }
