@@ -4,6 +4,7 @@
 mod fleet;
 mod hold;
 mod lookup;
+mod membership;
 mod publish;
 mod statements;
 mod telling;
@@ -21,6 +22,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use self::fleet::{FleetNews, FleetSide};
 use self::hold::Hold;
+use self::membership::Membership;
 use self::statements::{Gateways, Troubles};
 use self::telling::Telling;
 use self::write_failures::WriteFailures;
@@ -63,6 +65,7 @@ pub(super) struct Session {
     /// Where there is a Karmada control plane.
     fleet: Option<FleetSide>,
     guard: Guard,
+    membership: Membership,
     store: Store,
     projector: Projector,
     /// When the time alone makes a difference to it.
@@ -107,6 +110,7 @@ impl Session {
             source: api::watch(connection, Wanted { namespaces: true, pools: true }),
             fleet: karmada.map(|karmada| FleetSide::start(karmada, options, installation, leadership)),
             guard: Guard::new(options.mass_deletion_hold),
+            membership: Membership::new(options.gateways.clone()),
             store: Store::default(),
             options: options.clone(),
             projector,
@@ -129,6 +133,7 @@ impl Session {
     pub(super) async fn run(&mut self, tell: &watch::Sender<ControllerStatus>) -> Broken {
         loop {
             let (doubted, held) = (self.guard.due(), self.hold.due());
+            let membership = self.membership.due();
             tokio::select! {
                 batch = self.source.next() => match batch {
                     Some(batch) => {
@@ -148,6 +153,7 @@ impl Session {
                 },
                 () = until(self.project_at) => self.update(BTreeSet::new()),
                 () = until(doubted) => self.believe(),
+                () = until(membership) => self.update(BTreeSet::new()),
                 () = until(held) => self.publish(BTreeSet::new()),
                 () = self.reports.changed() => self.retell(),
                 () = changed(&mut self.own_gateway) => self.retell(),
@@ -229,7 +235,7 @@ impl Session {
         for change in batch.changes {
             let admitted = self.guard.admit(change, self.store.objects(), Instant::now()).into_change();
             heard.extend(services(&admitted));
-            self.store.apply(admitted);
+            self.apply(admitted);
         }
         // Pools and gateways are here.
         if self.synced {
@@ -245,10 +251,17 @@ impl Session {
         self.tell_problems();
     }
 
+    /// To the store, but for the slices of the gateways, which wait for the next update.
+    fn apply(&mut self, change: Change) {
+        if let Some(change) = self.membership.admit(change) {
+            self.store.apply(change);
+        }
+    }
+
     /// The lists that were doubted are believed.
     fn believe(&mut self) {
         for change in self.guard.release(Instant::now()) {
-            self.store.apply(change);
+            self.apply(change);
         }
         if self.synced {
             self.update(BTreeSet::new());
@@ -258,6 +271,9 @@ impl Session {
     /// From what changed in the store to what is to be written. Services that were `heard` of may look as they did before:
     /// then somebody has undone what we wrote, and we have not seen it in between.
     fn update(&mut self, heard: BTreeSet<ServiceKey>) {
+        for change in self.membership.update(Instant::now()) {
+            self.store.apply(change);
+        }
         let now = Timestamp::now();
         let dirty = self.store.take_dirty();
         self.projector.set_now(now);
