@@ -74,7 +74,7 @@ struct Shared {
 }
 
 /// Where the configuration comes from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Source {
     File(PathBuf),
     /// Tokens and certificates of Pods are re-read by the client itself.
@@ -85,6 +85,8 @@ enum Source {
 
 #[derive(Clone)]
 struct Clients {
+    /// What they were made by.
+    config: Arc<Config>,
     server: Arc<str>,
     authorities: Arc<BTreeSet<String>>,
     reader: Client,
@@ -148,6 +150,25 @@ impl Connection {
         let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: source.text(), reading: None });
         let clients = RwLock::new(Clients::new(config, &agent)?);
         Ok(Self { shared: Arc::new(Shared { source, agent, clients, reopened }) })
+    }
+
+    /// Another one to the same server, for another thread: a client works on the runtime in which it was made. Must be called
+    /// inside that runtime.
+    ///
+    /// # Errors
+    /// If the credentials cannot be used any more.
+    pub(crate) fn separate(&self) -> Result<Self, ConnectError> {
+        let Shared { source, agent, .. } = &*self.shared;
+        let clients = Clients::new(Config::clone(&self.clients().config), agent)?;
+        let reopened = Reopened { at: None, text: source.text(), reading: None };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                source: source.clone(),
+                agent: agent.clone(),
+                clients: RwLock::new(clients),
+                reopened: tokio::sync::Mutex::new(reopened),
+            }),
+        })
     }
 
     /// The API server's URL.
@@ -311,6 +332,7 @@ impl Source {
 
 impl Clients {
     fn new(mut config: Config, agent: &HeaderValue) -> Result<Self, ConnectError> {
+        let given = Arc::new(config.clone());
         config.headers.push((USER_AGENT, agent.clone()));
         let server = config.cluster_url.to_string();
         let authorities = Arc::new(authorities(&config));
@@ -323,7 +345,7 @@ impl Clients {
         config.reset_reader_on_write = true;
         config.write_timeout = Some(WRITE);
         let writer = Client::try_from(config).map_err(failed)?;
-        Ok(Self { server: server.into(), authorities, reader, writer })
+        Ok(Self { config: given, server: server.into(), authorities, reader, writer })
     }
 }
 

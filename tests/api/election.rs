@@ -164,3 +164,18 @@ async fn two_never_lead_at_once_whatever_the_server_does_to_the_leader() {
     .await;
     assert!(candidates.try_join_next().is_none(), "no candidate has panicked");
 }
+
+/// A projection of many Services on little CPU time keeps the controller's thread busy, and no renewal waits for it.
+#[tokio::test]
+async fn renewals_do_not_wait_for_what_the_leader_does() {
+    let server = ApiServer::start();
+    let mut first = candidate(&server, "a").await;
+    soon("leadership", first.won()).await.unwrap();
+    let right = first.leadership();
+    let before = spec(&server)["renewTime"].clone();
+    // Longer than a term of three seconds lasts.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert!(right.holds(), "the Lease was lost meanwhile");
+    assert_ne!(spec(&server)["renewTime"], before);
+    first.resign().await;
+}

@@ -5,6 +5,9 @@
 //! renewal that succeeded, others take over [`Timing::lease`] after they *saw* it. Writes are given up with the term
 //! ([`Leadership::rest`]); the time between the two is for what is on its way to the server by then.
 //!
+//! It runs on a thread of its own: projecting and publishing tens of thousands of Services may keep the controller's thread
+//! busy for longer than a term lasts, and no renewal may wait for that.
+//!
 //! A machine that is suspended does not count the time, and what it sends on waking may come after the next leader's. A
 //! finalizer is then not touched, for the write carries the resourceVersion. A status, which is applied to whatever
 //! version there is, may be overwritten; the leader sees that and puts its own back.
@@ -15,12 +18,14 @@ mod lease;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::runtime;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use campaign::Campaign;
@@ -97,7 +102,8 @@ pub struct Election {
     /// The term that `won` returned last.
     term: u64,
     resign: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    /// Says when the campaign is over.
+    ended: oneshot::Receiver<()>,
 }
 
 /// The campaign has ended by itself, which only a bug brings about: this process never leads again.
@@ -120,22 +126,46 @@ pub fn identity(host: &str) -> String {
 }
 
 impl Election {
-    /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]). Must be called inside a
-    /// Tokio runtime.
+    /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]).
     pub fn start(connection: &Connection, lease: &ServiceKey, identity: String) -> Self {
         Self::start_with(connection, lease, identity, Timing::default())
     }
 
     /// As [`Election::start`], with other times.
     pub fn start_with(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
-        Self::run(Campaign::new(Remote::new(connection, lease), lease.clone(), identity, timing))
+        let (tell, standing) = watch::channel(Standing::default());
+        let (resign, resigned) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let (connection, lease) = (connection.clone(), lease.clone());
+        let spawned = on_a_thread(async move {
+            match connection.separate() {
+                Ok(connection) => {
+                    let remote = Remote::new(&connection, &lease);
+                    Campaign::new(remote, lease, identity, timing).run(tell, resigned).await;
+                    // Nobody may wait for it.
+                    end.send(()).unwrap_or_default();
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the leader election has no connection to the API server");
+                }
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "the leader election has no thread");
+        }
+        Self { standing, term: 0, resign, ended }
     }
 
+    #[cfg(test)]
     fn run<S: lease::Shelf>(campaign: Campaign<S>) -> Self {
         let (tell, standing) = watch::channel(Standing::default());
         let (resign, resigned) = oneshot::channel();
-        let task = tokio::spawn(campaign.run(tell, resigned));
-        Self { standing, term: 0, resign, task }
+        let (end, ended) = oneshot::channel();
+        tokio::spawn(async move {
+            campaign.run(tell, resigned).await;
+            end.send(()).unwrap_or_default();
+        });
+        Self { standing, term: 0, resign, ended }
     }
 
     /// Waits until this process leads. Cancel safe.
@@ -184,10 +214,17 @@ impl Election {
     pub async fn resign(self) {
         // Fails if the campaign has ended already: then there is nothing to give up.
         self.resign.send(()).unwrap_or_default();
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the leader election ended by itself");
+        if let Err(error) = self.ended.await.map_err(|_| ElectionEnded) {
+            tracing::error!(%error, "the Lease was not given up");
         }
     }
+}
+
+/// Carries out `work` on a runtime of its own, beside everything else.
+fn on_a_thread(work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("election".to_owned()).spawn(move || runtime.block_on(work))?;
+    Ok(())
 }
 
 impl Leadership {
