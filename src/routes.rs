@@ -69,8 +69,11 @@ pub(crate) struct FrontendView {
     pub(crate) source: String,
     /// Null without session affinity.
     pub(crate) affinity: Option<AffinityView>,
-    /// CIDRs of the clients that may use it; empty = all.
+    /// CIDRs of the clients that may use it; empty = all, unless `admitsNobody`.
     pub(crate) source_ranges: Vec<String>,
+    /// The source ranges were given, but none of them is valid.
+    #[serde(default)]
+    pub(crate) admits_nobody: bool,
     /// How an endpoint is chosen.
     #[serde(default)]
     pub(crate) balance: String,
@@ -223,6 +226,7 @@ impl From<&Frontend> for FrontendView {
             source: source_name(frontend.source).to_owned(),
             affinity: AffinityView::of(frontend.affinity),
             source_ranges: frontend.source_ranges.cidrs().iter().map(ToString::to_string).collect(),
+            admits_nobody: frontend.source_ranges.allowed().is_empty(),
             balance: algorithm_name(frontend.algorithm).to_owned(),
             client_source: ClientSourceView::from(frontend.client_sources),
             accept_proxy: frontend

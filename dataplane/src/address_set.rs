@@ -22,6 +22,11 @@ impl AddressSet {
         Self { v4: vec![(0, u32::MAX)], v6: vec![(0, u128::MAX)] }
     }
 
+    /// Whether no address is in it.
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
     /// The addresses of these CIDRs; host bits are ignored.
     pub fn from_cidrs<'a>(cidrs: impl IntoIterator<Item = &'a IpNet>) -> Self {
         let mut set = Self::default();
@@ -146,7 +151,7 @@ impl SourceRanges {
         Self { cidrs: self.cidrs.clone(), allowed: self.allowed.with(client) }
     }
 
-    /// The CIDRs, in the order in which they were given; empty = everyone.
+    /// The CIDRs, in the order in which they were given; empty = everyone, unless [`Self::allowed`] is empty as well.
     pub fn cidrs(&self) -> &[IpNet] {
         &self.cidrs
     }

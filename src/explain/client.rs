@@ -55,6 +55,10 @@ pub(super) fn proxied(frontend: &Frontend, client: Option<Client>) -> Option<Str
 pub(super) fn admission(frontend: &Frontend, client: Option<Client>) -> (bool, String) {
     let ranges = &frontend.source_ranges;
     let family = if frontend.addr.ip.is_ipv4() { "IPv4" } else { "IPv6" };
+    if ranges.allowed().is_empty() {
+        let why = "loadBalancerSourceRanges has no valid CIDR; all packets are dropped in silence";
+        return (false, format!("no client is admitted: {why}"));
+    }
     if ranges.cidrs().is_empty() {
         let why = match frontend.kind {
             FrontendKind::LoadBalancer => format!("no loadBalancerSourceRanges limit {family} clients"),

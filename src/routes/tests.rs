@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sheave_control::problem::{ObjectRef, Problem, ProblemPort};
 use sheave_control::source::files::Origin;
-use sheave_dataplane::address_set::SourceRanges;
+use sheave_dataplane::address_set::{AddressSet, SourceRanges};
 use sheave_dataplane::model::{
     Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServiceLimits, ServicePort,
     ServiceTimeouts, Weight,
@@ -97,7 +97,7 @@ fn the_json_is_that_of_the_contract() {
        "balance": "least-connections", "clientSource": {"external": "gateway", "internal": "gateway"},
        "acceptProxy": [], "limits": null,
        "affinity": {"clientIP": {"timeoutSeconds": 10800}},
-       "sourceRanges": ["10.0.0.0/8"],
+       "sourceRanges": ["10.0.0.0/8"], "admitsNobody": false,
        "external": {"action": "Forward", "endpoints": ["10.1.0.7:8080"]},
        "internal": {"action": "Forward", "endpoints": ["10.1.0.7:8080", "10.1.0.8:8080"]},
        "failover": null, "backends": [{"cluster": "local", "weight": 100, "priority": 0, "capacity": 2, "endpoints": [
@@ -132,6 +132,16 @@ fn what_is_not_set_is_null_or_empty_and_a_problem_says_only_what_it_knows() {
         json!([{"object": "Service shop/web", "reason": "CamelCase", "message": "text",
                 "field": "spec", "file": "web.yaml", "document": 2}])
     );
+}
+
+#[test]
+fn a_list_that_admits_nobody_is_not_shown_as_one_that_admits_all() {
+    let ranges = Arc::new(SourceRanges::showing(Vec::new(), AddressSet::default()));
+    let view = view(vec![Frontend { source_ranges: ranges, ..frontend("203.0.113.10", 80) }], vec![]);
+    let json: Value = serde_json::from_str(&view.to_json()).unwrap();
+    let frontend = &json["frontends"][0];
+    assert_eq!((&frontend["sourceRanges"], &frontend["admitsNobody"]), (&json!([]), &json!(true)));
+    assert!(view.to_text().contains("  nobody\n"), "{}", view.to_text());
 }
 
 #[test]

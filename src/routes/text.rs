@@ -53,10 +53,10 @@ fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
             || "-".to_owned(),
             |affinity| format!("client address, {} s", affinity.client_ip.timeout_seconds),
         );
-        let allowed = if frontend.source_ranges.is_empty() {
-            "all".to_owned()
-        } else {
-            frontend.source_ranges.join(", ")
+        let allowed = match frontend.source_ranges.as_slice() {
+            [] if frontend.admits_nobody => "nobody".to_owned(),
+            [] => "all".to_owned(),
+            ranges => ranges.join(", "),
         };
         vec![
             frontend.place(),

@@ -39,7 +39,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The keys that a frontend's expectation may have: those of the JSON, and `both` for external and internal alike.
-const FRONTEND_KEYS: [&str; 16] = [
+const FRONTEND_KEYS: [&str; 17] = [
     "both",
     "external",
     "internal",
@@ -49,6 +49,7 @@ const FRONTEND_KEYS: [&str; 16] = [
     "source",
     "affinity",
     "sourceRanges",
+    "admitsNobody",
     "backends",
     "appProtocol",
     "balance",

@@ -42,22 +42,15 @@ impl FamilyRanges {
     }
 }
 
-/// Reads the field, or else the annotation.
+/// Reads the field, or else the annotation. kube-proxy takes a list without a valid CIDR for none at all, since an API
+/// server does not store one; a manifest may have one, and must not open the Service to all.
 pub(super) fn read(service: &Service, families: &Families, report: &mut Report) -> FamilyRanges {
-    let listed =
-        service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref()).unwrap_or(&[]);
-    let mut cidrs: Vec<IpNet> = Vec::with_capacity(listed.len());
-    if listed.is_empty() {
-        let annotation = service.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION));
-        let texts = annotation.map(String::as_str).unwrap_or_default();
-        let texts = texts.split(',').filter(|text| !text.trim().is_empty());
-        cidrs.extend(
-            texts.filter_map(|text| parse(text, || format!("metadata.annotations[{ANNOTATION}]"), report)),
-        );
-    } else {
-        let field = |index| format!("spec.loadBalancerSourceRanges[{index}]");
-        let texts = listed.iter().enumerate();
-        cidrs.extend(texts.filter_map(|(index, text)| parse(text, || field(index), report)));
+    let Some(listed) = listed(service) else { return FamilyRanges::default() };
+    let cidrs: Vec<IpNet> = listed.iter().filter_map(|entry| parse(&entry.text)).collect();
+    report_invalid(&listed, cidrs.is_empty(), report);
+    if cidrs.is_empty() {
+        let nobody = Arc::new(SourceRanges::showing(Vec::new(), AddressSet::default()));
+        return FamilyRanges { v4: Arc::clone(&nobody), v6: nobody };
     }
     report_open_family(&cidrs, families, report);
     let [v4, v6] = [Family::V4, Family::V6].map(|family| of_family(&cidrs, family));
@@ -67,11 +60,38 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
     FamilyRanges { v4: ranges(v4), v6: ranges(v6) }
 }
 
+/// One entry of the list.
+struct Entry {
+    field: String,
+    text: String,
+}
+
+/// The list as it is given; none if the Service has none.
+fn listed(service: &Service) -> Option<Vec<Entry>> {
+    let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref());
+    if let Some(texts) = field.filter(|texts| !texts.is_empty()) {
+        let entry = |(index, text): (usize, &String)| Entry {
+            field: format!("spec.loadBalancerSourceRanges[{index}]"),
+            text: text.clone(),
+        };
+        return Some(texts.iter().enumerate().map(entry).collect());
+    }
+    let annotation = service.metadata.annotations.as_ref()?.get(ANNOTATION)?;
+    let entry =
+        |text: &str| Entry { field: format!("metadata.annotations[{ANNOTATION}]"), text: text.to_owned() };
+    let mut entries: Vec<Entry> =
+        annotation.split(',').filter(|text| !text.trim().is_empty()).map(entry).collect();
+    if entries.is_empty() && !annotation.trim().is_empty() {
+        // Commas alone: a list, although nothing is in it.
+        entries.push(entry(annotation));
+    }
+    (!entries.is_empty()).then_some(entries)
+}
+
 /// kube-proxy limits each family by its own CIDRs, so those of one leave the other open to all: seldom what was meant.
 fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report) {
     let listed = |family: Family| cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family);
-    let open = families.wanted.iter().find(|family| !listed(**family));
-    if let Some(open) = open.filter(|_| !cidrs.is_empty()) {
+    if let Some(open) = families.wanted.iter().find(|family| !listed(**family)) {
         let everyone = everyone(*open);
         let message = format!(
             "no CIDR is {open}, so every {open} client is admitted; add the {open} ranges, or {everyone} to say so"
@@ -80,18 +100,23 @@ fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report)
     }
 }
 
-/// Blanks around a CIDR are stored by the API server as they are; host bits are not checked by kube-proxy.
-fn parse(text: &str, field: impl Fn() -> String, report: &mut Report) -> Option<IpNet> {
-    let cidr = text.trim().parse::<IpNet>().ok();
-    let mapped = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some());
-    let usable = cidr.filter(|net| !mapped(net));
-    if usable.is_none() {
-        let message = format!(
-            "{text:?} is not an IPv4 or IPv6 CIDR; it is left out (a family without any CIDR admits every client)"
-        );
-        report.invalid(field(), message);
+/// Names each entry that is not a CIDR, and what happens without it; `none_valid` if that leaves no CIDR.
+fn report_invalid(listed: &[Entry], none_valid: bool, report: &mut Report) {
+    let consequence = if none_valid {
+        "no valid CIDR is left in the list, so no client is admitted"
+    } else {
+        "it is left out (a family without any CIDR admits every client)"
+    };
+    for Entry { field, text } in listed.iter().filter(|entry| parse(&entry.text).is_none()) {
+        report.invalid(field.as_str(), format!("{text:?} is not an IPv4 or IPv6 CIDR; {consequence}"));
     }
-    usable.map(|net| net.trunc())
+}
+
+/// Blanks around a CIDR are stored by the API server as they are; host bits are not checked by kube-proxy.
+fn parse(text: &str) -> Option<IpNet> {
+    let mapped = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some());
+    let cidr = text.trim().parse::<IpNet>().ok().filter(|net| !mapped(net));
+    cidr.map(|net| net.trunc())
 }
 
 /// The CIDRs of one family. A /0 among them admits everyone, which is what an empty list says.
