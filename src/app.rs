@@ -1,6 +1,7 @@
 //! The gateway as assembled: a source fills the store, the projection makes tables of it, the data plane forwards by
 //! them, and the admin server is answered. One loop; nothing here blocks it.
 
+mod answers;
 mod capacity;
 mod intake;
 mod measures;
@@ -24,7 +25,6 @@ use sheave_control::gateway_report::GatewayReport;
 use sheave_control::problem::Problem;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
-use sheave_dataplane::model::FrontendAddr;
 use sheave_dataplane::{Dataplane, Drained};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
@@ -40,13 +40,10 @@ pub(crate) use self::options::projection_options;
 use self::overload::Overload;
 use self::problems::Setbacks;
 use self::told::Told;
-use crate::admin::{Query, Verdict};
+use crate::admin::Query;
 use crate::config::Config;
-use crate::explain::{self, Answer, Basis, Question};
 use crate::health::{self, Health};
-use crate::routes::{ProblemView, RoutesView};
-use crate::status::{ProcessView, facts};
-use crate::{report, retry, scrape};
+use crate::{report, retry};
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -289,107 +286,6 @@ impl App {
             self.told.objects(projection.problems.iter().map(|problem| self.intake.place(problem)));
             self.told_of = Arc::clone(&projection.problems);
         }
-    }
-
-    fn problems(&self) -> Vec<ProblemView> {
-        let Some(projection) = &self.projection else { return self.intake.problems() };
-        let mut problems = self.intake.problems();
-        problems.extend(projection.problems.iter().map(|problem| self.intake.place(problem)));
-        problems.extend(self.setbacks.all().iter().map(|setback| self.intake.place(&setback.problem)));
-        problems.extend(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
-        problems
-    }
-
-    fn answer(&self, query: Query) {
-        // Who asked may have gone away; that is no concern of ours.
-        match query {
-            Query::Live(reply) => {
-                reply.send(self.live()).ok();
-            }
-            Query::Ready(reply) => match self.missing() {
-                Some(missing) => drop(reply.send(Err(missing))),
-                None => {
-                    let answers = self.dataplane.answers(WORKER_PATIENCE);
-                    // Apart from the loop, which must go on while a worker takes its time.
-                    tokio::spawn(async move {
-                        let ready = if answers.await { Ok(()) } else { Err("a worker does not answer") };
-                        reply.send(ready).ok();
-                    });
-                }
-            },
-            Query::Metrics(reply) => {
-                let (status, pages) = (self.status(), self.health.pages());
-                reply.send(scrape::text(&self.dataplane, &status, pages, &self.own_metrics)).ok();
-            }
-            Query::Status(reply) => {
-                reply.send(self.status().to_json()).ok();
-            }
-            Query::Routes(reply) => {
-                reply.send(self.routes()).ok();
-            }
-            Query::Explain(question, reply) => {
-                reply.send(self.explain(&question)).ok();
-            }
-        }
-    }
-
-    /// A thread does not come back, so only a restart helps. A slow one is no reason to cut its connections.
-    fn live(&self) -> Verdict {
-        match (self.dataplane.runs(), self.source_ended) {
-            (true, false) => Ok(()),
-            (false, _) => Err("a worker has ended"),
-            (true, true) => Err("nothing is heard of the objects any more"),
-        }
-    }
-
-    /// What is not there yet, or no more, beside the workers' answers.
-    fn missing(&self) -> Option<&'static str> {
-        if self.draining { Some("draining") } else { self.intake.missing() }
-    }
-
-    fn status(&self) -> ProcessView {
-        let active = self.dataplane.table();
-        ProcessView {
-            node: self.node.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            role: self.role.to_owned(),
-            uptime_seconds: self.started.elapsed().as_secs(),
-            generation: active.table().generation(),
-            frontends: active.table().frontends().len(),
-            source: self.intake.view(&self.store),
-            karmada: self.intake.karmada_view(&self.store),
-            guard: self.intake.doubts(),
-            problems: self.told.count(),
-            controller: self.controller.as_ref().map(|status| facts::of_controller(&status.borrow())),
-            steering: Some(self.dataplane.steering().into()),
-            draining: self.draining,
-        }
-    }
-
-    /// From what is really in force, so that it shows where that is not what the objects come to.
-    fn explain(&self, question: &Question) -> Answer {
-        let lost = self.dataplane.client_addresses().err().map(ToString::to_string);
-        let basis = Basis {
-            projector: &self.projector,
-            objects: self.store.objects(),
-            active: &self.dataplane.table(),
-            affinity: Some(self.dataplane.affinity()),
-            problems: &self.problems(),
-            obstacle: self.missing(),
-            no_client_addresses: lost.as_deref(),
-            now: Instant::now(),
-        };
-        explain::explain(question, basis)
-    }
-
-    fn routes(&self) -> String {
-        let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems())
-            .reached(self.dataplane.steering().into());
-        let Some(projection) = &self.projection else { return view.to_json() };
-        let failed: BTreeSet<FrontendAddr> =
-            self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
-        view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
-            .to_json()
     }
 }
 

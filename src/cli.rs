@@ -45,7 +45,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Tell how a running gateway or controller is: what it forwards by, how fresh that is, and what is wrong
     Status(Status),
-    /// Tell every mistake in the configuration and the manifests; exits 0, 65 (manifests) or 78 (configuration)
+    /// Show every mistake in the configuration and the manifests, and which load balancers are not served; exits 0, 65 (manifests)
+    /// or 78 (configuration)
     Validate(Validate),
     /// Take back what Sheave left in a cluster's Services: its finalizers, addresses and conditions; run it when the controller
     /// is gone. Exits 0, or 69 if something is left or the API server does not answer

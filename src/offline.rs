@@ -1,14 +1,16 @@
 //! Commands that answer and end: `routes`, `explain`, `status` and `validate`. They read what a gateway would read and project it as it
 //! would, or ask one that runs. Nothing is forwarded here.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 
+use sheave_control::problem::Problem;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::source::files::{self, Loaded, Of};
-use sheave_control::store::Store;
+use sheave_control::store::{Objects, Store};
 use sheave_dataplane::pick::ActiveTable;
 
 use crate::app::projection_options;
@@ -18,7 +20,7 @@ use crate::config::{Config, ConfigMistake};
 use crate::exit::Exit;
 use crate::explain::{self, Answer, Basis, Question};
 use crate::output::print;
-use crate::routes::{ProblemView, RoutesView};
+use crate::routes::{LISTED, ProblemView, RoutesView};
 use crate::status::ProcessView;
 
 /// Prints the routing table that manifests give, or that a running gateway has.
@@ -69,7 +71,8 @@ pub(crate) fn status(command: &Status, config: &Config) -> Exit {
     }
 }
 
-/// Tells every mistake in the configuration and the manifests: one line each, on stdout.
+/// Tells every mistake in the configuration and the manifests: one line each, on stdout. Load balancers that are not served
+/// are notes, which change nothing of how it exits: others may serve them.
 pub(crate) fn validate(command: &Validate, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
     let (config, mistakes) = match config {
         Ok(config) => (config, Vec::new()),
@@ -77,21 +80,42 @@ pub(crate) fn validate(command: &Validate, config: Result<Config, Vec<ConfigMist
         Err(mistakes) => (Config::fallback(), mistakes),
     };
     let folders = Folders::of(command.manifests.as_deref(), command.karmada_manifests.as_deref());
-    let problems = folders.map(|folders| Offline::new(Manifests::load(folders), &config).problems());
-    let problems = problems.unwrap_or_default();
-    let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
-    report.extend(problems.iter().map(|problem| format!("{problem}\n")));
-    report += &match mistakes.len() + problems.len() {
-        0 => "no problems\n".to_owned(),
-        1 => "1 problem\n".to_owned(),
-        count => format!("{count} problems\n"),
-    };
+    let view = folders.map(|folders| Offline::new(Manifests::load(folders), &config).routes(&config));
+    let problems = view.as_ref().map(|view| view.problems.as_slice()).unwrap_or_default();
+    let report = validation(&mistakes, problems, &view.as_ref().map(notes).unwrap_or_default());
     match (print(&report), problems.is_empty(), mistakes.is_empty()) {
         (Exit::Ok, true, true) => Exit::Ok,
         (Exit::Ok, true, false) => Exit::Config,
         (Exit::Ok, false, _) => Exit::Data,
         (failed, ..) => failed,
     }
+}
+
+/// What `sheave validate` prints.
+fn validation(mistakes: &[ConfigMistake], problems: &[ProblemView], notes: &[String]) -> String {
+    let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
+    report.extend(problems.iter().map(|problem| format!("{problem}\n")));
+    report.extend(notes.iter().map(|note| format!("note: {note}\n")));
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let wrong = mistakes.len() + problems.len();
+    report
+        + &match (wrong, notes.len()) {
+            (0, 0) => "no problems\n".to_owned(),
+            (_, 0) => format!("{}\n", counted(wrong, "problem")),
+            (_, notes) => format!("{}, {}\n", counted(wrong, "problem"), counted(notes, "note")),
+        }
+}
+
+/// The load balancers that are not served, the first of them by name, and what else may surprise.
+fn notes(view: &RoutesView) -> Vec<String> {
+    let mut notes: Vec<String> = view.not_served.iter().take(LISTED).map(ToString::to_string).collect();
+    if let more @ 1.. = view.not_served.len().saturating_sub(LISTED) {
+        notes.push(format!(
+            "{more} more objects of type LoadBalancer are not served; `sheave routes -o json` lists all"
+        ));
+    }
+    notes.extend(view.notes.iter().cloned());
+    notes
 }
 
 /// Tells the mistakes of a configuration that a command cannot work with.
@@ -105,30 +129,51 @@ pub(crate) fn tell_mistakes(mistakes: &[ConfigMistake]) -> Exit {
 /// Reads manifests; tells what is wrong if they cannot be listed at all.
 fn read(folders: Folders<'_>) -> Result<Manifests, Exit> {
     let manifests = Manifests::load(folders);
-    if manifests.all().all(|loaded| loaded.listed) {
+    let mut unlisted = manifests.loaded();
+    unlisted.retain(|loaded| !loaded.listed);
+    if unlisted.is_empty() {
         return Ok(manifests);
     }
-    let unlisted = manifests.all().filter(|loaded| !loaded.listed);
-    unlisted.flat_map(|loaded| &loaded.problems).for_each(|problem| eprintln!("sheave: {problem}"));
+    unlisted.iter().flat_map(|loaded| &loaded.problems).for_each(|problem| eprintln!("sheave: {problem}"));
     Err(Exit::Data)
 }
 
 /// What the folders say.
 struct Manifests {
-    local: Option<Loaded>,
-    karmada: Option<Loaded>,
+    /// By folder, that of the gateways' own cluster first.
+    folders: Vec<(PathBuf, Of, Loaded)>,
 }
 
 impl Manifests {
     fn load(folders: Folders<'_>) -> Self {
-        Self {
-            local: folders.local.map(files::load),
-            karmada: folders.karmada.map(|path| files::load_of(Of::Karmada, path)),
-        }
+        let given = [(folders.local, Of::Cluster), (folders.karmada, Of::Karmada)];
+        let load = |(path, of): (Option<&Path>, Of)| {
+            path.map(|path| (path.to_owned(), of, files::load_of(of, path)))
+        };
+        Self { folders: given.into_iter().filter_map(load).collect() }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Loaded> {
-        self.local.iter().chain(&self.karmada)
+    fn loaded(&self) -> Vec<&Loaded> {
+        self.folders.iter().map(|(_, _, loaded)| loaded).collect()
+    }
+
+    /// Of each folder that holds nothing of use, that it does.
+    fn nothing_found(&self) -> Vec<String> {
+        let empty = self.folders.iter().filter(|(_, _, loaded)| {
+            loaded.listed && loaded.problems.is_empty() && loaded.objects == Objects::default()
+        });
+        let sentence = |(path, _, loaded): &(PathBuf, Of, Loaded)| match loaded.passed_over {
+            0 => format!(
+                "nothing was found in {}: manifests are the .yaml, .yml and .json files directly in it",
+                path.display()
+            ),
+            count => format!(
+                "nothing of a kind that Sheave reads was found in {}: {count} object{} of other kinds",
+                path.display(),
+                if count == 1 { "" } else { "s" }
+            ),
+        };
+        empty.map(sentence).collect()
     }
 }
 
@@ -143,11 +188,11 @@ struct Offline {
 impl Offline {
     fn new(manifests: Manifests, config: &Config) -> Self {
         let mut store = Store::default();
-        if let Some(local) = &manifests.local {
-            store.replace_local(local.objects.clone());
-        }
-        if let Some(karmada) = &manifests.karmada {
-            store.replace_fleet(karmada.objects.fleet.clone());
+        for (_, of, loaded) in &manifests.folders {
+            match of {
+                Of::Cluster => store.replace_local(loaded.objects.clone()),
+                Of::Karmada => store.replace_fleet(loaded.objects.fleet.clone()),
+            }
         }
         let dirty = store.take_dirty();
         let mut projector = Projector::new(projection_options(config, Placement::Alone));
@@ -157,13 +202,16 @@ impl Offline {
     }
 
     fn problems(&self) -> Vec<ProblemView> {
-        problems(&self.manifests.all().collect::<Vec<_>>(), &self.projection)
+        problems(&self.manifests.loaded(), &self.projection)
     }
 
     fn routes(&self, config: &Config) -> RoutesView {
         let Projection { table, health_checks, .. } = &self.projection;
         let view = RoutesView::new(table, &config.node, self.problems());
+        let unserved = self.projector.unserved(self.store.objects());
+        let not_served = unserved.iter().map(|note| placed(&self.manifests.loaded(), note)).collect();
         view.publishing(self.projector.statuses(), health_checks, |_| false)
+            .noting(not_served, self.manifests.nothing_found())
     }
 
     fn explain(&self, question: &Question) -> Answer {
@@ -184,11 +232,13 @@ impl Offline {
 /// The Problems of sources and projection, each with the document that it is in.
 pub(crate) fn problems(manifests: &[&Loaded], projection: &Projection) -> Vec<ProblemView> {
     let of_files = manifests.iter().flat_map(|loaded| &loaded.problems).map(ProblemView::from);
-    let of_objects = projection.problems.iter().map(|problem| {
-        let origin = manifests.iter().find_map(|loaded| loaded.origins.of(&problem.object));
-        ProblemView::new(problem, origin)
-    });
+    let of_objects = projection.problems.iter().map(|problem| placed(manifests, problem));
     of_files.chain(of_objects).collect()
+}
+
+/// A Problem with the document that its object is in.
+fn placed(manifests: &[&Loaded], problem: &Problem) -> ProblemView {
+    ProblemView::new(problem, manifests.iter().find_map(|loaded| loaded.origins.of(&problem.object)))
 }
 
 const OK: u16 = 200;
@@ -213,3 +263,6 @@ fn answered<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T)
         _ => Err(reply.refusal()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use sheave_dataplane::table::RoutingTable;
 
 pub(crate) use self::failover::FailoverView;
 pub(crate) use self::limits::LimitsView;
-pub(crate) use self::problem::ProblemView;
+pub(crate) use self::problem::{LISTED, ProblemView};
 pub(crate) use self::status::{HealthCheckView, PublishedView};
 use crate::steering::SteeringView;
 
@@ -44,6 +44,13 @@ pub(crate) struct RoutesView {
     pub(crate) health_checks: Vec<HealthCheckView>,
     /// By object, reason and field.
     pub(crate) problems: Vec<ProblemView>,
+    /// Objects of type LoadBalancer that do not ask for this gateway, those first that most likely mean to. They are no
+    /// Problems: others may serve them.
+    #[serde(default)]
+    pub(crate) not_served: Vec<ProblemView>,
+    /// Why there may be less than expected, in sentences.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
 }
 
 /// One place where traffic is accepted.
@@ -181,6 +188,8 @@ impl RoutesView {
             status: Vec::new(),
             health_checks: Vec::new(),
             problems,
+            not_served: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -198,6 +207,16 @@ impl RoutesView {
     ) -> Self {
         self.status = statuses.map(|status| PublishedView::new(status, &failed)).collect();
         self.health_checks = health_checks.iter().map(HealthCheckView::from).collect();
+        self
+    }
+
+    /// With the load balancers that are not served, and `notes` on why there may be less than expected.
+    pub(crate) fn noting(mut self, not_served: Vec<ProblemView>, notes: Vec<String>) -> Self {
+        (self.not_served, self.notes) = (not_served, notes);
+        let silent = self.notes.is_empty() && self.not_served.is_empty() && self.problems.is_empty();
+        if silent && self.frontends.is_empty() {
+            self.notes.push("no Service of type LoadBalancer was found".to_owned());
+        }
         self
     }
 

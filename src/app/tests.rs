@@ -16,6 +16,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use super::intake::Said;
 use super::*;
 use crate::config::Overrides;
+use crate::status::ProcessView;
 
 /// Long enough for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use sheave_control::problem::Problem;
 use sheave_control::source::files::{FileProblem, Origin};
 
+/// How many of a list people are shown: the others have the same causes more often than not.
+pub(crate) const LISTED: usize = 20;
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ProblemView {

@@ -105,7 +105,8 @@ fn the_json_is_that_of_the_contract() {
           {"address": "10.1.0.8:8080", "node": "", "zone": "", "local": false, "state": "Ready", "weight": 100}]}]}],
      "status": [], "healthChecks": [],
      "problems": [{"object": "Service shop/web", "reason": "CamelCase", "message": "text",
-                   "port": {"port": 80, "protocol": "TCP"}}]});
+                   "port": {"port": 80, "protocol": "TCP"}}],
+     "notServed": [], "notes": []});
     let json: Value = serde_json::from_str(&example().to_json()).unwrap();
     assert_eq!(json, contract);
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{EndpointView, FrontendView, RouteView, RoutesView};
+use super::{EndpointView, FrontendView, LISTED, RouteView, RoutesView};
 use crate::columns::{columns, or_dash};
 use crate::steering::SteeringView;
 
@@ -33,6 +33,20 @@ pub(super) fn render(view: &RoutesView) -> String {
     if !view.status.is_empty() {
         text += "\nStatus: what would be published, and which ports have trouble\n";
         text += &columns(&status_rows(view));
+    }
+    if !view.not_served.is_empty() {
+        writeln!(text, "\nNot served: {} of type LoadBalancer", count(view.not_served.len(), "object"))
+            .unwrap_or_default();
+        for note in view.not_served.iter().take(LISTED) {
+            writeln!(text, "  {note}").unwrap_or_default();
+        }
+        if let more @ 1.. = view.not_served.len().saturating_sub(LISTED) {
+            writeln!(text, "  and {more} more; -o json lists all").unwrap_or_default();
+        }
+    }
+    if !view.notes.is_empty() {
+        text += "\nNotes\n";
+        text.extend(view.notes.iter().map(|note| format!("  {note}\n")));
     }
     if !view.problems.is_empty() {
         text += "\nProblems\n";

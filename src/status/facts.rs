@@ -10,10 +10,7 @@ use sheave_control::source::api::KindStatus;
 use sheave_control::store::Objects;
 
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
-use crate::routes::ProblemView;
-
-/// Problems of a controller that are listed: the others have the same causes more often than not.
-const LISTED: usize = 20;
+use crate::routes::{LISTED, ProblemView};
 
 /// The objects of a folder, which is `listed` as a whole or not at all. Files say nothing by themselves, so there is no time
 /// at which a kind was last heard of; nor is a snapshot needed beside them.

@@ -17,7 +17,10 @@ pub(crate) fn check(case: &Case, input: &Input) -> Vec<String> {
     };
     let mut found = Vec::new();
     frontends(case, &routes, &mut found);
-    problems(&case.problems, list(&routes, "problems"), &mut found);
+    problems("problems", &case.problems, &routes, &mut found);
+    if let Some(not_served) = &case.not_served {
+        problems("notServed", not_served, &routes, &mut found);
+    }
     by_service("status", &case.status, &routes, |entry| entry.get("ingress").cloned(), &mut found);
     by_service(
         "healthChecks",
@@ -124,13 +127,15 @@ fn covers(expected: &Value, got: &Value) -> bool {
     }
 }
 
-fn problems(expected: &[ExpectedProblem], got: &[Value], found: &mut Vec<String>) {
+/// Compares the Problems, or what has their form, under `key`.
+fn problems(key: &str, expected: &[ExpectedProblem], routes: &Value, found: &mut Vec<String>) {
+    let got = list(routes, key);
     if expected.len() == got.len() && pair_up(expected, &got.iter().collect::<Vec<_>>()) {
         return;
     }
     let told = got.iter().map(|problem| format!("\n  {problem}")).collect::<String>();
     let wanted = expected.iter().map(|problem| format!("\n  {problem}")).collect::<String>();
-    found.push(format!("problems: expected {}:{wanted}\nproblems: got {}:{told}", expected.len(), got.len()));
+    found.push(format!("{key}: expected {}:{wanted}\n{key}: got {}:{told}", expected.len(), got.len()));
 }
 
 /// Whether each expected Problem can have one of its own. Expectations may overlap, so the first that fits may be another's.

@@ -20,6 +20,7 @@
 //!     "[2001:db8::1]:80/TCP": {both: Reject}      # external and internal alike
 //!   problems:                                     # exactly so many, each matched by one of these; absent = none
 //!   - {object: Service shop/web, reason: InvalidValue, field: "spec.ports[0].port", port: 80/TCP, says: [part, ...]}
+//!   notServed: [{object: Service shop/web, reason: NotServed, says: [part, ...]}]   # as problems; absent = not looked at
 //!   status: {shop/web: [{ip: 203.0.113.10, ipMode: Proxy}]}     # by Service, or "MultiClusterService shop/web"; exact;
 //!                                                 # null = nothing; optional
 //!   healthChecks: {shop/web: {port: 32000, localEndpoints: {IPv4: 1}}}   # by Service, exact; null = none; optional
@@ -109,6 +110,7 @@ pub(crate) struct Case {
     pub(crate) frontends: BTreeMap<String, Map<String, Value>>,
     #[serde(default)]
     pub(crate) problems: Vec<ExpectedProblem>,
+    pub(crate) not_served: Option<Vec<ExpectedProblem>>,
     #[serde(default)]
     pub(crate) status: BTreeMap<String, Value>,
     #[serde(default)]

@@ -76,6 +76,63 @@ fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
         }
 }
 
+/// How likely a load balancer that others are to serve means this gateway, the likeliest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Likelihood {
+    /// Its class differs from ours in case or blanks alone.
+    Misspelled,
+    /// It names no class.
+    Unclassified,
+    /// It names another class.
+    Foreign,
+}
+
+/// Why a load balancer is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Elsewhere {
+    pub(super) likelihood: Likelihood,
+    pub(super) field: &'static str,
+    /// With the class that it would need.
+    pub(super) message: String,
+}
+
+impl Elsewhere {
+    /// Of one that others are meant to serve.
+    pub(super) fn other(message: String) -> Self {
+        Self { likelihood: Likelihood::Foreign, field: "spec.loadBalancerClass", message }
+    }
+}
+
+/// Why a Service of type LoadBalancer does not ask for us; none if it does.
+pub(super) fn elsewhere(spec: &ServiceSpec, options: &Options) -> Option<Elsewhere> {
+    if asks(spec, "LoadBalancer", options) {
+        return None;
+    }
+    let ours = &options.load_balancer_class;
+    let (likelihood, message) = match spec.load_balancer_class.as_deref() {
+        _ if !options.frontends.contains(&FrontendKind::LoadBalancer) => {
+            let message =
+                "this gateway makes no frontends of kind LoadBalancer (frontends in the configuration)";
+            return Some(Elsewhere { field: "spec.type", ..Elsewhere::other(message.to_owned()) });
+        }
+        None => (
+            Likelihood::Unclassified,
+            format!("it names no class; set {ours:?}, or handleUnclassified: true in the configuration"),
+        ),
+        Some(class) if class.trim().eq_ignore_ascii_case(ours) => (
+            Likelihood::Misspelled,
+            format!(
+                "{class:?} is not {ours:?}, the class that this gateway serves: upper and lower case and blanks count"
+            ),
+        ),
+        Some(class) => (
+            Likelihood::Foreign,
+            format!("{class:?} is the class of another load balancer; this gateway serves {ours:?}"),
+        ),
+    };
+    Some(Elsewhere { likelihood, field: "spec.loadBalancerClass", message })
+}
+
 /// The rules by which kube-proxy skips a Service altogether (pkg/proxy/util, `ShouldSkipService`, and the selectors of its
 /// informers), without the one for a missing clusterIP: manifests have none until an API server allocated it.
 pub(super) fn skipped(service: &Service, spec: &ServiceSpec, type_: &str) -> Option<(String, String)> {

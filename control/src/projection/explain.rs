@@ -6,6 +6,7 @@
 mod decision;
 mod inside;
 mod record;
+mod unserved;
 mod verdict;
 
 use std::fmt;

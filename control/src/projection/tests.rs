@@ -14,3 +14,4 @@ mod multi_cluster;
 mod placement;
 mod reference;
 mod support;
+mod unserved;

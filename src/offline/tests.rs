@@ -1,0 +1,101 @@
+//! What `validate` and `routes` say of folders of manifests.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::Overrides;
+
+fn config() -> Config {
+    Config::load(None, &Overrides { node: Some("gw-1".to_owned()) }).unwrap()
+}
+
+/// A folder with this text in `web.yaml`.
+fn folder(text: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("web.yaml"), text).unwrap();
+    folder
+}
+
+fn view(folder: &TempDir) -> RoutesView {
+    let folders = Folders { local: Some(folder.path()), karmada: None };
+    Offline::new(Manifests::load(folders), &config()).routes(&config())
+}
+
+/// What `sheave validate` prints of a folder.
+fn validated(folder: &TempDir) -> String {
+    let view = view(folder);
+    validation(&[], &view.problems, &notes(&view))
+}
+
+fn load_balancer(name: &str, class: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  type: LoadBalancer\n\
+         {class}  ports: [{{name: http, port: 80}}]\nstatus: {{loadBalancer: {{ingress: [{{ip: 203.0.113.10}}]}}}}\n"
+    )
+}
+
+#[test]
+fn load_balancers_that_are_not_served_are_notes_of_validate() {
+    let folder =
+        folder(&(load_balancer("web", "") + &load_balancer("api", "  loadBalancerClass: sheave.dev/L4\n")));
+    let report = validated(&folder);
+    let lines: Vec<&str> = report.lines().collect();
+    assert_eq!(lines.len(), 3, "{report}");
+    assert!(lines[0].starts_with("note: ") && lines[0].contains("Service shop/api: NotServed: "), "{report}");
+    assert!(lines[0].contains("\"sheave.dev/L4\" is not \"sheave.dev/l4\""), "{report}");
+    assert!(
+        lines[1].contains("Service shop/web: NotServed: ") && lines[1].contains("handleUnclassified"),
+        "{report}"
+    );
+    assert_eq!(lines[2], "0 problems, 2 notes");
+}
+
+#[test]
+fn of_thousands_the_first_are_named_and_the_others_counted() {
+    let text: String = (0..2_000)
+        .map(|number| load_balancer(&format!("web-{number:04}"), "  loadBalancerClass: metallb.io/lb\n"))
+        .collect();
+    let folder = folder(&text);
+    let report = validated(&folder);
+    assert_eq!(report.lines().count(), LISTED + 2, "{report}");
+    assert!(report.contains("note: 1980 more objects of type LoadBalancer are not served; "), "{report}");
+    assert!(report.ends_with("0 problems, 21 notes\n"), "{report}");
+    let routes = view(&folder);
+    assert_eq!(routes.not_served.len(), 2_000);
+    let table = routes.to_text();
+    assert!(table.contains("\nNot served: 2000 objects of type LoadBalancer\n  web.yaml"), "{table}");
+    assert!(table.contains("\n  and 1980 more; -o json lists all\n"), "{table}");
+}
+
+#[test]
+fn a_folder_without_anything_of_use_says_so() {
+    let empty = tempfile::tempdir().unwrap();
+    let nothing = format!("nothing was found in {}: manifests are the .yaml, ", empty.path().display());
+    let report = validated(&empty);
+    assert!(
+        report.starts_with(&format!("note: {nothing}")) && report.ends_with("\n0 problems, 1 note\n"),
+        "{report}"
+    );
+    let table = view(&empty).to_text();
+    assert!(table.contains(&format!("0 frontends.\n\nNotes\n  {nothing}")), "{table}");
+    let others = folder("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n");
+    let report = validated(&others);
+    assert!(
+        report.contains("nothing of a kind that Sheave reads was found in ") && report.contains(": 1 object"),
+        "{report}"
+    );
+    let no_service = folder("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n");
+    assert_eq!(
+        validated(&no_service),
+        "note: no Service of type LoadBalancer was found\n0 problems, 1 note\n"
+    );
+}
+
+#[test]
+fn a_folder_in_which_all_is_served_has_no_problems_and_no_notes() {
+    let folder = folder(&load_balancer("web", "  loadBalancerClass: sheave.dev/l4\n"));
+    assert_eq!(validated(&folder), "no problems\n");
+    assert!(!view(&folder).to_text().contains("Not"), "{}", view(&folder).to_text());
+}
