@@ -43,7 +43,8 @@ pub(crate) enum Command {
     /// Tell why a client of a Service goes where it goes, and what becomes of each endpoint; exits 0 also when the Service is
     /// not served, and 65 if there is no such Service or port
     Explain(Explain),
-    /// Tell how a running gateway or controller is: what it forwards by, how fresh that is, and what is wrong
+    /// Show how a running gateway or controller is: what it forwards by, how fresh that is, and what is wrong. Exits 0 (healthy),
+    /// 1 (something is wrong) or 2 (it does not answer, or is not ready)
     Status(Status),
     /// Show every mistake in the configuration and the manifests, and which load balancers are not served; exits 0, 65 (manifests)
     /// or 78 (configuration)

@@ -1,4 +1,5 @@
-//! Exit codes, after BSD's `sysexits.h`: scripts tell from them whose fault it was.
+//! Exit codes, after BSD's `sysexits.h`: scripts tell from them whose fault it was. 1 and 2 are of `sheave status`, as monitors
+//! have them.
 
 use std::process::ExitCode;
 
@@ -8,6 +9,10 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// Done.
     Ok,
+    /// The process that was asked works, but something is wrong.
+    Degraded,
+    /// The process that was asked does not answer, or is not ready.
+    Down,
     /// The command line is wrong (`EX_USAGE`).
     Usage,
     /// The manifests are wrong (`EX_DATAERR`).
@@ -25,6 +30,8 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
+            Self::Degraded => 1,
+            Self::Down => 2,
             Self::Usage => 64,
             Self::Data => 65,
             Self::Unavailable => 69,

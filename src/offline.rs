@@ -62,12 +62,18 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     }
 }
 
-/// Prints how a running process is.
+/// Prints how a running process is, and exits as monitors expect it.
 pub(crate) fn status(command: &Status, config: &Config) -> Exit {
-    match (ask::<ProcessView>(command.admin.as_ref(), config, "/api/status"), command.output) {
-        (Err(exit), _) => exit,
-        (Ok((_, view)), TextOutput::Json) => print(&view.to_json()),
-        (Ok((_, view)), TextOutput::Text) => print(&view.to_text()),
+    let Ok((_, view)) = ask::<ProcessView>(command.admin.as_ref(), config, "/api/status") else {
+        return Exit::Down;
+    };
+    let text = match command.output {
+        TextOutput::Json => view.to_json(),
+        TextOutput::Text => view.to_text(),
+    };
+    match print(&text) {
+        Exit::Ok => view.exit(),
+        failed => failed,
     }
 }
 

@@ -6,6 +6,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::Exit;
 use crate::routes::ProblemView;
 use crate::steering::SteeringView;
 
@@ -34,6 +35,9 @@ pub(crate) struct ProcessView {
     pub(crate) guard: Vec<GuardView>,
     /// As many as `/api/routes` lists; of a controller by itself all that it sees.
     pub(crate) problems: usize,
+    /// The first of those that `/api/routes` lists; a controller's are its own.
+    #[serde(default)]
+    pub(crate) first_problems: Vec<ProblemView>,
     /// Null where no controller runs.
     pub(crate) controller: Option<ControllerView>,
     /// How clients reach the frontends; null where nothing is forwarded.
@@ -41,6 +45,12 @@ pub(crate) struct ProcessView {
     pub(crate) steering: Option<SteeringView>,
     /// Takes nothing new and is about to end.
     pub(crate) draining: bool,
+    /// Why `/readyz` refuses, the workers aside; null if the process is ready.
+    #[serde(default)]
+    pub(crate) not_ready: Option<String>,
+    /// A worker did not show in time that it runs.
+    #[serde(default)]
+    pub(crate) worker_stuck: bool,
 }
 
 /// Where the objects come from.
@@ -142,6 +152,15 @@ impl ProcessView {
     pub(crate) fn to_json(&self) -> String {
         // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
         serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// How `sheave status` exits: by whether the process is ready, and whether anything is wrong.
+    pub(crate) fn exit(&self) -> Exit {
+        match (&self.not_ready, text::wrong(self).is_empty()) {
+            (Some(_), _) => Exit::Down,
+            (None, false) => Exit::Degraded,
+            (None, true) => Exit::Ok,
+        }
     }
 
     /// For people: how it is, what is wrong, and what to do about it.

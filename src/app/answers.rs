@@ -8,7 +8,7 @@ use sheave_dataplane::model::FrontendAddr;
 use super::{App, WORKER_PATIENCE};
 use crate::admin::{Query, Verdict};
 use crate::explain::{self, Answer, Basis, Question};
-use crate::routes::{ProblemView, RoutesView};
+use crate::routes::{LISTED, ProblemView, RoutesView};
 use crate::scrape;
 use crate::status::{ProcessView, facts};
 
@@ -45,7 +45,12 @@ impl App {
                 reply.send(scrape::text(&self.dataplane, &status, pages, &self.own_metrics)).ok();
             }
             Query::Status(reply) => {
-                reply.send(self.status().to_json()).ok();
+                let status = ProcessView { first_problems: self.first_problems(), ..self.status() };
+                let answers = self.dataplane.answers(WORKER_PATIENCE);
+                tokio::spawn(async move {
+                    let status = ProcessView { worker_stuck: !answers.await, ..status };
+                    reply.send(status.to_json()).ok();
+                });
             }
             Query::Routes(reply) => {
                 reply.send(self.routes()).ok();
@@ -86,7 +91,16 @@ impl App {
             controller: self.controller.as_ref().map(|status| facts::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
             draining: self.draining,
+            not_ready: self.missing().map(str::to_owned),
+            ..ProcessView::default()
         }
+    }
+
+    fn first_problems(&self) -> Vec<ProblemView> {
+        let mut problems = self.problems();
+        problems.sort_unstable();
+        problems.truncate(LISTED);
+        problems
     }
 
     /// From what is really in force, so that it shows where that is not what the objects come to.

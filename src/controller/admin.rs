@@ -43,27 +43,29 @@ impl Page {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: "controller".to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            generation: 0,
-            frontends: 0,
             source: facts::of_api(&self.server, &now.kinds),
             karmada: self.karmada.as_ref().map(|server| facts::of_api(server, &now.karmada_kinds)),
             guard: facts::of_guard(&now.held),
             problems: now.problems.len(),
             controller: Some(facts::of_controller(&now)),
-            steering: None,
-            draining: false,
+            not_ready: not_ready(&now).map(str::to_owned),
+            ..ProcessView::default()
         }
     }
 }
 
-/// A candidate is ready to take over; a leader once it knows everything that it decides by.
+/// Why it is not ready, if so. A candidate is ready to take over; a leader once it knows everything that it decides by.
+fn not_ready(now: &ControllerStatus) -> Option<&'static str> {
+    (now.leading && !now.synced).then_some("leading, but the API server has not said yet what there is")
+}
+
 async fn ready(State(page): State<Page>) -> Response {
-    let now = page.status.borrow();
-    if now.leading && !now.synced {
-        let why = "not ready: leading, but the API server has not said yet what there is; see /api/status\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    match not_ready(&page.status.borrow()) {
+        Some(why) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}; see /api/status\n")).into_response()
+        }
+        None => "ok\n".into_response(),
     }
-    "ok\n".into_response()
 }
 
 async fn metrics(State(page): State<Page>) -> Response {

@@ -39,7 +39,7 @@ fn well() -> ProcessView {
         problems: 0,
         controller: None,
         steering: Some(SteeringView { mode: "auto".to_owned(), sockets: 10, steered: 2, unavailable: None }),
-        draining: false,
+        ..ProcessView::default()
     }
 }
 
@@ -77,6 +77,7 @@ fn the_keys_are_those_of_the_contract() {
             "moreProblems": 0,
         },
         "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "draining": false,
+        "firstProblems": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);
@@ -132,12 +133,8 @@ fn a_controller_by_itself_has_no_table_and_says_who_leads() {
     assert!(wrong(&view)[0].starts_with("no controller leads"));
 }
 
-#[test]
-fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
-    let mut view = well();
-    view.role = "controller".to_owned();
-    view.problems = 22;
-    let problem = ProblemView {
+fn problem() -> ProblemView {
+    ProblemView {
         object: "Service shop/web".to_owned(),
         reason: "NoAddress".to_owned(),
         message: "no pool has an address".to_owned(),
@@ -146,13 +143,57 @@ fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
         file: None,
         document: None,
         line: None,
-    };
+    }
+}
+
+#[test]
+fn the_problems_are_listed_and_the_others_counted() {
+    let one = ProcessView { problems: 1, first_problems: vec![problem()], ..well() };
+    let text = one.to_text();
+    assert!(
+        text.ends_with(
+            "\n  - there is one Problem, listed below\n\nProblems\n  - Service shop/web: NoAddress: no pool has an address\n"
+        ),
+        "{text}"
+    );
+    let many = ProcessView { problems: 3, first_problems: vec![problem(); 2], ..well() };
+    assert_eq!(many.to_text().matches("  - Service shop/web: NoAddress").count(), 2);
+    assert!(many.to_text().ends_with("\n  and 1 more; `sheave routes` lists all\n"), "{}", many.to_text());
+}
+
+#[test]
+fn it_exits_by_whether_it_is_ready_and_whether_anything_is_wrong() {
+    assert_eq!(well().exit(), Exit::Ok);
+    let away = SourceView { synced: false, from_snapshot: true, ..well().source };
+    let held = vec![GuardView::default()];
+    let degraded = [
+        ProcessView { problems: 1, ..well() },
+        ProcessView { worker_stuck: true, ..well() },
+        ProcessView { source: away, ..well() },
+        ProcessView { guard: held, ..well() },
+        ProcessView { controller: Some(ControllerView::default()), ..well() },
+    ];
+    for view in degraded {
+        assert_eq!(view.exit(), Exit::Degraded, "{}", view.to_text());
+        assert!(!view.to_text().contains("Nothing is wrong"), "{}", view.to_text());
+    }
+    let down = ProcessView { not_ready: Some("no objects have been read yet".to_owned()), ..well() };
+    assert_eq!(down.exit(), Exit::Down);
+    assert_eq!(wrong_first(&down), "it is not ready: no objects have been read yet");
+    assert_eq!([Exit::Ok, Exit::Degraded, Exit::Down].map(Exit::code), [0, 1, 2]);
+}
+
+#[test]
+fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
+    let mut view = well();
+    view.role = "controller".to_owned();
+    view.problems = 22;
     view.controller = Some(ControllerView {
         leading: true,
         gateways: Some(0),
         services: Some(1),
         write_failures: Some(2),
-        problems: vec![problem; 20],
+        problems: vec![problem(); 20],
         more_problems: 2,
         ..standby()
     });
@@ -256,7 +297,7 @@ fn everything_that_is_wrong_is_told_with_what_to_do() {
             "the API server lists 3 Services where there were 120: the 117 that it lacks stay in force for another 42 s, in \
              case the list is wrong; if they were deleted on purpose, wait",
             "the snapshot: it is damaged",
-            "there are 2 Problems; `sheave routes` tells them",
+            "there are 2 Problems; `sheave routes` shows them",
         ]
     );
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::columns::{columns, or_dash};
+use crate::routes::ProblemView;
 use crate::steering::SteeringView;
 
 /// The role of a process that forwards nothing.
@@ -25,19 +26,22 @@ pub(super) fn render(view: &ProcessView) -> String {
         // Writing to a String never fails.
         writeln!(text, "  - {sentence}").unwrap_or_default();
     }
-    text + &view.controller.as_ref().map(problems).unwrap_or_default()
+    if let Some(ControllerView { problems, more_problems, .. }) = &view.controller {
+        text += &listed("Problems that the controller sees", problems, *more_problems, "");
+    }
+    let more = view.problems.saturating_sub(view.first_problems.len());
+    text + &listed("Problems", &view.first_problems, more, "; `sheave routes` lists all")
 }
 
-/// What the controller sees; a gateway's own Problems are its routes' to tell.
-fn problems(controller: &ControllerView) -> String {
-    let ControllerView { problems, more_problems, .. } = controller;
+/// A list under a title; `more` are not listed, and `where_else` says where they are.
+fn listed(title: &str, problems: &[ProblemView], more: usize, where_else: &str) -> String {
     if problems.is_empty() {
         return String::new();
     }
-    let mut text = "\nProblems that the controller sees\n".to_owned();
+    let mut text = format!("\n{title}\n");
     text.extend(problems.iter().map(|problem| format!("  - {problem}\n")));
-    if *more_problems > 0 {
-        text += &format!("  and {more_problems} more\n");
+    if more > 0 {
+        text += &format!("  and {more} more{where_else}\n");
     }
     text
 }
@@ -94,11 +98,17 @@ fn source(source: &SourceView, title: &str) -> String {
 }
 
 /// The worst first.
-fn wrong(view: &ProcessView) -> Vec<String> {
+pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     let source = &view.source;
     let mut wrong = Vec::new();
     if view.draining {
         wrong.push("it was told to end: nothing new is accepted, and open connections finish".to_owned());
+    }
+    if view.worker_stuck {
+        wrong.push(
+            "a worker does not answer: its connections wait and it accepts nothing new; if that lasts, restart the process"
+                .to_owned(),
+        );
     }
     wrong.extend(unsynced(view, source, &LOCAL));
     wrong.extend(source_errors(&source.kinds, &LOCAL));
@@ -143,11 +153,19 @@ fn wrong(view: &ProcessView) -> Vec<String> {
             count => format!("the controller sees {count} Problems, listed below"),
         });
     }
-    match view.problems {
+    match (view.problems, view.first_problems.len()) {
         _ if view.role == CONTROLLER => {}
-        0 => {}
-        1 => wrong.push("there is one Problem; `sheave routes` tells it".to_owned()),
-        count => wrong.push(format!("there are {count} Problems; `sheave routes` tells them")),
+        (0, _) => {}
+        // An older version does not list them.
+        (1, 0) => wrong.push("there is one Problem; `sheave routes` shows it".to_owned()),
+        (count, 0) => wrong.push(format!("there are {count} Problems; `sheave routes` shows them")),
+        (1, _) => wrong.push("there is one Problem, listed below".to_owned()),
+        (count, _) => wrong.push(format!("there are {count} Problems, listed below")),
+    }
+    if wrong.is_empty()
+        && let Some(why) = &view.not_ready
+    {
+        wrong.push(format!("it is not ready: {why}"));
     }
     wrong
 }

@@ -62,7 +62,10 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
         Some(1) => Ok(()),
         count => Err(format!("{count:?}")),
     });
-    let text = run(&[]).expect_success();
-    assert!(text.contains("  - there is one Problem; `sheave routes` tells it\n"), "{text}");
-    assert_eq!(run(&["--admin", "http://127.0.0.1:1"]).code(), Some(69));
+    let degraded = run(&[]);
+    let text = &degraded.stdout;
+    assert!(text.contains("  - there is one Problem, listed below\n\nProblems\n  - broken.yaml"), "{text}");
+    assert_eq!(degraded.code(), Some(1), "{text}");
+    assert_eq!(run(&["-o", "json"]).code(), Some(1));
+    assert_eq!(run(&["--admin", "http://127.0.0.1:1"]).code(), Some(2));
 }
