@@ -13,11 +13,13 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use sheave_control::projection::Projector;
 use sheave_control::store::Objects;
 use sheave_dataplane::affinity::AffinityTable;
+use sheave_dataplane::model::FrontendAddr;
 use sheave_dataplane::pick::ActiveTable;
 
 pub(crate) use self::question::{
@@ -40,6 +42,8 @@ pub(crate) struct Basis<'a> {
     pub(crate) affinity: Option<&'a AffinityTable>,
     /// Everything that is known to be wrong.
     pub(crate) problems: &'a [ProblemView],
+    /// Frontends of the table that accept nothing on this gateway, and why.
+    pub(crate) closed: &'a BTreeMap<FrontendAddr, String>,
     /// Why the gateway does not do as its table says, or has none.
     pub(crate) obstacle: Option<&'static str>,
     /// Why endpoints cannot see clients' own addresses, where they cannot.

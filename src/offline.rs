@@ -1,6 +1,7 @@
 //! Commands that answer and end: `routes`, `explain`, `status` and `validate`. They read what a gateway would read and project it as it
 //! would, or ask one that runs. Nothing is forwarded here.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -227,6 +228,7 @@ impl Offline {
             active: &ActiveTable::compile(Arc::clone(&self.projection.table), &ActiveTable::default()),
             affinity: None,
             problems: &self.problems(),
+            closed: &BTreeMap::new(),
             obstacle: None,
             no_client_addresses: None,
             now: Instant::now(),

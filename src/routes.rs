@@ -7,6 +7,7 @@ mod problem;
 mod status;
 mod text;
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,9 @@ pub(crate) struct FrontendView {
     /// What the Service may take of each gateway, and its own timeouts; null where it has none.
     #[serde(default)]
     pub(crate) limits: Option<LimitsView>,
+    /// Why it accepts nothing on this gateway, whatever its routes are; null if it is open, and for manifests.
+    #[serde(default)]
+    pub(crate) closed: Option<String>,
     /// What clients outside the cluster get.
     pub(crate) external: RouteView,
     /// What clients inside the cluster get.
@@ -198,6 +202,19 @@ impl RoutesView {
         Self { steering: Some(steering), ..self }
     }
 
+    /// With the frontends that are closed on the gateway, and why.
+    pub(crate) fn closing(mut self, closed: &BTreeMap<FrontendAddr, String>) -> Self {
+        if closed.is_empty() {
+            return self;
+        }
+        let mut by_place: HashMap<String, &String> =
+            closed.iter().map(|(addr, why)| (addr.to_string(), why)).collect();
+        for frontend in &mut self.frontends {
+            frontend.closed = by_place.remove(&frontend.place()).cloned();
+        }
+        self
+    }
+
     /// With what would be published; `failed` tells of frontends that could not be opened here.
     pub(crate) fn publishing<'a>(
         mut self,
@@ -255,6 +272,7 @@ impl From<&Frontend> for FrontendView {
                 .map(|cidr| cidr.to_string())
                 .collect(),
             limits: LimitsView::of(frontend),
+            closed: None,
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),
             failover: frontend.failover.as_deref().map(FailoverView::from),

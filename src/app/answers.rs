@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sheave_dataplane::model::FrontendAddr;
 
-use super::{App, WORKER_PATIENCE};
+use super::{App, WORKER_PATIENCE, problems};
 use crate::admin::{Query, Verdict};
 use crate::explain::{self, Answer, Basis, Question};
 use crate::routes::{LISTED, ProblemView, RoutesView};
@@ -112,6 +112,7 @@ impl App {
             active: &self.dataplane.table(),
             affinity: Some(self.dataplane.affinity()),
             problems: &self.problems(),
+            closed: &problems::closed(&self.dataplane),
             obstacle: self.missing(),
             no_client_addresses: lost.as_deref(),
             now: Instant::now(),
@@ -129,6 +130,7 @@ impl App {
         let not_ready = self.missing().map(|what| format!("the gateway is not ready: {what}"));
         let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems())
             .reached(self.dataplane.steering().into())
+            .closing(&problems::closed(&self.dataplane))
             .noting(self.not_served(), not_ready.into_iter().collect());
         let Some(projection) = &self.projection else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =

@@ -1,7 +1,7 @@
 //! What goes wrong in the data plane of a running gateway, as Problems of the objects concerned. It must not know what is
 //! wrong with the objects themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
@@ -67,14 +67,24 @@ fn of(dataplane: &Dataplane) -> Vec<Setback> {
     setbacks
 }
 
-fn unopened(failure: &BindFailure) -> Setback {
-    let BindFailure { frontend, error, listening } = failure;
+/// The frontends of the table that accept nothing here, and why. One that cannot be changed is open as it was.
+pub(super) fn closed(dataplane: &Dataplane) -> BTreeMap<FrontendAddr, String> {
+    let closed = dataplane.failures().filter(|failure| !failure.listening);
+    closed.map(|failure| (failure.frontend.addr, failure_message(failure))).collect()
+}
+
+fn failure_message(BindFailure { frontend, error, listening }: &BindFailure) -> String {
     let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
+    format!("{failed} {}: {}", frontend.addr, retry::advice(error))
+}
+
+fn unopened(failure: &BindFailure) -> Setback {
+    let frontend = &failure.frontend;
     let problem = Problem {
         object: object_ref(frontend),
         reason: reason::BIND_FAILED,
         field: String::new(),
-        message: format!("{failed} {}: {}", frontend.addr, retry::advice(error)),
+        message: failure_message(failure),
         port: Some(problem_port(frontend.addr)),
     };
     Setback { problem, frontend: Some(frontend.addr) }

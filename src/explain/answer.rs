@@ -183,6 +183,10 @@ impl At<'_> {
             view.reasons.push(self.inside());
         }
         view.reasons.extend(self.differences(active.map(AsRef::as_ref)));
+        view.closed = basis.closed.get(&frontend.addr).cloned();
+        if view.closed.is_some() {
+            view.endpoint = None;
+        }
     }
 
     fn decision(&self, origin: Origin) -> &Decision {

@@ -64,6 +64,7 @@ struct Fixture {
     active: ActiveTable,
     affinity: AffinityTable,
     no_client_addresses: Option<&'static str>,
+    closed: BTreeMap<FrontendAddr, String>,
 }
 
 impl Fixture {
@@ -82,7 +83,8 @@ impl Fixture {
         let projection = projector.project(store.objects(), &dirty);
         let active = ActiveTable::compile(Arc::clone(&projection.table), &ActiveTable::default());
         let affinity = AffinityTable::default();
-        Self { loaded, store, projector, projection, active, affinity, no_client_addresses: None }
+        let (no_client_addresses, closed) = (None, BTreeMap::new());
+        Self { loaded, store, projector, projection, active, affinity, no_client_addresses, closed }
     }
 
     /// With every frontend in force changed, and the objects as they were.
@@ -106,6 +108,7 @@ impl Fixture {
             active: &self.active,
             affinity: running.then_some(&self.affinity),
             problems: &problems,
+            closed: &self.closed,
             obstacle: None,
             no_client_addresses: self.no_client_addresses,
             now: Instant::now(),
@@ -150,7 +153,7 @@ fn the_json_is_that_of_the_contract() {
     let contract = json!({
         "service": "shop/web", "source": "Service", "frontend": "203.0.113.10:80/TCP", "kind": "LoadBalancer", "portName": "http",
         "otherFrontends": ["[2001:db8::10]:80/TCP"],
-        "client": "198.51.100.7", "clientPort": null, "origin": "external", "allowed": true, "action": "Forward",
+        "client": "198.51.100.7", "clientPort": null, "closed": null, "origin": "external", "allowed": true, "action": "Forward",
         "endpoint": "10.1.0.7:8080", "reasons": reasons,
         "endpoints": [
             {"address": "10.1.0.7:8080", "slice": "web-1", "node": "gw-1", "zone": "a", "state": "Ready", "local": true,
@@ -197,6 +200,25 @@ Endpoints
          2001:db8::7, outside the cluster, is refused: no endpoint serves."
     );
     assert_eq!(first_lines("address=192.0.2.9"), "Service shop/web is not served here. ");
+}
+
+#[test]
+fn a_frontend_that_is_closed_on_the_gateway_is_said_to_be_closed_first() {
+    let mut fixture = Fixture::new(&web("externalTrafficPolicy: Local"));
+    let addr = fixture.ask("port=80").frontend.unwrap();
+    assert_eq!(fixture.ask("port=80").closed, None);
+    let why = format!("cannot listen on {addr}: another process has it");
+    let frontends = fixture.projection.table.frontends().iter().map(|frontend| frontend.addr);
+    let frontend = frontends.into_iter().find(|frontend| frontend.to_string() == addr).unwrap();
+    fixture.closed.insert(frontend, why.clone());
+    let view = fixture.ask("port=80&client=8.8.8.8");
+    assert_eq!((view.closed.as_ref(), &view.endpoint), (Some(&why), &None));
+    let text = view.to_text();
+    let headline = format!(
+        "8.8.8.8, outside the cluster, is not served: the frontend is closed on this gateway: {why}."
+    );
+    assert_eq!(text.lines().nth(1), Some(headline.as_str()), "{text}");
+    assert!(fixture.ask("port=53&client=8.8.8.8").to_text().contains("goes to "), "the other port is open");
 }
 
 #[test]
@@ -305,6 +327,7 @@ fn an_obstacle_is_told() {
         active: &fixture.active,
         affinity: None,
         problems: &[],
+        closed: &fixture.closed,
         obstacle: Some("draining"),
         no_client_addresses: None,
         now: Instant::now(),

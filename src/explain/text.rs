@@ -43,6 +43,9 @@ fn headline(view: &ExplainView) -> String {
 }
 
 fn outcome(view: &ExplainView) -> String {
+    if let Some(why) = &view.closed {
+        return format!("is not served: the frontend is closed on this gateway: {why}");
+    }
     if !view.allowed {
         return "may not use it: its packets are dropped in silence".to_owned();
     }

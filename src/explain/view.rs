@@ -33,6 +33,9 @@ pub(crate) struct ExplainView {
     pub(crate) action: Option<String>,
     /// Where the client goes; null if nowhere, or if that is decided anew for each connection.
     pub(crate) endpoint: Option<String>,
+    /// Why the frontend accepts nothing on this gateway, whatever else is said; null if it is open, and for manifests.
+    #[serde(default)]
+    pub(crate) closed: Option<String>,
     /// Sentences, in the order in which things are decided.
     pub(crate) reasons: Vec<String>,
     /// Every address of the frontend's family that the Service's slices have.

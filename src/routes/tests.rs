@@ -95,7 +95,7 @@ fn the_json_is_that_of_the_contract() {
       {"address": "203.0.113.10", "port": 80, "protocol": "TCP", "kind": "LoadBalancer",
        "service": "shop/web", "portName": "http", "appProtocol": null, "source": "Service",
        "balance": "least-connections", "clientSource": {"external": "gateway", "internal": "gateway"},
-       "acceptProxy": [], "limits": null,
+       "acceptProxy": [], "limits": null, "closed": null,
        "affinity": {"clientIP": {"timeoutSeconds": 10800}},
        "sourceRanges": ["10.0.0.0/8"], "admitsNobody": false,
        "external": {"action": "Forward", "endpoints": ["10.1.0.7:8080"]},
@@ -143,6 +143,19 @@ fn a_list_that_admits_nobody_is_not_shown_as_one_that_admits_all() {
     let frontend = &json["frontends"][0];
     assert_eq!((&frontend["sourceRanges"], &frontend["admitsNobody"]), (&json!([]), &json!(true)));
     assert!(view.to_text().contains("  nobody\n"), "{}", view.to_text());
+}
+
+#[test]
+fn frontends_that_are_closed_on_the_gateway_are_marked() {
+    let view = view(vec![frontend("203.0.113.10", 80), frontend("2001:db8::1", 443)], vec![]);
+    let addr = frontend("2001:db8::1", 443).addr;
+    let view = view.closing(&BTreeMap::from([(addr, "another process has it".to_owned())]));
+    let closed: Vec<Option<&str>> =
+        view.frontends.iter().map(|frontend| frontend.closed.as_deref()).collect();
+    assert_eq!(closed, [None, Some("another process has it")]);
+    let text = view.to_text();
+    let row = text.lines().find(|line| line.contains("[2001:db8::1]:443/TCP")).unwrap();
+    assert!(row.contains("  closed here   closed here "), "{text}");
 }
 
 #[test]

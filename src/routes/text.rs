@@ -77,8 +77,8 @@ fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
             frontend.kind.clone(),
             service(&frontend.service, &frontend.source),
             or_dash(&frontend.port_name),
-            outcome(&frontend.external),
-            outcome(&frontend.internal),
+            outcome(frontend, &frontend.external),
+            outcome(frontend, &frontend.internal),
             affinity,
             allowed,
         ]
@@ -171,7 +171,10 @@ fn used(frontend: &FrontendView, endpoint: &EndpointView) -> &'static str {
     }
 }
 
-fn outcome(route: &RouteView) -> String {
+fn outcome(frontend: &FrontendView, route: &RouteView) -> String {
+    if frontend.closed.is_some() {
+        return "closed here".to_owned();
+    }
     match route.action.as_str() {
         "Forward" => count(route.endpoints.len(), "endpoint"),
         "Reject" => "refused: no endpoints".to_owned(),

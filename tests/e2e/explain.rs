@@ -134,6 +134,19 @@ fn a_frontend_that_cannot_be_opened_is_explained(family: Family) {
     }
     assert!(told("TCP"));
     assert!(!told("UDP"), "the other protocol's frontend is open");
+    let explained = explain(&gateway, "protocol=TCP");
+    assert!(explained["closed"].is_string() && explained["endpoint"].is_null(), "{explained}");
+    let shown = |arguments: &[&str]| -> String {
+        world.gateway.finish(env!("CARGO_BIN_EXE_sheave"), arguments).expect_success()
+    };
+    let headline = shown(&["explain", "e2e/web", "--protocol", "TCP"]);
+    assert!(
+        headline.contains("is not served: the frontend is closed on this gateway: cannot listen"),
+        "{headline}"
+    );
+    let routes = shown(&["routes"]);
+    let row = routes.lines().find(|line| line.contains(&vip(family).to_string()) && line.contains("/TCP"));
+    assert!(row.is_some_and(|row| row.contains("closed here")), "{routes}");
     drop(squatter);
     eventually("the problem is gone", || if told("TCP") { Err("still there") } else { Ok(()) });
 }
