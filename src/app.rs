@@ -25,6 +25,7 @@ use sheave_control::gateway_report::GatewayReport;
 use sheave_control::problem::Problem;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
+use sheave_dataplane::model::ClientSource;
 use sheave_dataplane::{Dataplane, Drained};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
@@ -35,6 +36,7 @@ pub(crate) use self::intake::{ApiIntake, Intake, Source};
 use self::measures::UPDATE_SECONDS;
 pub(crate) use self::measures::install as install_metrics;
 use self::memory::MemoryWatch;
+pub(crate) use self::memory::memory_limit;
 use self::options::dataplane_options;
 pub(crate) use self::options::projection_options;
 use self::overload::Overload;
@@ -43,7 +45,7 @@ use self::told::Told;
 use crate::admin::Query;
 use crate::config::Config;
 use crate::health::{self, Health};
-use crate::{report, retry};
+use crate::{report, retry, startup};
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -170,6 +172,7 @@ impl App {
                     if self.intake.has_spoken()
                         && let Some(ready) = ready.take()
                     {
+                        self.tell_ready();
                         ready();
                     }
                 }
@@ -275,6 +278,20 @@ impl App {
         if self.overload.refresh(&self.dataplane) {
             self.told.overload(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
         }
+    }
+
+    /// Logs what became of the first objects.
+    fn tell_ready(&self) {
+        let table = self.dataplane.table();
+        let mut frontends = table.table().frontends().iter();
+        let transparent = match self.dataplane.client_addresses() {
+            Err(error) => error.to_string(),
+            Ok(()) if frontends.any(|it| it.client_sources.any(ClientSource::Transparent)) => {
+                "in use".to_owned()
+            }
+            Ok(()) => "not asked for".to_owned(),
+        };
+        startup::ready(&self.status(), &transparent);
     }
 
     /// Logs what is wrong with objects. Called with each change of theirs.

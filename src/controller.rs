@@ -22,6 +22,7 @@ use crate::exit::Exit;
 use crate::gateway::{connect, connect_karmada};
 use crate::server::{Connections, Server};
 use crate::signal::Termination;
+use crate::startup::{self, Process};
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";
@@ -79,7 +80,12 @@ async fn start(config: &Config) -> Result<Parts, String> {
     let karmada = connect_karmada(config, "controller").await?;
     let server = connection.server().as_ref().to_owned();
     let karmada_server = karmada.as_ref().map(|karmada| karmada.server().as_ref().to_owned());
-    let controller = Controller::start(connection, options(config, None, karmada));
+    let admin = listener.local_addr().map_err(|error| format!("admin address: {error}"))?;
+    let options = options(config, None, karmada);
+    let process =
+        Process { role: "controller", admin, source: server.clone(), karmada: karmada_server.clone() };
+    startup::controller(&process, &options.identity, config);
+    let controller = Controller::start(connection, options);
     let page = Page {
         started: Instant::now(),
         node: config.node.clone(),

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::server::Server;
 use crate::signal::Termination;
+use crate::startup::{self, Process};
 use crate::{controller, report};
 
 /// Questions from the admin server that may wait for the loop.
@@ -31,6 +32,23 @@ pub(crate) enum Source<'a> {
     Api,
     /// The API server, with a controller in this process.
     ApiWithController,
+}
+
+impl<'a> Source<'a> {
+    /// What the process does, as the status and the log name it.
+    fn role(&self) -> &'static str {
+        match self {
+            Self::ApiWithController => "run",
+            Self::Manifests(_) | Self::Api => "gateway",
+        }
+    }
+
+    fn manifests(&self) -> Option<&'a Path> {
+        match self {
+            Self::Manifests(path) => Some(path),
+            Self::Api | Self::ApiWithController => None,
+        }
+    }
 }
 
 /// Runs a gateway until a signal, or for `duration`. A Karmada control plane is followed by `karmada_manifests`, or else by the
@@ -76,16 +94,7 @@ async fn start(
     let report = bind_optional("report", config.report_listen).await?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
-    let connection = match source {
-        Source::Manifests(_) => None,
-        Source::Api => Some(connect(config, "gateway").await?),
-        Source::ApiWithController => Some(connect(config, "run").await?),
-    };
-    let fleet = match (&source, karmada_manifests) {
-        (Source::Manifests(_), _) | (_, Some(_)) => None,
-        (Source::Api, None) => connect_karmada(config, "gateway").await?,
-        (Source::ApiWithController, None) => connect_karmada(config, "run").await?,
-    };
+    let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let local = match (&source, &connection) {
         (Source::Manifests(manifests), _) => app::Source::files(files::watch(manifests)),
         (_, Some(connection)) => app::Source::Api(Box::new(ApiIntake::start(connection, config))),
@@ -98,6 +107,17 @@ async fn start(
     };
     let intake = Intake::new(local, karmada);
     let shares = Shares::of_process(config);
+    let told = |manifests: Option<&Path>, connection: &Option<Connection>| {
+        let server = || Some(connection.as_ref()?.server().as_ref().to_owned());
+        manifests.map(|path| path.display().to_string()).or_else(server)
+    };
+    let process = Process {
+        role: source.role(),
+        admin: address,
+        source: told(source.manifests(), &connection).unwrap_or_default(),
+        karmada: told(karmada_manifests, &fleet),
+    };
+    startup::gateway(&process, &shares, config);
     let mut app = App::start(config, &shares, own_metrics, intake)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller = connection.filter(|_| matches!(source, Source::ApiWithController)).map(|connection| {
@@ -108,6 +128,23 @@ async fn start(
     }
     let report = report.map(|listener| report::serve(listener, app.report(), shares.pages()));
     Ok(Parts { app, controller, admin, address, healthz, report, shares, termination })
+}
+
+/// To the API server, and to the Karmada control plane, where these are not folders.
+async fn connections(
+    config: &Config,
+    source: &Source<'_>,
+    karmada_manifests: Option<&Path>,
+) -> Result<(Option<Connection>, Option<Connection>), String> {
+    if source.manifests().is_some() {
+        return Ok((None, None));
+    }
+    let local = connect(config, source.role()).await?;
+    let karmada = match karmada_manifests {
+        Some(_) => None,
+        None => connect_karmada(config, source.role()).await?,
+    };
+    Ok((Some(local), karmada))
 }
 
 async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {

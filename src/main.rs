@@ -22,6 +22,7 @@ mod routes;
 mod scrape;
 mod server;
 mod signal;
+mod startup;
 mod status;
 mod steering;
 mod uninstall;

@@ -22,11 +22,15 @@ pub(crate) struct SteeringView {
     pub(crate) unavailable: Option<String>,
 }
 
+/// How users name a mode.
+pub(crate) fn mode_name(mode: SteeringMode) -> &'static str {
+    MODES.iter().find(|(_, it)| *it == mode).map(|(word, _)| *word).unwrap_or_default()
+}
+
 impl From<SteeringReport<'_>> for SteeringView {
     fn from(report: SteeringReport<'_>) -> Self {
-        let word = MODES.iter().find(|(_, mode)| *mode == report.mode).map(|(word, _)| *word);
         Self {
-            mode: word.unwrap_or_default().to_owned(),
+            mode: mode_name(report.mode).to_owned(),
             sockets: report.sockets,
             steered: report.steered,
             unavailable: report.obstacle.map(str::to_owned),

@@ -24,6 +24,7 @@ const LEAST_PAGES: u64 = 16;
 /// What each part of the process may have.
 #[derive(Debug)]
 pub(crate) struct Shares {
+    open_files: u64,
     pub(super) workers: usize,
     pub(super) traffic: CapacityLimits,
     /// Of each worker.
@@ -39,7 +40,6 @@ impl Shares {
         let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
         let workers = worker_count(config.workers);
         let shares = Self::of(open_files, workers, config);
-        tracing::debug!(workers, open_files, traffic = ?shares.traffic, "starting");
         if shares.is_narrow(open_files) {
             tracing::warn!(
                 open_files,
@@ -60,6 +60,7 @@ impl Shares {
         // Each flow takes a descriptor; half of them are left to TCP.
         let udp_flows = limits.udp_flows.map_or(u64::MAX, |most| most.get().into()).min(traffic / 2);
         Self {
+            open_files,
             workers,
             traffic: CapacityLimits { descriptors: to_usize(traffic), connections },
             udp_flows: to_usize(udp_flows / workers as u64).max(1),
@@ -72,6 +73,26 @@ impl Shares {
 
     fn is_narrow(&self, open_files: u64) -> bool {
         (self.traffic.descriptors as u64) < open_files / 4 * 3
+    }
+
+    /// Of the process, as its limit is now.
+    pub(crate) fn open_files(&self) -> u64 {
+        self.open_files
+    }
+
+    /// Threads that forward.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// TCP connections that all may have together: each takes two descriptors.
+    pub(crate) fn connections(&self) -> usize {
+        self.traffic.connections.min(self.traffic.descriptors / 2)
+    }
+
+    /// UDP flows that all workers may have together.
+    pub(crate) fn flows(&self) -> usize {
+        self.udp_flows * self.workers
     }
 
     /// For all pages that are open to the network together.
