@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 
-use sheave_control::problem::Problem;
+use sheave_control::problem::{ObjectRef, Problem};
 use sheave_control::projection::{Placement, Projection, Projector};
-use sheave_control::source::files::{self, Loaded, Of};
+use sheave_control::source::files::{self, FieldLines, Loaded, Of};
 use sheave_control::store::{Objects, Store};
 use sheave_dataplane::pick::ActiveTable;
 
@@ -208,15 +208,16 @@ impl Offline {
         Self { manifests, store, projector, projection }
     }
 
-    fn problems(&self) -> Vec<ProblemView> {
-        problems(&self.manifests.loaded(), &self.projection)
+    fn places(&self) -> Places<'_> {
+        Places::of(self.manifests.folders.iter().map(|(path, _, loaded)| (path.as_path(), loaded)))
     }
 
     fn routes(&self, config: &Config) -> RoutesView {
         let Projection { table, health_checks, .. } = &self.projection;
-        let view = RoutesView::new(table, &config.node, self.problems());
+        let mut places = self.places();
+        let view = RoutesView::new(table, &config.node, places.problems(&self.projection));
         let unserved = self.projector.unserved(self.store.objects());
-        let not_served = unserved.iter().map(|note| placed(&self.manifests.loaded(), note)).collect();
+        let not_served = unserved.iter().map(|note| places.place(note)).collect();
         view.publishing(self.projector.statuses(), health_checks, |_| false)
             .noting(not_served, self.manifests.nothing_found())
     }
@@ -227,7 +228,7 @@ impl Offline {
             objects: self.store.objects(),
             active: &ActiveTable::compile(Arc::clone(&self.projection.table), &ActiveTable::default()),
             affinity: None,
-            problems: &self.problems(),
+            problems: &self.places().problems(&self.projection),
             closed: &BTreeMap::new(),
             obstacle: None,
             no_client_addresses: None,
@@ -237,16 +238,47 @@ impl Offline {
     }
 }
 
-/// The Problems of sources and projection, each with the document that it is in.
-pub(crate) fn problems(manifests: &[&Loaded], projection: &Projection) -> Vec<ProblemView> {
-    let of_files = manifests.iter().flat_map(|loaded| &loaded.problems).map(ProblemView::from);
-    let of_objects = projection.problems.iter().map(|problem| placed(manifests, problem));
-    of_files.chain(of_objects).collect()
+/// The place of Problems in the manifests that were read.
+pub(crate) struct Places<'a> {
+    folders: Vec<(&'a Path, &'a Loaded, FieldLines)>,
 }
 
-/// A Problem with the document that its object is in.
-fn placed(manifests: &[&Loaded], problem: &Problem) -> ProblemView {
-    ProblemView::new(problem, manifests.iter().find_map(|loaded| loaded.origins.of(&problem.object)))
+impl<'a> Places<'a> {
+    /// In these folders, or single files.
+    pub(crate) fn of(folders: impl IntoIterator<Item = (&'a Path, &'a Loaded)>) -> Self {
+        let folders = folders.into_iter();
+        Self { folders: folders.map(|(path, loaded)| (path, loaded, FieldLines::of(path))).collect() }
+    }
+
+    /// The Problems of files and projection.
+    pub(crate) fn problems(&mut self, projection: &Projection) -> Vec<ProblemView> {
+        let of_files = self.folders.iter().flat_map(|(path, loaded, _)| {
+            loaded.problems.iter().map(|problem| ProblemView::from(problem).within(path))
+        });
+        let mut problems: Vec<ProblemView> = of_files.collect();
+        problems.extend(projection.problems.iter().map(|problem| self.place(problem)));
+        problems
+    }
+
+    /// A Problem with the line of its field, if its object is in a file.
+    fn place(&mut self, problem: &Problem) -> ProblemView {
+        let found =
+            self.folders.iter_mut().find(|(_, loaded, _)| loaded.origins.of(&problem.object).is_some());
+        let Some((path, loaded, lines)) = found else { return ProblemView::new(problem, None) };
+        let (object, field) = in_manifest(problem, loaded);
+        let view = ProblemView::new(problem, loaded.origins.of(&object)).within(path);
+        let line = lines.line(&loaded.origins, &object, field);
+        ProblemView { line: line.or(view.line), ..view }
+    }
+}
+
+/// The object and field as they are written: what concerns the template of a MultiClusterService is in its Service.
+fn in_manifest<'a>(problem: &'a Problem, loaded: &Loaded) -> (ObjectRef, &'a str) {
+    let template = ObjectRef { kind: "Service", ..problem.object.clone() };
+    match problem.field.strip_prefix("Service.") {
+        Some(field) if loaded.origins.of(&template).is_some() => (template, field),
+        _ => (problem.object.clone(), &problem.field),
+    }
 }
 
 const OK: u16 = 200;

@@ -90,6 +90,7 @@ mod tests {
             file: None,
             document: None,
             line: None,
+            folder: None,
         }
     }
 

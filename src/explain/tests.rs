@@ -13,10 +13,11 @@ use sheave_control::source::files::{self, Loaded};
 use sheave_control::store::Store;
 use sheave_dataplane::model::{Frontend, FrontendKind};
 use sheave_dataplane::table::RoutingTable;
+use tempfile::TempDir;
 
 use super::question::QuestionQuery;
 use super::*;
-use crate::offline;
+use crate::offline::Places;
 
 const NODE: &str = "
 kind: Node
@@ -57,6 +58,7 @@ endpoints:
 
 /// What a gateway has after reading manifests.
 struct Fixture {
+    folder: TempDir,
     loaded: Loaded,
     store: Store,
     projector: Projector,
@@ -84,7 +86,7 @@ impl Fixture {
         let active = ActiveTable::compile(Arc::clone(&projection.table), &ActiveTable::default());
         let affinity = AffinityTable::default();
         let (no_client_addresses, closed) = (None, BTreeMap::new());
-        Self { loaded, store, projector, projection, active, affinity, no_client_addresses, closed }
+        Self { folder, loaded, store, projector, projection, active, affinity, no_client_addresses, closed }
     }
 
     /// With every frontend in force changed, and the objects as they were.
@@ -101,7 +103,7 @@ impl Fixture {
     }
 
     fn answer(&self, query: &str, running: bool) -> Answer {
-        let problems = offline::problems(&[&self.loaded], &self.projection);
+        let problems = Places::of([(self.folder.path(), &self.loaded)]).problems(&self.projection);
         let basis = Basis {
             projector: &self.projector,
             objects: self.store.objects(),
@@ -254,7 +256,9 @@ fn a_service_that_is_not_served_says_why() {
     assert!(foreign.reasons[0].contains("loadBalancerClass \"example.com/lb\""), "{:?}", foreign.reasons);
     let refused = Fixture::new(&web("").replace("type: LoadBalancer", "type: ExternalName")).ask("");
     assert_eq!(refused.reasons[0], "the Service asks for this gateway, but cannot be served");
-    assert!(reason(&refused, "ExternalName").starts_with("Problem: all.yaml#2: Service shop/web: NotServed"));
+    assert!(
+        reason(&refused, "ExternalName").contains("all.yaml:12: Service shop/web: NotServed: spec.type: ")
+    );
     let homeless =
         web("").replace("ip: 203.0.113.10", "ip: first").replace("ip: '2001:db8::10'", "ip: second");
     let homeless = Fixture::new(&homeless.replace("address: 192.0.2.1", "address: third")).ask("");
@@ -307,10 +311,7 @@ fn node_ports_are_found_by_either_number_and_need_no_source_range() {
 #[test]
 fn problems_of_the_service_are_told_where_they_touch_the_port() {
     let fixture = Fixture::new(&web("sessionAffinity: Often"));
-    reason(
-        &fixture.ask("port=80"),
-        "Problem: all.yaml#2: Service shop/web: InvalidValue: spec.sessionAffinity",
-    );
+    reason(&fixture.ask("port=80"), "all.yaml:12: Service shop/web: InvalidValue: spec.sessionAffinity");
     let metadata = "annotations: {sheave.dev/client-source: proxy-v1}";
     let fixture = Fixture::new(&web_with(metadata, ""));
     reason(&fixture.ask("port=53"), "proxy-v1 has no form for UDP");

@@ -53,6 +53,33 @@ fn load_balancers_that_are_not_served_are_notes_of_validate() {
 }
 
 #[test]
+fn each_problem_begins_with_the_file_and_the_line_of_its_field() {
+    let text = "# first\n".to_owned()
+        + &load_balancer("web", "  loadBalancerClass: sheave.dev/l4\n  sessionAffinity: Often\n")
+        + &load_balancer("api", "  loadBalancerClass: sheave.dev/L4\n")
+        + "---\nkind: AddressPool\napiVersion: v1\nmetadata: {name: p}\n";
+    let folder = folder(&text);
+    let file = folder.path().join("web.yaml");
+    let report = validated(&folder);
+    for place in [
+        format!("{}:9: Service shop/web: InvalidValue: spec.sessionAffinity: ", file.display()),
+        format!("{}:18: Service shop/api: NotServed: spec.loadBalancerClass: ", file.display()),
+        format!(
+            "{}:23: AddressPool p: InvalidManifest: apiVersion: \"v1\" is not supported; an AddressPool has",
+            file.display()
+        ),
+    ] {
+        assert!(report.contains(&place), "{place}\n{report}");
+    }
+    let file = RoutesView { ..view(&folder) }.problems[0].file.clone();
+    assert_eq!(file.as_deref(), Some("web.yaml"), "as before in JSON");
+    let nowhere = Folders { local: Some(Path::new("/nowhere/at/all")), karmada: None };
+    let view = Offline::new(Manifests::load(nowhere), &config()).routes(&config());
+    let told = view.problems[0].to_string();
+    assert!(told.starts_with("/nowhere/at/all: InvalidManifest: cannot be listed: "), "{told}");
+}
+
+#[test]
 fn of_thousands_the_first_are_named_and_the_others_counted() {
     let text: String = (0..2_000)
         .map(|number| load_balancer(&format!("web-{number:04}"), "  loadBalancerClass: metallb.io/lb\n"))
@@ -65,7 +92,7 @@ fn of_thousands_the_first_are_named_and_the_others_counted() {
     let routes = view(&folder);
     assert_eq!(routes.not_served.len(), 2_000);
     let table = routes.to_text();
-    assert!(table.contains("\nNot served: 2000 objects of type LoadBalancer\n  web.yaml"), "{table}");
+    assert!(table.contains("\nNot served: 2000 objects of type LoadBalancer\n  /"), "{table}");
     assert!(table.contains("\n  and 1980 more; -o json lists all\n"), "{table}");
 }
 

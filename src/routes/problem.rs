@@ -1,8 +1,10 @@
 //! Problems as users and programs see them: what is wrong, and the place in the manifests where it is.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 use sheave_control::problem::Problem;
-use sheave_control::source::files::{FileProblem, Origin};
+use sheave_control::source::files::{FILE, FileProblem, Origin};
 
 /// How many of a list people are shown: the others have the same causes more often than not.
 pub(crate) const LISTED: usize = 20;
@@ -31,6 +33,9 @@ pub(crate) struct ProblemView {
     /// The line in the file, from 1, as near as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<u32>,
+    /// Where the file is, for people who open it from here.
+    #[serde(skip)]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// A Service port.
@@ -55,7 +60,16 @@ impl ProblemView {
             file: origin.map(|origin| origin.file.as_ref().to_owned()),
             document: origin.and_then(|origin| origin.document),
             line: origin.and_then(|origin| origin.line),
+            folder: None,
         }
+    }
+
+    /// With where its file is; `manifests` is a folder, or the file itself.
+    pub(crate) fn within(self, manifests: &Path) -> Self {
+        let folder = if manifests.is_dir() { Some(manifests) } else { manifests.parent() };
+        // The folder as a whole may be what is wrong.
+        let is_file = self.file.as_deref().is_some_and(|file| Path::new(file) != manifests);
+        Self { folder: folder.filter(|_| is_file).map(Path::to_owned), ..self }
     }
 }
 
@@ -65,20 +79,27 @@ impl From<&FileProblem> for ProblemView {
     }
 }
 
-/// `file#document: object: reason: field: message (line N)`, as far as each is known.
+/// `file:line: object: reason: field: message`, as far as each is known; a file is not named twice.
 impl std::fmt::Display for ProblemView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(file) = &self.file {
-            f.write_str(file)?;
-            self.document.map_or(Ok(()), |document| write!(f, "#{document}"))?;
+        let about_file = self.object.strip_prefix(FILE).is_some_and(|rest| rest.starts_with(' '));
+        match (&self.file, &self.folder) {
+            (Some(file), Some(folder)) => write!(f, "{}", folder.join(file).display())?,
+            (Some(file), None) => f.write_str(file)?,
+            (None, _) => {}
+        }
+        if self.file.is_some() {
+            self.line.map_or(Ok(()), |line| write!(f, ":{line}"))?;
             f.write_str(": ")?;
         }
-        write!(f, "{}: {}: ", self.object, self.reason)?;
+        if self.file.is_none() || !about_file {
+            write!(f, "{}: ", self.object)?;
+        }
+        write!(f, "{}: ", self.reason)?;
         if let Some(PortView { port, protocol }) = &self.port {
             write!(f, "port {port}/{protocol}: ")?;
         }
         self.field.as_ref().map_or(Ok(()), |field| write!(f, "{field}: "))?;
-        f.write_str(&self.message)?;
-        self.line.map_or(Ok(()), |line| write!(f, " (line {line})"))
+        f.write_str(&self.message)
     }
 }

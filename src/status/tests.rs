@@ -143,6 +143,7 @@ fn problem() -> ProblemView {
         file: None,
         document: None,
         line: None,
+        folder: None,
     }
 }
 

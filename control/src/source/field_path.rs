@@ -28,6 +28,26 @@ impl FieldPath {
         self
     }
 
+    /// A field as a Problem names it: `spec.ports[0].port`, `metadata.annotations[sheave.dev/balance]`.
+    pub(super) fn parse(field: &str) -> Self {
+        let mut steps = Vec::new();
+        let mut rest = field;
+        while !rest.is_empty() {
+            if let Some((inside, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                let key = || Step::Key(inside.trim_matches('"').to_owned());
+                steps.push(inside.parse().map_or_else(|_| key(), Step::Index));
+                rest = after;
+            } else {
+                let end = rest.find(['.', '[']).filter(|end| *end > 0).unwrap_or(rest.len());
+                let (key, after) = rest.split_at(end);
+                steps.push(Step::Key(key.to_owned()));
+                rest = after;
+            }
+            rest = rest.strip_prefix('.').unwrap_or(rest);
+        }
+        Self(steps)
+    }
+
     /// This path seen from `outer`, the object's own place.
     pub(super) fn below(&self, outer: &Self) -> Self {
         Self([outer.0.as_slice(), &self.0].concat())
@@ -90,5 +110,20 @@ mod tests {
         let label = FieldPath::key("metadata").then_key("labels").then_key("kubernetes.io/service-name");
         assert_eq!(label.to_string(), "metadata.labels[\"kubernetes.io/service-name\"]");
         assert_eq!(FieldPath::default().to_string(), "");
+    }
+
+    #[test]
+    fn fields_of_problems_are_read_as_they_are_written() {
+        let read = |field| FieldPath::parse(field).0;
+        let key = |name: &str| Step::Key(name.to_owned());
+        assert_eq!(read("spec.ports[12].port"), [key("spec"), key("ports"), Step::Index(12), key("port")]);
+        let annotation = [key("metadata"), key("annotations"), key("sheave.dev/balance")];
+        assert_eq!(read("metadata.annotations[sheave.dev/balance]"), annotation);
+        assert_eq!(read("metadata.annotations[\"sheave.dev/balance\"]"), annotation);
+        assert_eq!(read(""), []);
+        // Whatever it is, reading it ends.
+        for odd in [".", "[", "]", "a..b", "a[", "[]"] {
+            read(odd);
+        }
     }
 }

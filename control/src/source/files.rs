@@ -15,7 +15,8 @@ mod watch;
 
 use std::path::Path;
 
-pub use self::origin::{FileProblem, Origin, Origins};
+pub use self::line::FieldLines;
+pub use self::origin::{FILE, FileProblem, Origin, Origins};
 pub use self::watch::{FileWatch, watch, watch_of};
 use crate::store::Objects;
 

@@ -52,6 +52,12 @@ pub(super) fn parse(text: &str, json: bool) -> Vec<Document<'_>> {
     documents
 }
 
+/// The first line and the text of each document, in the order of their numbers.
+pub(super) fn texts(text: &str, json: bool) -> Vec<(u32, String)> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    parse(text, json).into_iter().map(|document| (document.first_line, document.text.to_owned())).collect()
+}
+
 /// JSON documents: one value after the other.
 fn parse_json(text: &str) -> Vec<Document<'_>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();

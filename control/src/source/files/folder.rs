@@ -126,11 +126,11 @@ impl Folder {
             for placed in &file.objects {
                 match origins.entry(placed.reference.clone()) {
                     Entry::Vacant(entry) => {
-                        entry.insert(placed.origin.clone());
+                        entry.insert((placed.origin.clone(), placed.place.clone()));
                         insert(&mut loaded.objects, self.of, &placed.object);
                     }
                     Entry::Occupied(_) if file.seems_gone() => {}
-                    Entry::Occupied(first) => loaded.problems.push(duplicate(placed, first.get())),
+                    Entry::Occupied(first) => loaded.problems.push(duplicate(placed, &first.get().0)),
                 }
             }
         }
@@ -163,6 +163,15 @@ fn list(path: &Path) -> io::Result<BTreeMap<Arc<str>, PathBuf>> {
         }
     }
     Ok(listed)
+}
+
+/// The text of a file as [`list`] names it; none if it cannot be read any more.
+pub(super) fn text_of(path: &Path, name: &str) -> Option<String> {
+    let file = list(path).ok()?.remove(name)?;
+    match read(&file, None) {
+        Outcome::Text(text, _) => Some(text),
+        Outcome::Gone | Outcome::Same | Outcome::Unsettled | Outcome::Unreadable(_) => None,
+    }
 }
 
 fn is_manifest(name: &OsStr) -> bool {

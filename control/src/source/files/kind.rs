@@ -48,6 +48,13 @@ impl Kind {
         }
     }
 
+    /// As in a sentence: `a Service`, `an AddressPool`.
+    pub(super) fn with_article(self) -> String {
+        let name = self.name();
+        let article = if name.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+        format!("{article} {name}")
+    }
+
     pub(super) fn api_version(self) -> &'static str {
         match self {
             Self::Service | Self::Node | Self::Namespace => "v1",

@@ -13,7 +13,7 @@ use super::Of;
 use super::document::{self, Document};
 use super::kind::{Kind, Use, is_lenient, is_of_our_groups};
 use super::line;
-use super::origin::{FileProblem, Origin};
+use super::origin::{FILE, FileProblem, Origin};
 use crate::address_pool::AddressPool;
 use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::problem::{ObjectRef, Problem, reason};
@@ -41,6 +41,8 @@ pub(super) struct Placed {
     pub(super) object: Object,
     pub(super) reference: ObjectRef,
     pub(super) origin: Origin,
+    /// The way to it inside its document.
+    pub(super) place: FieldPath,
 }
 
 /// What a file says.
@@ -58,7 +60,7 @@ pub(super) struct Manifest {
 
 /// For so many Problems of one document the line is looked up, each time by reading the document again; the others are
 /// placed at the start of the document.
-const MAX_LINE_LOOKUPS: usize = 20;
+pub(super) const MAX_LINE_LOOKUPS: usize = 20;
 
 /// How deep lists may hold lists.
 const MAX_LIST_DEPTH: usize = 4;
@@ -117,7 +119,7 @@ impl Reader<'_> {
         let listed = listed_as == Some(kind);
         if let Err(found) = check_api_version(kind, fields, listed) {
             let reference = reference_in(kind, fields);
-            let message = format!("{found}; a {} has {:?}", kind.name(), kind.api_version());
+            let message = format!("{found}; {} has {:?}", kind.with_article(), kind.api_version());
             return self.refuse(place, reference, "apiVersion", &message);
         }
         self.read_object(kind, fields, place);
@@ -130,8 +132,8 @@ impl Reader<'_> {
             Of::Karmada => ("--manifests", "the cluster that the gateways run in"),
         };
         let message = format!(
-            "is not used here: a {} belongs in the folder of {folder}, with the objects of {whose}",
-            kind.name()
+            "is not used here: {} belongs in the folder of {folder}, with the objects of {whose}",
+            kind.with_article()
         );
         self.tell(
             place,
@@ -217,7 +219,7 @@ impl Reader<'_> {
             self.tell(place, Some(reference.clone()), &manifests, problem.reason, problem.message);
         }
         let origin = self.origin(Some(self.document.first_line));
-        self.manifest.objects.push(Placed { object, reference, origin });
+        self.manifest.objects.push(Placed { object, reference, origin, place: place.clone() });
     }
 
     /// The object, with the namespace that `reference` says it has, unless some value does not fit its field.
@@ -298,7 +300,7 @@ impl Reader<'_> {
 
 /// A Problem of the file `name` as a whole.
 pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
-    let object = ObjectRef { kind: "File", namespace: "".into(), name: name.clone() };
+    let object = ObjectRef { kind: FILE, namespace: "".into(), name: name.clone() };
     Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
 }
 

@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::problem::{ObjectRef, Problem};
+use crate::source::field_path::FieldPath;
 
-/// A place in a manifest file. Prints as `web.yaml#2`, without `#2` when the file as a whole is meant.
+/// A place in a manifest file. Prints as editors open it: `web.yaml:12`, or `web.yaml` when the file as a whole is meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The file's name below the manifest folder.
@@ -20,11 +21,11 @@ pub struct Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
-        self.document.map_or(Ok(()), |document| write!(f, "#{document}"))
+        self.line.map_or(Ok(()), |line| write!(f, ":{line}"))
     }
 }
 
-/// A Problem and the place to mend it. Prints as `web.yaml#2: Service shop/web: ...`.
+/// A Problem and the place to mend it. Prints as `web.yaml:12: Service shop/web: ...`; a file is not named twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileProblem {
     /// Where it is.
@@ -35,19 +36,35 @@ pub struct FileProblem {
 
 impl fmt::Display for FileProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, self.problem)?;
-        self.origin.line.map_or(Ok(()), |line| write!(f, " (line {line})"))
+        let Problem { object, reason, field, message, .. } = &self.problem;
+        write!(f, "{}: ", self.origin)?;
+        if object.kind != FILE {
+            write!(f, "{object}: ")?;
+        }
+        write!(f, "{reason}: ")?;
+        if !field.is_empty() {
+            write!(f, "{field}: ")?;
+        }
+        f.write_str(message)
     }
 }
 
-/// Which document each object in effect comes from.
+/// The kind of object that Problems of a file as a whole are about.
+pub const FILE: &str = "File";
+
+/// Which document each object in effect comes from, and its place in there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origins(pub(super) HashMap<ObjectRef, Origin>);
+pub struct Origins(pub(super) HashMap<ObjectRef, (Origin, FieldPath)>);
 
 impl Origins {
     /// The document that defines `object`.
     pub fn of(&self, object: &ObjectRef) -> Option<&Origin> {
-        self.0.get(object)
+        self.0.get(object).map(|(origin, _)| origin)
+    }
+
+    /// The way to the object inside its document: to an item of a list, or nothing.
+    pub(super) fn place_of(&self, object: &ObjectRef) -> Option<&FieldPath> {
+        self.0.get(object).map(|(_, place)| place)
     }
 }
 

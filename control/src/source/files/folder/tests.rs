@@ -123,8 +123,8 @@ fn a_file_that_was_never_good_gives_what_can_be_taken_of_it() {
     assert_eq!(services(&folder), ["a"]);
     assert_eq!(
         problems(&folder),
-        ["a.yaml#1: Service default/bad: InvalidManifest: spec.ports[0].port: \
-          invalid type: string \"http\", expected i32 (line 4)"]
+        ["a.yaml:4: Service default/bad: InvalidManifest: spec.ports[0].port: \
+          invalid type: string \"http\", expected i32"]
     );
 }
 
@@ -135,10 +135,7 @@ fn a_file_that_is_not_text_keeps_its_last_good_state() {
     fs::write(dir.path().join("a.yaml"), b"a: \xff\n").unwrap();
     assert_eq!(folder.scan(), Scan::CHANGED);
     assert_eq!(services(&folder), ["a"]);
-    assert_eq!(
-        problems(&folder),
-        ["a.yaml: File a.yaml: InvalidManifest: the file cannot be read: byte 3 is not UTF-8"]
-    );
+    assert_eq!(problems(&folder), ["a.yaml: InvalidManifest: the file cannot be read: byte 3 is not UTF-8"]);
     assert_eq!(folder.scan(), Scan::UNCHANGED);
     fs::write(dir.path().join("a.yaml"), service("a")).unwrap();
     assert_eq!(folder.scan(), Scan::CHANGED);
@@ -200,11 +197,11 @@ fn of_two_definitions_the_first_by_file_and_document_counts() {
     assert!(loaded.objects.services[&ServiceKey::new("default", "a")].metadata.labels.is_some());
     assert_eq!(
         problems(&folder),
-        ["b.yaml#1: Service default/a: DuplicateObject: \
-          is defined in a.yaml#2 and again in b.yaml#1; the first one counts (line 1)"]
+        ["b.yaml:1: Service default/a: DuplicateObject: \
+          is defined in a.yaml:5 and again in b.yaml:1; the first one counts"]
     );
     let reference = ObjectRef { kind: "Service", namespace: "default".into(), name: "a".into() };
-    assert_eq!(loaded.origins.of(&reference).unwrap().to_string(), "a.yaml#2");
+    assert_eq!(loaded.origins.of(&reference).unwrap().to_string(), "a.yaml:5");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn our_kinds_are_read_and_others_passed_over() {
     );
     assert_eq!(names(&manifest), ["Service shop/web", "Node n1", "AddressPool p"]);
     assert_eq!((problems(&manifest), manifest.refused, manifest.passed_over), (vec![], false, 2));
-    assert_eq!(manifest.objects[1].origin.to_string(), "web.yaml#4");
+    assert_eq!(manifest.objects[1].origin.document, Some(4));
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn a_wrong_value_is_told_with_file_document_field_and_line_and_its_neighbours_ar
     assert!(manifest.refused);
     assert_eq!(
         problems(&manifest),
-        ["web.yaml#2: Service shop/web: InvalidManifest: spec.ports[0].port: \
-          invalid type: string \"http\", expected i32 (line 11)"]
+        ["web.yaml:11: Service shop/web: InvalidManifest: spec.ports[0].port: \
+          invalid type: string \"http\", expected i32"]
     );
 }
 
@@ -108,8 +108,8 @@ fn an_unknown_field_is_told_and_the_object_used() {
     assert!(!manifest.refused);
     assert_eq!(
         problems(&manifest),
-        ["web.yaml#1: Service default/a: InvalidManifest: spec.ports[0].protocl: \
-          unknown field, which is ignored; did you mean protocol? (line 5)"]
+        ["web.yaml:5: Service default/a: InvalidManifest: spec.ports[0].protocl: \
+          unknown field, which is ignored; did you mean protocol?"]
     );
 }
 
@@ -122,34 +122,33 @@ fn what_is_no_object_of_the_api_is_refused() {
     };
     assert_eq!(
         refused("just text\n"),
-        "web.yaml#1: File web.yaml: InvalidManifest: an object with apiVersion and kind is expected here (line 1)"
+        "web.yaml:1: InvalidManifest: an object with apiVersion and kind is expected here"
     );
     assert_eq!(
         refused("a: 1\n"),
-        "web.yaml#1: File web.yaml: InvalidManifest: kind: is missing, so the document is not used (line 1)"
+        "web.yaml:1: InvalidManifest: kind: is missing, so the document is not used"
     );
     assert_eq!(
         refused("kind: Service\napiVersion: v1\nspec: {}\n"),
-        "web.yaml#1: File web.yaml: InvalidManifest: metadata.name: is missing, so the Service is not used (line 1)"
+        "web.yaml:1: InvalidManifest: metadata.name: is missing, so the Service is not used"
     );
     assert_eq!(
         refused("kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n"),
-        "web.yaml#1: EndpointSlice default/s: InvalidManifest: apiVersion: \
-         \"discovery.k8s.io/v1beta1\" is not supported; a EndpointSlice has \"discovery.k8s.io/v1\" (line 2)"
+        "web.yaml:2: EndpointSlice default/s: InvalidManifest: apiVersion: \
+         \"discovery.k8s.io/v1beta1\" is not supported; an EndpointSlice has \"discovery.k8s.io/v1\""
     );
     assert_eq!(
         refused("kind: List\nitems:\n- kind: Service\n  metadata: {name: a}\n"),
-        "web.yaml#1: Service default/a: InvalidManifest: apiVersion: is missing; a Service has \"v1\" (line 3)"
+        "web.yaml:3: Service default/a: InvalidManifest: apiVersion: is missing; a Service has \"v1\""
     );
     assert_eq!(
         refused("kind: Node\napiVersion: v1\nmetadata:\n  name: n\n"),
-        "web.yaml#1: File web.yaml: InvalidManifest: metadata.name: is false where a string is expected; \
-         put it in quotes (line 4)"
+        "web.yaml:4: InvalidManifest: metadata.name: is false where a string is expected; put it in quotes"
     );
     assert_eq!(
         refused("a: b: c\n"),
-        "web.yaml#1: File web.yaml: InvalidManifest: the document cannot be read: \
-         mapping values are not allowed in this context (line 1)"
+        "web.yaml:1: InvalidManifest: the document cannot be read: \
+         mapping values are not allowed in this context"
     );
 }
 
@@ -159,8 +158,8 @@ fn a_slice_without_its_label_is_told_and_not_kept() {
     assert!(manifest.objects.is_empty() && !manifest.refused);
     assert_eq!(
         problems(&manifest),
-        ["web.yaml#1: EndpointSlice default/s: InvalidValue: metadata.labels: label \
-          kubernetes.io/service-name is missing, so no Service uses the slice (line 4)"]
+        ["web.yaml:4: EndpointSlice default/s: InvalidValue: metadata.labels: label \
+          kubernetes.io/service-name is missing, so no Service uses the slice"]
     );
 }
 
@@ -253,7 +252,9 @@ fn an_object_in_the_wrong_folder_is_told_where_it_belongs() {
     let told: Vec<String> = manifest.problems.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 4, "{told:?}");
     assert!(
-        told[0].starts_with("web.yaml#1: MultiClusterService shop/web: InvalidManifest: is not used here"),
+        told[0].contains(
+            ": MultiClusterService shop/web: InvalidManifest: is not used here: a MultiClusterService belongs"
+        ),
         "{told:?}"
     );
     assert!(told[0].contains("--karmada-manifests"), "{told:?}");
@@ -261,4 +262,7 @@ fn an_object_in_the_wrong_folder_is_told_where_it_belongs() {
                   kind: AddressPool\nmetadata: {name: p}\n";
     let manifest = super::parse(&"k.yaml".into(), others, Of::Karmada);
     assert_eq!((manifest.passed_over, manifest.problems.len()), (1, 1));
+    assert!(
+        manifest.problems[0].problem.message.contains("an AddressPool belongs in the folder of --manifests")
+    );
 }
