@@ -3,6 +3,8 @@
 
 mod rules;
 
+use std::ops::RangeInclusive;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, CustomResourceExt as _};
@@ -13,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub const API_VERSION: &str = "sheave.dev/v1alpha1";
 /// Kind of an AddressPool manifest.
 pub const KIND: &str = "AddressPool";
+/// What `spec.maxPerService` may be.
+pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
 
 /// What the pool holds and who may use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
@@ -59,6 +63,14 @@ pub struct AddressPoolSpec {
     /// Leave out addresses that end in .0 or .255, which old equipment drops.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
+    /// Who may share one address: Services of the `Namespace` that had it first, or of the whole `Cluster`.
+    #[serde(default)]
+    #[schemars(schema_with = "rules::sharing")]
+    pub sharing: Sharing,
+    /// How many of these addresses one Service may ask for by value (`sheave.dev/addresses`).
+    #[serde(default = "eight")]
+    #[schemars(range(min = 1, max = 64), extend("format" = "int64"))]
+    pub max_per_service: u32,
     /// Only Services in namespaces with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -67,6 +79,16 @@ pub struct AddressPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub service_selector: Option<LabelSelector>,
+}
+
+/// Whose Services may have one address of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sharing {
+    /// Those of one namespace.
+    #[default]
+    Namespace,
+    /// Those of every namespace.
+    Cluster,
 }
 
 /// How much of the pool is given away, and whether it can be used. The controller writes it, and nobody reads it back.
@@ -96,6 +118,8 @@ impl Default for AddressPoolSpec {
             priority: 0,
             auto_assign: true,
             avoid_buggy_ips: false,
+            sharing: Sharing::default(),
+            max_per_service: eight(),
             namespace_selector: None,
             service_selector: None,
         }
@@ -104,6 +128,10 @@ impl Default for AddressPoolSpec {
 
 fn yes() -> bool {
     true
+}
+
+fn eight() -> u32 {
+    8
 }
 
 /// What an API server must be told to know AddressPools.

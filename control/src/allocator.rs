@@ -4,25 +4,28 @@
 //! It must not know where requests come from or what is published: whoever restarts tells it first, through
 //! [`Allocator::hold`], what Services already have.
 
+mod by_value;
+mod holders;
 mod pool;
 mod range;
 mod selector;
+mod shortfall;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Namespace;
-use thiserror::Error;
-
+use self::holders::{Holders, Remaining, Used};
 use self::pool::Admission;
 use self::pool::Pool;
 pub(crate) use self::pool::{NodeAddress, Nodes};
-use self::range::Used;
+pub(crate) use self::shortfall::{Assignment, Refusal, Reservation, Shortfall};
 use crate::address_pool::AddressPool;
 use crate::ip::Family;
 use crate::problem::Problem;
 use crate::store::ServiceKey;
+use k8s_openapi::api::core::v1::Namespace;
 
 /// What a Service wants.
 #[derive(Clone, Copy, Debug)]
@@ -35,37 +38,10 @@ pub(crate) struct Request<'a> {
     pub(crate) families: &'a [Family],
     /// Take them from this pool only.
     pub(crate) pool: Option<&'a str>,
-    /// Exactly these, shared with whoever else has them. Empty = any.
+    /// Exactly these, shared with others of the namespace that have them, and beyond it where the pool consents. Empty = any.
     pub(crate) addresses: &'a [IpAddr],
     /// Gateway nodes whose addresses it can use.
     pub(crate) nodes: Nodes<'a>,
-}
-
-/// What it got.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) shortfalls: Vec<Shortfall>,
-}
-
-/// Why a part of a request was not met.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Shortfall {
-    #[error("no AddressPool is named {0:?}")]
-    UnknownPool(String),
-    #[error("the selectors of AddressPool {0} leave the Service out")]
-    NotAdmitted(Arc<str>),
-    #[error("{0} is in no AddressPool that the Service may use")]
-    NotInPool(IpAddr),
-    #[error("AddressPool {} has no free {family} address", .pools.join(", "))]
-    Exhausted { family: Family, pools: Vec<Arc<str>> },
-    #[error("AddressPool {} gives the {family} addresses of gateway nodes, and no gateway node is ready for the Service", .pools.join(", "))]
-    NoGatewayNode { family: Family, pools: Vec<Arc<str>> },
-    #[error("AddressPool {pool} has no {family} addresses")]
-    FamilyMissing { family: Family, pool: Arc<str> },
-    /// The one that leaves room for other sources of addresses.
-    #[error("no AddressPool gives the Service {0} addresses")]
-    NoPool(Family),
 }
 
 /// What has to be known before an address may be taken away.
@@ -129,10 +105,12 @@ impl Allocator {
     /// Records what a Service has, wherever it is from: nobody else is given it.
     pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         for ip in &addresses {
-            let holders = self.used.entry(*ip).or_default();
-            *holders += 1;
-            if *holders == 1 {
-                self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+            match self.used.entry(*ip) {
+                Entry::Occupied(mut holders) => holders.get_mut().add(&key.namespace),
+                Entry::Vacant(free) => {
+                    free.insert(Holders::new(&key.namespace));
+                    self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+                }
             }
         }
         self.release(key);
@@ -149,15 +127,13 @@ impl Allocator {
     /// Takes back all that a Service has.
     pub(crate) fn release(&mut self, key: &ServiceKey) {
         for ip in self.held.remove(key).unwrap_or_default() {
-            let last = self.used.get_mut(&ip).is_some_and(|count| {
-                *count = count.saturating_sub(1);
-                *count == 0
-            });
-            if last {
+            let Some(holders) = self.used.get_mut(&ip) else { continue };
+            let remaining = holders.remove(&key.namespace);
+            if remaining == Remaining::Nobody {
                 self.used.remove(&ip);
                 self.pools.iter_mut().for_each(|pool| pool.freed(ip));
-                self.freed = true;
             }
+            self.freed |= remaining != Remaining::SameNamespaces;
         }
     }
 
@@ -169,7 +145,7 @@ impl Allocator {
         })
     }
 
-    /// Whether addresses became free since the last call: those who wait may ask again.
+    /// Whether addresses became free, or free for other namespaces, since the last call: those who wait may ask again.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
     }
@@ -206,17 +182,18 @@ impl Allocator {
     pub(crate) fn assign(&mut self, request: &Request<'_>) -> Assignment {
         let usable = match self.usable(request) {
             Ok(usable) => usable,
-            Err(shortfall) => return Assignment { addresses: Vec::new(), shortfalls: vec![shortfall] },
+            Err(shortfall) => return Assignment::nothing(shortfall),
         };
-        let assignment = if request.addresses.is_empty() {
+        let mut assignment = if request.addresses.is_empty() {
             self.automatic(request, &usable)
         } else {
-            let (addresses, refused): (Vec<IpAddr>, Vec<IpAddr>) = request
-                .addresses
-                .iter()
-                .partition(|ip| usable.iter().any(|&pool| self.pools[pool].contains(**ip)));
-            Assignment { addresses, shortfalls: refused.into_iter().map(Shortfall::NotInPool).collect() }
+            self.by_value(request, &usable)
         };
+        for ip in assignment.addresses.clone() {
+            if let Some(pool) = self.closed_to(ip, request) {
+                assignment.reserve(ip, Reservation::Shared(pool.name.clone()));
+            }
+        }
         self.hold(request.key, assignment.addresses.clone());
         assignment
     }
@@ -278,7 +255,7 @@ impl Allocator {
                 None => shortfalls.push(self::shortfall(request, family, &asked, pools)),
             }
         }
-        Assignment { addresses, shortfalls }
+        Assignment { addresses, shortfalls, ..Assignment::default() }
     }
 }
 

@@ -4,6 +4,8 @@
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+use super::Sharing;
+
 /// The API server bounds what evaluating rules may cost by these two, so without them it refuses the definition.
 const MAX_ADDRESSES: u32 = 256;
 /// Two IPv6 addresses written in full, with blanks around the hyphen; the server's own limit for addresses is 45.
@@ -26,6 +28,11 @@ pub(super) fn addresses(_: &mut SchemaGenerator) -> Schema {
             "x-kubernetes-validations": of_entries(),
         },
     })
+}
+
+/// The schema of `spec.sharing`: the API knows enumerations, but no description of each value.
+pub(super) fn sharing(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": [Sharing::Namespace, Sharing::Cluster]})
 }
 
 /// For one of `spec.addresses`. `isIP` and `isCIDR` came with Kubernetes 1.31; `split` of a single address gives itself.

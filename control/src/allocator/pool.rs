@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Request;
-use super::range::{self, Range, Used};
+use super::holders::Used;
+use super::range::{self, Range};
 use super::selector::{NAMESPACE_NAME, Selector};
-use crate::address_pool::{AddressPool, KIND};
+use crate::address_pool::{AddressPool, AddressPoolSpec, KIND, PER_SERVICE, Sharing};
 use crate::ip::Family;
 use crate::problem::{ObjectRef, Problem};
 use crate::report::Report;
@@ -18,6 +19,9 @@ pub(super) struct Pool {
     pub(super) name: Arc<str>,
     priority: u32,
     auto_assign: bool,
+    sharing: Sharing,
+    /// How many of its own addresses one Service may ask for by value.
+    pub(super) most_per_service: u32,
     namespaces: Selector,
     services: Selector,
     ranges: Vec<Range>,
@@ -66,6 +70,8 @@ impl Pool {
             name: name.clone(),
             priority: spec.priority,
             auto_assign: spec.auto_assign,
+            sharing: spec.sharing,
+            most_per_service: most_per_service(spec, &mut report),
             namespaces: Selector::read(
                 namespaces,
                 "spec.namespaceSelector",
@@ -126,7 +132,17 @@ impl Pool {
     }
 
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
-        self.ranges.iter().any(|range| range.contains(ip)) || self.nodes.iter().any(|node| node.ip == ip)
+        self.lists(ip) || self.nodes.iter().any(|node| node.ip == ip)
+    }
+
+    /// Whether `ip` is one of its own addresses, and not only a gateway node's.
+    pub(super) fn lists(&self, ip: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(ip))
+    }
+
+    /// Whether Services of several namespaces may have one of its addresses.
+    pub(super) fn shares(&self) -> bool {
+        self.sharing == Sharing::Cluster
     }
 
     /// If `ip` is a gateway node's: all of its family that it gives together.
@@ -180,6 +196,21 @@ impl Pool {
             range.freed(ip);
         }
     }
+}
+
+/// The API server refuses others; manifests come as they are.
+fn most_per_service(spec: &AddressPoolSpec, report: &mut Report) -> u32 {
+    let most = spec.max_per_service;
+    if PER_SERVICE.contains(&most) {
+        return most;
+    }
+    let (default, first, last) =
+        (AddressPoolSpec::default().max_per_service, PER_SERVICE.start(), PER_SERVICE.end());
+    report.invalid(
+        "spec.maxPerService",
+        format!("{most} is not from {first} to {last}; it counts as {default}"),
+    );
+    default
 }
 
 /// Whether a pool lets a Service in.

@@ -1,15 +1,13 @@
 //! One entry of `spec.addresses` as an interval of addresses. Never enumerated: `fd00::/64` costs what a single
 //! address costs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use super::holders::Used;
 use crate::ip::{self, Family};
-
-/// How often each address is in use.
-pub(super) type Used = HashMap<IpAddr, u32>;
 
 /// Addresses from `first` to `last`, both included.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +165,7 @@ fn address(family: Family, number: u128) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::holders::Holders;
     use super::*;
 
     /// The first addresses that the entry gives when each is kept.
@@ -175,7 +174,7 @@ mod tests {
         let mut used = Used::new();
         std::iter::from_fn(|| {
             let ip = range.first_free(&used)?;
-            used.insert(ip, 1);
+            used.insert(ip, Holders::new(&"shop".into()));
             Some(ip.to_string())
         })
         .take(at_most)
@@ -229,7 +228,7 @@ mod tests {
     fn a_freed_address_is_found_again() {
         let mut range = Range::read("10.0.0.0/8", false).unwrap();
         let first = range.first_free(&Used::new()).unwrap();
-        let used = Used::from([(first, 1)]);
+        let used = Used::from([(first, Holders::new(&"shop".into()))]);
         assert_ne!(range.first_free(&used), Some(first));
         range.freed(first);
         assert_eq!(range.first_free(&Used::new()), Some(first));

@@ -11,7 +11,7 @@ use super::annotations::{self, ADDRESS_POOL};
 use super::facts::Facts;
 use super::placement::Placement;
 use super::plan::{Plan, service_ref};
-use crate::allocator::{Allocator, Assignment, Nodes, Request, Shortfall, Unjudged};
+use crate::allocator::{Allocator, Assignment, Nodes, Refusal, Request, Reservation, Shortfall, Unjudged};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -21,7 +21,7 @@ use crate::report::Report;
 pub(super) struct Placed {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) problems: Vec<Problem>,
-    /// A pool was empty: to be asked again once an address is free.
+    /// A pool was empty, or another namespace has an address: to be asked again once an address is free.
     pub(super) waits: bool,
 }
 
@@ -90,15 +90,29 @@ pub(super) fn place(
     // Alone, what is published stays; the other family comes from a pool or not at all.
     let keeps = *placement == Placement::Alone && !published.is_empty();
     let by_value = if keeps { &[] } else { plan.wishes.addresses.as_slice() };
-    let Assignment { mut addresses, mut shortfalls } =
-        allocator.assign(&Request { addresses: by_value, ..request(plan, known) });
+    let mut assignment = allocator.assign(&Request { addresses: by_value, ..request(plan, known) });
+    if keeps {
+        // What is published is not up to the pools here.
+        assignment.reservations.clear();
+    }
+    let Assignment { addresses, shortfalls, .. } = &mut assignment;
     shortfalls.retain(|shortfall| match shortfall {
         Shortfall::NoPool(family) if own => facts.own(*family).map(|own| addresses.push(own)).is_none(),
         _ => true,
     });
-    let waits = shortfalls.iter().any(|shortfall| matches!(shortfall, Shortfall::Exhausted { .. }));
-    let problems = problems(plan, placement, facts, &addresses, &shortfalls);
-    Placed { addresses, problems, waits }
+    let problems = problems(plan, placement, facts, &assignment);
+    Placed { waits: waits(&assignment), addresses: assignment.addresses, problems }
+}
+
+/// Whether the Service may get more once others let go of addresses.
+fn waits(assignment: &Assignment) -> bool {
+    let in_use = |shortfall: &Shortfall| match shortfall {
+        Shortfall::Exhausted { .. } => true,
+        Shortfall::Refused { why, .. } => matches!(why, Refusal::InUse(_)),
+        _ => false,
+    };
+    assignment.shortfalls.iter().any(in_use)
+        || assignment.reservations.iter().any(|(it, _)| matches!(it, Reservation::Shared(_)))
 }
 
 /// What is known of the world around a Service.
@@ -123,13 +137,8 @@ fn request<'a>(plan: &'a Plan, known: Known<'a>) -> Request<'a> {
     }
 }
 
-fn problems(
-    plan: &Plan,
-    placement: &Placement,
-    facts: &Facts,
-    addresses: &[IpAddr],
-    shortfalls: &[Shortfall],
-) -> Vec<Problem> {
+fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assignment) -> Vec<Problem> {
+    let Assignment { addresses, shortfalls, reservations } = assignment;
     let mut report = Report::about(service_ref(plan.key()));
     let matters = |family: &Family| addresses.is_empty() || plan.families.required.contains(family);
     for shortfall in shortfalls {
@@ -137,7 +146,9 @@ fn problems(
             Shortfall::UnknownPool(_) | Shortfall::NotAdmitted(_) => {
                 (annotations::field(ADDRESS_POOL), "no address is given".into())
             }
-            Shortfall::NotInPool(_) => (plan.wishes.addresses_field.clone(), "it is not served".into()),
+            Shortfall::Refused { addresses, .. } => {
+                (plan.wishes.addresses_field.clone(), format!("{} not served", addresses.they()))
+            }
             Shortfall::Exhausted { family, .. } if matters(family) => {
                 (String::new(), "the Service waits until one is free".into())
             }
@@ -153,6 +164,12 @@ fn problems(
             _ => continue,
         };
         report.add(reason::NO_ADDRESS, field, None, named(plan, &format!("{shortfall}; {advice}")));
+    }
+    for (reservation, addresses) in reservations {
+        let field = if plan.wishes.addresses.is_empty() { "" } else { plan.wishes.addresses_field.as_str() };
+        let message =
+            format!("{reservation}; {addresses} {} kept, because clients may use it", addresses.are());
+        report.add(reason::NO_ADDRESS, field, None, named(plan, &message));
     }
     if shortfalls.is_empty() {
         for family in &plan.families.required {

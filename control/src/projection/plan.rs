@@ -166,6 +166,11 @@ impl Plan {
         self.kinds.contains(&FrontendKind::LoadBalancer)
     }
 
+    /// Its place among those whose status publishes the same address.
+    pub(super) fn seniority(&self) -> (bool, &Rank) {
+        (!self.wishes.lost.is_empty(), &self.rank)
+    }
+
     /// Whether its status says that it is served there: not if it says that another Service has the port.
     fn publishes(&self, addr: FrontendAddr) -> bool {
         let port = (addr.ip, i32::from(addr.port), protocol_name(addr.protocol).to_owned());

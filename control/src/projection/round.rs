@@ -128,7 +128,12 @@ impl Projector {
     /// Finds addresses for the planned Services, and for those that wait if some became free.
     fn place(&mut self, objects: &Objects, round: &mut Round) {
         let placement = &self.options.placement;
-        for (key, plan) in &round.plans {
+        // Where several namespaces publish one address already, the oldest Service decides whose it is: not one whose status says
+        // that another has a port of it.
+        let mut plans: Vec<&Plan> = round.plans.values().map(|plan| &**plan).collect();
+        plans.sort_unstable_by(|a, b| a.seniority().cmp(&b.seniority()));
+        for plan in plans {
+            let key = plan.key();
             let replaced = self.services.get(key).is_some_and(|known| known.uid != plan.uid);
             if replaced && *placement != Placement::Alone {
                 self.allocator.release(key);

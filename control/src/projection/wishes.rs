@@ -1,6 +1,6 @@
 //! Where a Service says which addresses it has or wants: its status, annotations and `loadBalancerIP`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
@@ -14,6 +14,8 @@ use crate::problem::reason;
 use crate::report::Report;
 
 const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
+/// Of so many values that cannot be used each is reported: an annotation may hold thousands.
+const REPORTED: usize = 8;
 
 /// Addresses that a Service has or asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,12 +87,8 @@ fn read_status(service: &Service, families: &Families, wishes: &mut Wishes, repo
 
 /// The annotation wins over the older field.
 fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec<IpAddr> {
-    let mut addresses = Vec::new();
     let annotation = annotations::value(service, ADDRESSES);
-    let texts = annotation.unwrap_or_default();
-    for text in texts.split(',').filter(|text| !text.trim().is_empty()) {
-        add(&mut addresses, text, || annotations::field(ADDRESSES), families, report);
-    }
+    let mut addresses = annotation.map(|texts| annotated(texts, families, report)).unwrap_or_default();
     let older = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref()).unwrap_or_default();
     if older.is_empty() {
         return addresses;
@@ -106,6 +104,36 @@ fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec
     addresses
 }
 
+/// The values of the annotation, each once and in its order. There may be thousands, so nothing is searched for in a list.
+fn annotated(texts: &str, families: &Families, report: &mut Report) -> Vec<IpAddr> {
+    let (mut addresses, mut seen) = (Vec::new(), HashSet::new());
+    let mut unusable = 0;
+    for text in texts.split(',').filter(|text| !text.trim().is_empty()) {
+        match usable(text, families) {
+            Ok(ip) if seen.insert(ip) => addresses.push(ip),
+            Ok(_) => {}
+            Err(refused) => {
+                unusable += 1;
+                if unusable <= REPORTED {
+                    report
+                        .invalid(annotations::field(ADDRESSES), format!("{text:?} {refused}; it is ignored"));
+                }
+            }
+        }
+    }
+    if unusable > REPORTED {
+        let message = format!("{} more values cannot be used; they are ignored", unusable - REPORTED);
+        report.invalid(annotations::field(ADDRESSES), message);
+    }
+    addresses
+}
+
+/// The address, or why the Service cannot have it.
+fn usable(text: &str, families: &Families) -> Result<IpAddr, &'static str> {
+    let ip = ip::parse(text)?;
+    if families.fit(ip) { Ok(ip) } else { Err("is not of the Service's ipFamilies") }
+}
+
 /// Adds the address, unless it is there already, and gives it if it can be used.
 fn add(
     addresses: &mut Vec<IpAddr>,
@@ -114,16 +142,16 @@ fn add(
     families: &Families,
     report: &mut Report,
 ) -> Option<IpAddr> {
-    let refused = match ip::parse(text) {
-        Ok(ip) if families.fit(ip) => {
+    match usable(text, families) {
+        Ok(ip) => {
             if !addresses.contains(&ip) {
                 addresses.push(ip);
             }
-            return Some(ip);
+            Some(ip)
         }
-        Ok(_) => "is not of the Service's ipFamilies",
-        Err(why) => why,
-    };
-    report.invalid(field(), format!("{text:?} {refused}; it is ignored"));
-    None
+        Err(refused) => {
+            report.invalid(field(), format!("{text:?} {refused}; it is ignored"));
+            None
+        }
+    }
 }

@@ -228,3 +228,23 @@ fn clients_that_a_header_names_are_judged_by_the_ranges_of_their_own_family() {
         assert_eq!(allowed.contains(client.parse().unwrap()), admitted, "{client}");
     }
 }
+
+/// As many as fit an object: 17,000 addresses of a /16, and as many values that are none.
+#[test]
+fn thousands_of_addresses_end_in_a_few_short_problems() {
+    let wide = pool("wide", "addresses: [10.0.0.0/16]");
+    let all: Vec<String> = (0..17_000).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
+    let outside: Vec<String> = (0..17_000).map(|n| format!("10.1.{}.{}", n / 256, n % 256)).collect();
+    for (values, served, told) in [
+        (all.join(","), 8, "10.0.0.8, 10.0.0.9, 10.0.0.10 and 16989 more are beyond the 8"),
+        (outside.join(","), 0, "10.1.0.0, 10.1.0.1, 10.1.0.2 and 16997 more are in no AddressPool"),
+        ("x,".repeat(17_000), 1, "16992 more values cannot be used"),
+    ] {
+        let asks = web("", &format!("metadata: annotations: {{sheave.dev/addresses: '{values}'}}"));
+        let projection = project(&[&wide, &asks]);
+        assert_eq!(ips(&projection, "shop/web").len(), served);
+        let text: Vec<String> = projection.problems.iter().map(ToString::to_string).collect();
+        assert!(text.len() <= 2 && text.concat().len() < 1024, "{text:?}");
+        assert!(text.concat().contains(told), "{text:?}");
+    }
+}

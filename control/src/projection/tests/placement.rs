@@ -289,10 +289,50 @@ fn a_port_that_the_status_says_another_service_has_is_no_title_to_it() {
     let asking = "ports: [{port: 443}], loadBalancerIP: 203.0.113.1";
     let older = service("evil", "old", asking, &created(1)) + lost;
     let younger = service("shop", "web", "ports: [{port: 443}]", &created(2)) + &status(&["203.0.113.1"]);
-    for mut projector in [managed(), published()] {
+    let in_use = "Service evil/old AddressInUse spec.ports[0]";
+    let not_shared = "Service evil/old NoAddress spec.loadBalancerIP";
+    for (mut projector, told) in [(managed(), vec![in_use, not_shared]), (published(), vec![in_use])] {
         let projection = all(&mut projector, &objects(&[POOL, &older, &younger]));
         assert_eq!(ips(&projection, "shop/web"), ["203.0.113.1"]);
         assert!(ips(&projection, "evil/old").is_empty());
-        assert_eq!(problems(&projection), ["Service evil/old AddressInUse spec.ports[0]"]);
+        assert_eq!(problems(&projection), told);
     }
+}
+
+#[test]
+fn an_address_that_two_namespaces_publish_stays_with_both_and_the_younger_one_is_told() {
+    let asking = "ports: [{port: 443}], loadBalancerIP: 203.0.113.1";
+    let created = |day: u8| format!("metadata: creationTimestamp: '2026-01-0{day}T00:00:00Z'");
+    let live = |namespace: &str, port: u16, day| {
+        let asking = asking.replace("443", &port.to_string());
+        service(namespace, "web", &asking, &created(day)) + &status(&["203.0.113.1"])
+    };
+    // "able" comes first by name, "shop" by age.
+    let mut objects = objects(&[POOL, &live("able", 443, 2), &live("shop", 80, 1)]);
+    let mut projector = managed();
+    let both = all(&mut projector, &objects);
+    assert_eq!((ips(&both, "able/web").len(), ips(&both, "shop/web").len()), (1, 1));
+    assert_eq!(problems(&both), ["Service able/web NoAddress spec.loadBalancerIP"]);
+    let message = &both.problems[0].message;
+    assert!(message.contains("203.0.113.1 is kept") && message.contains("spec.sharing"), "{message}");
+    assert!(!message.contains("shop"), "it is told that another namespace has it, not which: {message}");
+    let gone = ServiceKey::new("shop", "web");
+    objects.services.remove(&gone);
+    assert_eq!(problems(&projector.project(&objects, &Dirty::Services([gone].into()))), [""; 0]);
+}
+
+#[test]
+fn an_address_of_another_namespace_is_given_once_that_has_let_it_go() {
+    let mut objects = objects(&[POOL, &web("", "")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+    add(&mut objects, &[&service("other", "web", "ports: [{port: 443}], loadBalancerIP: 203.0.113.0", "")]);
+    let other = ServiceKey::new("other", "web");
+    let refused = projector.project(&objects, &Dirty::Services([other].into()));
+    assert!(ips(&refused, "other/web").is_empty());
+    assert_eq!(problems(&refused), ["Service other/web NoAddress spec.loadBalancerIP"]);
+    let gone = ServiceKey::new("shop", "web");
+    objects.services.remove(&gone);
+    let given = projector.project(&objects, &Dirty::Services([gone].into()));
+    assert_eq!((ips(&given, "other/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
 }
