@@ -1,31 +1,34 @@
-//! Gives addresses out of AddressPools to Services. Deterministic and free of I/O: what it gave, it keeps giving while
-//! the pool holds the address, so no Service is moved by another's coming or going.
+//! Gives addresses out of AddressPools to Services. Deterministic and free of I/O: what a Service has, it keeps until it asks
+//! for something else, so no Service is moved by another's coming or going, nor by an edit of a pool.
 //!
 //! It must not know where requests come from or what is published: whoever restarts tells it first, through
 //! [`Allocator::hold`], what Services already have.
 
+mod automatic;
 mod by_value;
 mod holders;
 mod pool;
 mod range;
 mod selector;
 mod shortfall;
+mod standing;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Namespace;
+
 use self::holders::{Holders, Remaining, Used};
-use self::pool::Admission;
-use self::pool::Pool;
+use self::pool::{Admission, Pool};
 pub(crate) use self::pool::{NodeAddress, Nodes};
-pub(crate) use self::shortfall::{Assignment, Refusal, Reservation, Shortfall};
+pub(crate) use self::shortfall::{Assignment, Refusal, Reservation, Several, Shortfall};
+use self::standing::Standing;
 use crate::address_pool::AddressPool;
 use crate::ip::Family;
 use crate::problem::Problem;
 use crate::store::ServiceKey;
-use k8s_openapi::api::core::v1::Namespace;
 
 /// What a Service wants.
 #[derive(Clone, Copy, Debug)]
@@ -40,19 +43,21 @@ pub(crate) struct Request<'a> {
     pub(crate) pool: Option<&'a str>,
     /// Exactly these, shared with others of the namespace that have them, and beyond it where the pool consents. Empty = any.
     pub(crate) addresses: &'a [IpAddr],
+    /// What becomes of addresses that no pool gives it any longer.
+    pub(crate) uncovered: Uncovered,
     /// Gateway nodes whose addresses it can use.
     pub(crate) nodes: Nodes<'a>,
 }
 
-/// What has to be known before an address may be taken away.
+/// What becomes of an address of a Service that no pool gives it any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unjudged {
-    /// There is no pool.
-    NoPool,
-    /// A pool that has the address selects Namespaces by labels, and the Service's is not known.
-    NamespaceUnknown,
-    /// A pool gives the addresses of gateway nodes, and no gateway is ready, or no Node known.
-    NoGateway,
+pub(crate) enum Uncovered {
+    /// It stays: clients use it.
+    Kept,
+    /// It stays until the Service can be given another one.
+    Replaced,
+    /// It goes at once.
+    Dropped,
 }
 
 /// The pools, and who has which address.
@@ -62,13 +67,14 @@ pub(crate) struct Allocator {
     pools: Vec<Pool>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     used: Used,
+    /// Addresses of Services that pools listed before, and none does any longer.
+    stranded: HashSet<IpAddr>,
     freed: bool,
 }
 
 impl Allocator {
     /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; where Namespaces are not known only
-    /// their names can be selected. What Services hold is not touched: [`Self::prune`] takes away what no pool has any
-    /// longer.
+    /// their names can be selected. What Services hold is not touched.
     pub(crate) fn set_pools(
         &mut self,
         pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
@@ -81,25 +87,13 @@ impl Allocator {
         for pool in &mut read {
             self.used.keys().for_each(|ip| pool.taken(*ip));
         }
+        let listed = |pools: &[Pool], ip: &IpAddr| pools.iter().any(|pool| pool.lists(*ip));
+        self.stranded.retain(|ip| self.used.contains_key(ip) && !listed(&read, ip));
+        let lost = self.used.keys().filter(|ip| !listed(&read, ip) && listed(&self.pools, ip));
+        self.stranded.extend(lost);
         self.pools = read;
         self.freed = true;
         problems.into_iter().flatten().collect()
-    }
-
-    /// Why it cannot be said whether the Service may keep these addresses, if it cannot: too little is known.
-    pub(crate) fn unjudged(&self, request: &Request<'_>, addresses: &[IpAddr]) -> Option<Unjudged> {
-        if self.pools.is_empty() {
-            return Some(Unjudged::NoPool);
-        }
-        let has = |pool: &&Pool| addresses.iter().any(|ip| pool.contains(*ip));
-        if self.pools.iter().filter(has).any(|pool| pool.admits(request) == Admission::Unknown) {
-            return Some(Unjudged::NamespaceUnknown);
-        }
-        let from_nodes = |pool: &&Pool| pool.is_from_nodes() && pool.admits(request) == Admission::Admitted;
-        let no_gateway =
-            matches!(request.nodes, Nodes::Unknown) && self.pools.iter().any(|it| from_nodes(&it));
-        let covered = |ip: &IpAddr| self.pools.iter().any(|pool| pool.contains(*ip));
-        (no_gateway && !addresses.iter().all(covered)).then_some(Unjudged::NoGateway)
     }
 
     /// Records what a Service has, wherever it is from: nobody else is given it.
@@ -150,47 +144,37 @@ impl Allocator {
         std::mem::take(&mut self.freed)
     }
 
-    /// Takes back what the request, or the pools, no longer cover. Called for every request of a round before any
-    /// [`Self::assign`], so that the order of requests does not decide whether a returned address can be given again.
+    /// Takes back what the Service asks to be rid of, and what gateway nodes no longer have. Called for every request of a round
+    /// before any [`Self::assign`], so that the order of requests does not decide whether a returned address can be given
+    /// again.
     pub(crate) fn prune(&mut self, request: &Request<'_>) {
-        let Some(held) = self.held.get(request.key) else { return };
-        let usable = self.usable(request).unwrap_or_default();
-        let covered = |ip: &IpAddr| usable.iter().any(|&pool| self.pools[pool].contains(*ip));
-        let mut kept: Vec<IpAddr> = Vec::with_capacity(held.len());
-        for ip in held.iter().filter(|ip| covered(ip)) {
-            let wanted = if request.addresses.is_empty() {
-                let family = Family::of(*ip);
-                let first = kept.iter().find(|other| Family::of(**other) == family);
-                request.families.contains(&family)
-                    && match self.companions(*ip, &usable, request) {
-                        Some(all) => all.contains(ip) && first.is_none_or(|first| all.contains(first)),
-                        None => first.is_none(),
-                    }
-            } else {
-                request.addresses.contains(ip)
-            };
-            if wanted {
-                kept.push(*ip);
-            }
+        if self.held(request.key).is_empty() {
+            return;
         }
-        if kept != *held {
+        let usable = self.usable(request);
+        let kept = if request.addresses.is_empty() {
+            self.kept(request, &usable)
+        } else {
+            let given = self.by_value(request, &usable).addresses;
+            self.held(request.key).iter().copied().filter(|ip| given.contains(ip)).collect()
+        };
+        if kept != self.held(request.key) {
             self.hold(request.key, kept);
         }
     }
 
     /// Gives what is missing, and answers all that the Service now has.
     pub(crate) fn assign(&mut self, request: &Request<'_>) -> Assignment {
-        let usable = match self.usable(request) {
-            Ok(usable) => usable,
-            Err(shortfall) => return Assignment::nothing(shortfall),
-        };
+        let usable = self.usable(request);
         let mut assignment = if request.addresses.is_empty() {
             self.automatic(request, &usable)
         } else {
             self.by_value(request, &usable)
         };
         for ip in assignment.addresses.clone() {
-            if let Some(pool) = self.closed_to(ip, request) {
+            if let Standing::Reserved(reservation) = self.standing(ip, request, &usable) {
+                assignment.reserve(ip, reservation);
+            } else if let Some(pool) = self.closed_to(ip, request) {
                 assignment.reserve(ip, Reservation::Shared(pool.name.clone()));
             }
         }
@@ -210,66 +194,6 @@ impl Allocator {
             Some(index) if admits(&self.pools[index]) => Ok(vec![index]),
             Some(index) => Err(Shortfall::NotAdmitted(self.pools[index].name.clone())),
         }
-    }
-
-    /// If `ip` is a gateway node's: all of its family that are given together.
-    fn companions(&self, ip: IpAddr, usable: &[usize], request: &Request<'_>) -> Option<Vec<IpAddr>> {
-        usable.iter().find_map(|&pool| self.pools[pool].companions(ip, &request.nodes))
-    }
-
-    /// Keeps what the Service has, with what belongs to it, and adds one address, or those of gateway nodes, of each family
-    /// that lacks. A pool that can give all that is missing is preferred, and before it one that gave the rest.
-    fn automatic(&mut self, request: &Request<'_>, usable: &[usize]) -> Assignment {
-        let mut addresses = self.held.get(request.key).cloned().unwrap_or_default();
-        for ip in addresses.clone() {
-            for other in self.companions(ip, usable, request).unwrap_or_default() {
-                if !addresses.contains(&other) {
-                    addresses.push(other);
-                }
-            }
-        }
-        let missing: Vec<Family> = request
-            .families
-            .iter()
-            .copied()
-            .filter(|family| !addresses.iter().any(|ip| Family::of(*ip) == *family))
-            .collect();
-        let mut asked: Vec<usize> = usable
-            .iter()
-            .copied()
-            .filter(|&pool| request.pool.is_some() || self.pools[pool].auto_assigns())
-            .collect();
-        let used = &self.used;
-        let pools = &mut self.pools;
-        asked.sort_by_cached_key(|&pool| {
-            let gave_before = addresses.iter().any(|ip| pools[pool].contains(*ip));
-            let gives = |family: &Family| !pools[pool].next(*family, used, &request.nodes).is_empty();
-            let gives_all = missing.iter().all(gives);
-            (!gave_before, !gives_all)
-        });
-        let mut shortfalls = Vec::new();
-        for family in missing {
-            let offers = asked.iter().map(|&pool| pools[pool].next(family, used, &request.nodes));
-            match offers.into_iter().find(|offer| !offer.is_empty()) {
-                Some(offer) => addresses.extend(offer),
-                None => shortfalls.push(self::shortfall(request, family, &asked, pools)),
-            }
-        }
-        Assignment { addresses, shortfalls, ..Assignment::default() }
-    }
-}
-
-fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
-    let names = |is: &dyn Fn(&Pool) -> bool| -> Vec<Arc<str>> {
-        asked.iter().map(|&pool| &pools[pool]).filter(|pool| is(pool)).map(|pool| pool.name.clone()).collect()
-    };
-    let exhausted = names(&|pool| pool.serves(family));
-    let without_node = names(&Pool::is_from_nodes);
-    match (exhausted.is_empty(), without_node.is_empty(), request.pool) {
-        (false, ..) => Shortfall::Exhausted { family, pools: exhausted },
-        (true, false, _) => Shortfall::NoGatewayNode { family, pools: without_node },
-        (true, true, Some(pool)) => Shortfall::FamilyMissing { family, pool: pool.into() },
-        (true, true, None) => Shortfall::NoPool(family),
     }
 }
 

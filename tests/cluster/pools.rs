@@ -5,8 +5,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::scene::{is_held, play, wait_for};
-use crate::stage::{REST, condition, pool, published, service, wait_for_addresses, wait_until_gone};
+use crate::scene::{play, wait_for};
+use crate::stage::{
+    REST, condition, pool, published, service, wait_for_addresses, wait_for_condition, wait_until_gone,
+};
 use crate::support::cluster::Cluster;
 use crate::support::patience::let_pass;
 
@@ -46,30 +48,46 @@ fn nobody_moves_when_the_controller_starts_again_with_other_pools() {
 }
 
 #[test]
-fn addresses_of_a_deleted_pool_are_kept_while_there_is_no_other() {
+fn an_address_of_a_deleted_pool_is_kept_until_the_service_is_told_to_renumber() {
     play("last", "", |scene| {
         let cluster = scene.cluster;
         pool(cluster, "last", "203.0.113.190");
-        let _controller = scene.start();
+        let controller = scene.start();
         service(cluster, "web", "");
         let old = wait_for_addresses(cluster, "web");
+        let keeps = |why: &str| {
+            let web = wait_for(cluster, ("Service", "web"), why, |it| {
+                condition(it, "sheave.dev/Allocated").is_some_and(|(status, _, message)| {
+                    status == "False" && message.contains(why) && message.contains("203.0.113.190 is kept")
+                })
+            });
+            assert_eq!(published(&web), old);
+        };
         cluster.delete("AddressPool", "last");
         wait_until_gone(cluster, "AddressPool", "last");
-        let web = wait_for(cluster, ("Service", "web"), "says that nobody judges", |it| {
-            condition(it, "sheave.dev/Allocated").is_some_and(|(status, ..)| status == "False")
-        });
-        assert_eq!(published(&web), old);
-        let (_, _, message) = condition(&web, "sheave.dev/Allocated").unwrap();
-        assert!(message.contains("are kept"), "{message}");
-        // Another pool takes their place: now somebody says which addresses are good.
+        keeps("here is no AddressPool");
         pool(cluster, "other", "203.0.113.191");
+        keeps("sheave.dev/renumber");
+        scene.crash(controller);
+        let _controller = scene.start();
+        // It is nobody else's when its pool is there again.
+        pool(cluster, "last", "203.0.113.190");
+        wait_for_condition(cluster, ("Service", "web"), "sheave.dev/Allocated", "True");
+        service(cluster, "next", "");
         let new: IpAddr = "203.0.113.191".parse().unwrap();
+        assert_eq!(wait_for_addresses(cluster, "next"), [new]);
+        cluster.delete("Service", "next");
+        wait_until_gone(cluster, "Service", "next");
+        cluster.delete("AddressPool", "last");
+        keeps("sheave.dev/renumber");
+        let renumber = json!({"metadata": {"annotations": {"sheave.dev/renumber": "true"}}});
+        cluster.merge("Service", "web", "someone", &renumber).unwrap();
         wait_for(cluster, ("Service", "web"), "has moved", |it| published(it) == [new]);
     });
 }
 
 #[test]
-fn addresses_of_a_deleted_pool_are_given_back_where_there_is_another() {
+fn an_address_that_is_to_be_replaced_is_kept_until_another_is_free() {
     play("two", "", |scene| {
         let cluster = scene.cluster;
         pool(cluster, "a-two", "203.0.113.192");
@@ -80,10 +98,13 @@ fn addresses_of_a_deleted_pool_are_given_back_where_there_is_another() {
         assert_eq!(wait_for_addresses(cluster, "web"), [first]);
         service(cluster, "next", "");
         let next = wait_for_addresses(cluster, "next");
+        let renumber = json!({"metadata": {"annotations": {"sheave.dev/renumber": "true"}}});
+        cluster.merge("Service", "web", "someone", &renumber).unwrap();
         cluster.delete("AddressPool", "a-two");
-        let web = wait_for(cluster, ("Service", "web"), "has none", |it| published(it).is_empty());
-        assert!(is_held(&web), "it is still ours: {web}");
-        assert_eq!(published(&cluster.get("Service", "next").unwrap()), next);
+        let web = wait_for(cluster, ("Service", "web"), "waits", |it| {
+            condition(it, "sheave.dev/Allocated").is_some_and(|(status, ..)| status == "False")
+        });
+        assert_eq!(published(&web), [first]);
         cluster.delete("Service", "next");
         wait_for(cluster, ("Service", "web"), "has moved", |it| published(it) == next);
     });

@@ -3,19 +3,26 @@
 
 use std::net::IpAddr;
 
-use super::shortfall::{Assignment, Refusal, Reservation};
-use super::{Allocator, Pool, Request};
+use super::shortfall::{Assignment, Refusal, Reservation, Shortfall};
+use super::standing::Standing;
+use super::{Allocator, Pool, Request, Uncovered};
+use crate::ip::Family;
 
 impl Allocator {
     /// What the Service gets of the addresses that it asks for; `usable` are the pools that it may use.
-    pub(super) fn by_value(&self, request: &Request<'_>, usable: &[usize]) -> Assignment {
+    pub(super) fn by_value(
+        &self,
+        request: &Request<'_>,
+        usable: &Result<Vec<usize>, Shortfall>,
+    ) -> Assignment {
+        let pools = usable.as_deref().unwrap_or_default();
         let held = self.held(request.key);
-        let mut given = self.given_by_value(request, usable);
+        let mut given = self.given_by_value(request, pools);
         let mut assignment = Assignment::default();
         let mut seen = vec![0; self.pools.len()];
         for ip in request.addresses.iter().copied() {
-            if held.contains(&ip) {
-                if let Some(pool) = self.listing(ip, usable) {
+            if held.contains(&ip) && self.standing(ip, request, usable) != Standing::Gone {
+                if let Some(pool) = self.listing(ip, pools) {
                     seen[pool] += 1;
                     let Pool { name, most_per_service: most, .. } = &self.pools[pool];
                     if seen[pool] > *most {
@@ -25,7 +32,7 @@ impl Allocator {
                 assignment.addresses.push(ip);
                 continue;
             }
-            match self.grant(ip, request, usable, &given) {
+            match self.grant(ip, request, pools, &given) {
                 Ok(pool) => {
                     pool.into_iter().for_each(|pool| given[pool] += 1);
                     assignment.addresses.push(ip);
@@ -33,7 +40,26 @@ impl Allocator {
                 Err(refusal) => assignment.refuse(ip, refusal),
             }
         }
+        if let Err(shortfall) = usable
+            && !assignment.shortfalls.is_empty()
+        {
+            assignment.shortfalls = vec![shortfall.clone()];
+        }
+        let instead = self.instead(request, &assignment.addresses);
+        assignment.addresses.extend(instead);
         assignment
+    }
+
+    /// What the Service has of a family of which it asks for other addresses, and is given none: it stays.
+    fn instead(&self, request: &Request<'_>, given: &[IpAddr]) -> Vec<IpAddr> {
+        if request.uncovered == Uncovered::Dropped {
+            return Vec::new();
+        }
+        let is_of = |family: Family| move |ip: &IpAddr| Family::of(*ip) == family;
+        let in_vain = |ip: &IpAddr| {
+            request.addresses.iter().any(is_of(Family::of(*ip))) && !given.iter().any(is_of(Family::of(*ip)))
+        };
+        self.held(request.key).iter().copied().filter(|ip| !given.contains(ip) && in_vain(ip)).collect()
     }
 
     /// How many of the addresses that it asks for the Service has already, by pool.

@@ -53,6 +53,23 @@ pub(crate) enum Reservation {
     Shared(Arc<str>),
     #[error("AddressPool {pool} gives one Service no more than {most} by value (spec.maxPerService)")]
     TooMany { pool: Arc<str>, most: u32 },
+    #[error("none of the addresses that the Service asks for can be given")]
+    Refused,
+    /// The pool that the Service names cannot be used.
+    #[error(transparent)]
+    NoAccess(Shortfall),
+    #[error("the selectors of AddressPool {0} leave the Service out")]
+    NotAdmitted(Arc<str>),
+    #[error("no AddressPool lists the address any longer")]
+    NotInPool,
+    #[error("there is no AddressPool")]
+    NoPools,
+    /// A pool that has the address selects Namespaces by labels.
+    #[error("the Service's Namespace is not known, and AddressPool {0} selects by its labels")]
+    NamespaceUnknown(Arc<str>),
+    /// A pool gives the addresses of gateway nodes, and no gateway is ready, or no Node known.
+    #[error("no gateway is ready")]
+    NoGateway,
 }
 
 /// Addresses to name in a message: the first few, and how many more. A Service may ask for thousands.
@@ -80,6 +97,10 @@ impl Several {
 
     pub(crate) fn are(&self) -> &'static str {
         if self.is_one() { "is" } else { "are" }
+    }
+
+    pub(crate) fn it(&self) -> &'static str {
+        if self.is_one() { "it" } else { "them" }
     }
 
     pub(crate) fn they(&self) -> &'static str {
@@ -112,11 +133,6 @@ pub(crate) struct Assignment {
 }
 
 impl Assignment {
-    /// Nothing, for this reason.
-    pub(super) fn nothing(shortfall: Shortfall) -> Self {
-        Self { shortfalls: vec![shortfall], ..Self::default() }
-    }
-
     pub(super) fn refuse(&mut self, ip: IpAddr, refusal: Refusal) {
         let same = self.shortfalls.iter_mut().find_map(|shortfall| match shortfall {
             Shortfall::Refused { addresses, why } if *why == refusal => Some(addresses),

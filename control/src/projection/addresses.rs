@@ -7,11 +7,13 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Namespace;
 use sheave_dataplane::model::FrontendSource;
 
-use super::annotations::{self, ADDRESS_POOL};
+use super::annotations::{self, ADDRESS_POOL, RENUMBER};
 use super::facts::Facts;
 use super::placement::Placement;
 use super::plan::{Plan, service_ref};
-use crate::allocator::{Allocator, Assignment, Nodes, Refusal, Request, Reservation, Shortfall, Unjudged};
+use crate::allocator::{
+    Allocator, Assignment, Nodes, Refusal, Request, Reservation, Several, Shortfall, Uncovered,
+};
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
 use crate::report::Report;
@@ -33,17 +35,15 @@ pub(super) fn prepare(plan: &Plan, known: Known<'_>, placement: &Placement, allo
     match placement {
         Placement::Published => {}
         Placement::Managed { .. } => {
-            let request = request(plan, known);
-            let published = &plan.wishes.published;
-            let keeps = !published.is_empty() && allocator.unjudged(&request, published).is_some();
-            if keeps || allocator.held(plan.key()).is_empty() {
-                allocator.hold(plan.key(), published.clone());
+            let request = request(plan, known, placement);
+            if allocator.held(plan.key()).is_empty() {
+                allocator.hold(plan.key(), plan.wishes.published.clone());
             }
-            if !keeps {
-                allocator.prune(&request);
-            }
+            allocator.prune(&request);
         }
-        Placement::Alone if plan.wishes.published.is_empty() => allocator.prune(&request(plan, known)),
+        Placement::Alone if plan.wishes.published.is_empty() => {
+            allocator.prune(&request(plan, known, placement));
+        }
         Placement::Alone => {
             // Beside what is published it may have been given an address of a family that is not.
             let missing = missing(plan);
@@ -81,16 +81,11 @@ pub(super) fn place(
     if settled {
         return Placed { addresses: published.clone(), ..Placed::default() };
     }
-    if matches!(placement, Placement::Managed { .. })
-        && !published.is_empty()
-        && let Some(why) = allocator.unjudged(&request(plan, known), published)
-    {
-        return Placed { addresses: published.clone(), problems: vec![unjudged(plan, why)], waits: false };
-    }
     // Alone, what is published stays; the other family comes from a pool or not at all.
     let keeps = *placement == Placement::Alone && !published.is_empty();
     let by_value = if keeps { &[] } else { plan.wishes.addresses.as_slice() };
-    let mut assignment = allocator.assign(&Request { addresses: by_value, ..request(plan, known) });
+    let request = Request { addresses: by_value, ..request(plan, known, placement) };
+    let mut assignment = allocator.assign(&request);
     if keeps {
         // What is published is not up to the pools here.
         assignment.reservations.clear();
@@ -101,18 +96,22 @@ pub(super) fn place(
         _ => true,
     });
     let problems = problems(plan, placement, facts, &assignment);
-    Placed { waits: waits(&assignment), addresses: assignment.addresses, problems }
+    Placed { waits: waits(plan, &assignment), addresses: assignment.addresses, problems }
 }
 
 /// Whether the Service may get more once others let go of addresses.
-fn waits(assignment: &Assignment) -> bool {
+fn waits(plan: &Plan, assignment: &Assignment) -> bool {
     let in_use = |shortfall: &Shortfall| match shortfall {
         Shortfall::Exhausted { .. } => true,
         Shortfall::Refused { why, .. } => matches!(why, Refusal::InUse(_)),
         _ => false,
     };
-    assignment.shortfalls.iter().any(in_use)
-        || assignment.reservations.iter().any(|(it, _)| matches!(it, Reservation::Shared(_)))
+    let may_end = |reservation: &Reservation| match reservation {
+        Reservation::Shared(_) => true,
+        Reservation::NotInPool | Reservation::NotAdmitted(_) => plan.wishes.renumber,
+        _ => false,
+    };
+    assignment.shortfalls.iter().any(in_use) || assignment.reservations.iter().any(|(it, _)| may_end(it))
 }
 
 /// What is known of the world around a Service.
@@ -124,7 +123,7 @@ pub(super) struct Known<'a> {
     pub(super) nodes: Nodes<'a>,
 }
 
-fn request<'a>(plan: &'a Plan, known: Known<'a>) -> Request<'a> {
+fn request<'a>(plan: &'a Plan, known: Known<'a>, placement: &Placement) -> Request<'a> {
     let Known { namespace, nodes } = known;
     Request {
         key: plan.key(),
@@ -133,6 +132,12 @@ fn request<'a>(plan: &'a Plan, known: Known<'a>) -> Request<'a> {
         families: &plan.families.wanted,
         pool: plan.wishes.pool.as_deref(),
         addresses: &plan.wishes.addresses,
+        uncovered: match placement {
+            // The manifests are all that counts: the same ones give the same table.
+            Placement::Alone => Uncovered::Dropped,
+            _ if plan.wishes.renumber => Uncovered::Replaced,
+            _ => Uncovered::Kept,
+        },
         nodes,
     }
 }
@@ -166,10 +171,7 @@ fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assi
         report.add(reason::NO_ADDRESS, field, None, named(plan, &format!("{shortfall}; {advice}")));
     }
     for (reservation, addresses) in reservations {
-        let field = if plan.wishes.addresses.is_empty() { "" } else { plan.wishes.addresses_field.as_str() };
-        let message =
-            format!("{reservation}; {addresses} {} kept, because clients may use it", addresses.are());
-        report.add(reason::NO_ADDRESS, field, None, named(plan, &message));
+        report.extend(vec![reserved(plan, reservation, addresses)]);
     }
     if shortfalls.is_empty() {
         for family in &plan.families.required {
@@ -183,21 +185,32 @@ fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assi
     report.into_problems()
 }
 
-/// To take an address away cuts every client off, so it takes more than that nothing is known any more: the definition of
-/// pools, a right to read or every gateway may be missing for a moment.
-fn unjudged(plan: &Plan, why: Unjudged) -> Problem {
-    let why = match why {
-        Unjudged::NoPool => "there is no AddressPool; the published addresses are kept until there is one",
-        Unjudged::NamespaceUnknown => {
-            "the Service's Namespace is not known, and an AddressPool selects by its labels; the published addresses are kept until \
-             it is"
-        }
-        Unjudged::NoGateway => {
-            "no gateway is ready; the published addresses of gateway nodes are kept until one is"
-        }
+/// To take an address away cuts every client off, so it takes more than a change of the pools.
+fn reserved(plan: &Plan, reservation: &Reservation, addresses: &Several) -> Problem {
+    let field = match reservation {
+        Reservation::NoAccess(_) => annotations::field(ADDRESS_POOL),
+        _ if plan.wishes.addresses.is_empty() => String::new(),
+        _ => plan.wishes.addresses_field.clone(),
     };
+    let until = match reservation {
+        Reservation::NotInPool | Reservation::NotAdmitted(_) if plan.wishes.renumber => {
+            ", until another address is free".to_owned()
+        }
+        Reservation::NotInPool | Reservation::NotAdmitted(_) => {
+            format!(
+                ", until an AddressPool gives {0} again or the annotation {RENUMBER}: \"true\" replaces {0}",
+                addresses.it()
+            )
+        }
+        Reservation::NoPools => ", until there is one".to_owned(),
+        Reservation::NamespaceUnknown(_) => ", until it is".to_owned(),
+        Reservation::NoGateway => ", until one is".to_owned(),
+        _ => String::new(),
+    };
+    let message =
+        format!("{reservation}; {addresses} {} kept for the clients of the Service{until}", addresses.are());
     let mut report = Report::about(service_ref(plan.key()));
-    report.add(reason::NO_ADDRESS, "", None, named(plan, why));
+    report.add(reason::NO_ADDRESS, field, None, named(plan, &message));
     report.into_problems().remove(0)
 }
 

@@ -16,6 +16,8 @@ pub(super) const BALANCE: &str = "sheave.dev/balance";
 pub(super) const ADDRESSES: &str = "sheave.dev/addresses";
 /// Names the pool to allocate from.
 pub(super) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
+/// Lets an address be replaced that no pool gives any longer.
+pub(super) const RENUMBER: &str = "sheave.dev/renumber";
 /// Chooses what endpoints see of clients.
 pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
 /// Names the peers whose connections begin with a PROXY header.
@@ -51,10 +53,11 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// From when on health is ignored.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 20] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
+    RENUMBER,
     CLIENT_SOURCE,
     ACCEPT_PROXY,
     MAX_CONNECTIONS,

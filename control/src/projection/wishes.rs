@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::annotations::{self, ADDRESS_POOL, ADDRESSES};
+use super::annotations::{self, ADDRESS_POOL, ADDRESSES, RENUMBER};
 use super::families::Families;
 use super::status::port_error;
 use crate::host_name;
@@ -32,6 +32,8 @@ pub(super) struct Wishes {
     pub(super) hostnames: BTreeMap<IpAddr, String>,
     /// The pool that it asks for by name.
     pub(super) pool: Option<String>,
+    /// Whether an address that no pool gives it any longer is to be replaced.
+    pub(super) renumber: bool,
 }
 
 /// Reads them; values that cannot be used are reported and left out.
@@ -42,10 +44,15 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
         addresses: requested(service, families, report),
         addresses_field: if annotated { annotations::field(ADDRESSES) } else { ADDRESS_FIELD.to_owned() },
         pool: pool.filter(|name| !name.is_empty()),
+        renumber: annotations::read(service, RENUMBER, report, renumber).unwrap_or_default(),
         ..Wishes::default()
     };
     read_status(service, families, &mut wishes, report);
     wishes
+}
+
+fn renumber(text: &str) -> Result<bool, String> {
+    text.trim().parse().map_err(|_| format!("{text:?} is not true or false; it counts as false"))
 }
 
 /// `ipMode` does not matter: what the status says is ours to serve in either mode.

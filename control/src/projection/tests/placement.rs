@@ -94,9 +94,67 @@ fn the_controller_keeps_what_was_given_before_and_gives_the_rest_around_it() {
 }
 
 #[test]
-fn the_controller_gives_another_address_when_no_pool_has_the_old_one() {
+fn the_controller_keeps_an_address_that_no_pool_has_until_it_is_told_to_renumber() {
     let stray = web("", &status(&["198.51.100.7"]));
-    assert_eq!(ips(&all(&mut managed(), &objects(&[NODE, POOL, &stray])), "shop/web"), ["203.0.113.0"]);
+    let kept = all(&mut managed(), &objects(&[NODE, POOL, &stray]));
+    assert_eq!(ips(&kept, "shop/web"), ["198.51.100.7"]);
+    assert_eq!(problems(&kept), ["Service shop/web NoAddress "]);
+    let message = &kept.problems[0].message;
+    assert!(message.contains("198.51.100.7 is kept") && message.contains("sheave.dev/renumber"), "{message}");
+    let told = annotated("sheave.dev/renumber: 'true'", &["198.51.100.7"]);
+    let moved = all(&mut managed(), &objects(&[NODE, POOL, &told]));
+    assert_eq!((ips(&moved, "shop/web"), problems(&moved).len()), (vec!["203.0.113.0".to_owned()], 0));
+    let unclear = annotated("sheave.dev/renumber: 'yes'", &["198.51.100.7"]);
+    let kept = all(&mut managed(), &objects(&[NODE, POOL, &unclear]));
+    assert_eq!(ips(&kept, "shop/web"), ["198.51.100.7"]);
+    let field = "Service shop/web InvalidValue metadata.annotations[sheave.dev/renumber]";
+    assert_eq!(problems(&kept), [field, "Service shop/web NoAddress "]);
+}
+
+/// `shop/web` with these annotations, and its status.
+fn annotated(annotations: &str, ips: &[&str]) -> String {
+    web("", &format!("metadata: annotations: {{{annotations}}}")) + &status(ips)
+}
+
+/// Each as an edit while the controller runs, and as what one finds that starts again.
+#[test]
+fn an_edit_of_a_pool_or_a_mistyped_name_leaves_live_addresses_alone() {
+    let other = "kind: AddressPool\nmetadata: {name: other}\nspec: {addresses: [198.51.100.0/30]}\n";
+    let for_others = POOL.replace("spec: {", "spec: {serviceSelector: {matchLabels: {app: other}}, ");
+    let before = objects(&[POOL, other, &web("", &status(&["203.0.113.1"]))]);
+    let mistyped = "metadata.annotations[sheave.dev/address-pool]";
+    for (pools, pool, field) in [
+        (vec![other], "", ""),
+        (vec![other, &*for_others], "", ""),
+        (vec![other, POOL], "sheave.dev/address-pool: mian", mistyped),
+        (vec![other, &*for_others], "sheave.dev/address-pool: main", mistyped),
+    ] {
+        let after = objects(&[&pools[..], &[&*annotated(pool, &["203.0.113.1"])]].concat());
+        let mut running = managed();
+        assert_eq!(ips(&all(&mut running, &before), "shop/web"), ["203.0.113.1"]);
+        for mut projector in [running, managed()] {
+            let kept = all(&mut projector, &after);
+            assert_eq!(ips(&kept, "shop/web"), ["203.0.113.1"], "{pools:?} {pool}");
+            assert_eq!(problems(&kept), [format!("Service shop/web NoAddress {field}")], "{pools:?} {pool}");
+            // Nobody else gets it when the pool is back.
+            let greedy = service(
+                "shop",
+                "a",
+                "ports: [{port: 80}]",
+                "metadata: annotations: {sheave.dev/address-pool: main}",
+            );
+            let again = objects(&[POOL, other, &greedy, &web("", &status(&["203.0.113.1"]))]);
+            let again = all(&mut projector, &again);
+            assert_eq!(
+                (ips(&again, "shop/web"), problems(&again).len()),
+                (vec!["203.0.113.1".to_owned()], 0)
+            );
+            assert_eq!(ips(&again, "shop/a"), ["203.0.113.0"]);
+        }
+    }
+    // A pool that is there, and lets the Service in, is a request to move.
+    let moves = annotated("sheave.dev/address-pool: other", &["203.0.113.1"]);
+    assert_eq!(ips(&all(&mut managed(), &objects(&[POOL, other, &moves])), "shop/web"), ["198.51.100.0"]);
 }
 
 #[test]
@@ -155,7 +213,10 @@ fn gateway_nodes_give_all_their_addresses_while_their_gateway_is_ready() {
     assert_eq!(ips(&projector.project(&objects, &changed), "shop/web"), ["192.0.2.3", "198.51.100.2"]);
 
     add(&mut objects, &[&gateways(&[])]);
-    let none = projector.project(&objects, &changed);
+    let kept = projector.project(&objects, &changed);
+    assert_eq!(ips(&kept, "shop/web"), ["192.0.2.3", "198.51.100.2"]);
+    assert!(kept.problems[0].message.contains("no gateway is ready"), "{}", kept.problems[0]);
+    let none = all(&mut managed(), &objects);
     assert_eq!(problems(&none), ["Service shop/web NoAddress "]);
     let message = &none.problems[0].message;
     assert!(
@@ -197,7 +258,14 @@ fn published_addresses_are_kept_while_the_namespace_is_not_known() {
     }
     let namespace: Namespace = serde_saphyr::from_str("metadata: {name: shop, labels: {team: b}}").unwrap();
     objects.namespaces.insert("shop".into(), namespace.into());
-    assert!(ips(&all(&mut projector, &objects), "shop/web").is_empty(), "now it is known to be left out");
+    // Now it is known to be left out, and what it has stays until it is told to renumber.
+    let kept = all(&mut projector, &objects);
+    assert_eq!(ips(&kept, "shop/web"), ["203.0.113.7"]);
+    assert!(
+        kept.problems.iter().any(|it| it.message.contains("leave the Service out")),
+        "{:?}",
+        kept.problems
+    );
 }
 
 #[test]
