@@ -276,7 +276,9 @@ impl Connection {
     /// By this client.
     #[cfg(test)]
     pub(crate) fn by(client: Client) -> Self {
-        Self::with(Clients { server: "memory".into(), reader: client.clone(), writer: client })
+        let config = Arc::new(Config::new(http::Uri::from_static("http://memory")));
+        let (reader, writer) = (client.clone(), client);
+        Self::with(Clients { config, server: "memory".into(), authorities: Arc::default(), reader, writer })
     }
 
     #[cfg(test)]

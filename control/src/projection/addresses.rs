@@ -135,6 +135,7 @@ fn request<'a>(plan: &'a Plan, known: Known<'a>, placement: &Placement) -> Reque
         uncovered: match placement {
             // The manifests are all that counts: the same ones give the same table.
             Placement::Alone => Uncovered::Dropped,
+            _ if plan.wishes.by_neighbour => Uncovered::Dropped,
             _ if plan.wishes.renumber => Uncovered::Replaced,
             _ => Uncovered::Kept,
         },

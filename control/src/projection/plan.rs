@@ -127,7 +127,7 @@ pub(super) fn read<'a>(
     let families = families::read(spec, slices, &mut report);
     let (mut wishes, mut ranges) = (Wishes::default(), FamilyRanges::default());
     if kinds.contains(&FrontendKind::LoadBalancer) {
-        wishes = wishes::read(service, &families, &mut report);
+        wishes = wishes::read(service, &families, options, &mut report);
         ranges = source_ranges::read(service, &families, &mut report);
     }
     let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 
+use super::Options;
 use super::annotations::{self, ADDRESS_POOL, ADDRESSES, RENUMBER};
 use super::families::Families;
 use super::status::port_error;
+use crate::controller::names;
 use crate::host_name;
 use crate::ip;
 use crate::problem::reason;
@@ -22,6 +24,8 @@ const REPORTED: usize = 8;
 pub(super) struct Wishes {
     /// Addresses that its status already publishes: these are kept.
     pub(super) published: Vec<IpAddr>,
+    /// Another installation has taken the object, and publishes them: nothing is to be kept for their clients.
+    pub(super) by_neighbour: bool,
     /// Ports of these addresses that, as the status says itself, another Service has: no title to them.
     pub(super) lost: BTreeSet<(IpAddr, i32, String)>,
     /// Addresses that it asks for by value.
@@ -36,14 +40,21 @@ pub(super) struct Wishes {
     pub(super) renumber: bool,
 }
 
+/// Whether it has another installation's finalizer, and not the one of this class.
+fn is_neighbours(service: &Service, class: &str) -> bool {
+    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|it| names::is_finalizer(it)) && !finalizers.contains(&names::finalizer(class))
+}
+
 /// Reads them; values that cannot be used are reported and left out.
-pub(super) fn read(service: &Service, families: &Families, report: &mut Report) -> Wishes {
+pub(super) fn read(service: &Service, families: &Families, options: &Options, report: &mut Report) -> Wishes {
     let pool = annotations::value(service, ADDRESS_POOL).map(|name| name.trim().to_owned());
     let annotated = annotations::value(service, ADDRESSES).is_some();
     let mut wishes = Wishes {
         addresses: requested(service, families, report),
         addresses_field: if annotated { annotations::field(ADDRESSES) } else { ADDRESS_FIELD.to_owned() },
         pool: pool.filter(|name| !name.is_empty()),
+        by_neighbour: is_neighbours(service, &options.load_balancer_class),
         renumber: annotations::read(service, RENUMBER, report, renumber).unwrap_or_default(),
         ..Wishes::default()
     };
