@@ -9,6 +9,7 @@ mod memory;
 mod options;
 mod overload;
 mod problems;
+pub(crate) mod startup;
 mod told;
 
 use std::collections::BTreeSet;
@@ -36,7 +37,6 @@ pub(crate) use self::intake::{ApiIntake, Intake, Source};
 use self::measures::UPDATE_SECONDS;
 pub(crate) use self::measures::install as install_metrics;
 use self::memory::MemoryWatch;
-pub(crate) use self::memory::memory_limit;
 use self::options::dataplane_options;
 pub(crate) use self::options::projection_options;
 use self::overload::Overload;
@@ -45,7 +45,7 @@ use self::told::Told;
 use crate::admin::Query;
 use crate::config::Config;
 use crate::health::{self, Health};
-use crate::{report, retry, startup};
+use crate::{report, retry};
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);

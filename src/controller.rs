@@ -16,13 +16,13 @@ use tokio::sync::watch;
 
 use self::admin::Page;
 use crate::admin as admin_server;
+use crate::app::startup::{self, Process};
 use crate::app::{self, projection_options};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::gateway::{connect, connect_karmada};
 use crate::server::{Connections, Server};
 use crate::signal::Termination;
-use crate::startup::{self, Process};
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";

@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
+use crate::app::startup::{self, Process};
 use crate::app::{self, ApiIntake, App, Intake, Shares};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::server::Server;
 use crate::signal::Termination;
-use crate::startup::{self, Process};
 use crate::{controller, report};
 
 /// Questions from the admin server that may wait for the loop.

@@ -22,7 +22,6 @@ mod routes;
 mod scrape;
 mod server;
 mod signal;
-mod startup;
 mod status;
 mod steering;
 mod uninstall;

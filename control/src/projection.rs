@@ -21,12 +21,14 @@ mod facts;
 mod families;
 mod health;
 mod limits;
+mod mandate;
 mod members;
 mod multi_cluster;
 mod names;
 mod placement;
 mod plan;
 mod policy;
+mod pools;
 mod ports;
 mod round;
 mod route;
@@ -50,11 +52,12 @@ use self::conflicts::Claims;
 use self::facts::Facts;
 pub use self::health::HealthCheck;
 pub use self::limits::{MOST_A_SECOND, MOST_CONNECTIONS};
+pub use self::mandate::Mandate;
 pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
 use self::names::Names;
 pub use self::placement::Placement;
+use self::pools::ReadPools;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
-use crate::address_pool::AddressPool;
 use crate::allocator::Allocator;
 use crate::problem::Problem;
 use crate::store::{Dirty, Objects, ServiceKey};
@@ -107,23 +110,6 @@ pub struct FleetOptions {
     pub overprovisioning: u16,
     /// As in [`sheave_dataplane::model::Failover`].
     pub panic_threshold: u8,
-}
-
-/// Which MultiClusterServices a controller decides about: of several installations that see the same Karmada control plane one
-/// does. Gateways follow what that one publishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mandate {
-    /// Those of its class, and those without one that it has taken.
-    pub own: bool,
-    /// Those without a class that no installation has taken yet.
-    pub untaken: bool,
-}
-
-impl Mandate {
-    /// All of them, as if there were no other installation.
-    pub const ALL: Self = Self { own: true, untaken: true };
-    /// None: another installation does, or who does is not known.
-    pub const NONE: Self = Self { own: false, untaken: false };
 }
 
 impl Default for FleetOptions {
@@ -215,27 +201,6 @@ pub struct Projector {
     due: Option<Timestamp>,
     /// It decides about other MultiClusterServices than at the last projection.
     mandate_changed: bool,
-}
-
-/// What the allocator was told of pools.
-#[derive(Clone, Debug)]
-struct ReadPools {
-    pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
-    /// Where none is, only their names can be selected.
-    namespaces_known: bool,
-    problems: Vec<Problem>,
-}
-
-impl ReadPools {
-    /// Whether they still say what they said then.
-    fn hold_for(&self, objects: &Objects) -> bool {
-        let same = |(old, new): (&Arc<AddressPool>, &Arc<AddressPool>)| {
-            Arc::ptr_eq(old, new) || old.spec == new.spec
-        };
-        self.namespaces_known != objects.namespaces.is_empty()
-            && self.pools.keys().eq(objects.pools.keys())
-            && self.pools.values().zip(objects.pools.values()).all(same)
-    }
 }
 
 /// What is kept of a Service between rounds.

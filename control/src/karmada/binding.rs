@@ -83,7 +83,7 @@ pub struct BindingStatus {
     /// One per cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aggregated_status: Vec<AggregatedStatus>,
-    /// Of the conditions only [`SCHEDULED`] is kept.
+    /// Of the conditions only `Scheduled` is kept.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "scheduled_alone")]
     pub conditions: Vec<Condition>,
 }

@@ -5,6 +5,7 @@
 //! everything else is used, and a file that was good before stays in effect as it was.
 
 mod document;
+mod field_lines;
 mod folder;
 mod kind;
 mod known_file;
@@ -15,7 +16,7 @@ mod watch;
 
 use std::path::Path;
 
-pub use self::line::FieldLines;
+pub use self::field_lines::FieldLines;
 pub use self::origin::{FILE, FileProblem, Origin, Origins};
 pub use self::watch::{FileWatch, watch, watch_of};
 use crate::store::Objects;

@@ -58,10 +58,6 @@ pub(super) struct Manifest {
     pub(super) passed_over: usize,
 }
 
-/// For so many Problems of one document the line is looked up, each time by reading the document again; the others are
-/// placed at the start of the document.
-pub(super) const MAX_LINE_LOOKUPS: usize = 20;
-
 /// How deep lists may hold lists.
 const MAX_LIST_DEPTH: usize = 4;
 
@@ -283,7 +279,8 @@ impl Reader<'_> {
         message: String,
     ) {
         let inside = path.below(place);
-        let line = if self.lookups < MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
+        let line =
+            if self.lookups < line::MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
         self.lookups += 1;
         let line = line.map_or(self.document.first_line, |line| self.document.first_line + line - 1);
         let problem = match reference {

@@ -4,7 +4,8 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use crate::app::{Shares, memory_limit};
+use super::capacity::Shares;
+use super::memory::memory_limit;
 use crate::config::Config;
 use crate::status::ProcessView;
 use crate::steering;
