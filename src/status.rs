@@ -156,10 +156,13 @@ impl ProcessView {
 
     /// How `sheave status` exits: by whether the process is ready, and whether anything is wrong.
     pub(crate) fn exit(&self) -> Exit {
-        match (&self.not_ready, text::wrong(self).is_empty()) {
-            (Some(_), _) => Exit::Down,
-            (None, false) => Exit::Degraded,
-            (None, true) => Exit::Ok,
+        if self.not_ready.is_some() || self.worker_stuck {
+            // As `/readyz` has it.
+            Exit::Down
+        } else if text::wrong(self).is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Degraded
         }
     }
 

@@ -155,8 +155,12 @@ impl Allocator {
         let kept = if request.addresses.is_empty() {
             self.kept(request, &usable)
         } else {
-            let given = self.by_value(request, &usable).addresses;
-            self.held(request.key).iter().copied().filter(|ip| given.contains(ip)).collect()
+            let (given, held) = (self.by_value(request, &usable).addresses, self.held(request.key));
+            if given.iter().any(|ip| !held.contains(ip)) {
+                // Somebody else may be given that first: what the Service has goes when it has the other.
+                return;
+            }
+            held.iter().copied().filter(|ip| given.contains(ip)).collect()
         };
         if kept != self.held(request.key) {
             self.hold(request.key, kept);

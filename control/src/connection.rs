@@ -160,7 +160,8 @@ impl Connection {
     pub(crate) fn separate(&self) -> Result<Self, ConnectError> {
         let Shared { source, agent, .. } = &*self.shared;
         let clients = Clients::new(Config::clone(&self.clients().config), agent)?;
-        let reopened = Reopened { at: None, text: source.text(), reading: None };
+        // The file may be another by now than what these were made by: unknown, it is read again after the first failure.
+        let reopened = Reopened { at: None, text: None, reading: None };
         Ok(Self {
             shared: Arc::new(Shared {
                 source: source.clone(),
@@ -204,11 +205,14 @@ impl Connection {
         self.reopen_if(|old, new| new.is_some() && old != new).await
     }
 
-    /// After a request failed: reads the credentials again if the server refused them.
+    /// After a request failed: reads the credentials again if the server refused them, and if it could not be reached and the file
+    /// is another.
     pub(crate) async fn heed(&self, error: &kube::Error) {
-        if matches!(error, kube::Error::Api(status) if status.code == 401) {
-            self.reopen().await;
-        }
+        match error {
+            kube::Error::Api(status) if status.code == 401 => self.reopen().await,
+            kube::Error::Api(_) => false,
+            _ => self.reopen_if_changed().await,
+        };
     }
 
     async fn reopen_if(&self, wanted: impl Fn(Option<&[u8]>, Option<&[u8]>) -> bool) -> bool {

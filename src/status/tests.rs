@@ -165,11 +165,11 @@ fn the_problems_are_listed_and_the_others_counted() {
 #[test]
 fn it_exits_by_whether_it_is_ready_and_whether_anything_is_wrong() {
     assert_eq!(well().exit(), Exit::Ok);
+    assert_eq!(ProcessView { worker_stuck: true, ..well() }.exit(), Exit::Down, "/readyz refuses");
     let away = SourceView { synced: false, from_snapshot: true, ..well().source };
     let held = vec![GuardView::default()];
     let degraded = [
         ProcessView { problems: 1, ..well() },
-        ProcessView { worker_stuck: true, ..well() },
         ProcessView { source: away, ..well() },
         ProcessView { guard: held, ..well() },
         ProcessView { controller: Some(ControllerView::default()), ..well() },

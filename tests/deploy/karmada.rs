@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{PodSpec, Secret, ServiceAccount, Volume};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,6 +35,8 @@ fn the_folder_holds_two_accounts_with_their_rights_and_tokens() {
             "ClusterRoleBinding sheave-karmada-controller",
             "ClusterRoleBinding sheave-karmada-gateway",
             "Namespace sheave-system",
+            "Role sheave-karmada-controller",
+            "RoleBinding sheave-karmada-controller",
             "Secret sheave-controller",
             "Secret sheave-gateway",
             "ServiceAccount sheave-controller",
@@ -160,7 +162,19 @@ fn accounts_of_the_own_cluster_have_the_same_rights() {
         let own = if role.ends_with("exports") { files::exports() } else { files::karmada() };
         let _: ClusterRole = object_of(&own, role);
     }
-    assert_eq!(bindings.len(), 3);
+    let leases: RoleBinding = object_of(&bindings, "sheave-karmada-controller-bound");
+    assert_eq!(
+        (leases.role_ref.kind.as_str(), leases.role_ref.name.as_str()),
+        ("Role", "sheave-karmada-controller")
+    );
+    let subjects = leases.subjects.unwrap_or_default();
+    assert_eq!(subjects[0].name, "sheave:system:serviceaccount:sheave-system:sheave-controller");
+    let own: Role = object_of(&files::karmada(), "sheave-karmada-controller");
+    assert_eq!(
+        (own.metadata.namespace, leases.metadata.namespace),
+        (Some("sheave-system".to_owned()), Some("sheave-system".to_owned()))
+    );
+    assert_eq!(bindings.len(), 4);
 }
 
 /// The object of the base that the component's patch is for, as the patch leaves it.

@@ -211,7 +211,10 @@ impl Session {
     /// Who writes on the Karmada control plane has changed.
     fn take_seats(&mut self) {
         let Some(fleet) = &mut self.fleet else { return };
-        self.telling.set_fleet_events(fleet.seat(&self.options));
+        if fleet.is_to_be_seated() {
+            self.telling.set_fleet_events(fleet.seat(&self.options));
+            self.write_failures.forget_fleet();
+        }
         self.follow_mandate();
         if self.synced {
             // What was said of them while somebody else decided was lost.

@@ -88,6 +88,13 @@ pub(super) fn kept_addresses(key: &ServiceKey, fleet: &Fleet, options: &Options)
     ingress.iter().filter_map(|ingress| ip::parse(ingress.ip.as_deref()?).ok()).collect()
 }
 
+/// Whether it is of this class, and another installation decides about it, or it is not known who does.
+pub(super) fn is_suspended(key: &ServiceKey, fleet: &Fleet, options: &Options) -> bool {
+    let managed = matches!(options.placement, Placement::Managed { .. });
+    let ours = |service: &Arc<MultiClusterService>| whose(service, template(fleet, key), options).is_ok();
+    managed && !options.fleet.mandate.own && fleet.services.get(key).is_some_and(ours)
+}
+
 fn is_leaving(service: &MultiClusterService) -> bool {
     service.metadata.deletion_timestamp.is_some()
 }

@@ -2,6 +2,7 @@
 //! frontends.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendSource};
@@ -15,6 +16,9 @@ use super::status::LoadBalancerStatus;
 use super::{Projected, Projector, addresses};
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
+
+/// So often those who wait are asked again in a round, because others moved.
+const MOVES: usize = 3;
 
 /// What a round has found out so far.
 #[derive(Default)]
@@ -42,8 +46,15 @@ impl Projector {
                     round.plans.insert(key.clone(), plan);
                 }
                 Planned::Foreign => {
+                    let held = self.allocator.held(key).to_vec();
                     self.retire(key, Vec::new(), &mut round);
                     self.keep_addresses(objects, key);
+                    if multi_cluster::is_suspended(key, &objects.fleet, &self.options) {
+                        // Some may be written, and not seen yet.
+                        let published = self.allocator.held(key).iter().copied();
+                        let all: BTreeSet<IpAddr> = published.chain(held).collect();
+                        self.allocator.hold(key, all.into_iter().collect());
+                    }
                 }
                 Planned::Refused(problems) => {
                     self.retire(key, problems, &mut round);
@@ -145,10 +156,24 @@ impl Projector {
         if self.allocator.take_freed() {
             self.add(objects, self.waiting.clone(), round);
         }
+        let mut asked: BTreeSet<ServiceKey> = round.plans.keys().cloned().collect();
+        for _ in 0..MOVES {
+            self.place_in_order(objects, round, &asked);
+            // Who moves to another address lets go of the one before, which others may wait for.
+            if !self.allocator.take_freed() {
+                break;
+            }
+            self.add(objects, self.waiting.clone(), round);
+            asked.clone_from(&self.waiting);
+        }
+    }
+
+    fn place_in_order(&mut self, objects: &Objects, round: &Round, asked: &BTreeSet<ServiceKey>) {
+        let placement = &self.options.placement;
         // Addresses asked for by value go first, so that none is given away to a Service that would take any.
-        let mut queue: Vec<(bool, &Rank, &Plan)> = Vec::with_capacity(round.plans.len());
-        queue
-            .extend(round.plans.values().map(|plan| (plan.wishes.addresses.is_empty(), &plan.rank, &**plan)));
+        let plans = asked.iter().filter_map(|key| round.plans.get(key));
+        let mut queue: Vec<(bool, &Rank, &Plan)> =
+            plans.map(|plan| (plan.wishes.addresses.is_empty(), &plan.rank, &**plan)).collect();
         queue.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         for (_, rank, plan) in queue {
             let local = plan.local_nodes(placement, objects);

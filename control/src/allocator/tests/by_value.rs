@@ -25,6 +25,25 @@ fn an_address_belongs_to_the_namespace_that_had_it_first() {
 }
 
 #[test]
+fn who_asks_for_what_another_is_given_keeps_what_it_has() {
+    let (mut allocator, _) = allocator(&[("p", "addresses: [10.0.0.1-10.0.0.3]")]);
+    let (mine, theirs) = (wish("a"), stranger("b", &["10.0.0.2"]));
+    assert_eq!(
+        (mine.ask(&mut allocator), theirs.ask(&mut allocator)),
+        (given(&["10.0.0.1"]), given(&["10.0.0.2"]))
+    );
+    // Both ask for the third one in one round.
+    let third: IpAddr = [10, 0, 0, 3].into();
+    let (mine, theirs) = (Wish { addresses: vec![third], ..mine }, stranger("b", &["10.0.0.3"]));
+    for wish in [&mine, &theirs] {
+        allocator.prune(&wish.request());
+    }
+    assert_eq!(allocator.assign(&mine.request()).addresses, [third]);
+    assert_eq!(allocator.assign(&theirs.request()).addresses, [IpAddr::from([10, 0, 0, 2])]);
+    assert!(allocator.take_freed(), "others may have the first one");
+}
+
+#[test]
 fn namespaces_share_an_address_where_every_pool_that_lists_it_consents() {
     for (specs, shared) in [
         (vec!["addresses: [10.0.0.1], sharing: Cluster"], true),

@@ -46,15 +46,25 @@ impl Outcome {
         self.in_a_row = 0;
     }
 
-    fn failed(&mut self, error: &str) {
+    fn failed(&mut self, error: &kube::Error) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
+        if !concerns_all(error) {
+            return;
+        }
         self.in_a_row = self.in_a_row.saturating_add(1);
         if self.in_a_row == TOLD_AFTER {
-            let error = cut_middle(error.to_owned(), LONGEST_QUOTED);
+            let error = cut_middle(error.to_string(), LONGEST_QUOTED);
             tracing::error!(error, "the API server takes no Events: they are left out");
             self.refused.send_replace(Some(error));
         }
     }
+}
+
+/// Whether other Events would be refused as well: not because a Namespace is going, or has gone, or the server is away.
+fn concerns_all(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400..=499)
+        && ![404, 429].contains(&status.code)
+        && !status.message.contains("being terminated"))
 }
 
 /// What became of a try.
@@ -103,7 +113,7 @@ async fn deliver(connection: &Connection, leadership: &Leadership, event: &Event
             reason = event.reason,
             "an Event could not be written: it is left out"
         );
-        return outcome.failed(&error.to_string());
+        return outcome.failed(&error);
     }
 }
 
@@ -135,13 +145,22 @@ mod tests {
     fn events_that_stay_refused_are_reported_until_one_is_taken() {
         let (tell, refused) = watch::channel(None);
         let mut outcome = Outcome::new(Arc::default(), tell);
-        for _ in 1..TOLD_AFTER {
-            outcome.failed("namespaces \"old\" is being terminated");
+        let failure = |code: u16, message: &str| {
+            let status =
+                kube::core::response::Status { code, message: message.to_owned(), ..Default::default() };
+            kube::Error::Api(Box::new(status))
+        };
+        for _ in 0..TOLD_AFTER {
+            outcome.failed(&failure(403, "namespace \"old\" is being terminated"));
+            outcome.failed(&failure(404, "namespaces \"old\" not found"));
+            outcome.failed(&failure(503, "the server is away"));
         }
         assert_eq!(*refused.borrow(), None, "one Namespace may be going");
-        outcome.failed(&format!("may not: {}", "x".repeat(100_000)));
-        assert!(refused.borrow().as_ref().is_some_and(|why| why.starts_with("may not") && why.len() <= 512));
-        assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(TOLD_AFTER));
+        for _ in 0..TOLD_AFTER {
+            outcome.failed(&failure(403, &format!("may not: {}", "x".repeat(100_000))));
+        }
+        assert!(refused.borrow().as_ref().is_some_and(|why| why.contains("may not") && why.len() <= 512));
+        assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(4 * TOLD_AFTER));
         outcome.written();
         assert_eq!(*refused.borrow(), None);
     }

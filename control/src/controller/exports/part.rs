@@ -42,9 +42,12 @@ pub struct Export {
 impl Export {
     /// With what is not known decided as `policy`, the one that is there, has it.
     pub(super) fn settled(&self, policy: Option<&DynamicObject>) -> Self {
-        let listed = policy.map(affinity).filter(|it| it.exclude.is_empty()).unwrap_or_default();
-        let (kept, waiting): (BTreeSet<_>, BTreeSet<_>) =
-            self.unsure.iter().cloned().partition(|name| listed.cluster_names.contains(name));
+        let listed = policy.map(affinity).filter(|it| it.exclude.is_empty());
+        let is_listed = |name: &String| {
+            // No name at all stands for all clusters: so earlier versions wrote it.
+            listed.as_ref().is_some_and(|it| it.cluster_names.is_empty() || it.cluster_names.contains(name))
+        };
+        let (kept, waiting): (BTreeSet<_>, BTreeSet<_>) = self.unsure.iter().cloned().partition(is_listed);
         Self {
             owner_uid: self.owner_uid.clone(),
             clusters: &self.clusters | &kept,

@@ -30,8 +30,10 @@ pub(super) struct FleetSide {
     pub(super) source: ApiWatch,
     /// Everything was known once.
     pub(super) synced: bool,
+    /// The name of the installation.
+    installation: String,
     class: Seat,
-    /// If what no class names is to be ours.
+    /// Only asked for while the seat of the class is held, so that two installations never have one each.
     unclassified: Option<Seat>,
     /// Of the term in the own cluster.
     leadership: Leadership,
@@ -71,19 +73,14 @@ impl FleetSide {
         installation: &str,
         leadership: &Leadership,
     ) -> Self {
-        let seat = |name: String| {
-            let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
-            let timing = Timing::INSTALLATION;
-            let election = Election::start_with(connection, &lease, installation.to_owned(), timing);
-            Seat { lease, election, held: false }
-        };
-        let unclassified = options.projection.fleet.handle_unclassified;
+        let class = names::of_class("sheave", &options.projection.load_balancer_class);
         Self {
             connection: connection.clone(),
             source: api::watch_fleet(connection),
             synced: false,
-            class: seat(names::of_class("sheave", &options.projection.load_balancer_class)),
-            unclassified: unclassified.then(|| seat(UNCLASSIFIED_LEASE.to_owned())),
+            class: Seat::ask_for(&class, installation, connection, options),
+            unclassified: None,
+            installation: installation.to_owned(),
             leadership: leadership.clone(),
             writers: None,
         }
@@ -95,12 +92,22 @@ impl FleetSide {
         Mandate { own, untaken: own && self.unclassified.as_ref().is_some_and(|seat| seat.held) }
     }
 
-    /// Starts those who write, or ends them, as the seats are; who writes Events then.
+    /// Whether the seat of the class was won, or lost, since [`Self::seat`].
+    pub(super) fn is_to_be_seated(&self) -> bool {
+        self.class.held != self.writers.is_some()
+    }
+
+    /// Starts those who write, or ends them, as the seat of the class is; who writes Events then.
     pub(super) fn seat(&mut self, options: &ControllerOptions) -> Option<EventWriter> {
+        (self.writers, self.unclassified) = (None, None);
         if !self.class.held {
-            self.writers = None;
             return None;
         }
+        self.unclassified = options
+            .projection
+            .fleet
+            .handle_unclassified
+            .then(|| Seat::ask_for(UNCLASSIFIED_LEASE, &self.installation, &self.connection, options));
         let leadership = self.class.election.leadership().within(&self.leadership);
         let may_write = leadership.clone();
         let connection = &self.connection;
@@ -112,13 +119,18 @@ impl FleetSide {
 
     /// Who decides in place of this installation.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
-        let class = self.class.taken_by().map(|leader| {
-            self.class.problem(format!(
-                "installation {leader} writes the MultiClusterServices of this class; this one leaves them alone. Give one of \
-                 them another loadBalancerClass if both are to serve some"
-            ))
+        let class = (!self.class.held).then(|| {
+            self.class.problem(match self.class.taken_by() {
+                Some(leader) => format!(
+                    "installation {leader} writes the MultiClusterServices of this class; this one leaves them alone. Give one \
+                     of them another loadBalancerClass if both are to serve some"
+                ),
+                None => "this installation does not hold the Lease yet, and leaves MultiClusterServices as they are. If that \
+                         lasts, apply deploy/karmada, which has the right to it, and see the log"
+                    .to_owned(),
+            })
         });
-        let unclassified = self.unclassified.as_ref().filter(|_| self.class.held).and_then(|seat| {
+        let unclassified = self.unclassified.as_ref().and_then(|seat| {
             let message = format!(
                 "installation {} takes new MultiClusterServices that name no class; this one leaves them alone. Name a class \
                  in each, or set karmada.handleUnclassified to false in one of them",
@@ -131,6 +143,14 @@ impl FleetSide {
 }
 
 impl Seat {
+    /// Becomes a candidate.
+    fn ask_for(name: &str, installation: &str, connection: &Connection, options: &ControllerOptions) -> Self {
+        let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
+        let timing = Timing::INSTALLATION;
+        let election = Election::start_with(connection, &lease, installation.to_owned(), timing);
+        Self { lease, election, held: false }
+    }
+
     /// Waits until it is won, or lost. Cancel safe.
     async fn changed(&mut self) -> Result<(), ElectionEnded> {
         if self.held { self.election.lost().await } else { self.election.won().await }?;

@@ -159,7 +159,8 @@ impl Member {
         if !goes && now < since + self.wait() {
             return;
         }
-        if self.counts {
+        // One that leaves by itself, as in a rollout, does not come and go.
+        if self.counts && !goes {
             self.lost = self.lost.saturating_add(1);
             self.lost_at = Some(now);
         }

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::Resource as _;
+
 use crate::controller::publisher::WriteTrouble;
+use crate::karmada::MultiClusterService;
 use crate::problem::{ObjectRef, Problem};
 
 /// So many objects are logged one by one: where a webhook is down, it is all of them.
@@ -49,6 +52,11 @@ impl WriteFailures {
             }
             WriteTrouble::Contested { .. } | WriteTrouble::Forbidden { .. } => false,
         }
+    }
+
+    /// Those who wrote MultiClusterServices are gone, and what they would have said with them.
+    pub(super) fn forget_fleet(&mut self) {
+        self.standing.retain(|object, _| object.kind != MultiClusterService::KIND);
     }
 
     /// What is wrong, sorted.

@@ -65,6 +65,8 @@ pub(super) struct Follower<T: Watched> {
     backoff: Backoff,
     streaming: Streaming,
     watches: Watches,
+    /// A list was made since watches began to fail.
+    listed: bool,
     /// Since when the server refuses the kind, or watches of it.
     refused: Option<Instant>,
 }
@@ -73,7 +75,16 @@ impl<T: Watched> Follower<T> {
     pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Kept<T>>) -> Self {
         let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
         let streaming = Streaming::new(&limits);
-        Self { connection, limits, kept, backoff, streaming, watches: Watches::Work, refused: None }
+        Self {
+            connection,
+            limits,
+            kept,
+            backoff,
+            streaming,
+            watches: Watches::Work,
+            listed: false,
+            refused: None,
+        }
     }
 
     /// Never ends.
@@ -151,7 +162,7 @@ impl<T: Watched> Follower<T> {
     }
 
     fn watches_work(&mut self) {
-        self.watches = Watches::Work;
+        (self.watches, self.listed) = (Watches::Work, false);
         self.backoff.reset();
     }
 
@@ -160,19 +171,18 @@ impl<T: Watched> Follower<T> {
         let forgotten =
             matches!(failure, Some(Failure::Expired(_) | Failure::Missing(_) | Failure::Garbled(_)));
         let pause = self.settle_watch(failure.as_ref()).await;
-        // A version is forgotten now and then, but not in the list that has just been made.
-        if !forgotten || self.watches != Watches::Work {
-            sleep(pause).await;
+        // A version is forgotten now and then, as while the server was away, but not in the list that has just been made.
+        if forgotten && !self.listed && self.watches != Watches::Polled {
+            (self.watches, self.listed) = (Watches::Fail(Instant::now()), true);
+            return true;
         }
+        sleep(pause).await;
         match self.watches {
             Watches::Work => self.watches = Watches::Fail(Instant::now()),
             Watches::Fail(since) if since.elapsed() < self.limits.unwatched => {}
             Watches::Fail(_) if !forgotten => {
-                if self.answers().await {
-                    self.watches = Watches::FailAlone;
-                } else {
-                    self.watches.excuse();
-                }
+                // A server that is away says nothing of watches.
+                self.watches = if self.answers().await { Watches::FailAlone } else { Watches::Work };
             }
             Watches::Fail(_) | Watches::FailAlone => {
                 self.watches = Watches::Polled;
