@@ -124,6 +124,18 @@ fn one_that_terminates_or_has_gone_is_out_at_once() {
 }
 
 #[test]
+fn rollouts_one_after_the_other_are_no_flapping() {
+    let mut world = World::new();
+    world.are(&[("a", ready()), ("b", ready())]);
+    for _ in 0..8 {
+        world.are(&[("a", ready()), ("b", terminating())]);
+        assert_eq!(world.after(0), "a");
+        world.are(&[("a", ready()), ("b", ready())]);
+        assert_eq!(world.after(5), "a b");
+    }
+}
+
+#[test]
 fn where_no_other_is_left_whatever_is_ready_counts() {
     let mut world = World::new();
     world.are(&[("a", ready())]);

@@ -128,6 +128,33 @@ async fn every_fault_at_every_point_is_recovered_from() {
     assert!(wrong.is_empty(), "{}: {wrong:#?}", wrong.len());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_back_without_its_past_is_listed_at_once_and_watched() {
+    for seed in 0..20 {
+        fastrand::seed(seed);
+        comes_back_without_its_past().await;
+    }
+}
+
+async fn comes_back_without_its_past() {
+    let server = MemoryServer::new(&["a"]);
+    let mut bench = Bench::start(server.clone());
+    bench.until_known("the first list", BOUND).await.unwrap();
+    let away = Plan { point: Point::Everywhere, fault: Fault::Cut, times: usize::MAX };
+    server.plan(Some(away));
+    // The watch that is under way lasts for some of it.
+    sleep(Duration::from_secs(180)).await;
+    server.set("b", true);
+    server.plan(Some(Plan { point: Point::WatchStart, fault: Fault::Status(410), times: 1 }));
+    // The longest pause, and no other one.
+    bench.until_known("the list", Duration::from_secs(12)).await.unwrap();
+    server.set("c", true);
+    bench.until_known("a watch brings a change", Duration::from_secs(1)).await.unwrap();
+    assert_eq!(bench.status().lists, 2);
+    sleep(Duration::from_secs(2)).await;
+    bench.is_well().unwrap();
+}
+
 /// The follower of a server that has a fault at each watch.
 async fn unwatched(fault: Fault) -> Bench {
     let server = MemoryServer::new(&["a"]);

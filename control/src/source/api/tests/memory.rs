@@ -32,6 +32,8 @@ pub(super) enum Point {
     MidStream,
     WatchStart,
     MidWatch,
+    /// At whatever begins.
+    Everywhere,
 }
 
 /// What happens there.
@@ -142,6 +144,9 @@ impl MemoryServer {
         };
         let limit: usize = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap());
         // Asking for one object is asking for the version.
+        if limit == 1 && state.plan.is_some_and(|plan| plan.point == Point::Everywhere) {
+            return Answer::Reset;
+        }
         if limit > 1 {
             state.requests.pages += 1;
             let point = if before == 0 { Point::FirstPage } else { Point::SecondPage };
@@ -225,7 +230,8 @@ impl State {
     }
 
     fn befalls(&mut self, point: Point) -> Option<Fault> {
-        let plan = self.plan.as_mut().filter(|plan| plan.point == point && plan.times > 0)?;
+        let here = |plan: &&mut Plan| [point, Point::Everywhere].contains(&plan.point) && plan.times > 0;
+        let plan = self.plan.as_mut().filter(here)?;
         plan.times -= 1;
         Some(plan.fault)
     }
