@@ -45,9 +45,15 @@ fn servers(world: &World, family: Family) -> (Server, udp::Server) {
     (tcp, udp::Server::who_am_i(world.backend(0), at(family.backend(0), 9053), "udp"))
 }
 
-/// Connections whose clients say nothing; those that are reset stay in the list.
+/// Connections whose clients say nothing; those that are reset stay in the list. Once one is met with silence, the door is
+/// closed, and none of the others would get in.
 fn silent(world: &World, to: SocketAddr, count: usize) -> Vec<TcpStream> {
-    world.client.run(|| (0..count).filter_map(|_| tcp::connect(to).ok()).collect())
+    let met_silence = |error: &std::io::Error| error.kind() == ErrorKind::TimedOut;
+    world.client.run(|| {
+        let connecting = (0..count).map(|_| tcp::connect_from(None, to, patience(5.0)));
+        let until_closed = connecting.take_while(|it| !it.as_ref().is_err_and(met_silence));
+        until_closed.filter_map(Result::ok).collect()
+    })
 }
 
 fn is_open(stream: &TcpStream) -> bool {
