@@ -8,7 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use sheave_control::gateway_report::{self, GatewayReport, Trouble, TroubledFrontend};
 use sheave_control::problem::Problem;
-use sheave_dataplane::model::{FrontendAddr, Protocol};
+use sheave_dataplane::model::FrontendAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -45,10 +45,7 @@ fn trouble(Setback { problem, frontend }: &Setback) -> Trouble {
         frontend: frontend.map(|addr| TroubledFrontend {
             address: addr.ip,
             port: addr.port,
-            protocol: match addr.protocol {
-                Protocol::Tcp => "TCP".to_owned(),
-                Protocol::Udp => "UDP".to_owned(),
-            },
+            protocol: addr.protocol.name().to_owned(),
         }),
     }
 }

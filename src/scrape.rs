@@ -171,9 +171,9 @@ fn is_of(held: &GuardView, kind: &str, of_karmada: bool) -> bool {
 /// What is known of endpoints' health, and how.
 fn write_health(text: &mut Exposition, dataplane: &Dataplane) {
     let mut samples = text.family(&names::ENDPOINTS_UNHEALTHY);
-    for (protocol, label) in [(Protocol::Tcp, "TCP"), (Protocol::Udp, "UDP")] {
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
         let count = dataplane.unhealthy().filter(|endpoint| endpoint.protocol == protocol).count();
-        samples.add(&[("protocol", label)], count as u64);
+        samples.add(&[("protocol", protocol.name())], count as u64);
     }
     let counts = dataplane.health_counts();
     text.family(&names::ENDPOINT_EJECTIONS).add(&[], counts.ejections);

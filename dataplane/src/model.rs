@@ -25,12 +25,19 @@ pub enum Protocol {
     Udp,
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Protocol {
+    /// Its name, as the Kubernetes API has it, too.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -91,7 +91,7 @@ impl MemoryWatch {
 /// The least of the limits that traffic goes by, in bytes: of the process's cgroups, of the machine, and the configured one.
 pub(super) fn memory_limit(configured: Option<u64>) -> Option<u64> {
     let groups = Groups::of_process();
-    let levels = groups.own().into_iter().chain(groups.above()).chain(machine());
+    let levels = groups.levels().chain(machine());
     levels.map(|level| level.limit).chain(configured).min()
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
-use sheave_dataplane::model::{ClientSource, Frontend, FrontendAddr, FrontendSource, Protocol};
+use sheave_dataplane::model::{ClientSource, Frontend, FrontendAddr, FrontendSource};
 use sheave_dataplane::return_path::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
 
@@ -105,11 +105,7 @@ fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
 
 /// The port of a Problem about this frontend.
 pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
-    let protocol = match addr.protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-    };
-    ProblemPort { port: addr.port, protocol }
+    ProblemPort { port: addr.port, protocol: addr.protocol.name() }
 }
 
 /// Whose frontend it is.

@@ -10,7 +10,6 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use sheave_dataplane::model::Protocol;
 
 pub use self::fleet::{CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN};
 use super::names::{ALLOCATED, PROGRAMMED, READY};
@@ -165,11 +164,7 @@ fn ready(statement: &Statement, programmed: &Said) -> Said {
     }
     let mut ports: BTreeMap<(u16, &str), BTreeSet<IpAddr>> = BTreeMap::new();
     for addr in &statement.without_endpoints {
-        let protocol = match addr.protocol {
-            Protocol::Tcp => "TCP",
-            Protocol::Udp => "UDP",
-        };
-        ports.entry((addr.port, protocol)).or_default().insert(addr.ip);
+        ports.entry((addr.port, addr.protocol.name())).or_default().insert(addr.ip);
     }
     let ports =
         ports.iter().map(|((port, protocol), ips)| format!("port {port}/{protocol} on {}", listed(ips)));

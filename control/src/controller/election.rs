@@ -106,6 +106,13 @@ pub struct Election {
     ended: oneshot::Receiver<()>,
 }
 
+/// The campaign's ends of what an [`Election`] holds.
+struct Wires {
+    tell: watch::Sender<Standing>,
+    resigned: oneshot::Receiver<()>,
+    end: oneshot::Sender<()>,
+}
+
 /// The campaign has ended by itself, which only a bug brings about: this process never leads again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the leader election has ended by itself")]
@@ -133,9 +140,7 @@ impl Election {
 
     /// As [`Election::start`], with other times.
     pub fn start_with(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
-        let (tell, standing) = watch::channel(Standing::default());
-        let (resign, resigned) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
+        let (election, Wires { tell, resigned, end }) = Self::wired();
         let (connection, lease) = (connection.clone(), lease.clone());
         let spawned = on_a_thread(async move {
             match connection.separate() {
@@ -153,19 +158,24 @@ impl Election {
         if let Err(error) = spawned {
             tracing::error!(%error, "the leader election has no thread");
         }
-        Self { standing, term: 0, resign, ended }
+        election
+    }
+
+    fn wired() -> (Self, Wires) {
+        let (tell, standing) = watch::channel(Standing::default());
+        let (resign, resigned) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        (Self { standing, term: 0, resign, ended }, Wires { tell, resigned, end })
     }
 
     #[cfg(test)]
     fn run<S: lease::Shelf>(campaign: Campaign<S>) -> Self {
-        let (tell, standing) = watch::channel(Standing::default());
-        let (resign, resigned) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
+        let (election, Wires { tell, resigned, end }) = Self::wired();
         tokio::spawn(async move {
             campaign.run(tell, resigned).await;
             end.send(()).unwrap_or_default();
         });
-        Self { standing, term: 0, resign, ended }
+        election
     }
 
     /// Waits until this process leads. Cancel safe.

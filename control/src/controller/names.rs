@@ -5,8 +5,6 @@
 //! a Service for its own: the finalizer says whose the Service is, the field manager whose the status. Both write
 //! conditions of the same names, which is why conditions go only with the finalizer beside them.
 
-use std::fmt::Write as _;
-
 /// The class of an installation that was not given another.
 pub const OUR_CLASS: &str = "sheave.dev/l4";
 /// Who an installation of [`OUR_CLASS`] is in `metadata.managedFields`; who all are in those of Leases and Events.
@@ -44,13 +42,11 @@ pub fn is_finalizer(finalizer: &str) -> bool {
 
 /// What the installation with this class has in place of a plain name.
 pub fn of_class(plain: &str, class: &str) -> String {
-    let mut name = plain.to_owned();
-    if class != OUR_CLASS {
-        // At most 30 bytes after the slash of the finalizer, where names may have 63; managers may have 128. Writing to a
-        // String cannot fail.
-        write!(name, "-{:08x}", fnv1a(class)).unwrap_or_default();
+    if class == OUR_CLASS {
+        return plain.to_owned();
     }
-    name
+    // At most 30 bytes after the slash of the finalizer, where names may have 63; managers may have 128.
+    format!("{plain}-{:08x}", fnv1a(class))
 }
 
 /// FNV-1a, 32 bits: what it makes of a class is written in objects, so it must never be another function.

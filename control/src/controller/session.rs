@@ -250,8 +250,9 @@ impl Session {
     fn tell_again(&mut self) {
         if self.synced && self.fleet.is_some() {
             self.update(BTreeSet::new());
+        } else {
+            self.tell_problems();
         }
-        self.tell_problems();
     }
 
     /// To the store, but for the slices of the gateways, which wait for the next update.

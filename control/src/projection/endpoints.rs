@@ -14,7 +14,7 @@ use self::witness::{LeftOut, Mark, Mismatch, Nobody, Witness};
 use super::facts::Facts;
 use super::members::{Listed, Member, Origin};
 use super::names::Names;
-use super::ports::{self, PlannedPort, protocol_name};
+use super::ports::{self, PlannedPort};
 use super::topology::{Facet, Hint, Hints};
 use crate::ip::{self, Family};
 use crate::problem::{ObjectRef, Problem};
@@ -296,7 +296,7 @@ fn port_number(
             format!("{protocol:?} is not TCP or UDP; the slice's endpoints are left out on this port");
         report.invalid(format!("ports[{index}].protocol"), message);
     }
-    if protocol != protocol_name(wanted.protocol) {
+    if protocol != wanted.protocol.name() {
         return Err(Mismatch::Absent);
     }
     // nil would mean all ports, which no producer writes for Services; kube-proxy skips nil and 0.

@@ -21,7 +21,7 @@ use super::members::Member;
 use super::multi_cluster::{self, FleetPlan};
 use super::placement::{self, Placement};
 use super::policy::{self, TrafficPolicies, TrafficPolicy};
-use super::ports::{self, ListedPort, PlannedPort, protocol_name};
+use super::ports::{self, ListedPort, PlannedPort};
 use super::source_ranges::{self, FamilyRanges};
 use super::wishes::{self, Wishes};
 use super::{Options, affinity, annotations, health, limits};
@@ -173,7 +173,7 @@ impl Plan {
 
     /// Whether its status says that it is served there: not if it says that another Service has the port.
     fn publishes(&self, addr: FrontendAddr) -> bool {
-        let port = (addr.ip, i32::from(addr.port), protocol_name(addr.protocol).to_owned());
+        let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
         self.wishes.published.contains(&addr.ip) && !self.wishes.lost.contains(&port)
     }
 

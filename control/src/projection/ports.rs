@@ -33,15 +33,7 @@ pub(super) struct ListedPort {
 impl PlannedPort {
     /// How Problems name it.
     pub(super) fn problem_port(&self) -> ProblemPort {
-        ProblemPort { port: self.port, protocol: protocol_name(self.protocol) }
-    }
-}
-
-/// The name that the API gives a protocol.
-pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
+        ProblemPort { port: self.port, protocol: self.protocol.name() }
     }
 }
 

@@ -46,20 +46,13 @@ impl Projector {
                     round.plans.insert(key.clone(), plan);
                 }
                 Planned::Foreign => {
-                    let held = self.allocator.held(key).to_vec();
-                    self.retire(key, Vec::new(), &mut round);
-                    self.keep_addresses(objects, key);
-                    if multi_cluster::is_suspended(key, &objects.fleet, &self.options) {
-                        // Some may be written, and not seen yet.
-                        let published = self.allocator.held(key).iter().copied();
-                        let all: BTreeSet<IpAddr> = published.chain(held).collect();
-                        self.allocator.hold(key, all.into_iter().collect());
-                    }
+                    let held = self.retire(key, Vec::new(), &mut round);
+                    self.keep_addresses(objects, key, held);
                 }
                 Planned::Refused(problems) => {
-                    self.retire(key, problems, &mut round);
+                    let held = self.retire(key, problems, &mut round);
                     self.tell_refused(objects, key);
-                    self.keep_addresses(objects, key);
+                    self.keep_addresses(objects, key, held);
                 }
             }
         }
@@ -99,12 +92,13 @@ impl Projector {
         }
     }
 
-    /// The Service is not served, or not any longer; only its Problems stay.
-    fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, round: &mut Round) {
+    /// The Service is not served, or not any longer; only its Problems stay. Answers the addresses that it had.
+    fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, round: &mut Round) -> Vec<IpAddr> {
         if let Some(old) = self.services.remove(key) {
             round.stale.extend(old.frontends.iter().map(|frontend| frontend.addr));
             self.index(key, &old.reached, &[]);
         }
+        let held = self.allocator.held(key).to_vec();
         self.allocator.release(key);
         self.claims.release(key, &mut round.touched);
         self.waiting.remove(key);
@@ -112,14 +106,20 @@ impl Projector {
         if !problems.is_empty() {
             self.services.insert(key.clone(), Projected { problems, ..Projected::default() });
         }
+        held
     }
 
     /// What a MultiClusterService has that is not served any longer is nobody else's before it is let go.
-    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey) {
+    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, held: Vec<IpAddr>) {
         if key.source == FrontendSource::MultiClusterService {
-            let kept = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
+            let mut kept = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
             if let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
                 known.status = Some(LoadBalancerStatus::reserving(key, &kept));
+            }
+            if multi_cluster::is_suspended(key, &objects.fleet, &self.options) {
+                // Some may be written, and not seen yet.
+                let unseen: Vec<IpAddr> = held.into_iter().filter(|ip| !kept.contains(ip)).collect();
+                kept.extend(unseen);
             }
             self.allocator.hold(key, kept);
         }

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use super::exposure::Exposure;
 use super::plan::Plan;
-use super::ports::protocol_name;
 use crate::problem::reason;
 use crate::store::ServiceKey;
 
@@ -67,7 +66,7 @@ pub(super) fn of(plan: &Plan, addresses: &[IpAddr], frontends: &[Exposure]) -> L
 fn ports(plan: &Plan, ip: IpAddr, frontends: &[Exposure]) -> Vec<PortStatus> {
     let served = |port: u16, protocol: &str| {
         frontends.iter().any(|Exposure { addr, .. }| {
-            addr.ip == ip && addr.port == port && protocol_name(addr.protocol) == protocol
+            addr.ip == ip && addr.port == port && addr.protocol.name() == protocol
         })
     };
     let status = plan.listed_ports.iter().map(|listed| {

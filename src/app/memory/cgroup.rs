@@ -74,6 +74,11 @@ impl Groups {
         self.level(self.folders.first()?)
     }
 
+    /// Every one that has a limit.
+    pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
+        self.own().into_iter().chain(self.above())
+    }
+
     /// Every one above it that has a limit.
     pub(super) fn above(&self) -> impl Iterator<Item = Level> {
         self.folders.iter().skip(1).filter_map(|folder| self.level(folder))
@@ -158,10 +163,7 @@ mod tests {
         let mountinfo =
             format!("30 23 0:28 / {} rw,nosuid shared:9 - cgroup2 cgroup2 rw", root.path().display());
         let groups = Groups::find("0::/pods/a\n", &mountinfo);
-        assert_eq!(
-            groups.own().into_iter().chain(groups.above()).collect::<Vec<_>>(),
-            [Level { limit: 5000, used: 3000 }]
-        );
+        assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 5000, used: 3000 }]);
         assert_eq!(groups.own(), None, "that one is not for this process alone");
     }
 
@@ -181,10 +183,7 @@ mod tests {
             root.path().display()
         );
         let groups = Groups::find("4:memory:/docker/abc\n0::/\n", &mountinfo);
-        assert_eq!(
-            groups.own().into_iter().chain(groups.above()).collect::<Vec<_>>(),
-            [Level { limit: 7000, used: 5890 }]
-        );
+        assert_eq!(groups.levels().collect::<Vec<_>>(), [Level { limit: 7000, used: 5890 }]);
         assert_eq!(groups.own(), Some(Level { limit: 7000, used: 5890 }));
     }
 
@@ -202,7 +201,7 @@ mod tests {
             [("", ""), ("0::/a", "30 23 0:28 / /nowhere rw - cgroup2 cgroup2 rw"), ("x", "y - z")]
         {
             let groups = Groups::find(cgroup, mountinfo);
-            assert_eq!((groups.above().count(), groups.own()), (0, None));
+            assert_eq!((groups.levels().count(), groups.own()), (0, None));
         }
     }
 
@@ -213,6 +212,6 @@ mod tests {
         write(&root.path().join("a"), &files);
         let mountinfo = format!("35 31 0:32 / {} rw - cgroup cgroup rw,memory", root.path().display());
         let groups = Groups::find("4:memory:/a\n", &mountinfo);
-        assert_eq!((groups.above().count(), groups.own()), (0, None));
+        assert_eq!((groups.levels().count(), groups.own()), (0, None));
     }
 }

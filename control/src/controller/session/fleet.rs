@@ -13,7 +13,6 @@ use crate::controller::ControllerOptions;
 use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
 use crate::controller::events::EventWriter;
 use crate::controller::exports::{ExportTrouble, Exporter, wish};
-use crate::controller::names;
 use crate::controller::publication::Desired;
 use crate::controller::publisher::{Publisher, WriteTrouble};
 use crate::problem::{ObjectRef, Problem, reason};
@@ -73,12 +72,11 @@ impl FleetSide {
         installation: &str,
         leadership: &Leadership,
     ) -> Self {
-        let class = names::of_class("sheave", &options.projection.load_balancer_class);
         Self {
             connection: connection.clone(),
             source: api::watch_fleet(connection),
             synced: false,
-            class: Seat::ask_for(&class, installation, connection, options),
+            class: Seat::ask_for(options.publish.field_manager(), installation, connection, options),
             unclassified: None,
             installation: installation.to_owned(),
             leadership: leadership.clone(),

@@ -8,7 +8,7 @@ use super::super::endpoints::{self, Conditions};
 use super::super::facts::Facts;
 use super::super::members::Member;
 use super::super::multi_cluster::Left;
-use super::super::ports::{PlannedPort, protocol_name};
+use super::super::ports::PlannedPort;
 use super::super::topology::Fit;
 use super::verdict::{EndpointFact, EndpointFactState, Verdict};
 use crate::ip::{self, Family};
@@ -136,7 +136,7 @@ impl Witness for Record<'_> {
         let verdict = match why {
             Mismatch::Absent => Verdict::NoSuchPort {
                 name: self.port.name.as_ref().to_owned(),
-                protocol: protocol_name(self.port.protocol),
+                protocol: self.port.protocol.name(),
             },
             Mismatch::Unnumbered => Verdict::Unnumbered,
             Mismatch::Invalid(number) => Verdict::InvalidPort(number),
