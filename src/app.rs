@@ -227,7 +227,8 @@ impl App {
         let projection = self.projector.project(self.store.objects(), &dirty);
         self.due = projection.due.map(|due| Instant::now() + due::wait(due, now));
         let servers = self.servers.iter().copied().chain(health::places(&projection));
-        self.dataplane.reserve(servers.collect());
+        let node_addresses = projection.node_addresses.iter().copied().collect();
+        self.dataplane.reserve(servers.collect(), node_addresses);
         if projection.changed {
             let changed = self.dataplane.apply(Arc::clone(&projection.table));
             let took = since.elapsed();

@@ -1,6 +1,7 @@
 //! The configuration: one YAML file, overridden by flags. Everything is checked here, all mistakes are told together, and
 //! what comes out cannot be wrong any more. It must not know what the settings are used for.
 
+mod election;
 mod limits;
 mod node;
 mod section;
@@ -10,11 +11,14 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::Value;
+use sheave_control::controller::election::Timing;
+use sheave_control::projection::RESERVED_PORTS;
 use sheave_control::store::ServiceKey;
 use sheave_dataplane::SteeringMode;
 use sheave_dataplane::model::FrontendKind;
@@ -56,6 +60,7 @@ frontends: [LoadBalancer]       # also ExternalIP, NodePort, ClusterIP
 externalIPs: {allow: []}        # CIDRs; empty = externalIPs are refused
 acceptProxy: {allow: ["0.0.0.0/0", "::/0"]}  # peers that Services may trust to name clients in PROXY headers
 nodePortAddresses: []           # CIDRs; node ports are served on the node's addresses in them; empty = its primary ones
+reservedPorts: [22, 179, "2379-2381", 4789, 6081, 6443, 8472, "10248-10260", "51820-51821"]  # no Service gets them at a node's own address
 internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
 workers: 0                      # 0 = one per core given to us
 busyPoll: 0s                    # how long a worker looks for more before it sleeps, 50us say: less latency, for a core; at most 10ms
@@ -71,7 +76,7 @@ limits:                         # what traffic may take of this gateway; 0 = as 
   perClient: {connections: 0, connectionRate: 0}    # of each client address of a Service
 report: {listen: ""}            # where the controller asks this gateway what it could not do, on "0.0.0.0:9842" say; empty = off
 gateways: {service: sheave-system/sheave-gateways}    # the headless Service over the gateways' Pods
-leaderElection: {lease: sheave-system/sheave-controller}
+leaderElection: {lease: sheave-system/sheave-controller, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}   # as kube-controller-manager has them
 sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup, for tools that wait for it
 massDeletion: {hold: 60s}       # how long to doubt a list that lacks what was there
 stateDir: /var/lib/sheave
@@ -107,6 +112,8 @@ pub(crate) struct Config {
     pub(crate) accept_proxy_allow: Vec<IpNet>,
     /// On which of the node's addresses node ports are served; empty = the primary one of each family.
     pub(crate) node_port_addresses: Vec<IpNet>,
+    /// Ports that no Service gets at an address of a node itself.
+    pub(crate) reserved_ports: Vec<RangeInclusive<u16>>,
     /// Clients from here are inside the cluster, beside what the Nodes say.
     pub(crate) internal_cidrs: Vec<IpNet>,
     /// Threads of the data plane; 0 = one per core given to us.
@@ -129,6 +136,8 @@ pub(crate) struct Config {
     pub(crate) gateways: ServiceKey,
     /// The Lease that controllers elect their leader by.
     pub(crate) lease: ServiceKey,
+    /// How soon another one takes over.
+    pub(crate) timing: Timing,
     /// Also set the finalizer of the cloud controllers.
     pub(crate) shared_finalizer: bool,
     /// How long a list is doubted that lacks what was there in plenty.
@@ -270,6 +279,7 @@ impl Config {
     ) -> Self {
         let mut root = Section::root(value, mistakes);
         let node = root.get("node", None, values::optional(values::name));
+        let (lease, timing) = root.nested("leaderElection", election::read);
         let config = Self {
             node: String::new(),
             kubeconfig: root.get("kubeconfig", None, values::optional(values::path)),
@@ -282,6 +292,11 @@ impl Config {
                 if section.has("allow") { section.list("allow", values::cidr) } else { any_peer() }
             }),
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
+            reserved_ports: if root.has("reservedPorts") {
+                root.list("reservedPorts", values::ports)
+            } else {
+                RESERVED_PORTS.to_vec()
+            },
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
             busy_poll: root.get("busyPoll", Duration::ZERO, values::busy_poll),
@@ -296,9 +311,8 @@ impl Config {
             gateways: root.nested("gateways", |section| {
                 section.get("service", ServiceKey::new(NAMESPACE, "sheave-gateways"), values::namespaced)
             }),
-            lease: root.nested("leaderElection", |section| {
-                section.get("lease", ServiceKey::new(NAMESPACE, "sheave-controller"), values::namespaced)
-            }),
+            lease,
+            timing,
             shared_finalizer: root.get("sharedFinalizer", false, values::boolean),
             mass_deletion_hold: root
                 .nested("massDeletion", |section| section.get("hold", MASS_DELETION_HOLD, values::timeout)),

@@ -47,6 +47,7 @@ pub(crate) fn options(
         gateways: config.gateways.clone(),
         own_gateway,
         lease: config.lease.clone(),
+        timing: config.timing.clone(),
         identity: election::identity(&host),
         publish: PublishOptions::new(&config.load_balancer_class, config.shared_finalizer),
         mass_deletion_hold: config.mass_deletion_hold,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use self::election::Election;
+use self::election::{Election, Timing};
 use self::publication::PublishOptions;
 use self::session::{Broken, Session};
 use crate::connection::Connection;
@@ -49,6 +49,8 @@ pub struct ControllerOptions {
     pub own_gateway: Option<watch::Receiver<GatewayReport>>,
     /// The Lease that leaders hold.
     pub lease: ServiceKey,
+    /// How soon another one takes over.
+    pub timing: Timing,
     /// This process among the candidates; see [`election::identity`].
     pub identity: String,
     /// How Services are marked as ours.
@@ -134,7 +136,8 @@ async fn serve(
     tell: watch::Sender<ControllerStatus>,
     mut stop: oneshot::Receiver<()>,
 ) {
-    let mut election = Election::start(&connection, &options.lease, options.identity.clone());
+    let (identity, timing) = (options.identity.clone(), options.timing.clone());
+    let mut election = Election::start(&connection, &options.lease, identity, timing);
     let mut failures = 0;
     loop {
         tell.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });

@@ -39,6 +39,8 @@ mod topology;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +64,21 @@ use crate::allocator::Allocator;
 use crate::problem::Problem;
 use crate::store::{Dirty, Objects, ServiceKey};
 
+/// Ports that no Service gets at an address of a node itself, unless the configuration says otherwise: what Kubernetes and
+/// its networks need to reach the node (sshd, BGP, etcd, the API server, VXLAN, Geneve, Flannel's VXLAN, the kubelet and the
+/// control plane's components, WireGuard).
+pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
+    22..=22,
+    179..=179,
+    2379..=2381,
+    4789..=4789,
+    6081..=6081,
+    6443..=6443,
+    8472..=8472,
+    10_248..=10_260,
+    51_820..=51_821,
+];
+
 /// What the configuration says about the projection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -83,6 +100,8 @@ pub struct Options {
     pub accept_proxy_allow: Vec<IpNet>,
     /// Addresses of the node on which node ports are served; empty = its primary address of each family.
     pub node_port_addresses: Vec<IpNet>,
+    /// Ports that no Service gets at an address of a node itself.
+    pub reserved_ports: Vec<RangeInclusive<u16>>,
     /// What each Service may take of a gateway, unless its annotations say otherwise.
     pub limits: ServiceLimits,
     /// Who decides about load balancer addresses.
@@ -139,6 +158,7 @@ impl Default for Options {
             external_ips_allow: Vec::new(),
             accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
             node_port_addresses: Vec::new(),
+            reserved_ports: RESERVED_PORTS.to_vec(),
             limits: ServiceLimits::default(),
             placement: Placement::Alone,
             fleet: FleetOptions::default(),
@@ -161,6 +181,8 @@ pub struct Projection {
     pub health_checks: Vec<HealthCheck>,
     /// Whether load balancers may send traffic to this node.
     pub node_eligible: bool,
+    /// All addresses of this node itself, as its Node object names them.
+    pub node_addresses: Vec<IpAddr>,
     /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
     pub due: Option<Timestamp>,
 }
@@ -385,6 +407,7 @@ impl Projector {
             touched,
             health_checks: self.health_checks.values().cloned().collect(),
             node_eligible: self.facts.eligible,
+            node_addresses: self.facts.addresses.clone(),
             due: self.due,
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -197,13 +197,11 @@ impl Dataplane {
                 broken.insert(socket.addr);
             }
         }
-        self.listeners.retry(&self.workers);
+        broken.extend(self.listeners.retry(&self.workers));
         let active = self.table.load_full();
         self.open_return_path(active.table());
         self.keep_return_path();
-        for frontend in broken.iter().filter_map(|addr| active.table().get(*addr)) {
-            self.reconcile(frontend, active.table().internal_clients());
-        }
+        self.open_again(&broken);
         self.retry_failures(active.table());
     }
 
@@ -223,14 +221,19 @@ impl Dataplane {
         }
     }
 
-    /// Names every TCP address where this process listens for other ends than frontends, which steering would take over.
-    /// A frontend there fails with `AddrInUse`, as it does by itself where it has sockets.
-    pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>) {
+    /// Names every TCP address where this process listens for other ends than frontends, which steering would take over,
+    /// and the addresses of this machine itself, where it would take over what other processes listen for. A frontend
+    /// there fails with `AddrInUse`, as it does by itself where it has sockets.
+    pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) {
+        let taken = self.listeners.reserve(servers, machine, &self.workers);
+        self.open_again(&taken);
+    }
+
+    /// Reconciles frontends that were closed.
+    fn open_again<'a>(&mut self, closed: impl IntoIterator<Item = &'a FrontendAddr>) {
         let active = self.table.load_full();
-        for addr in self.listeners.reserve(servers, &self.workers) {
-            if let Some(frontend) = active.table().get(addr) {
-                self.reconcile(frontend, active.table().internal_clients());
-            }
+        for frontend in closed.into_iter().filter_map(|addr| active.table().get(*addr)) {
+            self.reconcile(frontend, active.table().internal_clients());
         }
     }
 

@@ -14,7 +14,7 @@ mod posture;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -33,6 +33,9 @@ use departed::Departed;
 use filter::Filters;
 use place::Place;
 use posture::{Audience, Posture};
+
+/// So many addresses and ports are asked for at a time, whether another process has begun to listen there.
+const PROBES_PER_TURN: usize = 500;
 
 /// A frontend that could not be opened.
 #[derive(Debug)]
@@ -86,6 +89,8 @@ pub(crate) struct ListenerSet {
     departed: Departed,
     filters: Filters,
     steering: Steering,
+    /// Which part of the steered frontends was asked for last, whether another process listens there.
+    turn: usize,
 }
 
 impl ListenerSet {
@@ -93,7 +98,18 @@ impl ListenerSet {
     pub(crate) fn new(room: usize, capacity: Arc<Capacity>, steering: Steering) -> Self {
         let (departed, filters) = (Departed::default(), Filters::default());
         let (listeners, open_of_services) = (HashMap::new(), OfServices::default());
-        Self { room, open: 0, servers: 0, capacity, listeners, open_of_services, departed, filters, steering }
+        Self {
+            room,
+            open: 0,
+            servers: 0,
+            capacity,
+            listeners,
+            open_of_services,
+            departed,
+            filters,
+            steering,
+            turn: 0,
+        }
     }
 
     /// Whether another frontend may be opened: there is room for a socket for each worker, or it needs none.
@@ -228,10 +244,12 @@ impl ListenerSet {
             .map(|admission| Place::Steered(Some(admission)))
     }
 
-    /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted. Answers to
-    /// datagrams leave from a socket on the address in any case.
+    /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted, which it never is
+    /// at an address of this machine itself. Answers to datagrams leave from a socket on the address in any case.
     fn claim(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> io::Result<()> {
-        let takes_over = self.steering.mode() == SteeringMode::Always && addr.protocol == Protocol::Tcp;
+        let takes_over = self.steering.mode() == SteeringMode::Always
+            && addr.protocol == Protocol::Tcp
+            && !self.steering.is_machines(addr.ip);
         if takes_over || self.departed.holds(addr, counters) { Ok(()) } else { bind::probe(addr) }
     }
 
@@ -239,8 +257,10 @@ impl ListenerSet {
     fn retire(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) -> io::Result<()> {
         let admission = match place {
             Place::Steered(admission) => Some(admission.take()),
-            // So that no other process answers in its place.
-            Place::Nowhere if self.steering.mode() == SteeringMode::Always => {
+            // So that no other process answers in its place, unless the place is rather that one's.
+            Place::Nowhere
+                if self.steering.mode() == SteeringMode::Always && !self.steering.is_machines(addr.ip) =>
+            {
                 self.steering.is_ready().then_some(None)
             }
             Place::Nowhere | Place::Sockets { .. } => None,
@@ -320,18 +340,41 @@ impl ListenerSet {
         self.steering.serve_again(index, worker);
     }
 
-    /// Opens again what steered frontends share, where it was broken.
-    pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) {
+    /// Opens again what steered frontends share, where it was broken. Gives the frontends that must not be steered any more,
+    /// because another process of this machine has begun to listen at its own address: the next reconcile says so.
+    pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) -> Vec<FrontendAddr> {
         self.steering.restore(workers);
+        if !self.steering.has_machine() {
+            return Vec::new();
+        }
+        let steered = |(addr, listener): (&FrontendAddr, &Listener)| {
+            let asked = addr.protocol == Protocol::Tcp && self.steering.is_machines(addr.ip);
+            (asked && matches!(listener.place, Place::Steered(_))).then_some(*addr)
+        };
+        let taken = |addr: &FrontendAddr| {
+            bind::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        };
+        let steered: Vec<FrontendAddr> = self.listeners.iter().filter_map(steered).collect();
+        let turns = steered.len().div_ceil(PROBES_PER_TURN).max(1);
+        self.turn = (self.turn + 1) % turns;
+        let taken: Vec<FrontendAddr> =
+            steered.into_iter().skip(self.turn).step_by(turns).filter(taken).collect();
+        for addr in &taken {
+            tracing::warn!(frontend = %addr, "another process of this machine listens there now, so it is not steered any more");
+            self.start_over(*addr, workers);
+        }
+        taken
     }
 
-    /// Names the places where this process listens for other ends. Gives the frontends that must not be steered any more:
-    /// the next reconcile says so.
+    /// Names the places where this process listens for other ends, and the addresses of this machine itself. Gives the
+    /// frontends that must not be steered any more: the next reconcile says so.
     pub(crate) fn reserve(
         &mut self,
         servers: BTreeSet<SocketAddr>,
+        machine: BTreeSet<IpAddr>,
         workers: &[WorkerHandle],
     ) -> Vec<FrontendAddr> {
+        self.steering.set_machine(machine);
         let count = servers.len();
         self.capacity.take(count);
         self.capacity.give(std::mem::replace(&mut self.servers, count));

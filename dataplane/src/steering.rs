@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
@@ -110,12 +110,21 @@ pub(crate) struct Steering {
     obstacle: Option<Obstacle>,
     /// Where this process listens for other ends.
     reserved: BTreeSet<SocketAddr>,
+    /// The addresses of this machine itself, where other processes listen as of right.
+    machine: BTreeSet<IpAddr>,
 }
 
 impl Steering {
     /// Steers nothing yet.
     pub(crate) fn new(mode: SteeringMode) -> Self {
-        Self { mode, register: Arc::default(), kernel: None, obstacle: None, reserved: BTreeSet::new() }
+        Self {
+            mode,
+            register: Arc::default(),
+            kernel: None,
+            obstacle: None,
+            reserved: BTreeSet::new(),
+            machine: BTreeSet::new(),
+        }
     }
 
     /// What workers ask.
@@ -232,6 +241,21 @@ impl Steering {
             server.port() == addr.port && (any || server.ip() == addr.ip)
         };
         addr.protocol == Protocol::Tcp && self.reserved.iter().any(covers)
+    }
+
+    /// Names the addresses of this machine itself.
+    pub(crate) fn set_machine(&mut self, addresses: BTreeSet<IpAddr>) {
+        self.machine = addresses;
+    }
+
+    /// Whether any address of this machine itself is known.
+    pub(crate) fn has_machine(&self) -> bool {
+        !self.machine.is_empty()
+    }
+
+    /// Whether it is an address of this machine itself: its sshd or kubelet must be reached there.
+    pub(crate) fn is_machines(&self, ip: IpAddr) -> bool {
+        self.machine.contains(&ip)
     }
 
     /// Opens the sockets anew of which this is one; false if it is none of them.

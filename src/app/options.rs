@@ -21,6 +21,7 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
         external_ips_allow: config.external_ips_allow.clone(),
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
+        reserved_ports: config.reserved_ports.clone(),
         limits: config.limits.service,
         placement,
         fleet: projection::FleetOptions {

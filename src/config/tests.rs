@@ -200,6 +200,22 @@ fn text_that_is_no_mapping_is_one_mistake() {
         ["frontends: is empty, so nothing would be served; write [LoadBalancer]"]
     );
     assert_eq!(
+        read("reservedPorts: [0, 22-, 9-8, 70000, ssh, 22, \"1-65535\"]\n").unwrap_err(),
+        ["0", "\"22-\"", "\"9-8\"", "70000", "\"ssh\""].iter().enumerate().map(|(index, value)| format!(
+            "reservedPorts[{index}]: {value} is not a port or a range of ports; write it as 22 or \"10248-10260\""
+        )).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        read("leaderElection: {leaseDuration: 1500ms, renewDeadline: 20s, retryPeriod: 11s}\n").unwrap_err(),
+        [
+            "leaderElection.leaseDuration: \"1500ms\" is not a whole number of seconds; write it as 15s",
+            "leaderElection.renewDeadline: is not shorter than leaseDuration, so two controllers could lead at once",
+            "leaderElection.retryPeriod: is more than half of renewDeadline, so one failed renewal would end a leader",
+        ]
+    );
+    let quick = read("leaderElection: {leaseDuration: 5s, renewDeadline: 3s, retryPeriod: 1s}\n").unwrap();
+    assert_eq!(quick.timing.lease, Duration::from_secs(5));
+    assert_eq!(
         read("internalCIDRs: 10.0.0.0/8\n").unwrap_err(),
         ["internalCIDRs: \"10.0.0.0/8\" is not a list; write internalCIDRs: [\"10.0.0.0/8\"]"]
     );

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -131,6 +132,23 @@ pub(super) fn cidr(value: &Value) -> Result<IpNet, Wrong> {
             Ok(address) => Err(wrong.hint(format!("write {}", IpNet::from(address)))),
             Err(_) => Err(wrong.hint("write it as 10.0.0.0/8 or 2001:db8::/32")),
         },
+    }
+}
+
+/// A port, or a range of ports.
+pub(super) fn ports(value: &Value) -> Result<RangeInclusive<u16>, Wrong> {
+    let wrong =
+        || Wrong::expected("a port or a range of ports", value).hint("write it as 22 or \"10248-10260\"");
+    let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return Err(wrong()),
+    };
+    let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(wrong()),
     }
 }
 

@@ -235,7 +235,7 @@ fn without_an_api_server_the_snapshot_is_named_or_that_nothing_is_served() {
         [
             "it serves by the snapshot, 2 h 3 min old, and sees no changes until the API server at https://10.0.0.1:6443/ has \
              answered: see that the server runs and can be reached from this node",
-            "changes of Services, Nodes are not heard of: connection refused; what is known of them stays in force",
+            "Services, Nodes cannot be followed: connection refused; what is known of them stays in force",
         ]
     );
     view.source.from_snapshot = false;
@@ -263,7 +263,7 @@ fn without_the_karmada_api_server_services_are_served_all_the_same() {
         error: Some("timed out".to_owned()),
         ..KindView::default()
     }];
-    let told = "changes of Works of the Karmada control plane are not heard of: timed out; what is known of them stays in force";
+    let told = "Works of the Karmada control plane cannot be followed: timed out; what is known of them stays in force";
     assert_eq!(wrong(&view)[1], told);
     view.karmada.as_mut().unwrap().kinds.clear();
     assert!(
@@ -294,7 +294,7 @@ fn everything_that_is_wrong_is_told_with_what_to_do() {
         wrong(&view),
         [
             "it was told to end: nothing new is accepted, and open connections finish",
-            "changes of Nodes are not heard of: timed out; what is known of them stays in force",
+            "Nodes cannot be followed: timed out; what is known of them stays in force",
             "the API server lists 3 Services where there were 120: the 117 that it lacks stay in force for another 42 s, in \
              case the list is wrong; if they were deleted on purpose, wait",
             "the snapshot: it is damaged",

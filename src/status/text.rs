@@ -226,7 +226,7 @@ fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
     }
     let sentence = |(error, names): (&str, Vec<String>)| {
         format!(
-            "changes of {}{} are not heard of: {error}; what is known of them stays in force",
+            "{}{} cannot be followed: {error}; what is known of them stays in force",
             names.join(", "),
             source.of_it
         )

@@ -40,7 +40,7 @@ pub(crate) async fn connect(server: &ApiServer, user: &str) -> Connection {
 
 /// A candidate under its user's name.
 pub(crate) async fn candidate(server: &ApiServer, user: &str) -> Election {
-    Election::start_with(&connect(server, user).await, &lease(), user.to_owned(), short())
+    Election::start(&connect(server, user).await, &lease(), user.to_owned(), short())
 }
 
 /// Awaits what must come.

@@ -13,7 +13,7 @@ async fn who_writes_goes_by_the_credentials_of_the_moment() {
     let known = server.kubeconfig("a");
     std::fs::write(file.path(), known.replace(&server.token("a"), "expired")).expect("a kubeconfig");
     let connection = Connection::open(Some(file.path())).await.expect("a connection");
-    let mut candidate = Election::start_with(&connection, &lease(), "a".to_owned(), short());
+    let mut candidate = Election::start(&connection, &lease(), "a".to_owned(), short());
     std::fs::write(file.path(), known).expect("a kubeconfig");
     soon("leadership", candidate.won()).await.unwrap();
     let requests = server.requests();

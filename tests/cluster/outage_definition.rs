@@ -36,7 +36,8 @@ fn without_the_definition_of_pools_everything_else_works_until_it_is_there() {
         "{status}"
     );
     let text = controller.status_text();
-    let told = "changes of AddressPools are not heard of: CustomResourceDefinition addresspools.sheave.dev is not installed";
+    let told =
+        "AddressPools cannot be followed: CustomResourceDefinition addresspools.sheave.dev is not installed";
     assert!(text.contains(told) && text.contains("the controller sees "), "{text}");
     // What is published stays, and what has nothing yet waits.
     wait_for_condition(&cluster, ("Service", "old"), "sheave.dev/Programmed", "True");

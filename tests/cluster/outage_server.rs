@@ -45,7 +45,7 @@ fn a_gateway_forwards_all_through_an_outage() {
     );
     let text = gateway.status_text();
     // Which kinds share a line depends on how each connection ended.
-    let told = "are not heard of: the API server cannot be reached: ";
+    let told = "cannot be followed: the API server cannot be reached: ";
     assert!(text.contains(told) && text.contains("what is known of them stays in force"), "{text}");
     // Meanwhile things change.
     stage.slice("web", &[2]);

@@ -134,12 +134,7 @@ pub fn identity(host: &str) -> String {
 
 impl Election {
     /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]).
-    pub fn start(connection: &Connection, lease: &ServiceKey, identity: String) -> Self {
-        Self::start_with(connection, lease, identity, Timing::default())
-    }
-
-    /// As [`Election::start`], with other times.
-    pub fn start_with(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
+    pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
         let (election, Wires { tell, resigned, end }) = Self::wired();
         let (connection, lease) = (connection.clone(), lease.clone());
         let spawned = on_a_thread(async move {

@@ -27,6 +27,15 @@ pub(super) struct Exposure {
     pub(super) port: usize,
 }
 
+/// Why a Service is not served where it asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// It is served there as this already.
+    Twice(Exposure),
+    /// The port is reserved for the node, whose own address it is.
+    Reserved,
+}
+
 /// The addresses that a Service's spec names, as far as it is served there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpecAddresses {
@@ -35,21 +44,25 @@ pub(super) struct SpecAddresses {
 }
 
 impl Plan {
-    /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice.
-    /// `twice` hears of each further one, and of the one that counts.
+    /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice, and
+    /// none that is reserved for a node. `left_out` hears of those, and why.
     pub(super) fn exposures(
         &self,
         load_balancer: &[IpAddr],
         facts: &Facts,
-        mut twice: impl FnMut(Exposure, Exposure),
+        mut left_out: impl FnMut(Exposure, Obstacle),
     ) -> Vec<Exposure> {
         let mut exposures: Vec<Exposure> = Vec::with_capacity(load_balancer.len() * self.ports.len());
         let mut seen: BTreeMap<FrontendAddr, usize> = BTreeMap::new();
         let mut add = |kind, ip, number: u16, port: usize| {
             let addr = FrontendAddr { ip, port: number, protocol: self.ports[port].protocol };
             let exposure = Exposure { kind, addr, port };
+            if facts.reserves(addr) {
+                left_out(exposure, Obstacle::Reserved);
+                return;
+            }
             match seen.entry(addr) {
-                Entry::Occupied(first) => twice(exposure, exposures[*first.get()]),
+                Entry::Occupied(first) => left_out(exposure, Obstacle::Twice(exposures[*first.get()])),
                 Entry::Vacant(place) => {
                     place.insert(exposures.len());
                     exposures.push(exposure);

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use sheave_dataplane::address_set::AddressSet;
-use sheave_dataplane::model::FrontendKind;
+use sheave_dataplane::model::{FrontendAddr, FrontendKind};
 
 use super::addresses::Known;
 use super::{Options, Placement};
@@ -40,6 +41,8 @@ pub(super) struct Facts {
     pub(super) gateways_known: bool,
     /// The node's addresses to serve node ports on.
     pub(super) node_port_addresses: Vec<IpAddr>,
+    /// The ports that no Service gets at an address of a node itself.
+    pub(super) reserved_ports: Vec<RangeInclusive<u16>>,
     /// Whether load balancers may send traffic to the node.
     pub(super) eligible: bool,
     /// Objects may be written by hand for one machine, and its loopback addresses be endpoints of pretended clusters.
@@ -60,6 +63,7 @@ impl Facts {
             gateway_nodes,
             gateways_known,
             node_port_addresses,
+            reserved_ports,
             eligible: _,
             by_hand,
             internal: _,
@@ -71,12 +75,21 @@ impl Facts {
             && *gateway_nodes == before.gateway_nodes
             && *gateways_known == before.gateways_known
             && *node_port_addresses == before.node_port_addresses
+            && *reserved_ports == before.reserved_ports
             && *by_hand == before.by_hand
     }
 
     /// The node's own address of a family.
     pub(super) fn own(&self, family: Family) -> Option<IpAddr> {
         self.own.iter().copied().find(|ip| Family::of(*ip) == family)
+    }
+
+    /// Whether the port is reserved for a node, whose own address this is. Whoever may write a Service could else take the
+    /// node's sshd or kubelet.
+    pub(super) fn reserves(&self, addr: FrontendAddr) -> bool {
+        let is_nodes =
+            || self.addresses.contains(&addr.ip) || self.gateway_nodes.iter().any(|node| node.ip == addr.ip);
+        self.reserved_ports.iter().any(|ports| ports.contains(&addr.port)) && is_nodes()
     }
 
     /// What is known of the world around a Service, which only the nodes in `local` can serve, if that is limited.
@@ -108,6 +121,7 @@ pub(super) fn gather(
         node: options.node.clone(),
         eligible: nodes.is_empty(),
         by_hand: options.placement == Placement::Alone,
+        reserved_ports: options.reserved_ports.clone(),
         ..Facts::default()
     };
     facts.gateways_known = match options.placement {

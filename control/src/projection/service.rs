@@ -7,7 +7,7 @@ use sheave_dataplane::model::{Backend, EndpointAddr, Frontend, FrontendAddr, Fro
 
 use super::conflicts::Claims;
 use super::endpoints::{self, Serving};
-use super::exposure::Exposure;
+use super::exposure::{Exposure, Obstacle};
 use super::facts::Facts;
 use super::health::{HealthCheck, LocalReady};
 use super::members::{Gathered, Member};
@@ -83,17 +83,23 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
 fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
     let plan = input.plan;
     let mut report = Report::about(service_ref(plan.key()));
-    let mut won = plan.exposures(input.addresses, input.facts, |twice, first| {
-        // As another kind of the same port it is one place that leads to the same endpoints.
-        if twice.port != first.port {
-            let (port, other) = (&plan.ports[twice.port], &plan.ports[first.port]);
-            let message = format!(
-                "{} ({}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
-                twice.addr, twice.kind, first.kind, other.index
-            );
-            let field = plan.field(format!("spec.ports[{}]", port.index));
-            report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
-        }
+    let mut won = plan.exposures(input.addresses, input.facts, |exposure, obstacle| {
+        let Exposure { kind, addr, port } = exposure;
+        let message = match obstacle {
+            // As another kind of the same port it is one place that leads to the same endpoints.
+            Obstacle::Twice(first) if first.port == port => return,
+            Obstacle::Twice(first) => format!(
+                "{addr} ({kind}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
+                first.kind, plan.ports[first.port].index
+            ),
+            Obstacle::Reserved => format!(
+                "{addr} is an address of the node itself, and this port of it is reserved for the node (reservedPorts in the \
+                 configuration); it is not served"
+            ),
+        };
+        let port = &plan.ports[port];
+        let field = plan.field(format!("spec.ports[{}]", port.index));
+        report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
     });
     won.retain(|&Exposure { addr, port, .. }| {
         let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());

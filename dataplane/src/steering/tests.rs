@@ -247,14 +247,14 @@ fn what_is_steered_always_comes_before_other_processes_but_not_before_the_own_se
         other.set_nonblocking(true).unwrap();
         let both = || table([taken, own].map(|addr| frontend(addr, endpoint)));
         let servers = |port| BTreeSet::from([SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)]);
-        dataplane.reserve(servers(81));
+        dataplane.reserve(servers(81), BTreeSet::new());
         dataplane.apply(both());
         let failed: Vec<_> = dataplane.failures().map(|failure| failure.frontend.addr).collect();
         assert_eq!(failed, [own]);
         ask(taken, None).unwrap();
         assert_eq!(other.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(server);
-        dataplane.reserve(servers(80));
+        dataplane.reserve(servers(80), BTreeSet::new());
         dataplane.retry();
         let failed: Vec<_> = dataplane.failures().map(|failure| failure.frontend.addr).collect();
         assert_eq!(failed, [taken], "the other way round");
@@ -262,6 +262,43 @@ fn what_is_steered_always_comes_before_other_processes_but_not_before_the_own_se
         let _to_the_other = TcpStream::connect(taken.socket_addr()).unwrap();
         other.set_nonblocking(false).unwrap();
         other.accept().unwrap();
+    });
+}
+
+#[test]
+fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
+    steering(SteeringMode::Always, 0, |dataplane| {
+        let endpoint = endpoint();
+        let [taken, free, empty] = [80, 81, 82].map(|port| addr(V4, port, Protocol::Tcp));
+        let daemon = |addr: FrontendAddr| TcpListener::bind(("0.0.0.0", addr.port)).unwrap();
+        let is_reached = |daemon: &TcpListener, addr: FrontendAddr| {
+            let client = TcpStream::connect(addr.socket_addr()).unwrap();
+            assert_eq!(daemon.accept().unwrap().1, client.local_addr().unwrap());
+        };
+        let failed = |dataplane: &Dataplane| -> Vec<(FrontendAddr, ErrorKind)> {
+            dataplane.failures().map(|failure| (failure.frontend.addr, failure.error.kind())).collect()
+        };
+        let (first, second) = (daemon(taken), daemon(empty));
+        dataplane.reserve(BTreeSet::new(), BTreeSet::from([taken.ip]));
+        let all = [
+            frontend(taken, endpoint),
+            frontend(free, endpoint),
+            without_endpoints(frontend(empty, endpoint)),
+        ];
+        dataplane.apply(table(all));
+        assert_eq!(failed(dataplane), [(taken, ErrorKind::AddrInUse)]);
+        is_reached(&first, taken);
+        is_reached(&second, empty);
+        ask(free, None).unwrap();
+        // One that starts later gets its port back, and loses it again only when it goes.
+        let late = daemon(free);
+        dataplane.retry();
+        assert_eq!(failed(dataplane), [taken, free].map(|addr| (addr, ErrorKind::AddrInUse)));
+        is_reached(&late, free);
+        drop(late);
+        dataplane.retry();
+        assert_eq!(failed(dataplane), [(taken, ErrorKind::AddrInUse)]);
+        ask(free, None).unwrap();
     });
 }
 

@@ -145,7 +145,7 @@ impl Seat {
     fn ask_for(name: &str, installation: &str, connection: &Connection, options: &ControllerOptions) -> Self {
         let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
         let timing = Timing::INSTALLATION;
-        let election = Election::start_with(connection, &lease, installation.to_owned(), timing);
+        let election = Election::start(connection, &lease, installation.to_owned(), timing);
         Self { lease, election, held: false }
     }
 

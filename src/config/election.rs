@@ -1,0 +1,42 @@
+//! The section `leaderElection`: the Lease that controllers elect their leader by, and how soon another one takes over.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use sheave_control::controller::election::Timing;
+use sheave_control::store::ServiceKey;
+
+use super::section::{Section, Wrong};
+use super::{NAMESPACE, values};
+
+/// The Lease, and how long what lasts.
+pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
+    let lease = section.get("lease", ServiceKey::new(NAMESPACE, "sheave-controller"), values::namespaced);
+    let usual = Timing::default();
+    let timing = Timing {
+        lease: section.get("leaseDuration", usual.lease, whole_seconds),
+        deadline: section.get("renewDeadline", usual.deadline, values::timeout),
+        retry: section.get("retryPeriod", usual.retry, values::timeout),
+    };
+    // A leader that has lost the Lease must know before another one takes it, and two renewals must fit into its time, each a half
+    // later at most.
+    if timing.deadline >= timing.lease {
+        let message = "is not shorter than leaseDuration, so two controllers could lead at once".to_owned();
+        section.tell("renewDeadline", Wrong { message, hint: None });
+    }
+    if timing.retry * 2 > timing.deadline {
+        let message =
+            "is more than half of renewDeadline, so one failed renewal would end a leader".to_owned();
+        section.tell("retryPeriod", Wrong { message, hint: None });
+    }
+    (lease, timing)
+}
+
+/// As the API has it (coordination/v1 LeaseSpec.leaseDurationSeconds).
+fn whole_seconds(value: &Value) -> Result<Duration, Wrong> {
+    let length = values::timeout(value)?;
+    if length.subsec_nanos() > 0 {
+        return Err(Wrong::expected("a whole number of seconds", value).hint("write it as 15s"));
+    }
+    Ok(length)
+}
