@@ -27,6 +27,8 @@ use tokio::task::JoinHandle;
 
 use self::election::{Election, Timing};
 use self::publication::PublishOptions;
+#[cfg(fuzzing)]
+pub use self::session::conditions_by_reports;
 use self::session::{Broken, Session};
 use crate::connection::Connection;
 use crate::gateway_report::GatewayReport;

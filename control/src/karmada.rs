@@ -37,7 +37,7 @@ mod scope {
 
 mod binding;
 mod cluster;
-mod lenient;
+pub(crate) mod lenient;
 mod multi_cluster_service;
 mod work;
 

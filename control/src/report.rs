@@ -1,18 +1,25 @@
 //! Collects the Problems of one object while it is read. Knows nothing of what they mean.
 
+use std::collections::BTreeMap;
+
 use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::problem::{ObjectRef, Problem, ProblemPort, reason};
+
+/// So many Problems of one object and reason are told one by one: a list of a Service may have a hundred thousand entries.
+const ONE_BY_ONE: usize = 64;
 
 /// The Problems found so far in one object.
 #[derive(Debug)]
 pub(crate) struct Report {
     object: ObjectRef,
     problems: Vec<Problem>,
+    /// How many were found, by reason.
+    counts: BTreeMap<&'static str, usize>,
 }
 
 impl Report {
     pub(crate) fn about(object: ObjectRef) -> Self {
-        Self { object, problems: Vec::new() }
+        Self { object, problems: Vec::new(), counts: BTreeMap::new() }
     }
 
     pub(crate) fn add(
@@ -22,6 +29,11 @@ impl Report {
         port: Option<ProblemPort>,
         message: impl Into<String>,
     ) {
+        let count = self.counts.entry(reason).or_default();
+        *count += 1;
+        if *count > ONE_BY_ONE {
+            return;
+        }
         self.problems.push(Problem {
             object: self.object.clone(),
             reason,
@@ -52,7 +64,50 @@ impl Report {
         self.problems.extend(problems);
     }
 
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
+    /// All of them; where there are too many for one reason, a last one counts the others.
+    pub(crate) fn into_problems(mut self) -> Vec<Problem> {
+        for (reason, more) in std::mem::take(&mut self.counts) {
+            if let Some(more @ 1..) = more.checked_sub(ONE_BY_ONE) {
+                self.problems.push(Problem {
+                    object: self.object.clone(),
+                    reason,
+                    field: String::new(),
+                    message: format!(
+                        "{more} more fields or values have Problems for this reason; they are not listed"
+                    ),
+                    port: None,
+                });
+            }
+        }
         self.problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hundred_thousand_mistakes_are_a_few_problems_and_a_number() {
+        let mut report =
+            Report::about(ObjectRef { kind: "Service", namespace: "shop".into(), name: "web".into() });
+        for index in 0..100_000 {
+            report.invalid(format!("spec.x[{index}]"), "no");
+        }
+        report.add(reason::NOT_SERVED, "spec", None, "nothing of it can be served");
+        let problems = report.into_problems();
+        assert_eq!(problems.len(), ONE_BY_ONE + 2);
+        assert_eq!(problems[ONE_BY_ONE].reason, reason::NOT_SERVED);
+        let last = problems.last().unwrap();
+        let message = "99936 more fields or values have Problems for this reason; they are not listed";
+        assert_eq!((last.reason, last.message.as_str()), (reason::INVALID_VALUE, message));
+    }
+
+    #[test]
+    fn as_many_as_are_listed_are_all_there_are() {
+        let mut report =
+            Report::about(ObjectRef { kind: "Service", namespace: "shop".into(), name: "web".into() });
+        (0..ONE_BY_ONE).for_each(|index| report.invalid(format!("spec.x[{index}]"), "no"));
+        assert_eq!(report.into_problems().len(), ONE_BY_ONE);
     }
 }

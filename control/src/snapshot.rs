@@ -15,7 +15,6 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
@@ -138,6 +137,23 @@ pub enum SnapshotError {
     },
 }
 
+impl SnapshotError {
+    /// What lets the next try succeed, as part of a sentence; `dir` is the state directory.
+    fn advice(&self, dir: &Path) -> String {
+        match self {
+            Self::Unwritable { error, .. }
+                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                format!("free space for it in {}", dir.display())
+            }
+            Self::Unwritable { path, error } if error.kind() == io::ErrorKind::IsADirectory => {
+                format!("remove the directory {}", path.display())
+            }
+            _ => format!("make {} writable", dir.display()),
+        }
+    }
+}
+
 /// Where the snapshot is in the state directory `dir`.
 pub fn path(dir: &Path, part: Part) -> PathBuf {
     dir.join(folder::name(part))
@@ -166,7 +182,7 @@ pub fn write(dir: &Path, identity: &Identity, objects: &Objects) -> Result<Times
 /// If it cannot be used: it is never used in part.
 pub fn read(dir: &Path, identity: &Identity) -> Result<Option<Snapshot>, SnapshotError> {
     let path = path(dir, identity.part);
-    let file = match File::open(&path) {
+    let file = match folder::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(SnapshotError::Unreadable { path, error }),

@@ -1,6 +1,10 @@
 //! Replays: the requests that were recorded with a real kube-apiserver 1.36, sent to the test API server in the same
 //! order and from the same state.
 //!
+//! All recordings, those of [`crate::recorded_writes`] as well, are of one server: an OpenShift fork of 1.36, built locally and
+//! without a version stamped in. What Kubernetes' own 1.36 or another version does otherwise they do not show; for that the
+//! cluster suite runs on a real cluster (`SHEAVE_TEST_KUBECONFIG`).
+//!
 //! Status codes, bodies and the headers of [`HEADERS`] must be the same, as [`crate::comparison`] compares them. Left out
 //! on purpose:
 //! - apiserver-shutdown: a stopped test server is gone at once, it does not linger for a minute;

@@ -4,7 +4,7 @@
 //! Every file of `recorded/{02-service-create,03-status,04-finalizer-delete-type}` and the writes of `06-karmada` are
 //! sent in the recorded order to a running test API server, in the state that they were recorded from. Status codes,
 //! whole bodies (with `managedFields`, in any order) and warnings must be the same; what a server makes up is compared
-//! by what it means (see [`crate::comparison`]).
+//! by what it means (see [`crate::comparison`]). Which server they were recorded from is in [`crate::recorded`].
 
 mod replay;
 mod scenes;

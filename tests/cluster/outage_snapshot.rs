@@ -2,14 +2,64 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::outage_kit::{address, published_service, wait_for_snapshot, wait_for_status};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::outage_kit::{address, published_service, wait_for_answer, wait_for_snapshot, wait_for_status};
 use crate::stage::{Home, Role, Stage};
 use crate::support::cluster::Cluster;
 use crate::support::road::Road;
 
 /// Where not even root can make a file.
 const READ_ONLY: &str = "/sys/kernel";
+
+/// Runs a program of the system to its end.
+fn run(program: &str, arguments: &[&str]) {
+    let status =
+        Command::new(program).args(arguments).status().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(
+        status.success(),
+        "{program} {arguments:?}: {status}; file systems are mounted by root, or in tests/run"
+    );
+}
+
+/// Mounts that this thread, and those that it starts from now on, have for themselves.
+fn own_mounts() {
+    unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace takes root, or tests/run");
+    run("mount", &["--make-rprivate", "/"]);
+}
+
+/// A small disk: of memory, and gone when this is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    const SIZE: usize = 256 << 10;
+
+    fn mount(at: &Path) -> Self {
+        fs::create_dir(at).unwrap();
+        run(
+            "mount",
+            &["-t", "tmpfs", "-o", &format!("size={}", Self::SIZE), "tmpfs", &at.display().to_string()],
+        );
+        Self(at.to_owned())
+    }
+
+    /// A file that leaves no room for another byte.
+    fn fill(&self) -> PathBuf {
+        let file = self.0.join("filler");
+        fs::write(&file, vec![0; Self::SIZE]).expect_err("there is a snapshot as well");
+        file
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Another process may still have it open.
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
 
 /// A case with one Service on a stage with its endpoints.
 fn with_web(name: &str, case: impl FnOnce(&Cluster, &Stage<'_>)) {
@@ -114,7 +164,7 @@ fn a_state_directory_that_cannot_be_written_stops_nobody() {
         let gateway = stage.start(&home);
         assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
         gateway.wait_for_log("snapshot.jsonl cannot be written: ");
-        gateway.wait_for_log("or set `stateDir` in the config to a directory that is");
+        gateway.wait_for_log("or set `stateDir` in the config to another directory");
         let status = wait_for_status(&gateway, "the status says so", |status| {
             status["source"]["snapshot"]["error"].is_string()
         });
@@ -127,5 +177,59 @@ fn a_state_directory_that_cannot_be_written_stops_nobody() {
         gateway.wait_for_log("the snapshot of the last good input is written again");
         assert!(home.snapshot().is_file());
         assert!(gateway.stop().success());
+    });
+}
+
+#[test]
+fn a_full_disk_stops_nobody_and_is_written_again_when_it_has_room() {
+    own_mounts();
+    with_web("full", |cluster, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        let disk = Disk::mount(&home.state());
+        let gateway = stage.start(&home);
+        wait_for_snapshot(&gateway);
+        let filler = disk.fill();
+        published_service(cluster, "api", address(111));
+        stage.slice("api", &[0]);
+        wait_for_answer(stage, address(111), 80, "endpoint-0");
+        gateway.wait_for_log("snapshot.jsonl cannot be written: No space left on device");
+        gateway.wait_for_log(&format!("free space for it in {}, or set `stateDir`", home.state().display()));
+        let before = wait_for_status(&gateway, "the status says so", |status| {
+            let snapshot = &status["source"]["snapshot"];
+            snapshot["error"].as_str().is_some_and(|error| error.contains("No space left"))
+        });
+        assert!(
+            before["source"]["snapshot"]["writtenAt"].is_string(),
+            "the old one is still there: {before}"
+        );
+        assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
+
+        fs::remove_file(filler).unwrap();
+        gateway.wait_for_log("the snapshot of the last good input is written again");
+        assert!(gateway.stop().success());
+        let names: Vec<_> = fs::read_dir(home.state()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, ["snapshot.jsonl"], "nothing that was written in part is left");
+        road.close();
+        let _gateway = stage.launch(&home);
+        wait_for_answer(stage, address(111), 80, "endpoint-0");
+    });
+}
+
+/// Opening it would wait for somebody who writes.
+#[test]
+fn a_fifo_in_the_place_of_a_snapshot_stops_nobody() {
+    with_web("fifo", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        fs::create_dir(home.state()).unwrap();
+        run("mkfifo", &[&home.snapshot().display().to_string()]);
+        waits_for_the_server(
+            stage,
+            &home,
+            &road,
+            &["snapshot.jsonl cannot be read: it is not a regular file; it is not used"],
+        );
+        assert!(home.snapshot().is_file());
     });
 }

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::rbac::{assert_bound, expected, rights};
+use crate::rbac::assert_bound;
 use crate::typed::{names, object_of, strictly};
 use crate::workloads::container;
 use crate::{files, kustomization};
@@ -82,40 +82,6 @@ fn everything_is_in_our_namespace() {
         let expected = (!cluster_scoped.iter().any(|it| kind.starts_with(it))).then_some("sheave-system");
         assert_eq!(namespace, expected, "{kind} of {}", document.file);
     }
-}
-
-#[test]
-fn a_gateway_only_reads() {
-    let role: ClusterRole = object_of(&files::karmada(), "sheave-karmada-gateway");
-    assert_eq!(
-        rights(role.rules),
-        expected(&[
-            ("networking.karmada.io", "multiclusterservices", &["list", "watch"], None),
-            ("work.karmada.io", "works", &["list", "watch"], None),
-            ("work.karmada.io", "resourcebindings", &["list", "watch"], None),
-            ("cluster.karmada.io", "clusters", &["list", "watch"], None),
-            ("", "services", &["list", "watch"], None),
-            ("discovery.k8s.io", "endpointslices", &["list", "watch"], None),
-        ])
-    );
-}
-
-#[test]
-fn the_controller_writes_multi_cluster_services_and_no_services() {
-    let role: ClusterRole = object_of(&files::karmada(), "sheave-karmada-controller");
-    assert_eq!(
-        rights(role.rules),
-        expected(&[
-            ("networking.karmada.io", "multiclusterservices", &["list", "watch", "patch"], None),
-            ("networking.karmada.io", "multiclusterservices/status", &["patch"], None),
-            ("work.karmada.io", "works", &["list", "watch"], None),
-            ("work.karmada.io", "resourcebindings", &["list", "watch"], None),
-            ("cluster.karmada.io", "clusters", &["list", "watch"], None),
-            ("", "services", &["list", "watch"], None),
-            ("discovery.k8s.io", "endpointslices", &["list", "watch"], None),
-            ("events.k8s.io", "events", &["create"], None),
-        ])
-    );
 }
 
 /// A taint that evicts the definition takes every export of that cluster with it.

@@ -1,5 +1,5 @@
 //! The manifests under `deploy/`: each is what its kind allows, they agree with one another, with the program and with its
-//! version, and the rights they give are the ones that are named here.
+//! version, and no right leads further than it was meant to.
 
 mod config;
 mod crd;

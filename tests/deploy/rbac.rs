@@ -1,88 +1,93 @@
-//! The rights that the base gives: exactly these, each with what it is for. Whether the program uses each and no other is
-//! tested where it speaks with an API server.
+//! What holds for every right that the manifests give, on either API server. That each right is used and none is missing is
+//! shown where the program speaks with an API server that knows these roles (tests/cluster: `rights`, `fleet_rest` and
+//! `fleet_export`).
 
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
 
-use crate::typed::object;
+use crate::files::{self, Document};
+use crate::typed::{object, strictly};
 
 const NAMESPACE: &str = "sheave-system";
 
-/// One right: group, resource, verb, and the only name it holds for.
-pub(crate) type Right = (String, String, String, Option<String>);
+/// Verbs that change nothing.
+const READING: [&str; 3] = ["get", "list", "watch"];
+/// Resources that lead to other accounts' rights, or to what others keep secret.
+const FOREIGN: [&str; 6] =
+    ["secrets", "configmaps", "pods", "serviceaccounts", "tokenreviews", "certificatesigningrequests"];
+/// Verbs by which an account gets more than it was given.
+const GROWING: [&str; 4] = ["escalate", "bind", "impersonate", "deletecollection"];
+/// What others write, and traffic follows.
+const READ_ONLY: [&str; 8] = [
+    "endpointslices",
+    "nodes",
+    "namespaces",
+    "addresspools",
+    "works",
+    "resourcebindings",
+    "clusters",
+    "customresourcedefinitions",
+];
 
-/// Every single right that the rules add up to.
-pub(crate) fn rights(rules: Option<Vec<PolicyRule>>) -> Vec<Right> {
-    let mut rights = Vec::new();
-    for rule in rules.unwrap_or_default() {
-        assert!(rule.non_resource_urls.is_none(), "{rule:?}");
-        let names = rule.resource_names.unwrap_or_default();
-        let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
-        for group in rule.api_groups.unwrap_or_default() {
-            for resource in rule.resources.iter().flatten() {
-                for verb in &rule.verbs {
-                    let with =
-                        |name: &Option<String>| (group.clone(), resource.clone(), verb.clone(), name.clone());
-                    rights.extend(names.iter().map(with));
-                }
-            }
+/// The rules of every role, by its name.
+fn rules() -> Vec<(String, PolicyRule)> {
+    let documents = [files::base(), files::karmada(), files::exports(), files::bound()].into_iter().flatten();
+    let roles = documents.filter(|it| it.value["kind"] == "ClusterRole" || it.value["kind"] == "Role");
+    let rules: Vec<_> = roles
+        .flat_map(|Document { file, value }| {
+            let name = value["metadata"]["name"].as_str().expect("a role has a name").to_owned();
+            let rules: Vec<PolicyRule> = strictly(&file, &value["rules"]);
+            rules.into_iter().map(move |rule| (name.clone(), rule))
+        })
+        .collect();
+    assert!(rules.len() > 10, "the folders have roles: {rules:?}");
+    rules
+}
+
+/// The resources of a rule.
+fn resources(rule: &PolicyRule) -> &[String] {
+    rule.resources.as_deref().expect("rules are about resources")
+}
+
+#[test]
+fn no_right_leads_to_others() {
+    for (role, rule) in rules() {
+        assert!(rule.non_resource_urls.is_none(), "{role}: {rule:?}");
+        let groups = rule.api_groups.as_deref().unwrap_or_default();
+        let names = groups.iter().chain(resources(&rule)).chain(&rule.verbs);
+        assert!(
+            names.into_iter().all(|name| !name.contains('*')),
+            "{role} is open to what is yet to come: {rule:?}"
+        );
+        assert!(!rule.verbs.iter().any(|verb| GROWING.contains(&verb.as_str())), "{role}: {rule:?}");
+        assert!(!resources(&rule).iter().any(|it| FOREIGN.contains(&it.as_str())), "{role}: {rule:?}");
+    }
+}
+
+/// A node that is taken over gives away no right to change anything.
+#[test]
+fn gateways_only_read() {
+    let of_gateways: Vec<_> = rules().into_iter().filter(|(role, _)| role.contains("gateway")).collect();
+    assert!(!of_gateways.is_empty());
+    for (role, rule) in of_gateways {
+        assert!(rule.verbs.iter().all(|verb| READING.contains(&verb.as_str())), "{role}: {rule:?}");
+    }
+}
+
+#[test]
+fn nobody_writes_what_traffic_follows_or_takes_services_away() {
+    for (role, rule) in rules() {
+        let writes: Vec<&str> =
+            rule.verbs.iter().map(String::as_str).filter(|verb| !READING.contains(verb)).collect();
+        for resource in resources(&rule) {
+            let allowed: &[&str] = match resource.as_str() {
+                read_only if READ_ONLY.contains(&read_only) => &[],
+                "services" | "multiclusterservices" => &["patch"],
+                status if status.ends_with("/status") => &["patch"],
+                _ => continue,
+            };
+            assert!(writes.iter().all(|verb| allowed.contains(verb)), "{role} may {writes:?} {resource}");
         }
     }
-    rights.sort();
-    rights
-}
-
-/// The same of a table: group, resource, verbs, name.
-pub(crate) fn expected(table: &[(&str, &str, &[&str], Option<&str>)]) -> Vec<Right> {
-    let each = table.iter().flat_map(|(group, resource, verbs, name)| {
-        verbs.iter().map(move |verb| {
-            ((*group).to_owned(), (*resource).to_owned(), (*verb).to_owned(), name.map(str::to_owned))
-        })
-    });
-    let mut rights: Vec<Right> = each.collect();
-    rights.sort();
-    rights
-}
-
-#[test]
-fn a_gateway_only_reads() {
-    let role: ClusterRole = object("sheave-gateway");
-    assert_eq!(
-        rights(role.rules),
-        expected(&[
-            ("", "services", &["list", "watch"], None),
-            ("", "nodes", &["list", "watch"], None),
-            ("discovery.k8s.io", "endpointslices", &["list", "watch"], None),
-        ])
-    );
-}
-
-#[test]
-fn the_controller_writes_what_it_publishes() {
-    let role: ClusterRole = object("sheave-controller");
-    assert_eq!(
-        rights(role.rules),
-        expected(&[
-            ("", "services", &["list", "watch", "patch"], None),
-            ("", "services/status", &["patch"], None),
-            ("", "nodes", &["list", "watch"], None),
-            ("", "namespaces", &["list", "watch"], None),
-            ("discovery.k8s.io", "endpointslices", &["list", "watch"], None),
-            ("sheave.dev", "addresspools", &["list", "watch"], None),
-            ("sheave.dev", "addresspools/status", &["patch"], None),
-            ("events.k8s.io", "events", &["create"], None),
-        ])
-    );
-    let role: Role = object("sheave-controller");
-    assert_eq!(role.metadata.namespace.as_deref(), Some(NAMESPACE));
-    assert_eq!(
-        rights(role.rules),
-        expected(&[
-            ("coordination.k8s.io", "leases", &["create"], None),
-            ("coordination.k8s.io", "leases", &["get", "update"], Some("sheave-controller")),
-        ])
-    );
 }
 
 #[test]

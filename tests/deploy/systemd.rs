@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::files;
 
 /// The settings of `[Service]`; none is given twice.
-fn service() -> BTreeMap<String, String> {
+pub(crate) fn service() -> BTreeMap<String, String> {
     let text = files::text("sheave.service");
     let (_, section) = text.split_once("[Service]\n").expect("a section");
     let section = section.split("\n[").next().unwrap_or_default();

@@ -23,6 +23,8 @@ use tokio::time::{Interval, MissedTickBehavior};
 use self::fleet::{FleetNews, FleetSide};
 use self::hold::Hold;
 use self::membership::Membership;
+#[cfg(fuzzing)]
+pub use self::statements::conditions_by_reports;
 use self::statements::{Gateways, Troubles};
 use self::telling::Telling;
 use self::write_failures::WriteFailures;

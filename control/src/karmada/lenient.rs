@@ -18,7 +18,7 @@ pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
 }
 
 /// The items that can be read.
-pub(super) fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+pub(crate) fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     let items: Vec<Value> = value(deserializer)?;

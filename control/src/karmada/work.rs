@@ -10,7 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::lenient;
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::source::typed;
+
+/// Bytes of what is wrong with a manifest, at most: a part of a message.
+const LONGEST_WHY: usize = LONGEST_MESSAGE / 2;
 
 /// Objects of one member cluster: the one that the namespace names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -137,7 +141,8 @@ impl Manifest {
             }
             _ => Ok(Self::Other { kind: kind.clone() }),
         };
-        read.unwrap_or_else(|error| Self::Broken { kind, why: error.to_string() })
+        // What cannot be read is quoted, and may be as long as an object.
+        read.unwrap_or_else(|error| Self::Broken { kind, why: cut_middle(error.to_string(), LONGEST_WHY) })
     }
 }
 

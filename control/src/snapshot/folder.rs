@@ -51,6 +51,15 @@ impl Drop for Temporary {
     }
 }
 
+/// The file for reading. What is no regular file is refused: opening a FIFO would wait for somebody to write into it, and
+/// devices have no end.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    File::open(path)
+}
+
 /// Puts what `fill` writes in place of the file, and returns once that would survive a power failure: the file's
 /// contents are on the disk before its name is, and its name before this returns (rename(2), fsync(2)).
 pub(super) fn replace(dir: &Path, part: Part, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {

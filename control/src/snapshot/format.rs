@@ -1,7 +1,7 @@
 //! The lines of a snapshot, both ways. It must not know where they are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,12 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Identity, Part, Snapshot, SnapshotError};
 use crate::address_pool::AddressPool;
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::store::{Fleet, Objects, service_key, slice_owner};
 
 /// Changes with whatever an older version would misread. The kinds of a fleet are in a file of their own, which an older
 /// version does not look for.
 pub(super) const VERSION: u32 = 1;
+
+/// Bytes of the first line, at most.
+const LONGEST_HEADER: u64 = 64 << 10;
+/// Bytes of another line, at most: several times as many as an API server takes of one object.
+const LONGEST_LINE: u64 = 16 << 20;
 
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,6 +82,24 @@ enum Line {
     Binding(Box<ResourceBinding>),
     Cluster(Box<Cluster>),
     End(Footer),
+}
+
+impl Line {
+    /// Which file has such lines; none for the last line, which both have.
+    fn part(&self) -> Option<Part> {
+        match self {
+            Self::Service(_) | Self::Slice(_) | Self::Node(_) | Self::Namespace(_) | Self::Pool(_) => {
+                Some(Part::Local)
+            }
+            Self::MultiClusterService(_)
+            | Self::Template(_)
+            | Self::Work(_)
+            | Self::Imported(_)
+            | Self::Binding(_)
+            | Self::Cluster(_) => Some(Part::Karmada),
+            Self::End(_) => None,
+        }
+    }
 }
 
 /// The last line.
@@ -209,13 +233,18 @@ struct Decoder<R> {
 }
 
 impl<R: BufRead> Decoder<R> {
-    /// The next line, with its end. A line that the file ends in is cut off.
+    /// The next line, with its end. A line that the file ends in is cut off, and of one without an end no more is read than
+    /// there may be.
     fn next(&mut self) -> Result<&[u8], DecodeError> {
         self.line.clear();
         self.number += 1;
-        self.input.read_until(b'\n', &mut self.line).map_err(DecodeError::Io)?;
+        let longest = if self.number == 1 { LONGEST_HEADER } else { LONGEST_LINE };
+        let read = self.input.by_ref().take(longest).read_until(b'\n', &mut self.line);
+        let read = read.map_err(DecodeError::Io)?;
         if self.line.ends_with(b"\n") {
             Ok(&self.line)
+        } else if u64::try_from(read).is_ok_and(|read| read == longest) {
+            Err(DecodeError::Damaged(format!("line {} is longer than {longest} bytes", self.number)))
         } else {
             Err(DecodeError::Damaged(format!("it is cut off in line {}", self.number)))
         }
@@ -223,7 +252,8 @@ impl<R: BufRead> Decoder<R> {
 
     /// Why the line that was given last is none.
     fn malformed(&self, error: &serde_json::Error) -> DecodeError {
-        DecodeError::Damaged(format!("line {}: {error}", self.number))
+        let why = cut_middle(error.to_string(), LONGEST_MESSAGE / 2);
+        DecodeError::Damaged(format!("line {}: {why}", self.number))
     }
 }
 
@@ -248,9 +278,14 @@ pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapsho
     let mut objects = Objects::default();
     let mut count = 0;
     let told = loop {
-        let line = serde_json::from_slice(lines.next()?).map_err(|error| lines.malformed(&error))?;
+        let line: Line = serde_json::from_slice(lines.next()?).map_err(|error| lines.malformed(&error))?;
         if let Line::End(footer) = line {
             break footer;
+        }
+        if line.part().is_some_and(|part| part != expected.part) {
+            let why =
+                format!("line {}: the object belongs into the file of the other API server", lines.number);
+            return Err(DecodeError::Damaged(why));
         }
         crc.update(&lines.line);
         count += 1;

@@ -1,5 +1,8 @@
 //! What is written comes back as it was, and what is not exactly that is refused.
 
+mod not_a_file;
+mod skew;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

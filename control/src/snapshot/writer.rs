@@ -133,15 +133,17 @@ impl SnapshotWriter {
         let Some(writing) = &mut self.writing else { return };
         let outcome = match writing.await {
             Ok(Ok(written)) => Ok(written),
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(error),
             // A panic is a bug, but none that clients should notice.
-            Err(error) => Err(format!("{} cannot be written: {error}", self.path().display())),
+            Err(error) => {
+                Err(SnapshotError::Unwritable { path: self.path(), error: std::io::Error::other(error) })
+            }
         };
         self.writing = None;
         self.not_before = Some(Instant::now() + pause_after(self.began.elapsed()));
         match outcome {
             Ok(written) => self.succeeded(written),
-            Err(error) => self.failed(error),
+            Err(error) => self.failed(&error),
         }
     }
 
@@ -153,14 +155,16 @@ impl SnapshotWriter {
     }
 
     /// Said once for each reason, not with each try.
-    fn failed(&mut self, error: String) {
+    fn failed(&mut self, error: &SnapshotError) {
         self.changed = true;
+        let advice = error.advice(&self.dir);
+        let error = error.to_string();
         if self.error.as_ref() != Some(&error) {
             tracing::warn!(
                 dir = %self.dir.display(),
-                "{error}; traffic is forwarded all the same, but after a restart nothing is until the API server answers: \
-                 make {} writable, or set `stateDir` in the config to a directory that is; tried again every {EVERY:?}",
-                self.dir.display()
+                "{error}; traffic is forwarded all the same, but after a restart without the API server only as an older \
+                 snapshot has it, or not at all: {advice}, or set `stateDir` in the config to another directory; tried \
+                 again every {EVERY:?}"
             );
         }
         self.error = Some(error);

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::field_path::{FieldPath, Step};
 use super::known_fields;
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::suggest;
 
 /// An object and the fields of the document that it does not have.
@@ -61,7 +62,7 @@ pub(super) fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, FieldError
     T::deserialize(value).or_else(|_| {
         serde_path_to_error::deserialize(value).map_err(|error| FieldError {
             path: FieldPath::from(error.path()),
-            message: error.inner().to_string(),
+            message: bounded(error.inner().to_string()),
         })
     })
 }
@@ -79,7 +80,7 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<Typed<T>, Field
         }
         Err(error) => {
             let error: serde_json::Error = error;
-            let mut message = error.to_string();
+            let mut message = bounded(error.to_string());
             // What YAML takes for a number or a boolean (1.0, no) is often meant as text.
             if error.is_data() && message.ends_with("expected a string") {
                 message += "; put it in quotes";
@@ -87,6 +88,11 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<Typed<T>, Field
             Err(FieldError { path: FieldPath::from(&track.path()), message })
         }
     }
+}
+
+/// What is wrong quotes the value, which may be as long as an object.
+fn bounded(message: String) -> String {
+    cut_middle(message, LONGEST_MESSAGE / 2)
 }
 
 fn describe<T: DeserializeOwned>(path: FieldPath) -> UnknownField {

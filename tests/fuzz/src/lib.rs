@@ -1,14 +1,28 @@
-//! What holds for every projection, whatever the objects are. It must not know how the objects came to be.
+//! What holds for every projection, and of what is said of it, whatever the objects are. It must not know how the objects came
+//! to be.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sheave_control::problem::Problem;
 use sheave_control::projection::{Options, Projector};
-use sheave_control::source::files;
+use sheave_control::source::files::{self, Of};
 use sheave_control::store::{Dirty, Objects};
 use sheave_dataplane::model::{Candidate, Frontend, FrontendKind, Route};
 use tempfile::TempDir;
+
+/// Bytes of a message, at most.
+pub const LONGEST_MESSAGE: usize = 1024;
+
+/// A folder that is gone with the process, in memory if there is such a place: a disk would be most of the work.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn scratch() -> io::Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+}
 
 /// A manifest file that is written anew for each input.
 pub struct Manifest {
@@ -22,7 +36,7 @@ impl Manifest {
     /// # Errors
     /// If there is no temporary folder.
     pub fn new(name: &str) -> io::Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch()?;
         Ok(Self { path: folder.path().join(name), _folder: folder })
     }
 
@@ -30,18 +44,22 @@ impl Manifest {
     ///
     /// # Panics
     /// If it does not hold, or the file cannot be written.
-    pub fn check(&self, bytes: &[u8]) {
+    pub fn check(&self, of: Of, bytes: &[u8]) {
         std::fs::write(&self.path, bytes).expect("the temporary folder can be written");
-        check(&self.path);
+        let loaded = files::load_of(of, &self.path);
+        assert!(loaded.listed);
+        loaded.problems.iter().for_each(|told| check_problem(&told.problem));
+        check(&loaded.objects);
     }
 }
 
-fn check(path: &Path) {
-    let loaded = files::load(path);
-    assert!(loaded.listed);
-    assert!(loaded.problems.iter().all(|told| !told.problem.message.is_empty()));
-    let frontends = project(&loaded.objects);
-    assert_eq!(frontends, project(&loaded.objects), "the same objects give the same table");
+/// Projects the objects as a gateway would, and checks what has to hold.
+///
+/// # Panics
+/// If it does not hold.
+pub fn check(objects: &Objects) {
+    let frontends = project(objects);
+    assert_eq!(frontends, project(objects), "the same objects give the same table");
     for frontend in &frontends {
         check_route(frontend, &frontend.external);
         check_route(frontend, &frontend.internal);
@@ -63,8 +81,13 @@ fn project(objects: &Objects) -> Vec<Frontend> {
         ..Options::default()
     };
     let projection = Projector::new(options).project(objects, &Dirty::Everything);
-    assert!(projection.problems.iter().all(|problem| !problem.message.is_empty()));
+    projection.problems.iter().for_each(check_problem);
     projection.table.frontends().iter().map(|frontend| Frontend::clone(frontend)).collect()
+}
+
+/// What ends in conditions, Events and the log is short.
+fn check_problem(problem: &Problem) {
+    assert!(!problem.message.is_empty() && problem.message.len() <= LONGEST_MESSAGE, "{problem}");
 }
 
 fn check_route(frontend: &Frontend, route: &Route) {

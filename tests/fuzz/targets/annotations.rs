@@ -5,9 +5,11 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
+use sheave_control::source::files::Of;
 use sheave_fuzz::Manifest;
 
-static MANIFEST: LazyLock<Manifest> = LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
+static MANIFEST: LazyLock<Manifest> =
+    LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
 
 fuzz_target!(|text: &str| {
     let mut lines = text.split('\n');
@@ -47,5 +49,5 @@ fuzz_target!(|text: &str| {
         service["metadata"]["annotations"][format!("sheave.dev/{name}")] = json!(next());
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [service, pool, slice]});
-    MANIFEST.check(list.to_string().as_bytes());
+    MANIFEST.check(Of::Cluster, list.to_string().as_bytes());
 });

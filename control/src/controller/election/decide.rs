@@ -2,7 +2,8 @@
 //! written.
 //!
 //! As client-go's `leaderelection.go`: whether a Lease has run out is judged by how long ago *this* process saw it change,
-//! on the monotonic clock. The times inside are for people; clocks of other machines are never believed.
+//! on the monotonic clock. The times inside are for people; clocks of other machines are never believed. Unlike there, the
+//! duration inside counts only within limits: whoever edits a Lease by hand neither makes two leaders nor stops them all.
 
 use std::time::Duration;
 
@@ -13,6 +14,12 @@ use tokio::time::Instant;
 
 use super::Timing;
 use crate::store::ServiceKey;
+
+/// A Lease that names a longer duration runs out after this one. Whoever leads writes its own with the next renewal, so
+/// another one stays only where nobody does.
+const LONGEST: Duration = Duration::from_secs(10 * 60);
+/// A clock that is behind the last renewal by fewer microseconds is not used: the last renewal is counted on.
+const COUNTED_ON: i64 = 1_000_000;
 
 /// The Lease as last seen.
 #[derive(Clone, Debug)]
@@ -71,10 +78,12 @@ impl Observed {
         self.lease.spec.as_ref()
     }
 
-    /// Someone else may still lead at `now`.
+    /// Someone else may still lead at `now`. A holder that has not noticed yet how short its Lease was made leads for its
+    /// own [`Timing::deadline`], which is less than our `timing.lease`.
     fn is_held_against(&self, identity: &str, now: Instant, timing: &Timing) -> bool {
-        let seconds = self.spec().and_then(|spec| spec.lease_duration_seconds);
-        let lasts = seconds.and_then(|it| u64::try_from(it).ok()).map_or(timing.lease, Duration::from_secs);
+        let seconds = self.spec().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+        let named = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        let lasts = named.min(LONGEST).max(timing.lease);
         self.holder().is_some_and(|holder| holder != identity) && now.duration_since(self.since) < lasts
     }
 }
@@ -148,13 +157,13 @@ fn writable(observed: &Observed) -> Lease {
     lease
 }
 
-/// `wall`, but never what is written already: with a clock that was set back, a renewal could change nothing, and others
-/// would take the holder for dead.
+/// `wall`, but neither what is written already nor what was written shortly before: with a clock that stands still, renewals
+/// could look alike to those whose looks at them fail now and then, and they would take the holder for dead.
 fn after(last: Option<&MicroTime>, wall: Timestamp) -> MicroTime {
-    let micros = |time: Timestamp| time.as_microsecond();
+    let ahead = |last: Timestamp| last.as_microsecond() - wall.as_microsecond();
     match last {
-        Some(MicroTime(last)) if micros(*last) == micros(wall) => {
-            MicroTime(wall.saturating_add(SignedDuration::from_micros(1)).unwrap_or(Timestamp::UNIX_EPOCH))
+        Some(MicroTime(last)) if (0..COUNTED_ON).contains(&ahead(*last)) => {
+            MicroTime(last.saturating_add(SignedDuration::from_micros(1)).unwrap_or(Timestamp::UNIX_EPOCH))
         }
         _ => MicroTime(wall),
     }

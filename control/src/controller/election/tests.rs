@@ -3,6 +3,7 @@
 mod decisions;
 mod shelf;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -163,6 +164,34 @@ async fn two_never_lead_at_once() {
         terms += candidates.iter().map(|it| it.standing.borrow().term).sum::<u64>();
     }
     assert!(terms > 100, "the faults move leadership about: {terms}");
+}
+
+fn a_clock_that_stands_still() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+/// Goes on, hours forward or back at each look.
+fn a_clock_that_is_set() -> Timestamp {
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    let hours = Duration::from_hours(fastrand::u64(0..12));
+    a_clock_that_stands_still() + hours + Duration::from_secs(LOOKS.fetch_add(1, Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wall_clock_ends_a_leadership_or_prolongs_it() {
+    let clocks: [fn() -> Timestamp; 3] = [a_clock_that_stands_still, a_clock_that_is_set, a_clock_that_jumps];
+    for (number, clock) in clocks.into_iter().enumerate() {
+        fastrand::seed(7);
+        let shelf = MemoryShelf::default();
+        let campaign = Campaign::new(shelf.clone(), name(), "a".to_owned(), Timing::default());
+        let mut first = Election::run(campaign.with_clock(clock));
+        within(1, first.won()).await.unwrap();
+        let mut second = candidate(&shelf, "b");
+        let hours = timeout(Duration::from_hours(2), second.won()).await;
+        assert!(hours.is_err() && leads(&first), "clock {number}: a leader that renews was taken for dead");
+        drop(first);
+        within(20, second.won()).await.unwrap();
+    }
 }
 
 fn leads(election: &Election) -> bool {

@@ -60,6 +60,5 @@ async fn exchange(gateway: SocketAddr) -> Result<GatewayReport, AskError> {
     }
     let body = Limited::new(response.into_body(), LIMIT).collect().await.map_err(AskError::Body)?;
     driver.abort();
-    let report: GatewayReport = serde_json::from_slice(&body.to_bytes())?;
-    Ok(report.bounded())
+    Ok(GatewayReport::read(&body.to_bytes())?)
 }

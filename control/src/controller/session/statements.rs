@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Service;
 
+#[cfg(fuzzing)]
+use super::super::conditions::{self, Said};
 use super::super::publication::{PortFailure, Statement};
-use crate::bounded::first_few;
+use crate::bounded::{LONGEST_MESSAGE, cut_middle, first_few};
 use crate::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
 use crate::karmada::MultiClusterService;
 use crate::problem::{Problem, ProblemPort};
@@ -133,7 +135,7 @@ impl ServiceTroubles {
                 object: key.object(),
                 reason,
                 field: String::new(),
-                message: format!("{}: {text}", names(nodes)),
+                message: cut_middle(format!("{}: {text}", names(nodes)), LONGEST_MESSAGE),
                 port: failure.map(|PortFailure { port, protocol, .. }| ProblemPort { port, protocol }),
             }));
         }
@@ -184,6 +186,17 @@ fn failure(
     let named = |port: &&PortStatus| port.port == frontend.port && port.protocol == frontend.protocol;
     let PortStatus { port, protocol, .. } = *ingress.ports.iter().find(named)?;
     Some(PortFailure { ip: ingress.ip, port, protocol, reason })
+}
+
+/// For the fuzz target: what conditions say of a Service with this status and nothing else wrong, and how many of its ports are
+/// in trouble.
+#[cfg(fuzzing)]
+pub fn conditions_by_reports(reports: &[GatewayReport], status: &LoadBalancerStatus) -> (Vec<Said>, usize) {
+    let gateways = Gateways { ready: reports.len().max(1), answer: true, believed: true };
+    let key = &status.service;
+    let troubles = Troubles::read(gateways, reports.iter(), |it| (it == key).then_some(status));
+    let statement = troubles.statement(key, status, Vec::new(), true);
+    (conditions::of(&statement), statement.failed_ports.len())
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ const PUBLISH: &str = "Publish";
 /// So many of a Service's addresses are named in an Event.
 const LISTED: usize = 8;
 
+/// So many Problems of one moment are logged one by one: where Karmada or a whole cluster is at fault, it is all of them.
+const LOGGED: usize = 20;
+
 /// Kinds of the Karmada control plane that carry what others said.
 const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, EndpointSlice::KIND];
 
@@ -59,8 +62,15 @@ impl Telling {
     fn log(&mut self, problems: &[Problem]) {
         let carriers = problems.iter().filter(|it| CARRIERS.contains(&it.object.kind));
         let now: BTreeSet<Problem> = carriers.cloned().collect();
-        for problem in now.difference(&self.logged) {
-            tracing::warn!(object = %problem.object, reason = problem.reason, "{}", problem.message);
+        let (new, more) = one_by_one(now.difference(&self.logged));
+        for problem in new {
+            tracing::warn!(object = %problem.object, reason = problem.reason, field = problem.field, "{}", problem.message);
+        }
+        if more > 0 {
+            tracing::warn!(
+                more,
+                "more Problems of objects that Karmada keeps, at the same time; see `sheave status`"
+            );
         }
         self.logged = now;
     }
@@ -180,7 +190,32 @@ impl Telling {
     }
 }
 
+/// The first few of the Problems, and how many more there are.
+fn one_by_one<'a>(mut problems: impl Iterator<Item = &'a Problem>) -> (Vec<&'a Problem>, usize) {
+    (problems.by_ref().take(LOGGED).collect(), problems.count())
+}
+
 /// Whether it is at the Karmada API server.
 fn is_of_fleet(object: &ObjectRef) -> bool {
     object.kind == MultiClusterService::KIND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_works_that_are_wrong_alike_are_a_few_lines() {
+        let problem = |number: usize| Problem {
+            object: ObjectRef { kind: Work::KIND, namespace: "m".into(), name: number.to_string().into() },
+            reason: crate::problem::reason::INVALID_MANIFEST,
+            field: String::new(),
+            message: "cannot be read".to_owned(),
+            port: None,
+        };
+        let problems: BTreeSet<Problem> = (0..10_000).map(problem).collect();
+        let (told, more) = one_by_one(problems.iter());
+        assert_eq!((told.len(), more), (LOGGED, 10_000 - LOGGED));
+        assert_eq!(one_by_one(problems.iter().take(3)).1, 0);
+    }
 }

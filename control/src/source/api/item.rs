@@ -142,11 +142,12 @@ mod tests {
 
     #[test]
     fn long_values_are_cut() {
-        let name = "ü".repeat(200);
+        let name = "ü".repeat(100_000);
         let problem =
             read::<Node>(json!({"metadata": {"name": "n1"}, "spec": {"taints": name}})).unwrap_err();
         assert!(problem.message.starts_with("\"üüü"), "{problem}");
         assert!(problem.message.contains("ü... cannot be read"), "{problem}");
+        assert!(problem.message.len() <= crate::bounded::LONGEST_MESSAGE, "{}", problem.message.len());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::kind::{Kind, Use, is_lenient, is_of_our_groups};
 use super::line;
 use super::origin::{FILE, FileProblem, Origin};
 use crate::address_pool::AddressPool;
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
 use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::problem::{ObjectRef, Problem, reason};
 use crate::source::field_path::{FieldPath, Step};
@@ -264,7 +265,7 @@ impl Reader<'_> {
     /// The document is neither YAML nor JSON.
     fn refuse_text(&mut self, message: &str, line: u32) {
         self.manifest.refused = true;
-        let message = format!("the document cannot be read: {message}");
+        let message = cut_middle(format!("the document cannot be read: {message}"), LONGEST_MESSAGE);
         let problem = file_problem(self.file, message);
         self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
     }
@@ -283,6 +284,8 @@ impl Reader<'_> {
             if self.lookups < line::MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
         self.lookups += 1;
         let line = line.map_or(self.document.first_line, |line| self.document.first_line + line - 1);
+        // A value that is quoted may be as long as the file.
+        let message = cut_middle(message, LONGEST_MESSAGE);
         let problem = match reference {
             Some(object) => Problem { object, reason, field: path.to_string(), message, port: None },
             None => Problem { field: inside.to_string(), reason, ..file_problem(self.file, message) },

@@ -57,6 +57,43 @@ fn what_someone_else_holds_is_taken_only_after_its_own_duration_here() {
     assert_eq!((spec.acquire_time, spec.renew_time), (Some(MicroTime(wall(9))), Some(MicroTime(wall(9)))));
 }
 
+/// API servers refuse 0 and less, but nobody has to be elected by one: a holder that was not asked leads for its own deadline.
+#[test]
+fn a_duration_that_somebody_else_wrote_makes_neither_two_leaders_nor_none() {
+    let start = Instant::now();
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    for (seconds, lasts) in [
+        (None, Duration::from_secs(15)),
+        (Some(i32::MIN), Duration::from_secs(15)),
+        (Some(0), Duration::from_secs(15)),
+        (Some(1), Duration::from_secs(15)),
+        (Some(300), minutes(5)),
+        (Some(i32::MAX), minutes(10)),
+    ] {
+        let mut lease = lease("other", 15);
+        lease.spec.as_mut().unwrap().lease_duration_seconds = seconds;
+        let observed = Observed::new(lease, None, start);
+        let before = start + lasts.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(me(Some(&observed), before), Action::Wait, "{seconds:?}");
+        let taken = replaced(me(Some(&observed), start + lasts)).spec.unwrap();
+        assert_eq!(taken.lease_duration_seconds, Some(15), "{seconds:?}");
+    }
+}
+
+#[test]
+fn the_times_in_a_lease_are_never_compared_with_a_clock() {
+    let start = Instant::now();
+    for seconds in [-1_700_000_000, -86_400, -3600, 3600, 86_400, 200_000_000_000] {
+        let mut lease = lease("other", 15);
+        let spec = lease.spec.as_mut().unwrap();
+        (spec.renew_time, spec.acquire_time) = (Some(MicroTime(wall(seconds))), None);
+        let observed = Observed::new(lease, None, start);
+        assert_eq!(me(Some(&observed), start + Duration::from_millis(14_999)), Action::Wait, "{seconds}");
+        let taken = replaced(me(Some(&observed), start + Duration::from_secs(15))).spec.unwrap();
+        assert_eq!(taken.renew_time, Some(MicroTime(wall(9))), "{seconds}");
+    }
+}
+
 #[test]
 fn only_a_changed_spec_counts_as_renewal() {
     let start = Instant::now();
@@ -92,6 +129,18 @@ fn a_renewal_keeps_when_it_was_acquired_and_always_changes_the_lease() {
     let spec = replaced(me(Some(&Observed::new(mine, None, now)), now)).spec.unwrap();
     assert_eq!((spec.acquire_time, spec.lease_transitions), (Some(MicroTime(wall(0))), Some(3)));
     assert_eq!(spec.renew_time.unwrap().0.as_microsecond(), wall(9).as_microsecond() + 1);
+}
+
+#[test]
+fn renewals_by_a_clock_that_stands_still_all_differ() {
+    let now = Instant::now();
+    let mut lease = lease("me", 15);
+    let mut times = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        lease = replaced(me(Some(&Observed::new(lease, None, now)), now));
+        times.insert(lease.spec.as_ref().unwrap().renew_time.as_ref().unwrap().0);
+    }
+    assert_eq!(times.len(), 100);
 }
 
 #[test]

@@ -55,6 +55,23 @@ fn other_versions_and_our_groups_mixed_up_are_told() {
 }
 
 #[test]
+fn of_a_huge_value_a_part_is_quoted() {
+    let huge = "x".repeat(250_000);
+    for text in [
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: [{huge}]}}\n"),
+        format!("apiVersion: {huge}\nkind: Service\nmetadata: {{name: web}}\n"),
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{ports: {huge}}}\n"),
+        format!("kind: Service\nmetadata: {{name: web}}\nspec: [{huge}\n"),
+    ] {
+        let manifest = read(&text);
+        assert!(!manifest.problems.is_empty(), "{:?}", text.get(..80));
+        for FileProblem { problem, .. } in &manifest.problems {
+            assert!(problem.message.len() <= LONGEST_MESSAGE, "{} bytes", problem.message.len());
+        }
+    }
+}
+
+#[test]
 fn lists_give_their_kind_to_items_that_leave_it_out() {
     let manifest = read(
         "apiVersion: discovery.k8s.io/v1\nkind: EndpointSliceList\nitems:\n\

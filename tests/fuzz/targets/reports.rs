@@ -1,0 +1,48 @@
+//! Any bytes as what one gateway answers the controller, and lines of text as the fields of another's report: what conditions
+//! say of it is short, and no Service has a port in trouble that it does not have.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+use sheave_control::controller::conditions_by_reports;
+use sheave_control::gateway_report::GatewayReport;
+use sheave_control::projection::{Ingress, LoadBalancerStatus, PortStatus};
+use sheave_control::store::ServiceKey;
+use sheave_fuzz::LONGEST_MESSAGE;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut reports = Vec::new();
+    reports.extend(GatewayReport::read(bytes));
+    reports.extend(GatewayReport::read(fields(&String::from_utf8_lossy(bytes)).as_bytes()));
+    let (said, troubles) = conditions_by_reports(&reports, &web());
+    assert!(troubles <= 1, "port 80 alone can be in trouble");
+    for said in said {
+        assert!(!said.message.is_empty() && said.message.len() <= LONGEST_MESSAGE, "{said:?}");
+        assert!(!said.message.contains(char::is_control), "{said:?}");
+    }
+});
+
+/// The Service that reports are about.
+fn web() -> LoadBalancerStatus {
+    let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
+    let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
+    LoadBalancerStatus { service: ServiceKey::new("shop", "web"), ingress }
+}
+
+fn fields(text: &str) -> String {
+    let mut lines = text.split('\n');
+    let mut next = |usual: &'static str| match lines.next() {
+        None | Some("") => usual.to_owned(),
+        Some(line) => line.to_owned(),
+    };
+    let node = next("gw-1");
+    let mut troubles = Vec::new();
+    for _ in 0..3 {
+        troubles.push(json!({
+            "kind": next("Service"), "namespace": next("shop"), "name": next("web"), "reason": next("BindFailed"),
+            "message": next("cannot listen"),
+            "frontend": {"address": next("203.0.113.10"), "port": next("80").parse::<i64>().unwrap_or(80), "protocol": next("TCP")},
+        }));
+    }
+    json!({"node": node, "generation": 1, "troubles": troubles}).to_string()
+}
