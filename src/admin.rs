@@ -1,8 +1,10 @@
 //! The admin server: health, metrics, the routing table, explanations and status over HTTP, on loopback by default.
 //!
-//! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs.
+//! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs. Metrics are rendered
+//! apart from it: it only adds what it alone knows.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,8 +16,11 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::Metrics;
 use crate::explain::{Answer, Question, QuestionQuery};
-use crate::server::{Connections, Server};
+use crate::scrape::Facts;
+use crate::scrape::turns::Scrapes;
+use crate::server::{Connections, Server, bearer};
 
 /// How long a question may wait before the gateway counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,8 +35,8 @@ pub(crate) enum Query {
     Live(oneshot::Sender<Verdict>),
     /// Is there a table, and do the workers answer? If not: what is missing.
     Ready(oneshot::Sender<Verdict>),
-    /// The metrics as Prometheus text.
-    Metrics(oneshot::Sender<String>),
+    /// What a scrape shows besides what can be read off the data plane.
+    Metrics(oneshot::Sender<Facts>),
     /// The routing table as JSON.
     Routes(oneshot::Sender<String>),
     /// How the process is, as JSON.
@@ -47,16 +52,52 @@ pub(crate) type Verdict = Result<(), &'static str>;
 pub(crate) type Questions = mpsc::Sender<Query>;
 
 /// Answers on `listener` until the result is dropped.
-pub(crate) fn serve(listener: TcpListener, questions: Questions, connections: Connections) -> Server {
+pub(crate) fn serve(
+    listener: TcpListener,
+    questions: Questions,
+    scrapes: Scrapes,
+    connections: Connections,
+) -> Server {
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
         .route("/api/routes", get(routes))
         .route("/api/status", get(status))
         .route("/api/explain", get(explain))
-        .with_state(questions);
+        .with_state(questions.clone())
+        .merge(metrics_page(questions, scrapes));
     Server::start(listener, router, connections)
+}
+
+/// Answers scrapes alone on `listener` until the result is dropped, of those who show the token if there is one.
+pub(crate) fn serve_metrics(
+    listener: TcpListener,
+    questions: Questions,
+    scrapes: Scrapes,
+    token_file: Option<&Path>,
+    connections: Connections,
+) -> Server {
+    let router = bearer::guarded(metrics_page(questions, scrapes), token_file);
+    Server::start(listener, router, connections)
+}
+
+fn metrics_page(questions: Questions, scrapes: Scrapes) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state((questions, scrapes))
+}
+
+/// Opens the address that the configuration gives to scrapers, if it does.
+///
+/// # Errors
+/// As [`bind`], and what is wrong with the environment. A token that cannot be read is logged: it may come later.
+pub(crate) async fn bind_metrics(config: &Metrics) -> Result<Option<TcpListener>, String> {
+    let Some(listen) = config.listen else { return Ok(None) };
+    let listener = bind("metrics", listen.addr()?).await?;
+    if let Some(file) = &config.token_file
+        && let Err(error) = bearer::read(file)
+    {
+        tracing::warn!(file = %file.display(), %error, "metrics.tokenFile cannot be read: scrapes get 503 until it can");
+    }
+    Ok(Some(listener))
 }
 
 /// Opens the address that `section` of the configuration gives.
@@ -90,16 +131,16 @@ async fn verdict(
     }
 }
 
-async fn metrics(State(questions): State<Questions>) -> Response {
-    reply(&questions, Query::Metrics, "text/plain; version=0.0.4; charset=utf-8").await
+async fn metrics(State((questions, scrapes)): State<(Questions, Scrapes)>) -> Response {
+    scrapes.answer(ask(&questions, Query::Metrics)).await.unwrap_or_else(stuck)
 }
 
 async fn routes(State(questions): State<Questions>) -> Response {
-    reply(&questions, Query::Routes, JSON).await
+    reply(&questions, Query::Routes).await
 }
 
 async fn status(State(questions): State<Questions>) -> Response {
-    reply(&questions, Query::Status, JSON).await
+    reply(&questions, Query::Status).await
 }
 
 /// The answer has the same form whether the Service and port exist or not; the status tells.
@@ -123,13 +164,9 @@ async fn explain(
     (status, [(header::CONTENT_TYPE, JSON)], answer.view().to_json()).into_response()
 }
 
-async fn reply(
-    questions: &Questions,
-    query: fn(oneshot::Sender<String>) -> Query,
-    content_type: &'static str,
-) -> Response {
+async fn reply(questions: &Questions, query: fn(oneshot::Sender<String>) -> Query) -> Response {
     match ask(questions, query).await {
-        Some(body) => ([(header::CONTENT_TYPE, content_type)], body).into_response(),
+        Some(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
         None => stuck(),
     }
 }

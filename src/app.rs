@@ -19,7 +19,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use sheave_control::due::{self, until};
 use sheave_control::gateway_report::GatewayReport;
@@ -27,7 +26,7 @@ use sheave_control::problem::Problem;
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
 use sheave_dataplane::model::ClientSource;
-use sheave_dataplane::{Dataplane, Drained};
+use sheave_dataplane::{Dataplane, Drained, Observer};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
@@ -60,7 +59,6 @@ pub(crate) struct App {
     role: &'static str,
     node: String,
     drain: Duration,
-    own_metrics: PrometheusHandle,
     health: Health,
     dataplane: Dataplane,
     _memory: MemoryWatch,
@@ -93,12 +91,7 @@ impl App {
     ///
     /// # Errors
     /// If a worker cannot be started.
-    pub(crate) fn start(
-        config: &Config,
-        shares: &Shares,
-        own_metrics: PrometheusHandle,
-        intake: Intake,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(config: &Config, shares: &Shares, intake: Intake) -> io::Result<Self> {
         let dataplane = Dataplane::start(dataplane_options(config, shares))?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
         Ok(Self {
@@ -106,7 +99,6 @@ impl App {
             role: "gateway",
             node: config.node.clone(),
             drain: config.timeouts.drain,
-            own_metrics,
             health: Health::new(shares.pages()),
             dataplane,
             _memory: memory,
@@ -131,6 +123,11 @@ impl App {
     /// What probes are told.
     pub(crate) fn health(&self) -> &Health {
         &self.health
+    }
+
+    /// For scrapes, which must not wait for this loop or hold it up.
+    pub(crate) fn observer(&self) -> Observer {
+        self.dataplane.observer()
     }
 
     /// What the controller is told, now and later.
@@ -309,7 +306,9 @@ impl App {
 
 /// What the configuration has this process listen on, beside frontends.
 fn servers(config: &Config) -> BTreeSet<SocketAddr> {
-    [Some(config.admin_listen), config.healthz_listen, config.report_listen].into_iter().flatten().collect()
+    let metrics = config.metrics.listen.and_then(|listen| listen.addr().ok());
+    let servers = [Some(config.admin_listen), config.healthz_listen, config.report_listen, metrics];
+    servers.into_iter().flatten().collect()
 }
 
 /// What the source says next, but not before `pause` ends. Cancel safe.

@@ -3,6 +3,7 @@
 
 mod election;
 mod limits;
+mod metrics;
 mod node;
 mod section;
 mod timeouts;
@@ -24,6 +25,7 @@ use sheave_dataplane::SteeringMode;
 use sheave_dataplane::model::FrontendKind;
 
 pub(crate) use self::limits::Limits;
+pub(crate) use self::metrics::{Metrics, SeriesLimits};
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
 use crate::steering;
@@ -75,6 +77,11 @@ limits:                         # what traffic may take of this gateway; 0 = as 
   perService: {connections: 0, connectionRate: 0}   # of each Service without annotations about it, a second; 0 = no limit
   perClient: {connections: 0, connectionRate: 0}    # of each client address of a Service
 report: {listen: ""}            # where the controller asks this gateway what it could not do, on "0.0.0.0:9842" say; empty = off
+metrics:                        # /metrics besides the admin server's, and how many series there are
+  listen: ""                    # "127.0.0.1:9843" or "$(NODE_IP):9843" say, whose address is in the environment; empty = off
+  tokenFile: ""                 # holds the bearer token that scrapers must show; needed unless listen is on loopback
+  maxFrontends: 1000            # frontends with series of their own, by address; the totals have all
+  maxEndpoints: 0               # endpoints of frontends with series of their own
 gateways: {service: sheave-system/sheave-gateways}    # the headless Service over the gateways' Pods
 leaderElection: {lease: sheave-system/sheave-controller, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}   # as kube-controller-manager has them
 sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup, for tools that wait for it
@@ -132,6 +139,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// Where the controller may ask what this gateway could not do, if anywhere.
     pub(crate) report_listen: Option<SocketAddr>,
+    /// Where metrics are, and how many.
+    pub(crate) metrics: Metrics,
     /// The headless Service over the gateways' Pods.
     pub(crate) gateways: ServiceKey,
     /// The Lease that controllers elect their leader by.
@@ -308,6 +317,7 @@ impl Config {
             limits: root.nested("limits", limits::read),
             report_listen: root
                 .nested("report", |section| section.get("listen", None, values::optional(values::socket))),
+            metrics: root.nested("metrics", metrics::read),
             gateways: root.nested("gateways", |section| {
                 section.get("service", ServiceKey::new(NAMESPACE, "sheave-gateways"), values::namespaced)
             }),

@@ -21,7 +21,7 @@ use crate::app::{self, projection_options};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::gateway::{connect, connect_karmada};
-use crate::server::{Connections, Server};
+use crate::server::{Connections, Server, bearer};
 use crate::signal::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
@@ -70,11 +70,13 @@ struct Parts {
     controller: Controller,
     /// Answers until dropped.
     admin: Server,
+    metrics: Option<Server>,
     termination: Termination,
 }
 
 async fn start(config: &Config) -> Result<Parts, String> {
     let listener = admin_server::bind("admin", config.admin_listen).await?;
+    let metrics = admin_server::bind_metrics(&config.metrics).await?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
     let connection = connect(config, "controller").await?;
@@ -95,16 +97,17 @@ async fn start(config: &Config) -> Result<Parts, String> {
         status: controller.status(),
         own_metrics,
     };
-    Ok(Parts {
-        controller,
-        admin: Server::start(listener, page.router(), Connections::default()),
-        termination,
-    })
+    let metrics = metrics.map(|listener| {
+        let router = bearer::guarded(page.clone().metrics_router(), config.metrics.token_file.as_deref());
+        Server::start(listener, router, Connections::default())
+    });
+    let admin = Server::start(listener, page.router(), Connections::default());
+    Ok(Parts { controller, admin, metrics, termination })
 }
 
 impl Parts {
     async fn serve(self) -> Exit {
-        let Self { controller, admin, mut termination } = self;
+        let Self { controller, admin, metrics: _metrics, mut termination } = self;
         let mut status = controller.status();
         tokio::select! {
             // The other end is dropped when the controller ends, which it never does by itself.

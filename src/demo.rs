@@ -53,6 +53,7 @@ fn own_settings(mut config: Config) -> Config {
     // The demo's own servers must not get in the way of a gateway that runs here already.
     config.admin_listen.set_port(0);
     config.healthz_listen = None;
+    config.metrics.listen = None;
     config.timeouts.drain = Duration::from_secs(1);
     // Its clusters are on loopback, whatever the user's of the same name are behind.
     config.clusters.clear();

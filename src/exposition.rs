@@ -1,8 +1,10 @@
 //! The gateway's metrics as Prometheus text, rendered at each scrape from the counters of the data plane, so that a
-//! series lives exactly as long as its frontend. Every name is declared here.
+//! series lives exactly as long as its frontend. Every name is declared here; what all frontends together have of one is named
+//! after it, with `sheave_gateway_` in front.
 //!
 //! What the control loop measures itself goes through the `metrics` facade and is appended.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// What a family's values mean.
@@ -10,6 +12,7 @@ use std::fmt::Write as _;
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 /// A named group of series.
@@ -28,10 +31,22 @@ const fn gauge(name: &'static str, help: &'static str) -> Family {
     Family { name, kind: Kind::Gauge, help }
 }
 
+const fn histogram(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: Kind::Histogram, help }
+}
+
 pub(crate) const BUILD_INFO: Family = gauge("sheave_build_info", "Always 1; the labels tell the version.");
 pub(crate) const TABLE_GENERATION: Family =
     gauge("sheave_table_generation", "Generation of the routing table in force.");
 pub(crate) const TABLE_FRONTENDS: Family = gauge("sheave_table_frontends", "Frontends in the routing table.");
+pub(crate) const FRONTENDS_OMITTED: Family = gauge(
+    "sheave_metrics_frontends_omitted",
+    "Frontends without series of their own because metrics.maxFrontends allows no more; the totals have them.",
+);
+pub(crate) const ENDPOINTS_OMITTED: Family = gauge(
+    "sheave_metrics_endpoints_omitted",
+    "Endpoints of frontends without series of their own because metrics.maxEndpoints allows no more.",
+);
 pub(crate) const FRONTENDS_OPEN: Family = gauge(
     "sheave_frontends_open",
     "Frontends that take connections or datagrams, by what those come to: sockets of their own, or shared ones by steering.",
@@ -111,6 +126,16 @@ pub(crate) const TCP_SOURCE_LOST: Family = counter(
     "sheave_tcp_source_lost_total",
     "Connections whose endpoint was to see the client's address but sees the gateway's, by frontend.",
 );
+pub(crate) const CONNECT_SECONDS: Family = histogram(
+    "sheave_tcp_connect_seconds",
+    "Time from the first attempt to connect an endpoint to its answer, of connections that it took.",
+);
+pub(crate) const ENDPOINT_PICKS: Family = counter(
+    "sheave_endpoint_picks_total",
+    "Times that an endpoint was chosen for a connection or flow of a frontend.",
+);
+pub(crate) const ENDPOINT_CONNECTIONS: Family =
+    gauge("sheave_endpoint_connections", "Connections or flows of a frontend that an endpoint has now.");
 pub(crate) const FLOWS_OPENED: Family = counter("sheave_udp_flows_total", "UDP flows opened.");
 pub(crate) const FLOWS: Family = gauge("sheave_udp_flows", "UDP flows open now.");
 pub(crate) const FLOWS_REPICKED: Family =
@@ -138,50 +163,123 @@ pub(crate) const SHED: Family = counter(
 pub(crate) const DATAGRAMS_DROPPED: Family =
     counter("sheave_udp_dropped_total", "Datagrams not forwarded, by reason.");
 
-/// Prometheus text under construction.
-#[derive(Debug, Default)]
+/// Text that is sent as soon as there is so much of it.
+const CHUNK: usize = 64 << 10;
+
+/// Prometheus text under construction: kept as a whole, or sent on in chunks.
+#[derive(Default)]
 pub(crate) struct Exposition {
     text: String,
+    send: Option<Box<dyn FnMut(String) -> bool>>,
+    unwanted: bool,
 }
 
 impl Exposition {
-    /// Opens a family; its samples follow.
-    pub(crate) fn family(&mut self, family: &Family) -> Samples<'_> {
-        let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        // Writing to a String cannot fail.
-        writeln!(self.text, "# HELP {0} {1}\n# TYPE {0} {kind}", family.name, family.help).ok();
-        Samples { text: &mut self.text, name: family.name }
+    /// One that gives its text to `send` bit by bit, until that says that nobody wants more.
+    pub(crate) fn sent_by(send: impl FnMut(String) -> bool + 'static) -> Self {
+        Self { send: Some(Box::new(send)), ..Self::default() }
     }
 
-    /// Everything written so far.
-    pub(crate) fn finish(self) -> String {
-        self.text
+    /// Opens a family; its samples follow.
+    pub(crate) fn family(&mut self, family: &Family) -> Samples<'_> {
+        self.open(family.name.into(), family.kind, family.help)
+    }
+
+    /// Opens the family of what all frontends together have of `family`.
+    pub(crate) fn total_of(&mut self, family: &Family) -> Samples<'_> {
+        let name = family.name.strip_prefix("sheave_").unwrap_or(family.name);
+        let help = format!("{} of all frontends together, those that have left included.", family.name);
+        self.open(format!("sheave_gateway_{name}").into(), family.kind, &help)
+    }
+
+    fn open(&mut self, name: Cow<'static, str>, kind: Kind, help: &str) -> Samples<'_> {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        // Writing to a String cannot fail.
+        writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
+        Samples { exposition: self, name }
+    }
+
+    /// Adds families that are text already.
+    pub(crate) fn append(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.send_full();
+    }
+
+    /// Everything that has not been sent; `None` if some of it could not be.
+    pub(crate) fn finish(self) -> Option<String> {
+        (!self.unwanted).then_some(self.text)
+    }
+
+    fn send_full(&mut self) {
+        if let Some(send) = &mut self.send
+            && self.text.len() >= CHUNK
+        {
+            let text = std::mem::take(&mut self.text);
+            self.unwanted = self.unwanted || !send(text);
+        }
     }
 }
 
 /// The samples of one family.
-#[derive(Debug)]
 pub(crate) struct Samples<'a> {
-    text: &'a mut String,
-    name: &'static str,
+    exposition: &'a mut Exposition,
+    name: Cow<'static, str>,
 }
 
 impl Samples<'_> {
     /// Adds one series.
     pub(crate) fn add(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Self {
-        self.text.push_str(self.name);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            let separator = if index == 0 { '{' } else { ',' };
-            let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(self.text, "{separator}{label}=\"{text}\"").ok();
+        self.add_line("", &render(labels), &value.to_string())
+    }
+
+    /// Adds one series whose first labels are text already.
+    pub(crate) fn add_to(&mut self, first: &str, more: &[(&str, &str)], value: u64) -> &mut Self {
+        let more = render(more);
+        let separator = if first.is_empty() || more.is_empty() { "" } else { "," };
+        self.add_line("", &format!("{first}{separator}{more}"), &value.to_string())
+    }
+
+    /// Nobody wants more: what is added is for nothing.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.exposition.unwanted
+    }
+
+    /// Adds the series of a histogram: how many were up to each bound in seconds and above the one before, how many beyond the
+    /// last, and their sum.
+    pub(crate) fn add_histogram(&mut self, buckets: &[(f64, u64)], beyond: u64, sum: f64) {
+        let mut count = 0;
+        for (bound, within) in buckets {
+            count += within;
+            self.add_line("_bucket", &format!("le=\"{bound}\""), &count.to_string());
         }
-        let close = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.text, "{close} {value}").ok();
+        count += beyond;
+        self.add_line("_bucket", "le=\"+Inf\"", &count.to_string());
+        self.add_line("_sum", "", &sum.to_string());
+        self.add_line("_count", "", &count.to_string());
+    }
+
+    fn add_line(&mut self, suffix: &str, labels: &str, value: &str) -> &mut Self {
+        let Self { exposition, name } = self;
+        let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
+        writeln!(exposition.text, "{name}{suffix}{open}{labels}{close} {value}").ok();
+        exposition.send_full();
         self
     }
+}
+
+/// Labels as text, as they stand between the braces.
+pub(crate) fn render(labels: &[(&str, &str)]) -> String {
+    let mut rendered = String::new();
+    for (index, (label, text)) in labels.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "," };
+        let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
+        write!(rendered, "{separator}{label}=\"{text}\"").ok();
+    }
+    rendered
 }
 
 #[cfg(test)]
@@ -193,6 +291,8 @@ mod tests {
         TABLE_GENERATION,
         TABLE_FRONTENDS,
         FRONTEND_INFO,
+        FRONTENDS_OMITTED,
+        ENDPOINTS_OMITTED,
         FRONTENDS_OPEN,
         FRONTENDS_WITHOUT_LOCAL,
         HEALTHZ_REQUESTS,
@@ -218,6 +318,9 @@ mod tests {
         TCP_BYTES,
         CONNECT_RETRIES,
         TCP_SOURCE_LOST,
+        CONNECT_SECONDS,
+        ENDPOINT_PICKS,
+        ENDPOINT_CONNECTIONS,
         FLOWS_OPENED,
         FLOWS,
         FLOWS_REPICKED,
@@ -243,6 +346,38 @@ mod tests {
     fn label_values_are_escaped() {
         let mut text = Exposition::default();
         text.family(&PROBLEMS).add(&[("reason", "a\"b\\c\nd")], 1);
-        assert!(text.finish().ends_with("sheave_problems{reason=\"a\\\"b\\\\c\\nd\"} 1\n"));
+        assert!(text.finish().unwrap().ends_with("sheave_problems{reason=\"a\\\"b\\\\c\\nd\"} 1\n"));
+    }
+
+    #[test]
+    fn buckets_of_a_histogram_count_up() {
+        let mut text = Exposition::default();
+        text.family(&CONNECT_SECONDS).add_histogram(&[(0.001, 2), (0.5, 0), (1.0, 3)], 1, 2.5);
+        let expected = "_bucket{le=\"0.001\"} 2\n_bucket{le=\"0.5\"} 2\n_bucket{le=\"1\"} 5\n_bucket{le=\"+Inf\"} 6\n_sum 2.5\n_count 6\n";
+        let text = text.finish().unwrap();
+        let samples: String = text.lines().skip(2).map(|line| format!("{line}\n")).collect();
+        assert_eq!(samples.replace("sheave_tcp_connect_seconds", ""), expected);
+    }
+
+    #[test]
+    fn what_is_sent_in_chunks_is_the_whole() {
+        let fill = |text: &mut Exposition| {
+            for value in 0..10_000 {
+                text.family(&PROBLEMS).add_to("a=\"b\"", &[("c", "d")], value);
+            }
+        };
+        let mut whole = Exposition::default();
+        fill(&mut whole);
+        let (sender, sent) = std::sync::mpsc::channel();
+        let mut chunked = Exposition::sent_by(move |chunk| sender.send(chunk).is_ok());
+        fill(&mut chunked);
+        let rest = chunked.finish().unwrap();
+        let chunks: Vec<String> = sent.into_iter().collect();
+        assert!(chunks.len() > 1 && chunks.iter().all(|chunk| (CHUNK..2 * CHUNK).contains(&chunk.len())));
+        assert_eq!(chunks.concat() + &rest, whole.finish().unwrap());
+
+        let mut unwanted = Exposition::sent_by(|_| false);
+        fill(&mut unwanted);
+        assert!(unwanted.finish().is_none(), "part of the text must not pass for the whole");
     }
 }

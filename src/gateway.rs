@@ -17,6 +17,7 @@ use crate::app::startup::{self, Process};
 use crate::app::{self, ApiIntake, App, Intake, Shares};
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::scrape::turns::Scrapes;
 use crate::server::Server;
 use crate::signal::Termination;
 use crate::{controller, report};
@@ -62,7 +63,7 @@ pub(crate) async fn run(
     started: impl FnOnce(SocketAddr),
 ) -> Exit {
     match start(config, source, karmada_manifests).await {
-        Ok(parts) => parts.serve(duration, started).await,
+        Ok(parts) => parts.serve(config, duration, started).await,
         Err(why) => {
             eprintln!("sheave: {why}");
             Exit::Unavailable
@@ -79,6 +80,8 @@ struct Parts {
     healthz: Option<TcpListener>,
     /// Answers the controller until dropped.
     report: Option<Server>,
+    metrics: Option<TcpListener>,
+    scrapes: Scrapes,
     shares: Shares,
     termination: Termination,
 }
@@ -92,6 +95,7 @@ async fn start(
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
     let healthz = bind_optional("healthz", config.healthz_listen).await?;
     let report = bind_optional("report", config.report_listen).await?;
+    let metrics = admin::bind_metrics(&config.metrics).await?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
@@ -118,8 +122,8 @@ async fn start(
         karmada: told(karmada_manifests, &fleet),
     };
     startup::gateway(&process, &shares, config);
-    let mut app = App::start(config, &shares, own_metrics, intake)
-        .map_err(|error| format!("the workers cannot start: {error}"))?;
+    let mut app =
+        App::start(config, &shares, intake).map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller = connection.filter(|_| matches!(source, Source::ApiWithController)).map(|connection| {
         Controller::start(connection, controller::options(config, Some(app.report()), fleet))
     });
@@ -127,7 +131,8 @@ async fn start(
         app.run_beside(controller.status());
     }
     let report = report.map(|listener| report::serve(listener, app.report(), shares.pages()));
-    Ok(Parts { app, controller, admin, address, healthz, report, shares, termination })
+    let scrapes = Scrapes::new(app.observer(), own_metrics, config.metrics.limits);
+    Ok(Parts { app, controller, admin, address, healthz, report, metrics, scrapes, shares, termination })
 }
 
 /// To the API server, and to the Karmada control plane, where these are not folders.
@@ -173,11 +178,30 @@ pub(crate) async fn connect_karmada(config: &Config, role: &str) -> Result<Optio
 }
 
 impl Parts {
-    async fn serve(self, duration: Option<Duration>, started: impl FnOnce(SocketAddr)) -> Exit {
-        let Self { app, controller, admin, address, healthz, report: _report, shares, mut termination } =
-            self;
+    async fn serve(
+        self,
+        config: &Config,
+        duration: Option<Duration>,
+        started: impl FnOnce(SocketAddr),
+    ) -> Exit {
+        let Self {
+            app,
+            controller,
+            admin,
+            address,
+            healthz,
+            report: _report,
+            metrics,
+            scrapes,
+            shares,
+            mut termination,
+        } = self;
         let (questions, inbox) = mpsc::channel(QUESTIONS);
-        let server = admin::serve(admin, questions, shares.admin());
+        let token_file = config.metrics.token_file.as_deref();
+        let _metrics = metrics.map(|listener| {
+            admin::serve_metrics(listener, questions.clone(), scrapes.clone(), token_file, shares.pages())
+        });
+        let server = admin::serve(admin, questions, scrapes, shares.admin());
         let _healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let (stop, stopped) = oneshot::channel();
         let running = app.run(inbox, stopped, || started(address));

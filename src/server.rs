@@ -5,6 +5,8 @@
 //!
 //! It must not know what is answered.
 
+pub(crate) mod bearer;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;

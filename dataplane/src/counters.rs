@@ -1,12 +1,67 @@
-//! What one worker counts for one frontend, by protocol. Read by whoever exports metrics.
+//! What workers count: each for one frontend, by protocol, and at the same time for all that it ever had. Read by whoever
+//! exports metrics, on any thread.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::model::Protocol;
-use crate::shed::FrontendUse;
-use crate::tcp::counters::TcpCounters;
-use crate::udp::UdpCounters;
+use crate::model::{FrontendAddr, Protocol};
+use crate::shed::{FrontendUse, ShedCounts};
+use crate::tcp::counters::{TcpCounters, TcpTotals};
+use crate::udp::{UdpCounters, UdpTotals};
+
+/// What all frontends together have had since the start. Frontends that leave take nothing away, so no counter ever falls.
+#[derive(Debug)]
+pub struct Totals {
+    workers: Vec<(Arc<TcpTotals>, Arc<UdpTotals>)>,
+    shed: Arc<ShedCounts>,
+}
+
+impl Totals {
+    /// All zero, for so many workers.
+    pub(crate) fn of_workers(workers: usize) -> Self {
+        let workers = std::iter::repeat_with(Default::default).take(workers).collect();
+        Self { workers, shed: Arc::default() }
+    }
+
+    /// What each worker counted for TCP frontends.
+    pub fn tcp(&self) -> impl Iterator<Item = &TcpTotals> {
+        self.workers.iter().map(|(tcp, _)| &**tcp)
+    }
+
+    /// What each worker counted for UDP frontends.
+    pub fn udp(&self) -> impl Iterator<Item = &UdpTotals> {
+        self.workers.iter().map(|(_, udp)| &**udp)
+    }
+
+    /// New connections and flows that were not taken.
+    pub fn shed(&self) -> &ShedCounts {
+        &self.shed
+    }
+}
+
+/// Where frontends are counted, for scrapes to look up. It holds no counters: whose are gone has left.
+#[derive(Debug, Default)]
+pub(crate) struct CounterRegistry(Mutex<HashMap<FrontendAddr, Weak<[FrontendCounters]>>>);
+
+impl CounterRegistry {
+    /// The counters of each worker for the frontend; none if it is not there (any more).
+    pub(crate) fn get(&self, addr: FrontendAddr) -> Option<Weak<[FrontendCounters]>> {
+        self.all().get(&addr).cloned()
+    }
+
+    pub(crate) fn insert(&self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) {
+        self.all().insert(addr, Arc::downgrade(counters));
+    }
+
+    pub(crate) fn remove(&self, addr: FrontendAddr) {
+        self.all().remove(&addr);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<FrontendAddr, Weak<[FrontendCounters]>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Counters of one frontend on one worker.
 #[derive(Clone, Debug)]
@@ -34,6 +89,22 @@ impl FrontendCounters {
         }
     }
 
+    /// Those of a TCP frontend, to be read.
+    pub fn as_tcp(&self) -> Option<&TcpCounters> {
+        match self {
+            Self::Tcp(counters) => Some(counters),
+            Self::Udp(_) => None,
+        }
+    }
+
+    /// Those of a UDP frontend, to be read.
+    pub fn as_udp(&self) -> Option<&UdpCounters> {
+        match self {
+            Self::Udp(counters) => Some(counters),
+            Self::Tcp(_) => None,
+        }
+    }
+
     /// Whether a worker still has them for a UDP frontend, and so its sockets.
     pub(crate) fn is_used_for_udp(&self) -> bool {
         matches!(self, Self::Udp(counters) if Arc::strong_count(counters) > 1)
@@ -47,13 +118,13 @@ impl FrontendCounters {
         }
     }
 
-    /// Those of a frontend on so many workers, all zero. `open` counts what its Service has open.
-    pub(crate) fn of_workers(protocol: Protocol, workers: usize, open: Arc<AtomicU32>) -> Vec<Self> {
-        let usage = Arc::new(FrontendUse::of_service(open));
-        let one = || match protocol {
-            Protocol::Tcp => Self::Tcp(Arc::new(TcpCounters::new(Arc::clone(&usage)))),
-            Protocol::Udp => Self::Udp(Arc::new(UdpCounters::new(Arc::clone(&usage)))),
+    /// Those of a frontend on each worker, all zero. `open` counts what its Service has open.
+    pub(crate) fn of_workers(protocol: Protocol, totals: &Totals, open: Arc<AtomicU32>) -> Arc<[Self]> {
+        let usage = Arc::new(FrontendUse::of_service(open, Arc::clone(&totals.shed)));
+        let one = |(tcp, udp): &(Arc<TcpTotals>, Arc<UdpTotals>)| match protocol {
+            Protocol::Tcp => Self::Tcp(Arc::new(TcpCounters::new(Arc::clone(&usage), Arc::clone(tcp)))),
+            Protocol::Udp => Self::Udp(Arc::new(UdpCounters::new(Arc::clone(&usage), Arc::clone(udp)))),
         };
-        std::iter::repeat_with(one).take(workers).collect()
+        totals.workers.iter().map(one).collect()
     }
 }

@@ -19,6 +19,7 @@ use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
 use crate::listener::{BindFailure, ListenerSet};
 use crate::model::{ClientSource, Frontend, FrontendAddr};
+use crate::observer::Observer;
 use crate::overload::{Overload, Overloaded};
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
@@ -101,20 +102,20 @@ impl Dataplane {
     pub fn start(options: Options) -> io::Result<Self> {
         let Options { workers, timeouts, busy_poll, capacity, udp_flows, listening_sockets, steering, paths } =
             options;
-        let (workers, steering) = (workers.max(1), Steering::new(steering));
+        let (worker_count, steering) = (workers.max(1), Steering::new(steering));
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
         let transparency = Arc::new(Transparency::default());
         let paths = Paths::new(&paths);
         let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
-        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / workers);
+        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / worker_count);
         let capacity = Arc::new(Capacity::new(capacity));
-        capacity.take(2 * pipes * workers);
+        capacity.take(2 * pipes * worker_count);
         let shedding = Arc::<Shedding>::default();
         let seed = WorkerSeed {
             index: 0,
-            workers,
+            workers: worker_count,
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
@@ -123,17 +124,17 @@ impl Dataplane {
             timeouts,
             busy_poll,
             udp_flows,
-            pipes: PipeBudget::of_worker(pipes, workers),
+            pipes: PipeBudget::of_worker(pipes, worker_count),
             capacity: Arc::clone(&capacity),
             shedding: Arc::clone(&shedding),
             random: 0,
             register: steering.register(),
             broken: report_broken,
         };
-        let workers = Workers::start(workers, seed)?;
+        let workers = Workers::start(worker_count, seed)?;
         Ok(Self {
             table,
-            listeners: ListenerSet::new(listening_sockets, Arc::clone(&capacity), steering),
+            listeners: ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering),
             failures: BTreeMap::new(),
             failures_revision: 0,
             workers,
@@ -355,6 +356,16 @@ impl Dataplane {
     /// What each worker counted for a frontend of the table.
     pub fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
         self.listeners.counters(addr)
+    }
+
+    /// For reading what there is and was on any thread, without a word to whoever has the data plane.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            table: Arc::clone(&self.table),
+            counters: self.listeners.registry(),
+            totals: self.listeners.totals(),
+            affinity: Arc::clone(&self.affinity),
+        }
     }
 
     /// Session affinity records that are kept.

@@ -8,6 +8,7 @@
 
 pub(crate) mod bind;
 mod departed;
+mod failure;
 mod filter;
 mod place;
 mod posture;
@@ -20,7 +21,7 @@ use std::sync::atomic::AtomicU32;
 
 use crate::address_set::AddressSet;
 use crate::capacity::Capacity;
-use crate::counters::FrontendCounters;
+use crate::counters::{CounterRegistry, FrontendCounters, Totals};
 use crate::model::{Frontend, FrontendAddr, Protocol};
 use crate::overload::{Door, Frontends};
 use crate::services::OfServices;
@@ -30,40 +31,13 @@ use crate::sys::{Errno, drops};
 use crate::worker::{Broken, Command, WorkerHandle};
 use bind::Claim;
 use departed::Departed;
+pub use failure::BindFailure;
 use filter::Filters;
-use place::Place;
+use place::{Occupancy, Place};
 use posture::{Audience, Posture};
 
 /// So many addresses and ports are asked for at a time, whether another process has begun to listen there.
 const PROBES_PER_TURN: usize = 500;
-
-/// A frontend that could not be opened.
-#[derive(Debug)]
-pub struct BindFailure {
-    /// Which frontend.
-    pub frontend: Arc<Frontend>,
-    /// As bind(2): mostly `AddrInUse` or `PermissionDenied`; `EMFILE` also if listening sockets have had their share of the
-    /// descriptors.
-    pub error: io::Error,
-    /// It still listens, but admits the clients that it admitted before.
-    pub listening: bool,
-}
-
-impl BindFailure {
-    /// Whether it is descriptors that are missing, which every other frontend lacks as well.
-    pub(crate) fn is_of_everyone(&self) -> bool {
-        let number = self.error.raw_os_error().map(Errno::from_raw);
-        matches!(number, Some(Errno::EMFILE | Errno::ENFILE))
-    }
-
-    /// Whether it says the same of the same frontend.
-    pub(crate) fn equals(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.frontend, &other.frontend)
-            && self.listening == other.listening
-            && self.error.kind() == other.error.kind()
-            && self.error.raw_os_error() == other.error.raw_os_error()
-    }
-}
 
 /// One frontend, open or closed.
 #[derive(Debug)]
@@ -71,7 +45,7 @@ struct Listener {
     /// None if it is not known, because a change failed halfway.
     posture: Option<Posture>,
     place: Place,
-    counters: Vec<FrontendCounters>,
+    counters: Arc<[FrontendCounters]>,
 }
 
 /// The listeners of all frontends.
@@ -80,12 +54,18 @@ pub(crate) struct ListenerSet {
     /// So many sockets may be open, lest none is left for those who connect to them.
     room: usize,
     open: usize,
+    /// Frontends that are open, by how clients reach them.
+    with_sockets: usize,
+    steered: usize,
     /// Places where this process listens for other ends.
     servers: usize,
     capacity: Arc<Capacity>,
     listeners: HashMap<FrontendAddr, Listener>,
     /// What each Service has open.
     open_of_services: OfServices<AtomicU32>,
+    /// Those of `listeners`, for others to read.
+    counters: Arc<CounterRegistry>,
+    totals: Arc<Totals>,
     departed: Departed,
     filters: Filters,
     steering: Steering,
@@ -94,19 +74,21 @@ pub(crate) struct ListenerSet {
 }
 
 impl ListenerSet {
-    /// Nothing is open; so many sockets may be.
-    pub(crate) fn new(room: usize, capacity: Arc<Capacity>, steering: Steering) -> Self {
-        let (departed, filters) = (Departed::default(), Filters::default());
-        let (listeners, open_of_services) = (HashMap::new(), OfServices::default());
+    /// Nothing is open; so many sockets may be, for as many workers at a time as there are.
+    pub(crate) fn new(room: usize, workers: usize, capacity: Arc<Capacity>, steering: Steering) -> Self {
         Self {
             room,
             open: 0,
+            with_sockets: 0,
+            steered: 0,
             servers: 0,
             capacity,
-            listeners,
-            open_of_services,
-            departed,
-            filters,
+            listeners: HashMap::new(),
+            open_of_services: OfServices::default(),
+            counters: Arc::default(),
+            totals: Arc::new(Totals::of_workers(workers)),
+            departed: Departed::default(),
+            filters: Filters::default(),
             steering,
             turn: 0,
         }
@@ -136,20 +118,19 @@ impl ListenerSet {
         let wanted = Posture::of(frontend, internal, door);
         let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| {
             let open = self.open_of_services.get_or(frontend, AtomicU32::default);
-            Listener {
-                // Where all are steered, closed ones are, too.
-                posture: (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed),
-                place: Place::Nowhere,
-                counters: FrontendCounters::of_workers(addr.protocol, workers.len(), open),
-            }
+            let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
+            self.counters.insert(addr, &counters);
+            // Where all are steered, closed ones are, too.
+            let posture = (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed);
+            Listener { posture, place: Place::Nowhere, counters }
         });
         let changed = if listener.posture.as_ref() == Some(&wanted) {
             Ok(())
         } else {
             listener.posture = None;
-            let before = listener.place.sockets();
+            let before = listener.place.occupancy();
             let changed = self.change(addr, &mut listener, &wanted, workers);
-            self.count_sockets(before, listener.place.sockets());
+            self.count(before, listener.place.occupancy());
             changed.map(|()| listener.posture = Some(wanted))
         };
         let listening = listener.place.is_open();
@@ -157,10 +138,13 @@ impl ListenerSet {
         changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error, listening })
     }
 
-    fn count_sockets(&mut self, before: usize, after: usize) {
-        self.open = self.open - before + after;
-        self.capacity.give(before);
-        self.capacity.take(after);
+    fn count(&mut self, before: Occupancy, after: Occupancy) {
+        self.open = self.open - before.sockets + after.sockets;
+        self.capacity.give(before.sockets);
+        self.capacity.take(after.sockets);
+        let has_sockets = |it: Occupancy| usize::from(it.sockets > 0);
+        self.with_sockets = self.with_sockets - has_sockets(before) + has_sockets(after);
+        self.steered = self.steered - usize::from(before.steered) + usize::from(after.steered);
     }
 
     fn change(
@@ -282,11 +266,12 @@ impl ListenerSet {
         if let Some(mut listener) = self.listeners.remove(&addr) {
             self.give_up(addr, &mut listener.place, workers);
             self.departed.add(addr, &listener.counters);
+            self.counters.remove(addr);
         }
     }
 
     fn give_up(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) {
-        self.count_sockets(place.sockets(), 0);
+        self.count(place.occupancy(), Occupancy::default());
         if matches!(place, Place::Steered(_)) {
             self.steering.forget(addr);
         }
@@ -396,7 +381,7 @@ impl ListenerSet {
             listener.place.release();
             listener.posture = None;
         }
-        self.open = 0;
+        (self.open, self.with_sockets) = (0, 0);
         self.steering.release();
     }
 
@@ -405,22 +390,24 @@ impl ListenerSet {
         self.listeners.get(&addr).map_or(&[], |listener| &listener.counters)
     }
 
+    /// What all frontends together have had.
+    pub(crate) fn totals(&self) -> Arc<Totals> {
+        Arc::clone(&self.totals)
+    }
+
+    /// Where every frontend is counted.
+    pub(crate) fn registry(&self) -> Arc<CounterRegistry> {
+        Arc::clone(&self.counters)
+    }
+
     /// How clients reach the frontends that are open.
     pub(crate) fn report(&self) -> SteeringReport<'_> {
-        let mut report = SteeringReport {
+        SteeringReport {
             mode: self.steering.mode(),
-            sockets: 0,
-            steered: 0,
+            sockets: self.with_sockets,
+            steered: self.steered,
             obstacle: self.steering.obstacle(),
-        };
-        for listener in self.listeners.values() {
-            match listener.place {
-                Place::Sockets { .. } => report.sockets += 1,
-                Place::Steered(Some(_)) => report.steered += 1,
-                Place::Steered(None) | Place::Nowhere => {}
-            }
         }
-        report
     }
 }
 

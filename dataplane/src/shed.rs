@@ -50,19 +50,36 @@ impl ShedReason {
     }
 }
 
+/// How many new connections and flows were not taken, by reason.
+#[derive(Debug, Default)]
+pub struct ShedCounts([AtomicU64; ShedReason::ALL.len()]);
+
+impl ShedCounts {
+    /// Those that were not taken for this reason.
+    pub fn get(&self, reason: ShedReason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    fn add(&self, reason: ShedReason, count: u64) {
+        self.0[reason as usize].fetch_add(count, Ordering::Relaxed);
+    }
+}
+
 /// What one frontend's Service has open, and what the frontend was refused, on all workers together.
 #[derive(Debug, Default)]
 pub struct FrontendUse {
     open: Arc<AtomicU32>,
-    shed: [AtomicU64; ShedReason::ALL.len()],
+    shed: ShedCounts,
+    /// Where the same is counted for all frontends.
+    shed_by_all: Arc<ShedCounts>,
     /// It is among those that the control loop has not looked at since it was last refused something.
     noticed: AtomicBool,
 }
 
 impl FrontendUse {
     /// That of a frontend whose Service counts here what it has open.
-    pub(crate) fn of_service(open: Arc<AtomicU32>) -> Self {
-        Self { open, ..Self::default() }
+    pub(crate) fn of_service(open: Arc<AtomicU32>, shed_by_all: Arc<ShedCounts>) -> Self {
+        Self { open, shed_by_all, ..Self::default() }
     }
 
     /// Connections and flows that the Service has open now, by all its frontends: what there is is shared between Services, or
@@ -73,11 +90,12 @@ impl FrontendUse {
 
     /// New ones that were not taken for this reason.
     pub fn shed(&self, reason: ShedReason) -> u64 {
-        self.shed[reason as usize].load(Ordering::Relaxed)
+        self.shed.get(reason)
     }
 
     pub(crate) fn add_shed(&self, reason: ShedReason, count: u64) {
-        self.shed[reason as usize].fetch_add(count, Ordering::Relaxed);
+        self.shed.add(reason, count);
+        self.shed_by_all.add(reason, count);
     }
 
     pub(crate) fn add_open(&self) {

@@ -6,6 +6,7 @@
 
 mod accept;
 mod connect;
+mod connect_times;
 pub mod counters;
 mod direction;
 mod idle;
@@ -206,6 +207,7 @@ impl Connection {
             }
             Connected::Failed => CloseReason::ConnectFailed,
             Connected::NoEndpoint => CloseReason::NoEndpoint,
+            Connected::Denied => CloseReason::Denied,
             Connected::ClientGone => CloseReason::ClientReset,
         };
         // The handshake is done, so RST is as near to a refusal as a proxy can get.

@@ -35,7 +35,7 @@ use self::state::{Answers, State};
 use crate::model::FrontendAddr;
 
 pub(crate) use self::context::{UdpContext, UdpLimits, UdpParts};
-pub use self::counters::{Counter, DropReason, Traffic, UdpCounters};
+pub use self::counters::{Counter, DropReason, Traffic, UdpCounters, UdpTotals};
 pub use self::flows::FlowRecord;
 pub(crate) use self::socket::RECEIVE_BUFFER;
 pub(crate) use self::steered::SteeredUdp;

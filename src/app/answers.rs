@@ -9,7 +9,7 @@ use super::{App, WORKER_PATIENCE, problems};
 use crate::admin::{Query, Verdict};
 use crate::explain::{self, Answer, Basis, Question};
 use crate::routes::{LISTED, ProblemView, RoutesView};
-use crate::scrape;
+use crate::scrape::Facts;
 use crate::status::{ProcessView, facts};
 
 impl App {
@@ -41,8 +41,7 @@ impl App {
                 }
             },
             Query::Metrics(reply) => {
-                let (status, pages) = (self.status(), self.health.pages());
-                reply.send(scrape::text(&self.dataplane, &status, pages, &self.own_metrics)).ok();
+                reply.send(self.facts()).ok();
             }
             Query::Status(reply) => {
                 let status = ProcessView { first_problems: self.first_problems(), ..self.status() };
@@ -93,6 +92,16 @@ impl App {
             draining: self.draining,
             not_ready: self.missing().map(str::to_owned),
             ..ProcessView::default()
+        }
+    }
+
+    /// What a scrape shows besides what can be read off the data plane on any thread.
+    fn facts(&self) -> Facts {
+        Facts {
+            status: self.status(),
+            pages: self.health.pages().clone(),
+            worker_restarts: self.dataplane.worker_restarts(),
+            health: self.dataplane.health_counts(),
         }
     }
 

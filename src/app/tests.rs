@@ -11,11 +11,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
-use metrics_exporter_prometheus::PrometheusBuilder;
-
 use super::intake::Said;
 use super::*;
-use crate::config::Overrides;
+use crate::config::{Overrides, SeriesLimits};
+use crate::exposition::Exposition;
+use crate::scrape;
 use crate::status::ProcessView;
 
 /// Long enough for a loaded machine.
@@ -24,6 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// A gateway that runs in this test's process.
 struct Running {
     questions: mpsc::Sender<Query>,
+    observer: Observer,
     stop: oneshot::Sender<()>,
     app: JoinHandle<Drained>,
 }
@@ -36,9 +37,8 @@ fn app_of(intake: Intake) -> App {
     let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
-    // Not the process's recorder, of which there can be one only.
     let shares = Shares::of_process(&config);
-    App::start(&config, &shares, PrometheusBuilder::new().build_recorder().handle(), intake).unwrap()
+    App::start(&config, &shares, intake).unwrap()
 }
 
 /// Starts a gateway on a folder, and waits until its first objects are in force.
@@ -46,10 +46,20 @@ async fn start(manifests: &Path) -> Running {
     let (questions, inbox) = mpsc::channel(1);
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
-    let running = app(manifests).run(inbox, stopped, || ready.send(()).unwrap());
+    let app = app(manifests);
+    let observer = app.observer();
+    let running = app.run(inbox, stopped, || ready.send(()).unwrap());
     let app = tokio::spawn(running);
     is_ready.await.unwrap();
-    Running { questions, stop, app }
+    Running { questions, observer, stop, app }
+}
+
+/// What a scrape shows of the data plane and of what the loop adds.
+async fn scraped(questions: &mpsc::Sender<Query>, observer: &Observer) -> String {
+    let facts = ask(questions, Query::Metrics).await;
+    let mut text = Exposition::default();
+    scrape::of_gateway(&mut text, &facts, observer, SeriesLimits { frontends: 10, endpoints: 10 });
+    text.finish().unwrap()
 }
 
 async fn ask<T>(questions: &mpsc::Sender<Query>, query: fn(oneshot::Sender<T>) -> Query) -> T {
@@ -86,7 +96,7 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     let frontend = unused_address().await;
     let text = manifest("TCP", frontend, endpoint.local_addr().unwrap());
     fs::write(folder.path().join("web.yaml"), text).unwrap();
-    let Running { questions, stop, app } = start(folder.path()).await;
+    let Running { questions, observer, stop, app } = start(folder.path()).await;
     assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
 
     let mut client = TcpStream::connect(frontend).await.unwrap();
@@ -94,7 +104,7 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     stop.send(()).unwrap();
     assert_eq!(ask(&questions, Query::Ready).await, Err("draining"));
     assert_eq!(ask(&questions, Query::Live).await, Ok(()));
-    assert!(ask(&questions, Query::Metrics).await.contains("sheave_table_frontends 1"));
+    assert!(scraped(&questions, &observer).await.contains("sheave_table_frontends 1"));
     assert!(ask(&questions, Query::Routes).await.contains("d/web"));
     let status: ProcessView = serde_json::from_str(&ask(&questions, Query::Status).await).unwrap();
     assert!(status.draining && status.source.synced && status.frontends == 1, "{status:?}");
@@ -127,7 +137,7 @@ async fn endpoints_that_are_reported_unreachable_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (frontend, endpoint) = (unused_address().await, unused_address().await);
     fs::write(folder.path().join("dns.yaml"), manifest("UDP", frontend, endpoint)).unwrap();
-    let Running { questions, stop, app } = start(folder.path()).await;
+    let Running { questions, observer, stop, app } = start(folder.path()).await;
     // A worker that answers has its sockets.
     assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
     let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -137,7 +147,7 @@ async fn endpoints_that_are_reported_unreachable_are_counted() {
             format!("sheave_udp_endpoint_errors_total{{frontend=\"{frontend}/UDP\",service=\"d/web\"}} ");
         let zero = format!("{series}0");
         loop {
-            let text = ask(&questions, Query::Metrics).await;
+            let text = scraped(&questions, &observer).await;
             assert!(text.contains(&series), "{text}");
             if !text.contains(&zero) {
                 return;

@@ -30,7 +30,8 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!((config.workers, config.handle_unclassified), (0, false));
     assert_eq!((config.steering, config.busy_poll), (SteeringMode::Auto, Duration::ZERO));
     assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9841");
-    assert_eq!(config.healthz_listen, None);
+    assert_eq!((config.healthz_listen, config.metrics.listen), (None, None));
+    assert_eq!(config.metrics.limits, SeriesLimits { frontends: 1_000, endpoints: 0 });
     let seconds = |length: Duration| length.as_secs();
     let Timeouts { connect, idle, udp_idle, udp_unanswered, drain } = config.timeouts;
     assert_eq!([connect, idle, udp_idle, udp_unanswered, drain].map(seconds), [2, 3600, 60, 10, 60]);
@@ -64,6 +65,7 @@ fn every_key_is_read() {
          frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nbusyPoll: 50us\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
+         metrics: {listen: '$(NODE_IP):9843', tokenFile: /t, maxFrontends: 5, maxEndpoints: 6}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, drain: 1h}\n\
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
          perClient: {connections: 7, connectionRate: 6}}\nstateDir: /s\n\
@@ -81,6 +83,12 @@ fn every_key_is_read() {
     assert_eq!(config.internal_cidrs.len(), 2);
     assert_eq!(config.admin_listen.to_string(), "[::1]:0");
     assert_eq!(config.healthz_listen, Some("[::]:10256".parse().unwrap()));
+    let metrics = Metrics {
+        listen: Some(metrics::MetricsListen::OnNode(9843)),
+        token_file: Some("/t".into()),
+        limits: SeriesLimits { frontends: 5, endpoints: 6 },
+    };
+    assert_eq!(config.metrics, metrics);
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
     let number = |number| NonZeroU32::new(number);
@@ -138,6 +146,26 @@ fn limits_are_whole_numbers_within_reason_and_memory_has_units() {
     }
     let mistakes = read("limits: {perClient: {connectionRate: 1000001}}").unwrap_err();
     assert!(mistakes[0].starts_with("limits.perClient.connectionRate: "), "{mistakes:?}");
+}
+
+#[test]
+fn metrics_beyond_loopback_need_a_token() {
+    const MISSING: &str = "metrics.tokenFile: is missing, and metrics.listen is not a loopback address; \
+                           write the path of a file with the bearer token that scrapers show";
+    for listen in ["$(NODE_IP):9843", "0.0.0.0:9843", "[::]:9843", "192.0.2.7:9843"] {
+        assert_eq!(read(&format!("metrics: {{listen: '{listen}'}}")).unwrap_err(), [MISSING]);
+        assert!(read(&format!("metrics: {{listen: '{listen}', tokenFile: /t}}")).is_ok());
+    }
+    for listen in ["127.0.0.1:9843", "[::1]:9843", ""] {
+        assert!(read(&format!("metrics: {{listen: '{listen}'}}")).is_ok(), "{listen}");
+    }
+    for listen in ["$(NODE_IP)", "$(NODE_IP):", "$(NODE_IP):65536", "$(POD_IP):9843", "node:9843"] {
+        let expected = format!(
+            "metrics.listen: \"{listen}\" is not an address and port; write it as \"$(NODE_IP):9843\", \
+             \"127.0.0.1:9843\" or \"[::1]:9843\"; a name is not resolved"
+        );
+        assert_eq!(read(&format!("metrics: {{listen: '{listen}'}}")).unwrap_err(), [expected]);
+    }
 }
 
 #[test]

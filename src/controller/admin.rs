@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use tokio::sync::watch;
 
-use crate::scrape;
+use crate::scrape::{self, turns::CONTENT_TYPE};
 use crate::status::{ProcessView, facts};
 
 /// What the pages are made of.
@@ -31,9 +31,14 @@ impl Page {
         Router::new()
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
-            .route("/metrics", get(metrics))
             .route("/api/status", get(status_page))
-            .with_state(self)
+            .with_state(self.clone())
+            .merge(self.metrics_router())
+    }
+
+    /// The metrics alone.
+    pub(super) fn metrics_router(self) -> Router {
+        Router::new().route("/metrics", get(metrics)).with_state(self)
     }
 
     fn view(&self) -> ProcessView {
@@ -70,7 +75,7 @@ async fn ready(State(page): State<Page>) -> Response {
 
 async fn metrics(State(page): State<Page>) -> Response {
     let text = scrape::of_controller(&page.view(), &page.status.borrow(), &page.own_metrics);
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
 async fn status_page(State(page): State<Page>) -> Response {

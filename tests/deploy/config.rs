@@ -69,6 +69,18 @@ fn the_program_takes_every_configuration() {
 }
 
 #[test]
+fn the_program_takes_what_the_configuration_advises_for_metrics() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    let text = files::text(GATEWAY);
+    let advised = text.replace("# metrics: ", "metrics: ");
+    assert_ne!(advised, text);
+    std::fs::write(&file, advised).unwrap();
+    let (code, said) = validate(&file);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
 fn a_key_that_the_program_does_not_have_would_be_found() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.yaml");

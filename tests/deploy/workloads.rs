@@ -65,11 +65,15 @@ fn each_knows_its_node_and_its_own_name() {
                 (it.name.as_str(), source.field_path.as_str())
             })
             .collect();
-        let expected = [
+        let mut expected = vec![
             ("NODE_NAME", "spec.nodeName"),
             ("POD_NAME", "metadata.name"),
             ("POD_NAMESPACE", "metadata.namespace"),
         ];
+        // Gateways are on the host network, where an address for metrics must be chosen.
+        if role == "gateway" {
+            expected.insert(1, ("NODE_IP", "status.hostIP"));
+        }
         assert_eq!(sources, expected, "{role}");
     }
 }
@@ -135,6 +139,16 @@ fn assert_probes(container: &Container, host: Option<&str>, port: &IntOrString) 
     };
     assert_probe(&container.liveness_probe, "/livez");
     assert_probe(&container.readiness_probe, "/readyz");
+}
+
+#[test]
+fn the_token_for_metrics_is_where_the_configuration_says_if_it_exists() {
+    let [(_, gateway), _] = pods();
+    let folder = mount(&gateway, "metrics").to_owned();
+    let volumes = gateway.volumes.unwrap();
+    let secret = volumes.iter().find_map(|volume| volume.secret.as_ref()).unwrap();
+    assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("sheave-metrics"), Some(true)));
+    assert!(files::text(GATEWAY).contains(&format!("tokenFile: {folder}/token}}")));
 }
 
 #[test]

@@ -20,13 +20,23 @@ pub(super) enum Place {
     Steered(Option<Admission>),
 }
 
+/// What one frontend takes of what there is for all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Occupancy {
+    /// To itself; of an open frontend one per worker.
+    pub(super) sockets: usize,
+    /// It is open, and reached through the sockets of all.
+    pub(super) steered: bool,
+}
+
 impl Place {
-    /// How many sockets it has to itself.
-    pub(super) fn sockets(&self) -> usize {
-        match self {
+    /// What it takes of what there is for all.
+    pub(super) fn occupancy(&self) -> Occupancy {
+        let sockets = match self {
             Self::Sockets { sockets, .. } => sockets.len(),
             Self::Nowhere | Self::Steered(_) => 0,
-        }
+        };
+        Occupancy { sockets, steered: matches!(self, Self::Steered(Some(_))) }
     }
 
     /// Whether it takes anything new.

@@ -117,6 +117,11 @@ impl ActiveFrontend {
         self.limiter.as_ref()
     }
 
+    /// Whether the source ranges let this client in.
+    pub(crate) fn admits(&self, client: ClientAddr) -> bool {
+        !self.ranged || self.spec.source_ranges.allowed().contains(client.ip())
+    }
+
     /// What [`Self::pick`] answers a client that gets no endpoint; `None` if it would get one.
     pub(crate) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.target(origin, client) {
@@ -215,9 +220,8 @@ impl ActiveFrontend {
     /// Source ranges are looked at here as well as in the sockets' filter: a filter may be wider than the ranges, and
     /// a connection may have shaken hands before they were narrowed.
     fn target(&self, origin: Origin, client: ClientAddr) -> &Target {
-        let ranges = &self.spec.source_ranges;
         match origin {
-            _ if self.ranged && !ranges.allowed().contains(client.ip()) => &Target::Drop,
+            _ if !self.admits(client) => &Target::Drop,
             Origin::External => &self.external,
             Origin::Internal => &self.internal,
         }

@@ -35,6 +35,8 @@ pub(super) enum Connected<'a> {
     Failed,
     /// The table has none for this client.
     NoEndpoint,
+    /// The table does not let this client in.
+    Denied,
     /// The client has reset the connection meanwhile.
     ClientGone,
 }
@@ -100,7 +102,11 @@ impl<'a> Search<'a, '_> {
             }
             tried.push(endpoint);
         }
-        if tried.is_empty() { Connected::NoEndpoint } else { Connected::Failed }
+        match tried.is_empty() {
+            false => Connected::Failed,
+            true if self.is_denied() => Connected::Denied,
+            true => Connected::NoEndpoint,
+        }
     }
 
     /// Connects this endpoint: from the client's address, if it is to see that, else or then from the gateway's.
@@ -123,10 +129,12 @@ impl<'a> Search<'a, '_> {
             timeout: self.timeout,
             short: false,
         };
+        let started = Instant::now();
         while *attempts < ATTEMPTS {
             *attempts += 1;
             let error = match way.open().await {
                 Ok(endpoint_side) => {
+                    self.counters.add_connected(started.elapsed());
                     worker.reports.answered(self.frontend.protocol, endpoint);
                     if source == ClientSource::Transparent && way.speaker.is_none() {
                         self.counters.add_source_lost();
@@ -155,6 +163,11 @@ impl<'a> Search<'a, '_> {
             }
         }
         Err(Unconnected::Failed)
+    }
+
+    fn is_denied(&self) -> bool {
+        let table = self.worker.table.load();
+        table.get(self.frontend).is_some_and(|frontend| !frontend.admits(self.client))
     }
 
     fn complain_of_ports(&self, endpoint: EndpointAddr) {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+pub use super::connect_times::ConnectTimes;
+use super::connect_times::increase;
 use crate::shed::FrontendUse;
 
 /// Why a connection ended.
@@ -21,6 +24,9 @@ pub enum CloseReason {
     ConnectFailed,
     /// The table had no endpoint for this client.
     NoEndpoint,
+    /// The source ranges leave this client out, and the kernel could not know: a PROXY protocol header named it, or the ranges
+    /// were narrowed meanwhile.
+    Denied,
     /// A peer that names its clients sent no whole PROXY protocol header in time, or something else.
     BadProxyHeader,
     /// The client that a PROXY protocol header named had as many connections as it may.
@@ -33,13 +39,14 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, in the order of [`TcpCounters::closed`].
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Finished,
         Self::ClientReset,
         Self::EndpointReset,
         Self::Idle,
         Self::ConnectFailed,
         Self::NoEndpoint,
+        Self::Denied,
         Self::BadProxyHeader,
         Self::OverLimit,
         Self::Memory,
@@ -55,6 +62,7 @@ impl CloseReason {
             Self::Idle => "idle",
             Self::ConnectFailed => "connect_failed",
             Self::NoEndpoint => "no_endpoint",
+            Self::Denied => "denied",
             Self::BadProxyHeader => "bad_proxy_header",
             Self::OverLimit => "over_limit",
             Self::Memory => "memory",
@@ -63,10 +71,23 @@ impl CloseReason {
     }
 }
 
+/// What one worker has counted for all TCP frontends together, those that have left included. It is written all the time, so it
+/// shares no cache line with another worker's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct TcpTotals {
+    /// Sums; the usage is nobody's.
+    pub counters: TcpCounters,
+    /// Of all endpoints together: by frontend they would be many series.
+    pub connect_times: ConnectTimes,
+}
+
 /// Counters of one TCP frontend on one worker.
 #[derive(Debug, Default)]
 pub struct TcpCounters {
     usage: Arc<FrontendUse>,
+    /// Where the worker counts the same for all; none in totals themselves.
+    totals: Option<Arc<TcpTotals>>,
     accepted: AtomicU64,
     closed: [AtomicU64; CloseReason::ALL.len()],
     client_bytes: AtomicU64,
@@ -77,8 +98,8 @@ pub struct TcpCounters {
 
 impl TcpCounters {
     /// All zero, for one of the workers that share `usage`.
-    pub(crate) fn new(usage: Arc<FrontendUse>) -> Self {
-        Self { usage, ..Self::default() }
+    pub(crate) fn new(usage: Arc<FrontendUse>, totals: Arc<TcpTotals>) -> Self {
+        Self { usage, totals: Some(totals), ..Self::default() }
     }
 
     /// What all workers together have of the frontend.
@@ -117,34 +138,43 @@ impl TcpCounters {
     }
 
     pub(super) fn add_accepted(&self) {
-        add(&self.accepted, 1);
+        self.add(|it| &it.accepted, 1);
         self.usage.add_open();
     }
 
     pub(super) fn add_closed(&self, reason: CloseReason) {
-        add(&self.closed[reason as usize], 1);
+        self.add(|it| &it.closed[reason as usize], 1);
         self.usage.subtract_open();
     }
 
     pub(super) fn add_bytes(&self, from_client: u64, from_endpoint: u64) {
         if from_client > 0 {
-            add(&self.client_bytes, from_client);
+            self.add(|it| &it.client_bytes, from_client);
         }
         if from_endpoint > 0 {
-            add(&self.endpoint_bytes, from_endpoint);
+            self.add(|it| &it.endpoint_bytes, from_endpoint);
         }
     }
 
     pub(super) fn add_connect_retry(&self) {
-        add(&self.connect_retries, 1);
+        self.add(|it| &it.connect_retries, 1);
     }
 
     pub(super) fn add_source_lost(&self) {
-        add(&self.source_lost, 1);
+        self.add(|it| &it.source_lost, 1);
     }
-}
 
-/// A plain load and store: there is a single writer, so the locked instruction of `fetch_add` buys nothing.
-fn add(counter: &AtomicU64, count: u64) {
-    counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    /// An endpoint has answered.
+    pub(super) fn add_connected(&self, took: Duration) {
+        if let Some(totals) = &self.totals {
+            totals.connect_times.record(took);
+        }
+    }
+
+    fn add(&self, counter: impl Fn(&Self) -> &AtomicU64, count: u64) {
+        increase(counter(self), count);
+        if let Some(totals) = &self.totals {
+            increase(counter(&totals.counters), count);
+        }
+    }
 }

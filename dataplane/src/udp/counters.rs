@@ -18,13 +18,13 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add(&self, amount: usize) {
+    fn add(&self, amount: usize) {
         if amount > 0 {
             self.0.fetch_add(amount as u64, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn subtract(&self, amount: usize) {
+    fn subtract(&self, amount: usize) {
         self.0.fetch_sub(amount as u64, Ordering::Relaxed);
     }
 }
@@ -57,6 +57,9 @@ pub enum DropReason {
     Draining,
     /// No endpoint serves, or the frontend has left the table.
     NoEndpoint,
+    /// The source ranges leave this client out, and the kernel let it in: its filter may be wider, or the ranges were narrowed
+    /// meanwhile.
+    Denied,
     /// Endpoints exist, but the policy allows none of them here.
     Policy,
     /// No socket towards the endpoint could be made (descriptors have run out, or there is no route).
@@ -77,7 +80,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::FlowLimit,
         Self::NoMemory,
         Self::MaxConnections,
@@ -86,6 +89,7 @@ impl DropReason {
         Self::MaxConnectionRatePerClient,
         Self::Draining,
         Self::NoEndpoint,
+        Self::Denied,
         Self::Policy,
         Self::NoSocket,
         Self::NoPort,
@@ -107,6 +111,7 @@ impl DropReason {
             Self::MaxConnectionRatePerClient => ShedReason::ClientConnectionRate.label(),
             Self::Draining => "draining",
             Self::NoEndpoint => "no_endpoint",
+            Self::Denied => "denied",
             Self::Policy => "policy",
             Self::NoSocket => "no_socket",
             Self::NoPort => "no_port",
@@ -137,10 +142,21 @@ impl From<ShedReason> for DropReason {
     }
 }
 
+/// What one worker has counted for all UDP frontends together, those that have left included. It is written all the time, so it
+/// shares no cache line with another worker's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct UdpTotals {
+    /// Sums; the usage is nobody's.
+    pub counters: UdpCounters,
+}
+
 /// Counters of one UDP frontend on one worker.
 #[derive(Debug, Default)]
 pub struct UdpCounters {
     usage: Arc<FrontendUse>,
+    /// Where the worker counts the same for all; none in totals themselves.
+    totals: Option<Arc<UdpTotals>>,
     /// From clients to endpoints.
     pub to_endpoints: Traffic,
     /// From endpoints to clients.
@@ -162,8 +178,8 @@ pub struct UdpCounters {
 
 impl UdpCounters {
     /// All zero, for one of the workers that share `usage`.
-    pub(crate) fn new(usage: Arc<FrontendUse>) -> Self {
-        Self { usage, ..Self::default() }
+    pub(crate) fn new(usage: Arc<FrontendUse>, totals: Arc<UdpTotals>) -> Self {
+        Self { usage, totals: Some(totals), ..Self::default() }
     }
 
     /// What all workers together have of the frontend.
@@ -177,7 +193,22 @@ impl UdpCounters {
     }
 
     pub(super) fn count_dropped(&self, reason: DropReason, datagrams: usize) {
-        self.dropped[reason as usize].add(datagrams);
+        self.add(|it| &it.dropped[reason as usize], datagrams);
+    }
+
+    pub(super) fn add(&self, counter: impl Fn(&Self) -> &Counter, amount: usize) {
+        counter(self).add(amount);
+        if let Some(totals) = &self.totals {
+            counter(&totals.counters).add(amount);
+        }
+    }
+
+    /// For what counts what there is, not what there was.
+    pub(super) fn subtract(&self, counter: impl Fn(&Self) -> &Counter, amount: usize) {
+        counter(self).subtract(amount);
+        if let Some(totals) = &self.totals {
+            counter(&totals.counters).subtract(amount);
+        }
     }
 }
 

@@ -260,7 +260,7 @@ impl<L> FlowTable<L> {
     /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one. Which
     /// endpoint that is, unless it was reported already.
     pub(super) fn suspect(&mut self, client: ClientAddr) -> Option<EndpointAddr> {
-        self.counters.endpoint_errors.add(1);
+        self.counters.add(|it| &it.endpoint_errors, 1);
         let flow = self.flows.get_mut(&client)?;
         let known = std::mem::replace(&mut flow.suspect, true);
         (!known).then(|| flow.endpoint())
@@ -349,6 +349,9 @@ fn admission(
     let (ip, port, protocol) = (client.ip(), client.0.port(), Protocol::Udp);
     if view.table.get(FrontendAddr { ip, port, protocol }).is_some() {
         return Err(DropReason::Loop);
+    }
+    if !frontend.admits(client) {
+        return Err(DropReason::Denied);
     }
     let origin = view.table.origin(frontend.spec().addr, client);
     if let Some(pick) = frontend.refusal(origin, client) {

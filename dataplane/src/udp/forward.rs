@@ -162,8 +162,8 @@ impl Forwarder<'_> {
 
     fn count(&self, tally: &Tally) {
         let counters = &self.state.counters;
-        counters.to_endpoints.datagrams.add(tally.datagrams);
-        counters.to_endpoints.bytes.add(tally.bytes);
+        counters.add(|it| &it.to_endpoints.datagrams, tally.datagrams);
+        counters.add(|it| &it.to_endpoints.bytes, tally.bytes);
         counters.count_dropped(DropReason::SendToEndpoint, tally.lost);
     }
 

@@ -120,7 +120,7 @@ impl<'a> Opener<'a> {
             }
         })?;
         let lost = way.source == ClientSource::Transparent && speaker.is_none();
-        counters.source_lost.add(usize::from(lost));
+        counters.add(|it| &it.source_lost, usize::from(lost));
         Ok(upstream)
     }
 

@@ -88,8 +88,8 @@ impl ToClient<'_> {
         let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) =
             batch::send(sender, outlet, pieces, Position::default());
         let counters = &self.state.counters;
-        counters.to_clients.datagrams.add(tally.datagrams);
-        counters.to_clients.bytes.add(tally.bytes);
+        counters.add(|it| &it.to_clients.datagrams, tally.datagrams);
+        counters.add(|it| &it.to_clients.bytes, tally.bytes);
         counters.count_dropped(DropReason::SendToClient, tally.lost);
     }
 }

@@ -271,7 +271,7 @@ async fn source_ranges_routes_and_affinity_go_by_the_introduced_client() {
     })
     .await;
     let header = |client: &str| format!("PROXY TCP4 {client} 198.51.100.7 1 2\r\n").into_bytes();
-    gateway.assert_refuses(&header("10.2.0.1"), CloseReason::NoEndpoint).await;
+    gateway.assert_refuses(&header("10.2.0.1"), CloseReason::Denied).await;
     gateway.assert_refuses(&header("192.0.2.1"), CloseReason::NoEndpoint).await;
     assert_eq!(gateway.affinity.len(), 0);
     for (client, records) in [("10.1.0.1", 1), ("10.1.0.2", 2), ("10.1.0.1", 2)] {

@@ -40,7 +40,7 @@ impl FlowBudget {
     pub(super) fn take(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Slot {
         self.capacity.take_flow();
         self.used.set(self.used.get() + 1);
-        counters.flows_active.add(1);
+        counters.add(|it| &it.flows_active, 1);
         counters.usage().add_open();
         Slot { budget: Rc::clone(self), counters: Arc::clone(counters) }
     }
@@ -72,7 +72,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.budget.used.set(self.budget.used.get() - 1);
         self.budget.capacity.give_flow();
-        self.counters.flows_active.subtract(1);
+        self.counters.subtract(|it| &it.flows_active, 1);
         self.counters.usage().subtract_open();
     }
 }

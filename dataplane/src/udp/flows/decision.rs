@@ -34,7 +34,7 @@ impl Decision<'_> {
         let frontend = self.frontend.ok_or(DropReason::NoEndpoint)?;
         let (picked, (link, source)) =
             self.choose(frontend, Vec::new(), |way| Ok((links.open(way, None)?, way.source)))?;
-        self.counters.flows_opened.add(1);
+        self.counters.add(|it| &it.flows_opened, 1);
         let (touched, revision) = (self.view.now, self.revision);
         Ok(entry.insert(Flow {
             link,
@@ -74,7 +74,7 @@ impl Decision<'_> {
             });
             match chosen {
                 Ok((picked, Some((link, source)))) => {
-                    self.counters.flows_repicked.add(1);
+                    self.counters.add(|it| &it.flows_repicked, 1);
                     (flow.picked, flow.link, flow.source) = (picked, link, source);
                 }
                 Ok((_, None)) => {}
@@ -145,7 +145,7 @@ impl Decision<'_> {
             match open(&Way { client, endpoint, source }) {
                 Ok(opened) => return Ok((picked, opened)),
                 Err(error) if socket::tells_of_peer(&error) => {
-                    self.counters.endpoint_errors.add(1);
+                    self.counters.add(|it| &it.endpoint_errors, 1);
                     failed.push(endpoint);
                 }
                 Err(error) if socket::lacks_port(&error) => {

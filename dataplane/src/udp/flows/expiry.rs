@@ -120,7 +120,7 @@ impl<L> FlowTable<L> {
         let victim =
             order.into_iter().find_map(|(answered, quiet)| self.victim(answered, now, quiet, towards));
         let evicted = victim.is_some_and(|client| self.flows.remove(&client).is_some());
-        self.counters.flows_evicted.add(usize::from(evicted));
+        self.counters.add(|it| &it.flows_evicted, usize::from(evicted));
         evicted
     }
 

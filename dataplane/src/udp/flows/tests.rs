@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use super::super::fixture::{follow, frontend, with_sources};
 use super::expiry::{BUSY, OVER, PATIENCE};
 use super::*;
+use crate::address_set::SourceRanges;
 use crate::capacity::{Capacity, CapacityLimits};
-use crate::model::{ClientSources, EndpointState, Failover, Protocol, Spread};
+use crate::model::{ClientSources, EndpointState, Failover, Frontend, Protocol, Spread};
 use crate::sys::Errno;
 
 mod room;
@@ -170,6 +171,16 @@ fn another_port_at_the_same_address_is_another_endpoint() {
     let moved = EndpointAddr { port: 5353, ..endpoint_addr(1) };
     world.swap(&[(moved, EndpointState::Ready)]);
     assert_eq!(world.datagram(1), Ok(moved));
+}
+
+#[test]
+fn a_client_that_source_ranges_leave_out_is_denied() {
+    let mut world = World::new(10, &ready(&[1]));
+    let source_ranges = Arc::new(SourceRanges::new(vec!["203.0.113.0/24".parse().unwrap()]));
+    let narrowed = Frontend { source_ranges, ..frontend(frontend_addr(53), &ready(&[1])) };
+    world.table = follow(&world.table, [narrowed]);
+    assert_eq!(world.datagram(1), Err(DropReason::Denied));
+    assert_eq!(world.links.opened, 0);
 }
 
 #[test]

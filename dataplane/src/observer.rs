@@ -1,0 +1,43 @@
+//! What may be read of a running data plane on any thread: metrics of a large table take a while, and the loop that owns the data
+//! plane must not wait for them.
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+
+use crate::affinity::AffinityTable;
+use crate::counters::{CounterRegistry, FrontendCounters, Totals};
+use crate::model::FrontendAddr;
+use crate::pick::ActiveTable;
+
+/// A view of a data plane that outlives its changes. Clones see the same.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    pub(crate) table: Arc<ArcSwap<ActiveTable>>,
+    pub(crate) counters: Arc<CounterRegistry>,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) affinity: Arc<AffinityTable>,
+}
+
+impl Observer {
+    /// The table that is forwarded by now.
+    pub fn table(&self) -> Arc<ActiveTable> {
+        self.table.load_full()
+    }
+
+    /// What each worker counts for a frontend; nothing if it is not in the table. Whoever keeps the counters longer than it takes to
+    /// read them makes the data plane believe that a worker still uses them.
+    pub fn counters(&self, addr: FrontendAddr) -> Option<Weak<[FrontendCounters]>> {
+        self.counters.get(addr)
+    }
+
+    /// What all frontends together have had since the start.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Session affinity records that are kept.
+    pub fn affinity(&self) -> &AffinityTable {
+        &self.affinity
+    }
+}

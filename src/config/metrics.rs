@@ -1,0 +1,121 @@
+//! The section `metrics`: where Prometheus may ask besides the admin server, and how many series it may get.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::section::{Section, Wrong};
+use super::values;
+
+/// The variable that the DaemonSet sets to its node's address.
+const NODE_IP: &str = "NODE_IP";
+/// How that address is written.
+const ON_NODE: &str = "$(NODE_IP):";
+/// About twenty thousand series, which Prometheus takes from one process without being asked.
+const FRONTENDS: usize = 1_000;
+/// More than any table has.
+const MOST: usize = 10_000_000;
+
+/// Where metrics are, and how many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Metrics {
+    /// Where they are besides the admin server, if anywhere.
+    pub(crate) listen: Option<MetricsListen>,
+    /// What scrapers show there; none = nothing, which is for loopback alone.
+    pub(crate) token_file: Option<PathBuf>,
+    /// How many frontends and endpoints have series.
+    pub(crate) limits: SeriesLimits,
+}
+
+/// How many have series of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeriesLimits {
+    /// Frontends.
+    pub(crate) frontends: usize,
+    /// Endpoints of frontends.
+    pub(crate) endpoints: usize,
+}
+
+/// Where scrapers connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetricsListen {
+    /// There.
+    At(SocketAddr),
+    /// On the node's own address, which each process finds in its environment: all have one configuration.
+    OnNode(u16),
+}
+
+impl MetricsListen {
+    /// Where that is for this process.
+    ///
+    /// # Errors
+    /// What is wrong with `$NODE_IP`.
+    pub(crate) fn addr(self) -> Result<SocketAddr, String> {
+        self.addr_on(std::env::var(NODE_IP).ok().as_deref())
+    }
+
+    fn addr_on(self, node_ip: Option<&str>) -> Result<SocketAddr, String> {
+        let port = match self {
+            Self::At(addr) => return Ok(addr),
+            Self::OnNode(port) => port,
+        };
+        let ip = node_ip
+            .ok_or_else(|| format!("metrics.listen: ${NODE_IP} is not set; set it to the node's address"))?;
+        let ip: IpAddr = ip
+            .parse()
+            .map_err(|_| format!("metrics.listen: ${NODE_IP} is \"{ip}\", which is not an IP address"))?;
+        Ok(SocketAddr::new(ip, port))
+    }
+
+    fn is_loopback(self) -> bool {
+        matches!(self, Self::At(addr) if addr.ip().is_loopback())
+    }
+}
+
+pub(super) fn read(section: &mut Section<'_>) -> Metrics {
+    let listen = section.get("listen", None, values::optional(listen));
+    let token_file = section.get("tokenFile", None, values::optional(values::path));
+    if listen.is_some_and(|listen: MetricsListen| !listen.is_loopback()) && token_file.is_none() {
+        let message = "is missing, and metrics.listen is not a loopback address".to_owned();
+        let hint = "write the path of a file with the bearer token that scrapers show";
+        section.tell("tokenFile", Wrong { message, hint: Some(hint.to_owned()) });
+    }
+    let limits = SeriesLimits {
+        frontends: section.get("maxFrontends", FRONTENDS, values::at_most(MOST)),
+        endpoints: section.get("maxEndpoints", 0, values::at_most(MOST)),
+    };
+    Metrics { listen, token_file, limits }
+}
+
+fn listen(value: &Value) -> Result<MetricsListen, Wrong> {
+    let on_node = value.as_str().and_then(|text| text.strip_prefix(ON_NODE));
+    if let Some(port) = on_node.and_then(|port| port.parse().ok()) {
+        return Ok(MetricsListen::OnNode(port));
+    }
+    values::socket(value).map(MetricsListen::At).map_err(|wrong| {
+        wrong.hint(
+            "write it as \"$(NODE_IP):9843\", \"127.0.0.1:9843\" or \"[::1]:9843\"; a name is not resolved",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_the_node_is_of_either_family() {
+        let on = |ip: &str| MetricsListen::OnNode(9843).addr_on(Some(ip)).map(|addr| addr.to_string());
+        assert_eq!(on("192.0.2.7").as_deref(), Ok("192.0.2.7:9843"));
+        assert_eq!(on("2001:db8::7").as_deref(), Ok("[2001:db8::7]:9843"));
+        assert_eq!(
+            on("gw-1").unwrap_err(),
+            "metrics.listen: $NODE_IP is \"gw-1\", which is not an IP address"
+        );
+        assert_eq!(
+            MetricsListen::OnNode(1).addr_on(None).unwrap_err(),
+            "metrics.listen: $NODE_IP is not set; set it to the node's address"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Lets in only who has the token of a file, as Prometheus sends it (`authorization` in its configuration).
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+
+/// `router` for who shows the token of `file`, or for everybody if there is no file. It is read at each request, so that a new
+/// token needs no restart.
+pub(crate) fn guarded(router: Router, file: Option<&Path>) -> Router {
+    match file {
+        Some(file) => router.layer(middleware::from_fn_with_state(Arc::<Path>::from(file), check)),
+        None => router,
+    }
+}
+
+async fn check(State(file): State<Arc<Path>>, request: Request, next: Next) -> Response {
+    let path = Arc::clone(&file);
+    let token = tokio::task::spawn_blocking(move || read(&path)).await;
+    match token.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        Ok(token) if shown(request.headers()).is_some_and(|shown| equal(shown, &token)) => {
+            next.run(request).await
+        }
+        Ok(_) => {
+            let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
+            (StatusCode::UNAUTHORIZED, headers, "show the bearer token\n").into_response()
+        }
+        // The path is nobody's concern who has no token.
+        Err(error) => {
+            tracing::debug!(file = %file.display(), %error, "nobody can show the token");
+            (StatusCode::SERVICE_UNAVAILABLE, "the file with the token cannot be read\n").into_response()
+        }
+    }
+}
+
+/// The token in a file, without the end of its line.
+///
+/// # Errors
+/// As reading the file, and `InvalidData` if it is empty.
+pub(crate) fn read(file: &Path) -> io::Result<String> {
+    let token = std::fs::read_to_string(file)?.trim().to_owned();
+    if token.is_empty() { Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty")) } else { Ok(token) }
+}
+
+fn shown(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Takes as long however many of the bytes are right.
+fn equal(one: &str, other: &str) -> bool {
+    let differences =
+        one.bytes().zip(other.bytes()).fold(0, |differences, (one, other)| differences | (one ^ other));
+    one.len() == other.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+
+    use axum::http::HeaderValue;
+    use tokio::net::TcpListener;
+
+    use super::super::{Connections, Server};
+    use super::*;
+
+    #[test]
+    fn a_token_is_shown_with_its_scheme() {
+        let of = |value: &'static str| {
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
+            shown(&headers).map(str::to_owned)
+        };
+        assert_eq!(of("Bearer a.b-c").as_deref(), Some("a.b-c"));
+        assert_eq!(of("bearer  abc").as_deref(), Some("abc"));
+        assert_eq!((of("Basic abc"), of("abc"), shown(&HeaderMap::new())), (None, None, None));
+    }
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        assert!(equal("abc", "abc"));
+        for other in ["abd", "ab", "abcd", ""] {
+            assert!(!equal("abc", other) && !equal(other, "abc"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        assert_eq!(read(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::write(&file, " \n").unwrap();
+        assert_eq!(read(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        fs::write(&file, "abc\n").unwrap();
+        assert_eq!(read(&file).unwrap(), "abc");
+    }
+
+    /// The status of what a scraper with this header is answered.
+    async fn status(addr: SocketAddr, header: &str) -> String {
+        let request = format!("GET / HTTP/1.1\r\nHost: node\r\n{header}\r\n");
+        let ask = move || {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        };
+        let text = tokio::task::spawn_blocking(ask).await.unwrap();
+        text.split(' ').nth(1).unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn who_shows_the_token_of_the_moment_is_let_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let router = guarded(Router::new().fallback(async || "well"), Some(&file));
+        let _server = Server::start(listener, router, Connections::of_admin(4));
+        let (first, second) = ("Authorization: Bearer first\r\n", "Authorization: Bearer second\r\n");
+        assert_eq!(status(addr, first).await, "503");
+        fs::write(&file, "first\n").unwrap();
+        assert_eq!(status(addr, first).await, "200");
+        assert_eq!(
+            (status(addr, second).await, status(addr, "").await),
+            ("401".to_owned(), "401".to_owned())
+        );
+        fs::write(&file, "second\n").unwrap();
+        assert_eq!(
+            (status(addr, first).await, status(addr, second).await),
+            ("401".to_owned(), "200".to_owned())
+        );
+    }
+}
