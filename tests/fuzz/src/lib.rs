@@ -63,7 +63,7 @@ fn project(objects: &Objects) -> Vec<Frontend> {
         ..Options::default()
     };
     let projection = Projector::new(options).project(objects, &Dirty::Everything);
-    assert!(projection.problems.iter().all(|problem| !problem.message.is_empty()));
+    assert!(projection.problem_changes.came.iter().all(|problem| !problem.message.is_empty()));
     projection.table.frontends().iter().map(|frontend| Frontend::clone(frontend)).collect()
 }
 
