@@ -285,12 +285,10 @@ impl Projector {
         if keys.is_empty() && *dirty == Dirty::Nothing {
             return self.answer(false, BTreeSet::new());
         }
-        let (changed, touched) = self.round(objects, keys);
-        let changed = changed || self.table.internal_clients() != &self.facts.internal;
+        let (changes, touched) = self.round(objects, keys);
+        let changed = !changes.is_empty() || self.table.internal_clients() != &self.facts.internal;
         if changed {
-            let generation = self.table.generation() + 1;
-            let internal = self.facts.internal.clone();
-            self.table = Arc::new(RoutingTable::sorted(generation, &self.frontends, internal));
+            self.table = Arc::new(self.table.changed(&changes, self.facts.internal.clone()));
         }
         self.answer(changed, touched)
     }

@@ -17,6 +17,9 @@ use super::{Projected, Projector, addresses};
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
 
+/// An address, and the frontend that is there now, if any is.
+type Replaced = (FrontendAddr, Option<Arc<Frontend>>);
+
 /// What a round has found out so far.
 #[derive(Default)]
 struct Round {
@@ -29,13 +32,13 @@ struct Round {
 }
 
 impl Projector {
-    /// Projects the Services named and all that depend on them; whether any frontend changed, and which Services were
-    /// looked at.
+    /// Projects the Services named and all that depend on them; which frontends changed, by address, and which Services
+    /// were looked at.
     pub(super) fn round(
         &mut self,
         objects: &Objects,
         mut dirty: BTreeSet<ServiceKey>,
-    ) -> (bool, BTreeSet<ServiceKey>) {
+    ) -> (Vec<Replaced>, BTreeSet<ServiceKey>) {
         let mut round = Round::default();
         for key in &dirty {
             match self.plan(objects, key) {
@@ -271,17 +274,22 @@ impl Projector {
         }
     }
 
-    /// Puts the new frontends in place of the old; whether that changed anything.
-    fn replace(&mut self, mut round: Round) -> bool {
-        let mut changed = false;
+    /// Puts the new frontends in place of the old; which of them changed.
+    fn replace(&mut self, mut round: Round) -> Vec<Replaced> {
+        let mut changed = BTreeMap::new();
         for frontend in round.fresh {
-            round.stale.remove(&frontend.addr);
-            let old = self.frontends.insert(frontend.addr, frontend.clone());
-            changed |= old.is_none_or(|old| !Arc::ptr_eq(&old, &frontend));
+            let addr = frontend.addr;
+            round.stale.remove(&addr);
+            let old = self.frontends.insert(addr, frontend.clone());
+            if old.is_none_or(|old| !Arc::ptr_eq(&old, &frontend)) {
+                changed.insert(addr, Some(frontend));
+            }
         }
         for addr in round.stale {
-            changed |= self.frontends.remove(&addr).is_some();
+            if self.frontends.remove(&addr).is_some() {
+                changed.insert(addr, None);
+            }
         }
-        changed
+        changed.into_iter().collect()
     }
 }
