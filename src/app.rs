@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::due::{self, until};
 use sheave_control::gateway_report::GatewayReport;
-use sheave_control::problem::Problem;
+use sheave_control::problem::{Problem, ProblemChanges};
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
 use sheave_dataplane::model::ClientSource;
@@ -76,8 +76,6 @@ pub(crate) struct App {
     setbacks: Setbacks,
     overload: Overload,
     told: Told,
-    /// The Problems of objects that it has told.
-    told_of: Arc<[Problem]>,
     report: watch::Sender<GatewayReport>,
     /// Of the controller in this process, if there is one.
     controller: Option<watch::Receiver<ControllerStatus>>,
@@ -112,7 +110,6 @@ impl App {
             setbacks: Setbacks::default(),
             overload: Overload::default(),
             told: Told::default(),
-            told_of: Arc::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
             controller: None,
             draining: false,
@@ -296,10 +293,15 @@ impl App {
     fn tell_problems(&mut self) {
         self.told.sources(self.intake.problems().into_iter());
         let Some(projection) = &self.projection else { return };
-        // Where a file changes, the same Problem may be in another line of it.
-        if self.intake.reads_files() || !Arc::ptr_eq(&projection.problems, &self.told_of) {
-            self.told.objects(projection.problems.iter().map(|problem| self.intake.place(problem)));
-            self.told_of = Arc::clone(&projection.problems);
+        if self.intake.reads_files() {
+            // Where a file changes, the same Problem may be in another line of it.
+            self.told.objects(self.projector.problems().map(|problem| self.intake.place(problem)));
+        } else {
+            let ProblemChanges { came, gone } = &projection.problem_changes;
+            let views = |problems: &[Arc<Problem>]| {
+                problems.iter().map(|problem| self.intake.place(problem)).collect()
+            };
+            self.told.changed_objects(&views(came), &views(gone));
         }
     }
 }

@@ -256,7 +256,8 @@ impl<'a> Places<'a> {
             loaded.problems.iter().map(|problem| ProblemView::from(problem).within(path))
         });
         let mut problems: Vec<ProblemView> = of_files.collect();
-        problems.extend(projection.problems.iter().map(|problem| self.place(problem)));
+        // The projection is the first, so that all there is came with it.
+        problems.extend(projection.problem_changes.came.iter().map(|problem| self.place(problem)));
         problems
     }
 

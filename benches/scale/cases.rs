@@ -3,14 +3,18 @@
 mod changes;
 mod controller;
 mod fleet;
+mod gateways;
 mod start;
 
 use clap::ValueEnum;
 
 use crate::objects;
 use crate::options::Sizes;
+use crate::process::Sheave;
 use crate::report::Row;
 use crate::support::apiserver::ApiServer;
+
+use self::start::Marks;
 
 /// Endpoints of each Service of the usual cluster.
 const ENDPOINTS: u32 = 10;
@@ -28,11 +32,14 @@ pub(crate) enum Case {
     Wide,
     /// MultiClusterServices over twenty clusters, with ten endpoints in each
     Fleet,
+    /// A controller with a thousand gateways that report
+    Gateways,
 }
 
 impl Case {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 5] = [Self::Gateway, Self::Controller, Self::Many, Self::Wide, Self::Fleet];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Gateway, Self::Controller, Self::Many, Self::Wide, Self::Fleet, Self::Gateways];
 
     /// Runs it.
     pub(crate) fn run(self, sizes: &Sizes) -> Vec<Row> {
@@ -50,9 +57,12 @@ impl Case {
             }
             Self::Controller => controller::run(sizes),
             Self::Fleet => fleet::run(sizes),
+            Self::Gateways => gateways::run(sizes),
             Self::Many => {
                 let server = cluster(sizes.many, 2, true);
-                start::run(&title(sizes.many, 2), &server, sizes.many, false).1
+                let marks = Marks { ready: 5.0, memory: 800.0, count: sizes.full };
+                let gateway = Sheave::start("gateway", &server);
+                start::watch(&title(sizes.many, 2), gateway, sizes.many, marks).1
             }
             Self::Wide => {
                 let server = cluster(sizes.wide, sizes.wide_endpoints, true);

@@ -39,6 +39,8 @@ pub(crate) struct Sizes {
     pub(crate) wide_endpoints: u32,
     /// MultiClusterServices.
     pub(crate) fleet: u32,
+    /// Gateways that report to a controller.
+    pub(crate) gateways: u32,
     /// Endpoint changes that are timed.
     pub(crate) changes: u32,
     /// How long idle processes are watched.
@@ -64,6 +66,7 @@ impl Options {
                 wide: 500,
                 wide_endpoints: 50,
                 fleet: 100,
+                gateways: 200,
                 changes: 100,
                 idle: Duration::from_secs(6),
             }
@@ -71,10 +74,11 @@ impl Options {
             Sizes {
                 full: true,
                 services: 10_000,
-                many: 44_125,
+                many: 50_000,
                 wide: 5_006,
                 wide_endpoints: 50,
                 fleet: 1_000,
+                gateways: 1_000,
                 changes: 600,
                 idle: Duration::from_secs(30),
             }

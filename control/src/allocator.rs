@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use self::holders::{Holders, Remaining, Used};
 use self::pool::{Admission, Pool};
 pub(crate) use self::pool::{NodeAddress, Nodes};
-pub(crate) use self::shortfall::{Assignment, Refusal, Reservation, Several, Shortfall};
+pub(crate) use self::shortfall::{Assignment, Demand, Reservation, Several, Shortfall};
 use self::standing::Standing;
 use crate::address_pool::AddressPool;
 use crate::ip::Family;
@@ -69,12 +69,13 @@ pub(crate) struct Allocator {
     used: Used,
     /// Addresses of Services that pools listed before, and none does any longer.
     stranded: HashSet<IpAddr>,
-    freed: bool,
+    /// Addresses that became free, or free for other namespaces, since somebody asked.
+    freed: Vec<IpAddr>,
 }
 
 impl Allocator {
     /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; where Namespaces are not known only
-    /// their names can be selected. What Services hold is not touched.
+    /// their names can be selected. What Services hold is not touched; all of them have to ask again.
     pub(crate) fn set_pools(
         &mut self,
         pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
@@ -92,7 +93,6 @@ impl Allocator {
         let lost = self.used.keys().filter(|ip| !listed(&read, ip) && listed(&self.pools, ip));
         self.stranded.extend(lost);
         self.pools = read;
-        self.freed = true;
         problems.into_iter().flatten().collect()
     }
 
@@ -127,7 +127,9 @@ impl Allocator {
                 self.used.remove(&ip);
                 self.pools.iter_mut().for_each(|pool| pool.freed(ip));
             }
-            self.freed |= remaining != Remaining::SameNamespaces;
+            if remaining != Remaining::SameNamespaces {
+                self.freed.push(ip);
+            }
         }
     }
 
@@ -139,9 +141,15 @@ impl Allocator {
         })
     }
 
-    /// Whether addresses became free, or free for other namespaces, since the last call: those who wait may ask again.
-    pub(crate) fn take_freed(&mut self) -> bool {
+    /// The addresses that became free, or free for other namespaces, since the last call: those who want them may ask again.
+    pub(crate) fn take_freed(&mut self) -> Vec<IpAddr> {
         std::mem::take(&mut self.freed)
+    }
+
+    /// The pools that can give this address to a Service that asks for any: none while a Service has it.
+    pub(crate) fn pools_to_give(&self, ip: IpAddr) -> impl Iterator<Item = &Arc<str>> {
+        let free = !self.used.contains_key(&ip);
+        self.pools.iter().filter(move |pool| free && pool.lists(ip)).map(|pool| &pool.name)
     }
 
     /// Takes back what the Service asks to be rid of, and what gateway nodes no longer have. Called for every request of a round
@@ -180,6 +188,7 @@ impl Allocator {
                 assignment.reserve(ip, reservation);
             } else if let Some(pool) = self.closed_to(ip, request) {
                 assignment.reserve(ip, Reservation::Shared(pool.name.clone()));
+                assignment.demand.addresses.push(ip);
             }
         }
         self.hold(request.key, assignment.addresses.clone());

@@ -20,6 +20,7 @@ mod reports;
 mod session;
 pub mod uninstall;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
@@ -91,9 +92,14 @@ pub struct ControllerStatus {
     pub karmada_kinds: Vec<KindStatus>,
     /// Lists that are doubted.
     pub held: Vec<Held>,
-    /// What is wrong with the objects, sorted.
-    pub problems: Vec<Problem>,
+    /// How many Problems of objects there are.
+    pub problems: usize,
+    /// The first [`FIRST_PROBLEMS`] of them, sorted.
+    pub first_problems: Vec<Arc<Problem>>,
 }
+
+/// How many Problems a status has: the others have the same causes more often than not.
+pub const FIRST_PROBLEMS: usize = 20;
 
 /// A running candidate.
 #[derive(Debug)]

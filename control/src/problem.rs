@@ -1,8 +1,13 @@
 //! Problems: what a user should know about an object. Collected by sources and projection, told by the CLI, logs and,
 //! later, Events and conditions. Knows nothing of how they are shown.
 
+mod set;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub use self::set::ProblemChanges;
+pub(crate) use self::set::ProblemSet;
 
 /// The object that a Problem is about. Prints as users name it: `Service shop/web`, `Node n1`, `File web.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -36,6 +36,7 @@ mod service;
 mod source_ranges;
 mod status;
 mod topology;
+mod waiting;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,8 +61,9 @@ use self::names::Names;
 pub use self::placement::Placement;
 use self::pools::ReadPools;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
+use self::waiting::Waiting;
 use crate::allocator::Allocator;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::store::{Dirty, Objects, ServiceKey};
 
 /// Ports that no Service gets at an address of a node itself, unless the configuration says otherwise: what Kubernetes and
@@ -171,8 +173,11 @@ impl Default for Options {
 pub struct Projection {
     /// The table; the very same `Arc` as before unless `changed`.
     pub table: Arc<RoutingTable>,
-    /// Everything that users should know, sorted, each once; the very same `Arc` as before if it is the same.
-    pub problems: Arc<[Problem]>,
+    /// What users should know, and no longer need to; [`Projector::problems`] has all of it.
+    pub problem_changes: ProblemChanges,
+    /// All of it.
+    #[cfg(test)]
+    pub(crate) problems: Vec<Arc<Problem>>,
     /// Whether the table differs from the one before.
     pub changed: bool,
     /// The Services that were looked at for it: whatever is published for others is as before.
@@ -197,26 +202,23 @@ pub struct Projector {
     cluster: Arc<str>,
     started: bool,
     facts: Facts,
-    node_problems: Vec<Problem>,
     /// The pools that the allocator has read; none before the first time.
     pools: Option<ReadPools>,
     allocator: Allocator,
-    /// Services for which a pool had no address left.
-    waiting: BTreeSet<ServiceKey>,
+    /// Services that would have addresses if others had not.
+    waiting: Waiting,
     claims: Claims,
     names: Names,
     services: BTreeMap<ServiceKey, Projected>,
-    /// Those of `services` that have Problems.
-    troubled: BTreeSet<ServiceKey>,
+    /// Those of `services` that have a status.
+    published: BTreeSet<ServiceKey>,
     health_checks: BTreeMap<ServiceKey, HealthCheck>,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
     /// Which Services have which endpoints, as the frontends that these would be.
     reached: BTreeSet<(FrontendAddr, ServiceKey)>,
     table: Arc<RoutingTable>,
-    /// Of all Services, Nodes and pools, as of the last answer.
-    problems: Arc<[Problem]>,
-    /// They may be others since.
-    problems_stale: bool,
+    /// Of Services, and those of Nodes and pools, which are no Service's.
+    problems: ProblemSet<Option<ServiceKey>>,
     /// The time, if it was told.
     now: Option<Timestamp>,
     /// When the time alone makes a difference.
@@ -249,20 +251,18 @@ impl Projector {
             options,
             started: false,
             facts: Facts::default(),
-            node_problems: Vec::new(),
             pools: None,
             allocator: Allocator::default(),
-            waiting: BTreeSet::new(),
+            waiting: Waiting::default(),
             claims: Claims::default(),
             names: Names::default(),
             services: BTreeMap::new(),
-            troubled: BTreeSet::new(),
+            published: BTreeSet::new(),
             health_checks: BTreeMap::new(),
             frontends: BTreeMap::new(),
             reached: BTreeSet::new(),
             table: Arc::default(),
-            problems: Arc::default(),
-            problems_stale: false,
+            problems: ProblemSet::default(),
             now: None,
             due: None,
             mandate_changed: false,
@@ -307,12 +307,10 @@ impl Projector {
         if keys.is_empty() && *dirty == Dirty::Nothing {
             return self.answer(false, BTreeSet::new());
         }
-        let (changed, touched) = self.round(objects, keys);
-        let changed = changed || self.table.internal_clients() != &self.facts.internal;
+        let (changes, touched) = self.round(objects, keys);
+        let changed = !changes.is_empty() || self.table.internal_clients() != &self.facts.internal;
         if changed {
-            let generation = self.table.generation() + 1;
-            let internal = self.facts.internal.clone();
-            self.table = Arc::new(RoutingTable::sorted(generation, &self.frontends, internal));
+            self.table = Arc::new(self.table.changed(&changes, self.facts.internal.clone()));
         }
         self.answer(changed, touched)
     }
@@ -320,6 +318,11 @@ impl Projector {
     /// What would be published for each Service that is ours as a load balancer, sorted by key.
     pub fn statuses(&self) -> impl Iterator<Item = &LoadBalancerStatus> {
         self.services.values().filter_map(|projected| projected.status.as_ref())
+    }
+
+    /// How many [`Self::statuses`] there are.
+    pub fn published(&self) -> usize {
+        self.published.len()
     }
 
     /// What would be published for a Service, if it is ours as a load balancer.
@@ -348,14 +351,14 @@ impl Projector {
         frontends.iter().filter(is_empty).map(|frontend| frontend.addr).collect()
     }
 
+    /// Everything that is wrong, sorted, each once.
+    pub fn problems(&self) -> impl Iterator<Item = &Arc<Problem>> {
+        self.problems.iter()
+    }
+
     /// What is wrong with a Service, sorted.
     pub fn problems_of(&self, key: &ServiceKey) -> Vec<Problem> {
-        let Some(known) = self.services.get(key) else { return Vec::new() };
-        let mut problems: Vec<Problem> =
-            known.placed.problems.iter().chain(&known.problems).cloned().collect();
-        problems.sort_unstable();
-        problems.dedup();
-        problems
+        self.problems.of(&Some(key.clone())).map(|problem| (**problem).clone()).collect()
     }
 
     /// Per pool its name, how many of its addresses Services have, and how many can still be given.
@@ -376,33 +379,17 @@ impl Projector {
             self.pools = Some(ReadPools { pools, namespaces_known, problems });
         }
         self.facts = facts;
-        self.node_problems = problems;
-        self.problems_stale = true;
+        let of_pools = self.pools.iter().flat_map(|pools| &pools.problems);
+        self.problems.set(None, problems.iter().chain(of_pools));
         suffices
     }
 
-    /// All Problems, sorted, each once.
-    fn gather_problems(&self) -> Vec<&Problem> {
-        let pools = self.pools.iter().flat_map(|pools| &pools.problems);
-        let services = self.troubled.iter().filter_map(|key| self.services.get(key));
-        let services =
-            services.flat_map(|projected| projected.placed.problems.iter().chain(&projected.problems));
-        let mut problems: Vec<&Problem> = self.node_problems.iter().chain(pools).chain(services).collect();
-        problems.sort_unstable();
-        problems.dedup();
-        problems
-    }
-
     fn answer(&mut self, changed: bool, touched: BTreeSet<ServiceKey>) -> Projection {
-        if std::mem::take(&mut self.problems_stale) {
-            let problems = self.gather_problems();
-            if !problems.iter().copied().eq(&*self.problems) {
-                self.problems = problems.into_iter().cloned().collect();
-            }
-        }
         Projection {
             table: self.table.clone(),
-            problems: self.problems.clone(),
+            problem_changes: self.problems.take_changes(),
+            #[cfg(test)]
+            problems: self.problems.iter().cloned().collect(),
             changed,
             touched,
             health_checks: self.health_checks.values().cloned().collect(),

@@ -160,7 +160,10 @@ impl Dataplane {
         let changes = diff(previous.table(), &table);
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
-        self.open_return_path(&table);
+        let news = changes.iter().filter_map(|change| change.frontend.as_ref());
+        if self.return_path.is_some() || news.clone().any(wants_return_path) {
+            self.open_return_path(&table);
+        }
         let mut active = ActiveTable::compile(table, &previous);
         self.health.follow(previous.table(), &changes, &active);
         if let Some(unhealthy) = self.health.take_changed() {
@@ -319,8 +322,7 @@ impl Dataplane {
         if matches!(self.return_path, Some(Ok(_))) {
             return;
         }
-        let wanted = |frontend: &Arc<Frontend>| frontend.client_sources.any(ClientSource::Transparent);
-        self.return_path = table.frontends().iter().any(wanted).then(ReturnPath::establish);
+        self.return_path = table.frontends().iter().any(wants_return_path).then(ReturnPath::establish);
         self.transparency.set(matches!(self.return_path, Some(Ok(_))));
     }
 
@@ -402,6 +404,11 @@ impl Dataplane {
     pub async fn close(self, patience: Duration) {
         self.workers.end(patience).await;
     }
+}
+
+/// Whether its endpoints are to see clients' own addresses.
+fn wants_return_path(frontend: &Arc<Frontend>) -> bool {
+    frontend.client_sources.any(ClientSource::Transparent)
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@
 pub mod diff;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod frontends;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use self::frontends::FrontendList;
 use crate::address_set::AddressSet;
 use crate::model::{Frontend, FrontendAddr};
 
@@ -18,7 +19,7 @@ use crate::model::{Frontend, FrontendAddr};
 #[derive(Clone, Debug, Default)]
 pub struct RoutingTable {
     generation: u64,
-    frontends: Vec<Arc<Frontend>>,
+    frontends: FrontendList,
     internal_clients: Arc<AddressSet>,
 }
 
@@ -32,17 +33,20 @@ impl RoutingTable {
     ) -> Self {
         frontends.sort_by_key(|frontend| frontend.addr);
         frontends.dedup_by_key(|frontend| frontend.addr);
-        Self { generation, frontends, internal_clients }
+        Self { generation, frontends: FrontendList::sorted(frontends.iter()), internal_clients }
     }
 
-    /// Of frontends that are sorted by their addresses already.
-    pub fn sorted(
-        generation: u64,
-        frontends: &BTreeMap<FrontendAddr, Arc<Frontend>>,
+    /// The next table, with these frontends in place of what was at their addresses; `None` takes away. `changes` are sorted by
+    /// address, each once.
+    #[must_use]
+    pub fn changed(
+        &self,
+        changes: &[(FrontendAddr, Option<Arc<Frontend>>)],
         internal_clients: Arc<AddressSet>,
     ) -> Self {
-        debug_assert!(frontends.iter().all(|(addr, frontend)| *addr == frontend.addr));
-        Self { generation, frontends: frontends.values().cloned().collect(), internal_clients }
+        debug_assert!(changes.is_sorted_by(|(one, _), (next, _)| one < next));
+        let frontends = self.frontends.with(changes);
+        Self { generation: self.generation + 1, frontends, internal_clients }
     }
 
     /// Grows by one with each table that differs from the one before; 0 is the empty table at start.
@@ -51,14 +55,13 @@ impl RoutingTable {
     }
 
     /// Every frontend, sorted by address.
-    pub fn frontends(&self) -> &[Arc<Frontend>] {
+    pub fn frontends(&self) -> &FrontendList {
         &self.frontends
     }
 
     /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<Frontend>> {
-        let index = self.frontends.binary_search_by_key(&addr, |frontend| frontend.addr).ok()?;
-        self.frontends.get(index)
+        self.frontends.get(addr)
     }
 
     /// Addresses whose traffic counts as coming from inside the cluster (semantics of `externalTrafficPolicy: Local`:

@@ -15,9 +15,11 @@ use crate::status::{ProcessView, facts};
 impl App {
     /// Everything that is known to be wrong with the objects and with what becomes of them here.
     pub(super) fn problems(&self) -> Vec<ProblemView> {
-        let Some(projection) = &self.projection else { return self.intake.problems() };
         let mut problems = self.intake.problems();
-        problems.extend(projection.problems.iter().map(|problem| self.intake.place(problem)));
+        if self.projection.is_none() {
+            return problems;
+        }
+        problems.extend(self.projector.problems().map(|problem| self.intake.place(problem)));
         problems.extend(self.setbacks.all().iter().map(|setback| self.intake.place(&setback.problem)));
         problems.extend(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
         problems

@@ -29,6 +29,15 @@ impl Told {
         tell(&mut self.objects, now);
     }
 
+    /// The same of what came and what is gone since.
+    pub(super) fn changed_objects(&mut self, came: &BTreeSet<ProblemView>, gone: &BTreeSet<ProblemView>) {
+        log(came.iter(), gone.iter());
+        for problem in gone {
+            self.objects.remove(problem);
+        }
+        self.objects.extend(came.iter().cloned());
+    }
+
     /// The same of what the gateway could not do.
     pub(super) fn setbacks(&mut self, now: impl Iterator<Item = ProblemView>) {
         tell(&mut self.setbacks, now);
@@ -47,7 +56,11 @@ impl Told {
 
 fn tell(told: &mut BTreeSet<ProblemView>, now: impl Iterator<Item = ProblemView>) {
     let now: BTreeSet<ProblemView> = now.collect();
-    let mut new = now.difference(told);
+    log(now.difference(told), told.difference(&now));
+    *told = now;
+}
+
+fn log<'a>(mut new: impl Iterator<Item = &'a ProblemView>, mut gone: impl Iterator<Item = &'a ProblemView>) {
     for problem in new.by_ref().take(ONE_BY_ONE) {
         tracing::warn!(object = problem.object, reason = problem.reason, "{problem}");
     }
@@ -58,14 +71,12 @@ fn tell(told: &mut BTreeSet<ProblemView>, now: impl Iterator<Item = ProblemView>
             "more problems like that at the same time; `sheave routes` shows them all"
         );
     }
-    let mut gone = told.difference(&now);
     for problem in gone.by_ref().take(ONE_BY_ONE) {
         tracing::info!(object = problem.object, reason = problem.reason, "problem is gone: {problem}");
     }
     for (reason, count) in by_reason(gone) {
         tracing::info!(reason, count, "more problems like that are gone");
     }
-    *told = now;
 }
 
 fn by_reason<'a>(problems: impl Iterator<Item = &'a ProblemView>) -> BTreeMap<&'a str, usize> {
@@ -102,6 +113,15 @@ mod tests {
         assert_eq!(told.count(), 3);
         told.objects(std::iter::empty());
         assert_eq!(told.count(), 2);
+    }
+
+    #[test]
+    fn objects_are_followed_by_what_changed() {
+        let mut told = Told::default();
+        told.changed_objects(&(1..=1_000).map(problem).collect(), &BTreeSet::new());
+        told.changed_objects(&[problem(2_000)].into(), &[problem(1), problem(2)].into());
+        assert_eq!(told.count(), 999);
+        assert!(told.objects.contains(&problem(2_000)) && !told.objects.contains(&problem(2)));
     }
 
     #[test]

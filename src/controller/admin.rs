@@ -51,7 +51,7 @@ impl Page {
             source: facts::of_api(&self.server, &now.kinds),
             karmada: self.karmada.as_ref().map(|server| facts::of_api(server, &now.karmada_kinds)),
             guard: facts::of_guard(&now.held),
-            problems: now.problems.len(),
+            problems: now.problems,
             controller: Some(facts::of_controller(&now)),
             not_ready: not_ready(&now).map(str::to_owned),
             ..ProcessView::default()

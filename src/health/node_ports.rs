@@ -82,7 +82,11 @@ impl NodePorts {
 
     /// Opens and closes what differs from before, beside `frontends`. Of two Services that ask for one port the first one
     /// gets it.
-    pub(super) fn follow(&mut self, checks: &[HealthCheck], frontends: &[Arc<Frontend>]) {
+    pub(super) fn follow<'a>(
+        &mut self,
+        checks: &[HealthCheck],
+        frontends: impl IntoIterator<Item = &'a Arc<Frontend>>,
+    ) {
         self.contested.clear();
         let mut wanted: BTreeMap<SocketAddr, Subject> = BTreeMap::new();
         for check in checks {
@@ -221,14 +225,14 @@ pub(super) fn addresses(check: &HealthCheck) -> impl Iterator<Item = (SocketAddr
 }
 
 /// For each place where to listen a frontend that is there, too, if any.
-fn rivals(
-    frontends: &[Arc<Frontend>],
+fn rivals<'a>(
+    frontends: impl IntoIterator<Item = &'a Arc<Frontend>>,
     wanted: &BTreeMap<SocketAddr, Subject>,
 ) -> BTreeMap<SocketAddr, Arc<Frontend>> {
     if wanted.is_empty() {
         return BTreeMap::new();
     }
-    let tcp = frontends.iter().filter(|frontend| frontend.addr.protocol == Transport::Tcp);
+    let tcp = frontends.into_iter().filter(|frontend| frontend.addr.protocol == Transport::Tcp);
     let places = tcp.map(|frontend| (everywhere(frontend.addr.ip, frontend.addr.port), Arc::clone(frontend)));
     places.filter(|(addr, _)| wanted.contains_key(addr)).collect()
 }

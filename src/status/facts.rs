@@ -10,7 +10,7 @@ use sheave_control::source::api::KindStatus;
 use sheave_control::store::Objects;
 
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
-use crate::routes::{LISTED, ProblemView};
+use crate::routes::ProblemView;
 
 /// The objects of a folder, which is `listed` as a whole or not at all. Files say nothing by themselves, so there is no time
 /// at which a kind was last heard of; nor is a snapshot needed beside them.
@@ -105,7 +105,7 @@ pub(crate) fn of_guard(held: &[Held]) -> Vec<GuardView> {
 
 /// Of a controller.
 pub(crate) fn of_controller(status: &ControllerStatus) -> ControllerView {
-    let listed = status.problems.iter().take(LISTED).map(|problem| ProblemView::new(problem, None));
+    let listed = status.first_problems.iter().map(|problem| ProblemView::new(problem, None));
     ControllerView {
         leading: status.leading,
         leader: status.leader.clone(),
@@ -113,12 +113,13 @@ pub(crate) fn of_controller(status: &ControllerStatus) -> ControllerView {
         services: status.leading.then_some(status.services),
         write_failures: status.leading.then_some(status.write_failures),
         problems: listed.collect(),
-        more_problems: status.problems.len().saturating_sub(LISTED),
+        more_problems: status.problems.saturating_sub(status.first_problems.len()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sheave_control::controller::FIRST_PROBLEMS;
     use sheave_control::problem::{ObjectRef, Problem, reason};
 
     use super::*;
@@ -142,18 +143,20 @@ mod tests {
             message: "no pool has an address".to_owned(),
             port: None,
         };
-        let problems = vec![problem; LISTED + 2];
+        let problem = std::sync::Arc::new(problem);
+        let first_problems = vec![problem; FIRST_PROBLEMS];
         let leads = ControllerStatus {
             leading: true,
             gateways: 1,
             services: 3,
-            problems,
+            problems: FIRST_PROBLEMS + 2,
+            first_problems,
             ..ControllerStatus::default()
         };
         let view = of_controller(&leads);
         assert_eq!(
             (view.gateways, view.services, view.problems.len(), view.more_problems),
-            (Some(1), Some(3), LISTED, 2)
+            (Some(1), Some(3), FIRST_PROBLEMS, 2)
         );
         assert_eq!(of_controller(&ControllerStatus::default()), ControllerView::default());
     }

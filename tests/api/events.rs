@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use sheave_control::controller::election::Election;
 use sheave_control::controller::events::{EventType, EventWriter, Occurrence, Uid};
-use sheave_control::problem::{ObjectRef, Problem};
+use sheave_control::problem::{ObjectRef, Problem, ProblemChanges};
 
 use super::connect::{candidate, connect, observe, soon};
 use crate::support::apiserver::ApiServer;
@@ -15,6 +15,7 @@ use crate::support::apiserver::faults::{Fault, Matching};
 struct Leader {
     server: Arc<ApiServer>,
     writer: EventWriter,
+    known: Vec<Arc<Problem>>,
     _election: Election,
 }
 
@@ -27,11 +28,17 @@ impl Leader {
         soon("leadership", election.won()).await.unwrap();
         let connection = connect(&server, "events").await;
         let writer = EventWriter::start(&connection, "ctl-0_1".to_owned(), election.leadership());
-        Self { server, writer, _election: election }
+        Self { server, writer, known: Vec::new(), _election: election }
     }
 
+    /// There are these now; said again, they are looked at again.
     fn problems(&mut self, now: &[Problem]) {
-        self.writer.problems(now, |_| Some(uid()));
+        let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
+        if now != self.known {
+            let gone = std::mem::replace(&mut self.known, now.clone());
+            self.writer.problems(&ProblemChanges { came: now, gone }, |_| Some(uid()));
+        }
+        self.writer.offer(&self.known, |_| Some(uid()));
     }
 
     /// What is stored, once there are so many: about what, and the note.

@@ -149,10 +149,14 @@ impl ApiServer {
 
     /// All objects of a kind, in the order of their keys.
     pub(crate) fn objects(&self, plural: &str) -> Vec<Value> {
-        let mut world = self.shared.world();
-        let served = any_of(&world.registry, plural);
-        let shelf = world.store.shelf(&served.shelf);
-        shelf.entries().values().map(|entry| entry.object(&served.kind)).collect()
+        let (served, entries): (_, Vec<_>) = {
+            let mut world = self.shared.world();
+            let served = any_of(&world.registry, plural);
+            let entries = world.store.shelf(&served.shelf).entries().values().cloned().collect();
+            (served, entries)
+        };
+        // Read while the server goes on.
+        entries.iter().map(|entry| entry.object(&served.kind)).collect()
     }
 
     /// The newest revision.

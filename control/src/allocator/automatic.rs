@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::shortfall::{Assignment, Reservation, Shortfall};
+use super::shortfall::{Assignment, Demand, Reservation, Shortfall};
 use super::standing::Standing;
 use super::{Allocator, Pool, Request, Uncovered};
 use crate::ip::Family;
@@ -48,7 +48,7 @@ impl Allocator {
         let lacks = |family: &Family| !addresses.iter().any(|ip| Family::of(*ip) == *family);
         let missing: Vec<Family> = request.families.iter().copied().filter(lacks).collect();
         let asked = self.in_order(request, pools, &addresses, &missing);
-        let mut shortfalls = Vec::new();
+        let (mut shortfalls, mut demand) = (Vec::new(), Demand::default());
         for family in missing {
             let (used, nodes) = (&self.used, &request.nodes);
             let offers = asked.iter().map(|&pool| self.pools[pool].next(family, used, nodes));
@@ -56,13 +56,15 @@ impl Allocator {
                 addresses.extend(offer);
                 continue;
             }
+            let exhausted = asked.iter().map(|&pool| &self.pools[pool]).filter(|pool| pool.serves(family));
+            demand.any.extend(exhausted.map(|pool| (pool.name.clone(), family)));
             let before = addresses.len();
             addresses.extend(old.iter().filter(|ip| Family::of(**ip) == family));
             if addresses.len() == before {
                 shortfalls.push(shortfall(request, family, &asked, &self.pools));
             }
         }
-        Assignment { addresses, shortfalls, ..Assignment::default() }
+        Assignment { addresses, shortfalls, demand, ..Assignment::default() }
     }
 
     /// Whether another address takes the place of this one as soon as there is one.

@@ -130,10 +130,23 @@ pub(crate) struct Assignment {
     pub(crate) shortfalls: Vec<Shortfall>,
     /// Of some of the addresses.
     pub(crate) reservations: Vec<(Reservation, Several)>,
+    pub(crate) demand: Demand,
+}
+
+/// What a Service may get, or have without reservation, once others let go of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Any address of the family, from the pool.
+    pub(crate) any: Vec<(Arc<str>, Family)>,
+    /// These.
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl Assignment {
     pub(super) fn refuse(&mut self, ip: IpAddr, refusal: Refusal) {
+        if matches!(refusal, Refusal::InUse(_)) {
+            self.demand.addresses.push(ip);
+        }
         let same = self.shortfalls.iter_mut().find_map(|shortfall| match shortfall {
             Shortfall::Refused { addresses, why } if *why == refusal => Some(addresses),
             _ => None,

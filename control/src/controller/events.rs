@@ -23,7 +23,7 @@ use send::Outcome;
 
 use crate::connection::Connection;
 use crate::controller::election::Leadership;
-use crate::problem::{ObjectRef, Problem, reason};
+use crate::problem::{ObjectRef, Problem, ProblemChanges, reason};
 
 /// So many Events may wait for the API server.
 const QUEUE: usize = 256;
@@ -74,16 +74,34 @@ impl EventWriter {
         (writer, events)
     }
 
-    /// These are all Problems there are now. Those that were not among the last ones become Events; those that the limits
-    /// hold back are tried again at the next call. Problems of what is no object of the API, or has no uid, are left out.
-    pub fn problems(&mut self, now: &[Problem], uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
+    /// Problems that came become Events, unless they are about what is no object of the API.
+    pub fn problems(&mut self, changes: &ProblemChanges, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
+        let changes = changes.about(|object| object::api_version(object.kind).is_some());
+        self.novelty.follow(&changes);
+        self.offer(&changes.came, uid_of);
+    }
+
+    /// Tries again what the limits held back, and what had no uid.
+    pub fn again(&mut self, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
+        let untold = self.novelty.untold();
+        self.offer(&untold, uid_of);
+    }
+
+    /// These Problems are of objects that may be others of the same name than before: of such ones nothing was told.
+    pub fn offer<'a>(
+        &mut self,
+        problems: impl IntoIterator<Item = &'a Arc<Problem>>,
+        uid_of: impl Fn(&ObjectRef) -> Option<Uid>,
+    ) {
         if !self.leadership.holds() {
-            self.novelty.clear();
             return;
         }
         let mut novelty = std::mem::take(&mut self.novelty);
-        let known = now.iter().filter_map(|problem| Some((problem, uid_of(&problem.object)?)));
-        novelty.problems(known, |problem, uid| self.enqueue(&warning(problem, uid)));
+        for problem in problems {
+            if let Some(uid) = uid_of(&problem.object) {
+                novelty.offer(problem, uid, |problem, uid| self.enqueue(&warning(problem, uid)));
+            }
+        }
         self.novelty = novelty;
     }
 

@@ -2,6 +2,7 @@
 //! sent, nor how leaders are elected.
 
 mod fleet;
+mod gateways;
 mod hold;
 mod lookup;
 mod membership;
@@ -16,29 +17,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use self::fleet::{FleetNews, FleetSide};
+use self::gateways::ReadReports;
 use self::hold::Hold;
 use self::membership::Membership;
+use self::statements::Troubles;
 #[cfg(fuzzing)]
 pub use self::statements::conditions_by_reports;
-use self::statements::{Gateways, Troubles};
 use self::telling::Telling;
 use self::write_failures::WriteFailures;
 use super::election::Leadership;
 use super::events::EventWriter;
 use super::publication::Exposed;
 use super::publisher::{Publisher, WriteTrouble};
-use super::reports::{self, Reports, Standing};
-use super::{ControllerOptions, ControllerStatus};
+use super::reports::{self, Reports};
+use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS};
 use crate::connection::Connection;
 use crate::due::{self, until};
 use crate::gateway_report::GatewayReport;
 use crate::guard::Guard;
-use crate::problem::Problem;
+use crate::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::projection::{Mandate, Projector};
 use crate::source::api::{self, ApiWatch, Batch, Wanted};
 use crate::store::{Change, Delta, ServiceKey, Store};
@@ -58,6 +59,21 @@ const PROJECT_AGAIN: Duration = Duration::from_secs(1);
 #[must_use]
 pub(super) struct Broken(pub(super) &'static str);
 
+/// Who finds Problems beside the projection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ProblemSource {
+    /// The watches, and who writes on the Karmada control plane.
+    Watches,
+    /// Gateways, of a Service.
+    Gateways(ServiceKey),
+    /// Writes that are refused, of an object.
+    Writes(ObjectRef),
+    /// Events that are refused.
+    Events,
+    /// The Karmada API server, which is waited for.
+    Fleet,
+}
+
 /// Everything that is given up with the term.
 pub(super) struct Session {
     options: ControllerOptions,
@@ -72,12 +88,12 @@ pub(super) struct Session {
     projector: Projector,
     /// When the time alone makes a difference to it.
     project_at: Option<Instant>,
-    /// What source and projection say.
-    problems: Vec<Problem>,
-    /// The same and what gateways say, as last published.
-    told: Vec<Problem>,
+    /// What the projection says, and what others say beside it.
+    problems: ProblemSet<ProblemSource>,
     synced: bool,
     reports: Reports,
+    /// What `troubles` are from.
+    read: ReadReports,
     troubles: Troubles,
     hold: Hold,
     publisher: Publisher,
@@ -117,10 +133,10 @@ impl Session {
             options: options.clone(),
             projector,
             project_at: None,
-            problems: Vec::new(),
-            told: Vec::new(),
+            problems: ProblemSet::default(),
             synced: false,
             reports: Reports::start(),
+            read: ReadReports::default(),
             troubles: Troubles::default(),
             hold: Hold::Idle,
             publisher,
@@ -182,8 +198,10 @@ impl Session {
         let mut differs = false;
         for trouble in &troubles {
             match trouble {
-                WriteTrouble::Refused { .. } | WriteTrouble::Recovered { .. } => {
+                WriteTrouble::Refused { object, .. } | WriteTrouble::Recovered { object } => {
                     differs |= self.write_failures.take(trouble);
+                    let standing = self.write_failures.of(object);
+                    self.problems.set(ProblemSource::Writes(object.clone()), standing);
                 }
                 _ => self.telling.trouble(trouble, self.store.objects()),
             }
@@ -203,7 +221,10 @@ impl Session {
         let mut heard = BTreeSet::new();
         if first {
             tracing::info!("the Karmada API server has said which MultiClusterServices there are");
-            self.projector = Projector::new(self.options.projection.clone());
+            let before =
+                std::mem::replace(&mut self.projector, Projector::new(self.options.projection.clone()));
+            let gone = before.problems().cloned().collect();
+            self.problems.apply(&ProblemChanges { gone, ..ProblemChanges::default() });
             heard = self.all_services();
             self.follow_mandate();
         }
@@ -214,8 +235,12 @@ impl Session {
     fn take_seats(&mut self) {
         let Some(fleet) = &mut self.fleet else { return };
         if fleet.is_to_be_seated() {
-            self.telling.set_fleet_events(fleet.seat(&self.options));
-            self.write_failures.forget_fleet();
+            let events = fleet.seat(&self.options);
+            for object in self.write_failures.forget_fleet() {
+                self.problems.set(ProblemSource::Writes(object), []);
+            }
+            self.tell_problems();
+            self.telling.set_fleet_events(events, self.problems.iter(), self.store.objects());
         }
         self.follow_mandate();
         if self.synced {
@@ -255,6 +280,7 @@ impl Session {
         } else {
             self.tell_problems();
         }
+        self.telling.again(self.store.objects());
     }
 
     /// To the store, but for the slices of the gateways, which wait for the next update.
@@ -285,61 +311,21 @@ impl Session {
         self.projector.set_now(now);
         let projection = self.projector.project(self.store.objects(), &dirty);
         self.project_at = projection.due.map(|due| Instant::now() + due::wait(due, now).max(PROJECT_AGAIN));
-        self.problems = projection.problems.to_vec();
-        self.problems.extend(self.source.problems());
-        self.problems.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
-        self.problems.extend(self.fleet.iter().flat_map(FleetSide::problems));
-        self.problems.sort_unstable();
+        self.problems.apply(&projection.problem_changes);
+        let mut of_watches = self.source.problems();
+        of_watches.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
+        of_watches.extend(self.fleet.iter().flat_map(FleetSide::problems));
+        self.problems.set(ProblemSource::Watches, &of_watches);
         self.reports.follow(reports::addresses(self.gateway_slices()));
         let mut touched = projection.touched;
         touched.extend(heard);
-        touched.extend(self.refresh_troubles());
+        touched.append(&mut self.refresh_troubles(&touched));
         self.publish(touched);
-    }
-
-    /// Gateways say something new.
-    fn retell(&mut self) {
-        if self.synced {
-            let touched = self.refresh_troubles();
-            self.publish(touched);
-        }
-    }
-
-    fn gateway_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
-        self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
-    }
-
-    /// The Services of which the gateways report something else than before.
-    fn refresh_troubles(&mut self) -> BTreeSet<ServiceKey> {
-        let ready = reports::count(self.gateway_slices());
-        let unasked = reports::any_without_port(self.gateway_slices());
-        let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());
-        let reports = self.reports.now();
-        let stands = |standing| own.is_some() || unasked || self.reports.any(standing);
-        let gateways = Gateways {
-            ready: ready + usize::from(own.is_some()),
-            answer: stands(Standing::Answering),
-            believed: stands(Standing::Believed),
-        };
-        let status = |key: &ServiceKey| self.projector.status(key);
-        let troubles = Troubles::read(gateways, reports.values().chain(&own), status);
-        let before = std::mem::replace(&mut self.troubles, troubles);
-        if self.troubles.gateways().differs(before.gateways()) {
-            return self.all_services();
-        }
-        self.troubles.differing(&before).cloned().collect()
     }
 
     fn all_services(&self) -> BTreeSet<ServiceKey> {
         let objects = self.store.objects();
         objects.services.keys().chain(objects.fleet.services.keys()).cloned().collect()
-    }
-
-    /// Whether each gateway was asked, so that silence means something. One in this process says nothing before its first
-    /// table.
-    fn heard(&self) -> bool {
-        let own = self.own_gateway.as_ref().is_none_or(|own| own.borrow().generation > 0);
-        own && self.reports.asked_all()
     }
 
     fn describe(&self, status: &mut ControllerStatus) {
@@ -348,15 +334,14 @@ impl Session {
         status.leader = Some(self.options.identity.clone());
         status.synced = self.synced && !self.awaits_fleet();
         status.gateways = self.troubles.gateways().ready;
-        status.services = self.projector.statuses().count();
+        status.services = self.projector.published();
         status.write_failures = self.write_failures.count();
         status.events_dropped = self.telling.events_dropped();
         status.kinds = self.source.kinds();
         status.karmada_kinds = self.fleet.iter().flat_map(|fleet| fleet.source.kinds()).collect();
         status.held = self.guard.holding();
-        if status.problems != self.told {
-            status.problems.clone_from(&self.told);
-        }
+        status.problems = self.problems.len();
+        status.first_problems = self.problems.iter().take(FIRST_PROBLEMS).cloned().collect();
     }
 }
 

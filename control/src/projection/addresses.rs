@@ -12,7 +12,7 @@ use super::facts::Facts;
 use super::placement::Placement;
 use super::plan::{Plan, service_ref};
 use crate::allocator::{
-    Allocator, Assignment, Nodes, Refusal, Request, Reservation, Several, Shortfall, Uncovered,
+    Allocator, Assignment, Demand, Nodes, Request, Reservation, Several, Shortfall, Uncovered,
 };
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
@@ -23,8 +23,8 @@ use crate::report::Report;
 pub(super) struct Placed {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) problems: Vec<Problem>,
-    /// A pool was empty, or another namespace has an address: to be asked again once an address is free.
-    pub(super) waits: bool,
+    /// What it waits for: a pool was empty, or another namespace has an address.
+    pub(super) demand: Demand,
 }
 
 /// Gives back what the Service may not keep, and holds what its status publishes. Before any [`place`] of a round.
@@ -89,6 +89,7 @@ pub(super) fn place(
     if keeps {
         // What is published is not up to the pools here.
         assignment.reservations.clear();
+        assignment.demand.addresses.clear();
     }
     let Assignment { addresses, shortfalls, .. } = &mut assignment;
     shortfalls.retain(|shortfall| match shortfall {
@@ -96,22 +97,7 @@ pub(super) fn place(
         _ => true,
     });
     let problems = problems(plan, placement, facts, &assignment);
-    Placed { waits: waits(plan, &assignment), addresses: assignment.addresses, problems }
-}
-
-/// Whether the Service may get more once others let go of addresses.
-fn waits(plan: &Plan, assignment: &Assignment) -> bool {
-    let in_use = |shortfall: &Shortfall| match shortfall {
-        Shortfall::Exhausted { .. } => true,
-        Shortfall::Refused { why, .. } => matches!(why, Refusal::InUse(_)),
-        _ => false,
-    };
-    let may_end = |reservation: &Reservation| match reservation {
-        Reservation::Shared(_) => true,
-        Reservation::NotInPool | Reservation::NotAdmitted(_) => plan.wishes.renumber,
-        _ => false,
-    };
-    assignment.shortfalls.iter().any(in_use) || assignment.reservations.iter().any(|(it, _)| may_end(it))
+    Placed { addresses: assignment.addresses, problems, demand: assignment.demand }
 }
 
 /// What is known of the world around a Service.
@@ -144,7 +130,7 @@ fn request<'a>(plan: &'a Plan, known: Known<'a>, placement: &Placement) -> Reque
 }
 
 fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assignment) -> Vec<Problem> {
-    let Assignment { addresses, shortfalls, reservations } = assignment;
+    let Assignment { addresses, shortfalls, reservations, demand: _ } = assignment;
     let mut report = Report::about(service_ref(plan.key()));
     let matters = |family: &Family| addresses.is_empty() || plan.families.required.contains(family);
     for shortfall in shortfalls {

@@ -17,8 +17,8 @@ use super::{Projected, Projector, addresses};
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
 
-/// So often those who wait are asked again in a round, because others moved.
-const MOVES: usize = 3;
+/// An address, and the frontend that is there now, if any is.
+type Replaced = (FrontendAddr, Option<Arc<Frontend>>);
 
 /// What a round has found out so far.
 #[derive(Default)]
@@ -32,13 +32,13 @@ struct Round {
 }
 
 impl Projector {
-    /// Projects the Services named and all that depend on them; whether any frontend changed, and which Services were
-    /// looked at.
+    /// Projects the Services named and all that depend on them; which frontends changed, by address, and which Services
+    /// were looked at.
     pub(super) fn round(
         &mut self,
         objects: &Objects,
         mut dirty: BTreeSet<ServiceKey>,
-    ) -> (bool, BTreeSet<ServiceKey>) {
+    ) -> (Vec<Replaced>, BTreeSet<ServiceKey>) {
         let mut round = Round::default();
         for key in &dirty {
             match self.plan(objects, key) {
@@ -64,9 +64,15 @@ impl Projector {
             dirty.insert(key);
         }
         for key in &dirty {
-            let troubled = self.services.get(key).is_some_and(Projected::is_troubled);
-            let was = if troubled { !self.troubled.insert(key.clone()) } else { self.troubled.remove(key) };
-            self.problems_stale |= troubled || was;
+            let known = self.services.get(key);
+            let problems =
+                known.into_iter().flat_map(|known| known.placed.problems.iter().chain(&known.problems));
+            self.problems.set(Some(key.clone()), problems);
+            if known.is_some_and(|known| known.status.is_some()) {
+                self.published.insert(key.clone());
+            } else {
+                self.published.remove(key);
+            }
         }
         (self.replace(round), dirty)
     }
@@ -153,18 +159,22 @@ impl Projector {
             let known = self.facts.known(key, local.as_ref(), objects);
             addresses::prepare(plan, known, placement, &mut self.allocator);
         }
-        if self.allocator.take_freed() {
-            self.add(objects, self.waiting.clone(), round);
-        }
-        let mut asked: BTreeSet<ServiceKey> = round.plans.keys().cloned().collect();
-        for _ in 0..MOVES {
-            self.place_in_order(objects, round, &asked);
+        let mut freed: BTreeSet<IpAddr> = self.allocator.take_freed().into_iter().collect();
+        let mut asked = BTreeSet::new();
+        let mut next: BTreeSet<ServiceKey> = round.plans.keys().cloned().collect();
+        next.extend(self.waiting.next(&freed, &next, &self.allocator));
+        // Ends because nobody gives back what it waited for.
+        while !next.is_empty() {
+            self.add(objects, next.iter().cloned(), round);
+            self.place_in_order(objects, round, &next);
+            asked.append(&mut next);
             // Who moves to another address lets go of the one before, which others may wait for.
-            if !self.allocator.take_freed() {
-                break;
+            let moved = self.allocator.take_freed();
+            if !moved.is_empty() {
+                asked.clear();
+                freed.extend(moved);
             }
-            self.add(objects, self.waiting.clone(), round);
-            asked.clone_from(&self.waiting);
+            next = self.waiting.next(&freed, &asked, &self.allocator);
         }
     }
 
@@ -179,11 +189,7 @@ impl Projector {
             let local = plan.local_nodes(placement, objects);
             let known = self.facts.known(&rank.key, local.as_ref(), objects);
             let placed = addresses::place(plan, known, placement, &self.facts, &mut self.allocator);
-            if placed.waits {
-                self.waiting.insert(rank.key.clone());
-            } else {
-                self.waiting.remove(&rank.key);
-            }
+            self.waiting.set(rank, &placed.demand);
             let known = self.services.entry(rank.key.clone()).or_default();
             known.placed = placed;
             known.uid.clone_from(&plan.uid);
@@ -268,23 +274,22 @@ impl Projector {
         }
     }
 
-    /// Puts the new frontends in place of the old; whether that changed anything.
-    fn replace(&mut self, mut round: Round) -> bool {
-        let mut changed = false;
+    /// Puts the new frontends in place of the old; which of them changed.
+    fn replace(&mut self, mut round: Round) -> Vec<Replaced> {
+        let mut changed = BTreeMap::new();
         for frontend in round.fresh {
-            round.stale.remove(&frontend.addr);
-            let old = self.frontends.insert(frontend.addr, frontend.clone());
-            changed |= old.is_none_or(|old| !Arc::ptr_eq(&old, &frontend));
+            let addr = frontend.addr;
+            round.stale.remove(&addr);
+            let old = self.frontends.insert(addr, frontend.clone());
+            if old.is_none_or(|old| !Arc::ptr_eq(&old, &frontend)) {
+                changed.insert(addr, Some(frontend));
+            }
         }
         for addr in round.stale {
-            changed |= self.frontends.remove(&addr).is_some();
+            if self.frontends.remove(&addr).is_some() {
+                changed.insert(addr, None);
+            }
         }
-        changed
-    }
-}
-
-impl Projected {
-    fn is_troubled(&self) -> bool {
-        !self.problems.is_empty() || !self.placed.problems.is_empty()
+        changed.into_iter().collect()
     }
 }

@@ -13,6 +13,8 @@ mod incremental;
 mod kinds;
 mod multi_cluster;
 mod placement;
+mod problems;
 mod reference;
 mod support;
 mod unserved;
+mod waiting;

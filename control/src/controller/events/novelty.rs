@@ -1,10 +1,11 @@
 //! What has been told already. Pure; it must not know how it is told.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::sync::Arc;
 
 use super::object::{Occurrence, Uid};
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemChanges};
 
 /// So many single occurrences are remembered, some bytes each; forgetting one means that it may be told twice.
 const KEPT: usize = 1 << 18;
@@ -13,26 +14,64 @@ const KEPT: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(super) struct Novelty {
     hasher: RandomState,
-    problems: HashSet<u64>,
+    /// By object and text.
+    problems: HashMap<u64, TextState>,
+    /// Those that are to be told yet.
+    untold: BTreeSet<Arc<Problem>>,
     /// The note that was told last, by object, type, reason and action.
     occurrences: HashMap<u64, u64>,
 }
 
+/// A text about an object.
+#[derive(Debug, Default)]
+struct TextState {
+    /// How many Problems say it: ports make no difference.
+    problems: usize,
+    /// Of which object of the name it was told.
+    uid: Option<Arc<str>>,
+}
+
 impl Novelty {
-    /// Forgets the Problems that are not among `now` any more: if they come back, they are news. Tells the others to
-    /// `tell`, each until it answers that it was told. The uid counts: a new object of the name has not been told.
-    pub(super) fn problems<'a>(
-        &mut self,
-        now: impl Iterator<Item = (&'a Problem, Uid)>,
-        mut tell: impl FnMut(&Problem, Uid) -> bool,
-    ) {
-        let before = std::mem::take(&mut self.problems);
-        for (problem, uid) in now {
-            let Problem { object, reason, field, message, port: _ } = problem;
-            let digest = self.digest(&(object, &uid.uid, reason, field, message));
-            if before.contains(&digest) || self.problems.contains(&digest) || tell(problem, uid) {
-                self.problems.insert(digest);
+    /// Follows which Problems there are. One that comes back is news.
+    pub(super) fn follow(&mut self, changes: &ProblemChanges) {
+        for problem in &changes.came {
+            let digest = self.digest_of(problem);
+            self.problems.entry(digest).or_default().problems += 1;
+            self.untold.insert(problem.clone());
+        }
+        for problem in &changes.gone {
+            let digest = self.digest_of(problem);
+            self.untold.remove(problem);
+            if let Some(told) = self.problems.get_mut(&digest) {
+                told.problems = told.problems.saturating_sub(1);
+                if told.problems == 0 {
+                    self.problems.remove(&digest);
+                }
             }
+        }
+    }
+
+    /// The Problems that wait to be told.
+    pub(super) fn untold(&self) -> Vec<Arc<Problem>> {
+        self.untold.iter().cloned().collect()
+    }
+
+    /// Has a Problem told by `tell`, which answers whether that was done: unless it was told of this object before.
+    pub(super) fn offer(
+        &mut self,
+        problem: &Arc<Problem>,
+        uid: Uid,
+        tell: impl FnOnce(&Problem, Uid) -> bool,
+    ) {
+        let digest = self.digest_of(problem);
+        let Some(told) = self.problems.get_mut(&digest) else { return };
+        let known = told.uid.as_ref() == Some(&uid.uid);
+        let of = uid.uid.clone();
+        if known || tell(problem, uid) {
+            told.uid = Some(of);
+            self.untold.remove(problem);
+        } else {
+            self.untold.insert(problem.clone());
         }
     }
 
@@ -52,15 +91,14 @@ impl Novelty {
         self.occurrences.insert(kind, note);
     }
 
-    /// Forgets all: another process may have told something else meanwhile.
-    pub(super) fn clear(&mut self) {
-        self.problems.clear();
-        self.occurrences.clear();
-    }
-
     fn digests(&self, occurrence: &Occurrence) -> (u64, u64) {
         let Occurrence { object, uid, r#type, reason, action, note } = occurrence;
         (self.digest(&(object, &uid.uid, r#type, reason, action)), self.digest(note))
+    }
+
+    fn digest_of(&self, problem: &Problem) -> u64 {
+        let Problem { object, reason, field, message, port: _ } = problem;
+        self.digest(&(object, reason, field, message))
     }
 
     fn digest(&self, what: &impl Hash) -> u64 {
@@ -88,45 +126,75 @@ mod tests {
         Uid { uid: text.into(), resource_version: None }
     }
 
-    /// What is told of `now`, where the server takes all that begin otherwise than with `refused`.
-    fn told(novelty: &mut Novelty, now: &[Problem], of: &str) -> Vec<String> {
-        let mut told = Vec::new();
-        novelty.problems(now.iter().map(|it| (it, uid(of))), |problem, _| {
-            told.push(problem.message.clone());
-            !problem.message.starts_with("refused")
-        });
-        told
+    /// Who follows a list of Problems.
+    #[derive(Default)]
+    struct TestNovelty {
+        novelty: Novelty,
+        before: Vec<Arc<Problem>>,
+    }
+
+    impl TestNovelty {
+        /// What is told when there are these, and all of them are offered, where the server takes all that begin otherwise
+        /// than with `refused`.
+        fn told(&mut self, now: &[Problem], of: &str) -> Vec<String> {
+            let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
+            let only = |one: &[Arc<Problem>], other: &[Arc<Problem>]| {
+                one.iter().filter(|it| !other.contains(it)).cloned().collect()
+            };
+            let changes = ProblemChanges { came: only(&now, &self.before), gone: only(&self.before, &now) };
+            self.novelty.follow(&changes);
+            let mut told = Vec::new();
+            for problem in &now {
+                self.novelty.offer(problem, uid(of), |problem, _| {
+                    told.push(problem.message.clone());
+                    !problem.message.starts_with("refused")
+                });
+            }
+            self.before = now;
+            told
+        }
     }
 
     #[test]
     fn problems_are_told_when_they_come_and_when_they_come_back() {
-        let mut novelty = Novelty::default();
+        let mut follower = TestNovelty::default();
         let (a, b) = (problem("a", "one"), problem("b", "two"));
-        assert_eq!(told(&mut novelty, &[a.clone(), b.clone()], "u"), ["one", "two"]);
-        assert_eq!(told(&mut novelty, &[b.clone(), a.clone()], "u"), [""; 0]);
-        assert_eq!(told(&mut novelty, std::slice::from_ref(&b), "u"), [""; 0]);
-        assert_eq!(told(&mut novelty, &[a, b], "u"), ["one"]);
+        assert_eq!(follower.told(&[a.clone(), b.clone()], "u"), ["one", "two"]);
+        assert_eq!(follower.told(&[b.clone(), a.clone()], "u"), [""; 0]);
+        assert_eq!(follower.told(std::slice::from_ref(&b), "u"), [""; 0]);
+        assert_eq!(follower.told(&[a, b], "u"), ["one"]);
     }
 
     #[test]
     fn another_text_or_another_object_of_the_name_is_news() {
-        let mut novelty = Novelty::default();
-        assert_eq!(told(&mut novelty, &[problem("a", "one")], "u"), ["one"]);
-        assert_eq!(told(&mut novelty, &[problem("a", "more")], "u"), ["more"]);
-        assert_eq!(told(&mut novelty, &[problem("a", "more")], "v"), ["more"]);
+        let mut follower = TestNovelty::default();
+        assert_eq!(follower.told(&[problem("a", "one")], "u"), ["one"]);
+        assert_eq!(follower.told(&[problem("a", "more")], "u"), ["more"]);
+        assert_eq!(follower.told(&[problem("a", "more")], "v"), ["more"]);
     }
 
     #[test]
     fn the_same_thing_about_two_ports_is_told_once() {
-        let mut novelty = Novelty::default();
-        assert_eq!(told(&mut novelty, &[problem("a", "one"), problem("a", "one")], "u"), ["one"]);
+        let mut follower = TestNovelty::default();
+        let of_port = |port: u16| {
+            let port = Some(crate::problem::ProblemPort { port, protocol: "TCP" });
+            Problem { port, ..problem("a", "one") }
+        };
+        assert_eq!(follower.told(&[of_port(80), of_port(81)], "u"), ["one"]);
+        assert_eq!(follower.told(&[of_port(82)], "u"), [""; 0], "it is the same thing still");
+        assert!(follower.novelty.untold().is_empty());
+        assert_eq!(follower.told(&[], "u"), [""; 0]);
+        assert!(follower.novelty.problems.is_empty(), "nothing is remembered of what is gone");
     }
 
     #[test]
     fn what_could_not_be_told_is_tried_again() {
-        let mut novelty = Novelty::default();
-        assert_eq!(told(&mut novelty, &[problem("a", "refused")], "u"), ["refused"]);
-        assert_eq!(told(&mut novelty, &[problem("a", "refused")], "u"), ["refused"]);
+        let mut follower = TestNovelty::default();
+        assert_eq!(follower.told(&[problem("a", "refused")], "u"), ["refused"]);
+        assert_eq!(follower.novelty.untold().len(), 1);
+        assert_eq!(follower.told(&[problem("a", "refused")], "u"), ["refused"]);
+        assert_eq!(follower.told(&[], "u"), [""; 0]);
+        assert!(follower.novelty.untold().is_empty());
     }
 
     #[test]
@@ -144,7 +212,5 @@ mod tests {
             assert_eq!(novelty.is_new(&occurrence(note)), new, "{note}");
             novelty.told(&occurrence(note));
         }
-        novelty.clear();
-        assert!(novelty.is_new(&occurrence("1")));
     }
 }

@@ -18,9 +18,30 @@ fn uid() -> Uid {
     Uid { uid: "u".into(), resource_version: None }
 }
 
-fn writer(leads_for: Duration) -> (EventWriter, mpsc::Receiver<Event>) {
+/// A writer that is told which Problems there are.
+struct Followed {
+    writer: EventWriter,
+    known: Vec<Arc<Problem>>,
+}
+
+impl Followed {
+    /// There are these now.
+    fn problems(&mut self, now: &[Problem], uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
+        let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
+        let only = |one: &[Arc<Problem>], other: &[Arc<Problem>]| {
+            one.iter().filter(|it| !other.contains(it)).cloned().collect()
+        };
+        let changes = ProblemChanges { came: only(&now, &self.known), gone: only(&self.known, &now) };
+        self.writer.problems(&changes, uid_of);
+        self.known = now;
+    }
+}
+
+fn writer(leads_for: Duration) -> (Followed, mpsc::Receiver<Event>) {
     let (_, refused) = watch::channel(None);
-    EventWriter::idle("ctl".to_owned(), Leadership::until(Instant::now() + leads_for), refused)
+    let leadership = Leadership::until(Instant::now() + leads_for);
+    let (writer, events) = EventWriter::idle("ctl".to_owned(), leadership, refused);
+    (Followed { writer, known: Vec::new() }, events)
 }
 
 fn notes(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
@@ -44,13 +65,13 @@ async fn news_are_written_once() {
     let now = [problem("web", "no pool has a free address")];
     for _ in 0..10 {
         writer.problems(&now, |_| Some(uid()));
-        writer.tell(&assigned("203.0.113.10"));
+        writer.writer.tell(&assigned("203.0.113.10"));
     }
     assert_eq!(notes(&mut events), ["spec.ports[0]: no pool has a free address", "203.0.113.10"]);
     writer.problems(&[], |_| Some(uid()));
     writer.problems(&now, |_| Some(uid()));
     assert_eq!(notes(&mut events).len(), 1);
-    assert_eq!(writer.dropped(), 0);
+    assert_eq!(writer.writer.dropped(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +82,7 @@ async fn what_is_no_object_of_the_api_is_left_out_until_it_is_one() {
     let now = [file, problem("web", "one")];
     writer.problems(&now, |_| None);
     assert_eq!(notes(&mut events), [""; 0]);
-    writer.problems(&now, |_| Some(uid()));
+    writer.writer.again(|_| Some(uid()));
     assert_eq!(notes(&mut events), ["spec.ports[0]: one"]);
 }
 
@@ -70,7 +91,7 @@ async fn who_does_not_lead_writes_nothing() {
     let (mut writer, mut events) = writer(Duration::from_secs(10));
     tokio::time::advance(Duration::from_secs(10)).await;
     writer.problems(&[problem("web", "one")], |_| Some(uid()));
-    writer.tell(&assigned("203.0.113.10"));
+    writer.writer.tell(&assigned("203.0.113.10"));
     assert_eq!(notes(&mut events), [""; 0]);
 }
 
@@ -80,10 +101,10 @@ async fn problems_that_the_limits_hold_back_are_told_later_and_occurrences_are_d
     let now: Vec<_> = (0..30).map(|n| problem("web", &n.to_string())).collect();
     writer.problems(&now, |_| Some(uid()));
     assert_eq!(notes(&mut events).len(), 25);
-    writer.tell(&assigned("203.0.113.10"));
-    assert_eq!(writer.dropped(), 1);
+    writer.writer.tell(&assigned("203.0.113.10"));
+    assert_eq!(writer.writer.dropped(), 1);
     tokio::time::advance(Duration::from_secs(600)).await;
-    writer.problems(&now, |_| Some(uid()));
+    writer.writer.again(|_| Some(uid()));
     assert_eq!(notes(&mut events), ["spec.ports[0]: 25", "spec.ports[0]: 26"]);
 }
 
@@ -96,14 +117,25 @@ async fn a_full_queue_does_not_hold_up_the_caller() {
     tokio::time::advance(Duration::from_secs(60)).await;
     writer.problems(&of(1), |_| Some(uid()));
     assert_eq!(notes(&mut events).len(), QUEUE);
-    writer.problems(&of(1), |_| Some(uid()));
+    writer.writer.again(|_| Some(uid()));
     assert_eq!(notes(&mut events).len(), 400 - QUEUE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_has_died_is_no_secret() {
     let (writer, events) = writer(Duration::from_secs(60));
-    assert!(tokio::time::timeout(Duration::from_secs(60), writer.ended()).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(60), writer.writer.ended()).await.is_err());
     drop(events);
-    writer.ended().await;
+    writer.writer.ended().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_object_of_the_name_is_told_of_again() {
+    let (mut writer, mut events) = writer(Duration::from_secs(60));
+    writer.problems(&[problem("web", "one")], |_| Some(uid()));
+    assert_eq!(notes(&mut events).len(), 1);
+    writer.writer.offer(&writer.known, |_| Some(uid()));
+    assert_eq!(notes(&mut events).len(), 0);
+    writer.writer.offer(&writer.known, |_| Some(Uid { uid: "v".into(), resource_version: None }));
+    assert_eq!(notes(&mut events), ["spec.ports[0]: one"]);
 }

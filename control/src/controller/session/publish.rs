@@ -9,11 +9,11 @@ use sheave_dataplane::model::FrontendSource;
 
 use super::hold::Hold;
 use super::lookup::publishes;
-use super::{Session, waiting};
+use super::{ProblemSource, Session, waiting};
 use crate::address_pool;
 use crate::controller::pool_status;
 use crate::controller::publication::{Desired, Exposed, Statement};
-use crate::problem::Problem;
+use crate::problem::{ObjectRef, Problem};
 use crate::projection::LoadBalancerStatus;
 use crate::store::ServiceKey;
 
@@ -36,16 +36,19 @@ impl Session {
             self.publish_pools();
         }
         self.tell_problems();
+        for key in &touched {
+            let object = key.object();
+            self.telling.offer(&object, self.problems.about(&object), self.store.objects());
+        }
     }
 
-    /// Collects what is wrong now: for the status, and as Events.
+    /// Events for what is wrong now and was not before.
     pub(super) fn tell_problems(&mut self) {
-        let problems =
-            self.problems.iter().chain(self.troubles.problems()).chain(self.write_failures.problems());
-        self.told = problems.cloned().chain(self.telling.refused()).collect();
-        self.told.extend(self.waiting());
-        self.told.sort_unstable();
-        self.telling.problems(&self.told, self.store.objects());
+        let refused: Vec<Problem> = self.telling.refused().collect();
+        self.problems.set(ProblemSource::Events, &refused);
+        let waiting = self.waiting();
+        self.problems.set(ProblemSource::Fleet, &waiting);
+        self.telling.problems(&self.problems.take_changes(), self.store.objects());
     }
 
     fn desire(&mut self, key: &ServiceKey) {
@@ -117,8 +120,9 @@ impl Session {
         }
         for (name, used, free) in self.projector.pool_usage() {
             let Some(pool) = self.store.objects().pools.get(name) else { continue };
+            let object = ObjectRef { kind: address_pool::KIND, namespace: "".into(), name: Arc::clone(name) };
             let problems: Vec<Problem> =
-                self.problems.iter().filter(|it| is_pool(it, name)).cloned().collect();
+                self.problems.about(&object).map(|problem| (**problem).clone()).collect();
             let (used, free) = (i64::try_from(used), i64::try_from(free));
             let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
             let status = pool_status::of(pool, used, free, &problems, Timestamp::now());
@@ -126,8 +130,4 @@ impl Session {
             self.pools.insert(Arc::clone(name));
         }
     }
-}
-
-fn is_pool(problem: &Problem, name: &Arc<str>) -> bool {
-    problem.object.kind == address_pool::KIND && problem.object.name == *name
 }

@@ -93,9 +93,9 @@ impl Troubles {
         self.gateways
     }
 
-    /// All of them, by Service.
-    pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.services.values().flat_map(|service| &service.problems)
+    /// Those of a Service.
+    pub(super) fn problems_of(&self, key: &ServiceKey) -> &[Problem] {
+        self.services.get(key).map(|service| service.problems.as_slice()).unwrap_or_default()
     }
 
     /// The Services of which these troubles are others than those `before`.
@@ -165,6 +165,11 @@ fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
         None => (reason, None),
         Some(frontend) => (reason, Some(failure(status, frontend, reason)?)),
     })
+}
+
+/// The Services that gateways report troubles of, whether these count or not.
+pub(super) fn named<'a>(reports: impl Iterator<Item = &'a GatewayReport>) -> BTreeSet<ServiceKey> {
+    reports.flat_map(|report| &report.troubles).filter_map(key).collect()
 }
 
 /// Which of the kinds that have frontends the trouble is about, if it is about one.

@@ -1,6 +1,7 @@
 //! Which Events there are in a term of leadership. It must not know how they are sent, nor what is published.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -12,7 +13,7 @@ use super::super::publisher;
 use super::lookup::{publishes, uid};
 use crate::bounded::first_few;
 use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
-use crate::problem::{ObjectRef, Problem};
+use crate::problem::{ObjectRef, Problem, ProblemChanges};
 use crate::projection::LoadBalancerStatus;
 use crate::store::{Objects, ServiceKey};
 
@@ -33,7 +34,7 @@ pub(super) struct Telling {
     /// To the Karmada API server.
     fleet_events: Option<EventWriter>,
     /// Problems of objects that get no Events, which the log has.
-    logged: BTreeSet<Problem>,
+    logged: BTreeSet<Arc<Problem>>,
     /// Services that have addresses which their status did not have yet when they were last looked at.
     unserved: BTreeSet<ServiceKey>,
 }
@@ -43,26 +44,64 @@ impl Telling {
         Self { events, fleet_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
     }
 
-    /// Events go where their objects are: those about MultiClusterServices from now on with `events`, or not at all.
-    pub(super) fn set_fleet_events(&mut self, events: Option<EventWriter>) {
+    /// Events go where their objects are: those about MultiClusterServices from now on with `events`, or not at all. `all`
+    /// are the Problems that there are by now.
+    pub(super) fn set_fleet_events<'a>(
+        &mut self,
+        events: Option<EventWriter>,
+        all: impl Iterator<Item = &'a Arc<Problem>>,
+        objects: &Objects,
+    ) {
         self.fleet_events = events;
+        self.fleet_problems(&ProblemChanges { came: all.cloned().collect(), gone: Vec::new() }, objects);
     }
 
-    /// An Event for each Problem that is new, or that the limits have held back until now.
-    pub(super) fn problems(&mut self, problems: &[Problem], objects: &Objects) {
-        self.events.problems(problems, |object| uid(objects, object).filter(|_| !is_of_fleet(object)));
+    /// An Event for each Problem that came.
+    pub(super) fn problems(&mut self, changes: &ProblemChanges, objects: &Objects) {
+        if !changes.is_empty() {
+            self.events
+                .problems(&changes.about(|object| !is_of_fleet(object)), |object| uid(objects, object));
+            self.fleet_problems(changes, objects);
+        }
+    }
+
+    fn fleet_problems(&mut self, changes: &ProblemChanges, objects: &Objects) {
         if let Some(events) = &mut self.fleet_events {
-            events.problems(problems, |object| uid(objects, object).filter(|_| is_of_fleet(object)));
-            self.log(problems);
+            events.problems(&changes.about(is_of_fleet), |object| uid(objects, object));
+            self.log(changes);
+        }
+    }
+
+    /// Events for the Problems that the limits have held back until now.
+    pub(super) fn again(&mut self, objects: &Objects) {
+        for events in std::iter::once(&mut self.events).chain(&mut self.fleet_events) {
+            events.again(|object| uid(objects, object));
+        }
+    }
+
+    /// These are Problems of an object that may be another of its name than before.
+    pub(super) fn offer<'a>(
+        &mut self,
+        object: &ObjectRef,
+        problems: impl Iterator<Item = &'a Arc<Problem>>,
+        objects: &Objects,
+    ) {
+        let events = if is_of_fleet(object) { self.fleet_events.as_mut() } else { Some(&mut self.events) };
+        if let Some(events) = events {
+            events.offer(problems, |object| uid(objects, object));
         }
     }
 
     /// What is wrong with Works, Clusters and the like is nothing that their owners, controllers of Karmada, would look for
     /// in Events.
-    fn log(&mut self, problems: &[Problem]) {
-        let carriers = problems.iter().filter(|it| CARRIERS.contains(&it.object.kind));
-        let now: BTreeSet<Problem> = carriers.cloned().collect();
-        let (new, more) = one_by_one(now.difference(&self.logged));
+    fn log(&mut self, changes: &ProblemChanges) {
+        let ProblemChanges { came, gone } = changes.about(|object| CARRIERS.contains(&object.kind));
+        for problem in gone {
+            self.logged.remove(&problem);
+        }
+        let new: BTreeSet<Arc<Problem>> =
+            came.into_iter().filter(|problem| self.logged.insert(problem.clone())).collect();
+        let (new, more) = one_by_one(new.iter().map(|problem| &**problem));
         for problem in new {
             tracing::warn!(object = %problem.object, reason = problem.reason, field = problem.field, "{}", problem.message);
         }
@@ -72,7 +111,6 @@ impl Telling {
                 "more Problems of objects that Karmada keeps, at the same time; see `sheave status`"
             );
         }
-        self.logged = now;
     }
 
     /// Ends when Events can be written no more. Cancel safe.

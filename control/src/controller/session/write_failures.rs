@@ -54,14 +54,16 @@ impl WriteFailures {
         }
     }
 
-    /// Those who wrote MultiClusterServices are gone, and what they would have said with them.
-    pub(super) fn forget_fleet(&mut self) {
-        self.standing.retain(|object, _| object.kind != MultiClusterService::KIND);
+    /// Those who wrote MultiClusterServices are gone, and what they would have said with them. Of which objects nothing stands
+    /// any longer.
+    pub(super) fn forget_fleet(&mut self) -> Vec<ObjectRef> {
+        let of_fleet = |object: &ObjectRef, _: &mut Problem| object.kind == MultiClusterService::KIND;
+        self.standing.extract_if(.., of_fleet).map(|(object, _)| object).collect()
     }
 
-    /// What is wrong, sorted.
-    pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.standing.values()
+    /// What is wrong with an object.
+    pub(super) fn of(&self, object: &ObjectRef) -> Option<&Problem> {
+        self.standing.get(object)
     }
 
     /// How many objects are not as they should be for it.
@@ -84,7 +86,7 @@ mod tests {
     fn a_refused_write_is_a_problem_until_it_ends() {
         let mut failures = WriteFailures::default();
         assert!(failures.take(&refused("web")) && failures.take(&refused("api")));
-        let told: Vec<String> = failures.problems().map(ToString::to_string).collect();
+        let told: Vec<String> = failures.standing.values().map(ToString::to_string).collect();
         let text = "WriteRefused: the API server refuses its status: limit is 3145728; tried again later";
         assert_eq!(told, [format!("Service shop/api: {text}"), format!("Service shop/web: {text}")]);
         let recovered = WriteTrouble::Recovered { object: ServiceKey::new("shop", "web").object() };

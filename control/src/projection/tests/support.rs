@@ -134,6 +134,6 @@ pub(super) fn ips(projection: &Projection, service: &str) -> Vec<String> {
 
 /// The Problems as `object reason field`.
 pub(super) fn problems(projection: &Projection) -> Vec<String> {
-    let short = |problem: &Problem| format!("{} {} {}", problem.object, problem.reason, problem.field);
+    let short = |problem: &Arc<Problem>| format!("{} {} {}", problem.object, problem.reason, problem.field);
     projection.problems.iter().map(short).collect()
 }

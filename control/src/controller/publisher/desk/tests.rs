@@ -298,13 +298,14 @@ fn an_answer_that_the_object_is_gone_does_not_end_the_wish() {
 }
 
 #[test]
-fn many_services_flow_eight_at_a_time() {
+fn many_services_flow_thirty_two_at_a_time() {
     let world = World::new();
     let mut desk = Desk::new(PublishOptions::default());
     let statement = Statement { ingress: vec![ingress("203.0.113.7", None)], ..Statement::default() };
     let desired = Arc::new(Desired::Published(statement));
     let service = Arc::new(world.server.history[1].clone().unwrap());
-    for index in 0..1000 {
+    let services = 64 * MOST;
+    for index in 0..services {
         let target = Target::Service(ServiceKey::new("shop", &index.to_string()));
         desk.desire(target, Subject::Service(Exposed::from(&service), Arc::clone(&desired)), world.now());
     }
@@ -320,7 +321,7 @@ fn many_services_flow_eight_at_a_time() {
             desk.finished(&job, Answer::Gone, world.now());
         }
     }
-    assert_eq!(written.len(), 1000);
+    assert_eq!(written.len(), services);
 }
 
 #[test]

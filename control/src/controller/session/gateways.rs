@@ -1,0 +1,74 @@
+//! What the gateways of a term report, and which Services that concerns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::statements::{self, Gateways, Troubles};
+use super::{ProblemSource, Session};
+use crate::controller::reports::{self, Standing};
+use crate::gateway_report::GatewayReport;
+use crate::store::ServiceKey;
+
+/// Reports of gateways, as they were read last.
+#[derive(Default)]
+pub(super) struct ReadReports {
+    reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
+    own: Option<GatewayReport>,
+    /// The Services that they name.
+    named: BTreeSet<ServiceKey>,
+}
+
+impl Session {
+    /// Gateways say something new.
+    pub(super) fn retell(&mut self) {
+        if self.synced {
+            let touched = self.refresh_troubles(&BTreeSet::new());
+            self.publish(touched);
+        }
+    }
+
+    pub(super) fn gateway_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
+    }
+
+    /// The Services of which the gateways report something else than before. Their reports are read again only if they are
+    /// others, or name a Service that was `touched`: it may have other ports now.
+    pub(super) fn refresh_troubles(&mut self, touched: &BTreeSet<ServiceKey>) -> BTreeSet<ServiceKey> {
+        let ready = reports::count(self.gateway_slices());
+        let unasked = reports::any_without_port(self.gateway_slices());
+        let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());
+        let reports = self.reports.now();
+        let same = Arc::ptr_eq(&reports, &self.read.reports) && own == self.read.own;
+        let stands = |standing| own.is_some() || unasked || self.reports.any(standing);
+        let gateways = Gateways {
+            ready: ready + usize::from(own.is_some()),
+            answer: stands(Standing::Answering),
+            believed: stands(Standing::Believed),
+        };
+        if same && gateways == self.troubles.gateways() && touched.is_disjoint(&self.read.named) {
+            return BTreeSet::new();
+        }
+        let status = |key: &ServiceKey| self.projector.status(key);
+        let troubles = Troubles::read(gateways, reports.values().chain(&own), status);
+        if !same {
+            let named = statements::named(reports.values().chain(&own));
+            self.read = ReadReports { reports, own, named };
+        }
+        let before = std::mem::replace(&mut self.troubles, troubles);
+        let differing: BTreeSet<ServiceKey> = self.troubles.differing(&before).cloned().collect();
+        for key in &differing {
+            self.problems.set(ProblemSource::Gateways(key.clone()), self.troubles.problems_of(key));
+        }
+        if self.troubles.gateways().differs(before.gateways()) { self.all_services() } else { differing }
+    }
+
+    /// Whether each gateway was asked, so that silence means something. One in this process says nothing before its first
+    /// table.
+    pub(super) fn heard(&self) -> bool {
+        let own = self.own_gateway.as_ref().is_none_or(|own| own.borrow().generation > 0);
+        own && self.reports.asked_all()
+    }
+}

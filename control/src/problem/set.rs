@@ -1,0 +1,209 @@
+//! Problems by whose they are, and what came and went since somebody asked. What one owner says costs what that one had and
+//! has, however many others there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{ObjectRef, Problem};
+
+/// All Problems, sorted, each once, whoever has it.
+#[derive(Clone, Debug)]
+pub(crate) struct ProblemSet<K> {
+    /// What each owner has, sorted.
+    owners: BTreeMap<K, Box<[Arc<Problem>]>>,
+    /// How many have each.
+    all: BTreeMap<Arc<Problem>, usize>,
+    /// Those that came or went since [`Self::take_changes`], and whether they were there then.
+    touched: BTreeMap<Arc<Problem>, bool>,
+}
+
+/// What came and what went, both sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProblemChanges {
+    /// Not there before.
+    pub came: Vec<Arc<Problem>>,
+    /// There before.
+    pub gone: Vec<Arc<Problem>>,
+}
+
+impl ProblemChanges {
+    /// Whether nothing came or went.
+    pub fn is_empty(&self) -> bool {
+        self.came.is_empty() && self.gone.is_empty()
+    }
+
+    /// Those about objects that are meant.
+    pub(crate) fn about(&self, meant: impl Fn(&ObjectRef) -> bool) -> Self {
+        let of = |problems: &[Arc<Problem>]| {
+            problems.iter().filter(|problem| meant(&problem.object)).cloned().collect()
+        };
+        Self { came: of(&self.came), gone: of(&self.gone) }
+    }
+}
+
+impl<K> Default for ProblemSet<K> {
+    fn default() -> Self {
+        Self { owners: BTreeMap::new(), all: BTreeMap::new(), touched: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord> ProblemSet<K> {
+    /// All that an owner has from now on, in place of what it had.
+    pub(crate) fn set<'a>(&mut self, owner: K, problems: impl IntoIterator<Item = &'a Problem>) {
+        let mut problems: Vec<&Problem> = problems.into_iter().collect();
+        problems.sort_unstable();
+        problems.dedup();
+        if self.of(&owner).map(|problem| &**problem).eq(problems.iter().copied()) {
+            return;
+        }
+        let new: Box<[Arc<Problem>]> = problems.into_iter().map(|problem| self.shared(problem)).collect();
+        // What stays is not touched.
+        new.iter().for_each(|problem| self.add(problem));
+        let old = if new.is_empty() { self.owners.remove(&owner) } else { self.owners.insert(owner, new) };
+        old.unwrap_or_default().iter().for_each(|problem| self.remove(problem));
+    }
+
+    /// Follows another set.
+    pub(crate) fn apply(&mut self, changes: &ProblemChanges) {
+        changes.came.iter().for_each(|problem| self.add(problem));
+        changes.gone.iter().for_each(|problem| self.remove(problem));
+    }
+
+    /// What an owner has, sorted.
+    pub(crate) fn of(&self, owner: &K) -> impl Iterator<Item = &Arc<Problem>> {
+        self.owners.get(owner).into_iter().flatten()
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Problem>> {
+        self.all.keys()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Those that are about this object.
+    pub(crate) fn about(&self, object: &ObjectRef) -> impl Iterator<Item = &Arc<Problem>> {
+        let first = Problem {
+            object: object.clone(),
+            reason: "",
+            field: String::new(),
+            message: String::new(),
+            port: None,
+        };
+        let from_there = self.all.range(Arc::new(first)..).map(|(problem, _)| problem);
+        from_there.take_while(move |problem| problem.object == *object)
+    }
+
+    /// What came and went since the last call.
+    pub(crate) fn take_changes(&mut self) -> ProblemChanges {
+        let mut changes = ProblemChanges::default();
+        for (problem, was_there) in std::mem::take(&mut self.touched) {
+            match (was_there, self.all.contains_key(&problem)) {
+                (false, true) => changes.came.push(problem),
+                (true, false) => changes.gone.push(problem),
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    fn shared(&self, problem: &Problem) -> Arc<Problem> {
+        self.all.get_key_value(problem).map_or_else(|| Arc::new(problem.clone()), |(known, _)| known.clone())
+    }
+
+    fn add(&mut self, problem: &Arc<Problem>) {
+        let owners = self.all.entry(problem.clone()).or_default();
+        *owners += 1;
+        if *owners == 1 {
+            self.touched.entry(problem.clone()).or_insert(false);
+        }
+    }
+
+    fn remove(&mut self, problem: &Arc<Problem>) {
+        let Some(owners) = self.all.get_mut(problem) else { return };
+        *owners -= 1;
+        if *owners == 0 {
+            self.all.remove(problem);
+            self.touched.entry(problem.clone()).or_insert(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(name: &str, message: &str) -> Problem {
+        Problem {
+            object: ObjectRef { kind: "Service", namespace: "shop".into(), name: name.into() },
+            reason: "NoAddress",
+            field: String::new(),
+            message: message.to_owned(),
+            port: None,
+        }
+    }
+
+    fn messages(problems: &[Arc<Problem>]) -> Vec<&str> {
+        problems.iter().map(|problem| problem.message.as_str()).collect()
+    }
+
+    #[test]
+    fn what_one_owner_says_changes_what_that_one_had() {
+        let mut set = ProblemSet::default();
+        for owner in 0..1_000 {
+            set.set(owner, &[problem(&format!("s{owner:04}"), "waits")]);
+        }
+        assert_eq!((set.take_changes().came.len(), set.len()), (1_000, 1_000));
+        let before: Vec<Arc<Problem>> = set.iter().cloned().collect();
+        set.set(7, &[problem("s0007", "waits")]);
+        assert!(set.take_changes().is_empty(), "it says the same");
+        set.set(7, &[problem("s0007", "waits"), problem("s0007", "still")]);
+        set.set(8, []);
+        let changes = set.take_changes();
+        assert_eq!((messages(&changes.came), messages(&changes.gone)), (vec!["still"], vec!["waits"]));
+        let kept = set.iter().filter(|now| before.iter().any(|before| Arc::ptr_eq(before, now)));
+        assert_eq!(kept.count(), 999, "what was not said anew is not even copied");
+    }
+
+    #[test]
+    fn what_several_have_goes_with_the_last() {
+        let mut set = ProblemSet::default();
+        let cluster = problem("m1", "not ready");
+        set.set("a", [&cluster]);
+        set.set("b", [&cluster, &cluster]);
+        assert_eq!((messages(&set.take_changes().came), set.len()), (vec!["not ready"], 1));
+        set.set("a", []);
+        assert!(set.take_changes().is_empty());
+        set.set("b", []);
+        assert_eq!((messages(&set.take_changes().gone), set.len()), (vec!["not ready"], 0));
+    }
+
+    #[test]
+    fn what_came_and_went_in_between_is_no_change() {
+        let mut set = ProblemSet::default();
+        set.set(1, &[problem("web", "one")]);
+        set.set(1, []);
+        assert!(set.take_changes().is_empty());
+        set.set(1, &[problem("web", "one")]);
+        let mut follower: ProblemSet<u8> = ProblemSet::default();
+        follower.apply(&set.take_changes());
+        set.set(1, []);
+        set.set(2, &[problem("web", "one")]);
+        assert!(set.take_changes().is_empty(), "another has it now");
+        set.set(2, &[problem("web", "two")]);
+        follower.apply(&set.take_changes());
+        assert!(follower.iter().eq(set.iter()));
+    }
+
+    #[test]
+    fn problems_are_found_by_their_object() {
+        let mut set = ProblemSet::default();
+        set.set(1, &[problem("a", "one"), problem("b", "two"), problem("b", "three"), problem("c", "four")]);
+        let about: Vec<Arc<Problem>> = set.about(&problem("b", "").object).cloned().collect();
+        assert_eq!(messages(&about), ["three", "two"]);
+        assert_eq!(set.about(&problem("bb", "").object).count(), 0);
+    }
+}
