@@ -282,7 +282,7 @@ impl Projector {
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
             self.now.and_then(|now| multi_cluster::next_hold_off(&objects.fleet, hold, now))
         });
-        if keys.is_empty() && *dirty == Dirty::Nothing {
+        if keys.is_empty() && *dirty == Dirty::Nothing && !first {
             return self.answer(false, BTreeSet::new());
         }
         let (changed, touched) = self.round(objects, keys);

@@ -45,10 +45,16 @@ pub(super) fn prepare(plan: &Plan, known: Known<'_>, placement: &Placement, allo
             allocator.prune(&request(plan, known, placement));
         }
         Placement::Alone => {
-            // Beside what is published it may have been given an address of a family that is not.
-            let missing = missing(plan);
+            // Beside what is published it may have been given an address of a family that is not, while a pool has it.
+            let (missing, published) = (missing(plan), &plan.wishes.published);
+            let held = allocator.held(plan.key()).iter().copied();
+            let given: Vec<IpAddr> = held.filter(|ip| missing.contains(&Family::of(*ip))).collect();
+            if !given.is_empty() {
+                allocator.hold(plan.key(), given);
+                allocator.prune(&Request { addresses: &[], ..request(plan, known, placement) });
+            }
             let given = allocator.held(plan.key()).iter().filter(|ip| missing.contains(&Family::of(**ip)));
-            let kept = plan.wishes.published.iter().chain(given).copied().collect();
+            let kept = published.iter().chain(given).copied().collect();
             allocator.hold(plan.key(), kept);
         }
     }
