@@ -39,6 +39,7 @@ mod topology;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ pub use self::placement::Placement;
 use self::pools::ReadPools;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
 use crate::allocator::Allocator;
+pub use crate::allocator::NodeFamilies;
 use crate::problem::Problem;
 use crate::store::{Dirty, Objects, ServiceKey};
 
@@ -217,6 +219,8 @@ struct Projected {
     problems: Vec<Problem>,
     /// An object of the same name with another uid is another Service.
     uid: Option<String>,
+    /// The addresses that its status had when it was last looked at, while another installation decides about it.
+    seen: Option<Vec<IpAddr>>,
 }
 
 impl Projector {
@@ -285,7 +289,7 @@ impl Projector {
         if keys.is_empty() && *dirty == Dirty::Nothing && !first {
             return self.answer(false, BTreeSet::new());
         }
-        let (changed, touched) = self.round(objects, keys);
+        let (changed, touched) = self.round(objects, keys, first);
         let changed = changed || self.table.internal_clients() != &self.facts.internal;
         if changed {
             let generation = self.table.generation() + 1;
