@@ -7,6 +7,7 @@
 mod automatic;
 mod by_value;
 mod holders;
+mod origin;
 mod pool;
 mod range;
 mod selector;
@@ -14,13 +15,14 @@ mod shortfall;
 mod standing;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 
 use self::holders::{Holders, Remaining, Used};
+pub use self::origin::NodeFamilies;
 use self::pool::{Admission, Pool};
 pub(crate) use self::pool::{NodeAddress, Nodes};
 pub(crate) use self::shortfall::{Assignment, Demand, Reservation, Several, Shortfall};
@@ -67,8 +69,8 @@ pub(crate) struct Allocator {
     pools: Vec<Pool>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     used: Used,
-    /// Addresses of Services that pools listed before, and none does any longer.
-    stranded: HashSet<IpAddr>,
+    /// Of Services that have addresses of gateway nodes, of which families.
+    node_families: HashMap<ServiceKey, NodeFamilies>,
     /// Addresses that became free, or free for other namespaces, since somebody asked.
     freed: Vec<IpAddr>,
 }
@@ -88,10 +90,6 @@ impl Allocator {
         for pool in &mut read {
             self.used.keys().for_each(|ip| pool.taken(*ip));
         }
-        let listed = |pools: &[Pool], ip: &IpAddr| pools.iter().any(|pool| pool.lists(*ip));
-        self.stranded.retain(|ip| self.used.contains_key(ip) && !listed(&read, ip));
-        let lost = self.used.keys().filter(|ip| !listed(&read, ip) && listed(&self.pools, ip));
-        self.stranded.extend(lost);
         self.pools = read;
         problems.into_iter().flatten().collect()
     }
@@ -107,10 +105,11 @@ impl Allocator {
                 }
             }
         }
-        self.release(key);
+        self.let_go(key);
         if !addresses.is_empty() {
             self.held.insert(key.clone(), addresses);
         }
+        self.remember_origin(key);
     }
 
     /// What a Service has.
@@ -118,8 +117,18 @@ impl Allocator {
         self.held.get(key).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether some Service has the address.
+    pub(crate) fn is_used(&self, ip: IpAddr) -> bool {
+        self.used.contains_key(&ip)
+    }
+
     /// Takes back all that a Service has.
     pub(crate) fn release(&mut self, key: &ServiceKey) {
+        self.let_go(key);
+        self.node_families.remove(key);
+    }
+
+    fn let_go(&mut self, key: &ServiceKey) {
         for ip in self.held.remove(key).unwrap_or_default() {
             let Some(holders) = self.used.get_mut(&ip) else { continue };
             let remaining = holders.remove(&key.namespace);

@@ -63,6 +63,7 @@ use self::pools::ReadPools;
 pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
 use self::waiting::Waiting;
 use crate::allocator::Allocator;
+pub use crate::allocator::NodeFamilies;
 use crate::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::store::{Dirty, Objects, ServiceKey};
 
@@ -241,6 +242,8 @@ struct Projected {
     problems: Vec<Problem>,
     /// An object of the same name with another uid is another Service.
     uid: Option<String>,
+    /// The addresses that its status had when it was last looked at, while another installation decides about it.
+    seen: Option<Vec<IpAddr>>,
 }
 
 impl Projector {
@@ -304,10 +307,10 @@ impl Projector {
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
             self.now.and_then(|now| multi_cluster::next_hold_off(&objects.fleet, hold, now))
         });
-        if keys.is_empty() && *dirty == Dirty::Nothing {
+        if keys.is_empty() && *dirty == Dirty::Nothing && !first {
             return self.answer(false, BTreeSet::new());
         }
-        let (changes, touched) = self.round(objects, keys);
+        let (changes, touched) = self.round(objects, keys, first);
         let changed = !changes.is_empty() || self.table.internal_clients() != &self.facts.internal;
         if changed {
             self.table = Arc::new(self.table.changed(&changes, self.facts.internal.clone()));

@@ -295,11 +295,11 @@ impl Store {
         changed.iter().for_each(|name| self.dirty_namespace(name, any));
     }
 
-    /// Pools may select the Services of a Namespace by its labels. Whether any Namespace is known decides for all.
+    /// Pools may select the Services of a Namespace by its labels. Whether any Namespace is known decides for all, but by the
+    /// next look that may be as before.
     fn dirty_namespace(&mut self, name: &Arc<str>, any_before: bool) {
         if any_before == self.objects.namespaces.is_empty() {
             self.dirty.add_shared();
-            return;
         }
         let first = ServiceKey::of_service(name.clone(), Arc::default());
         let services = self.objects.services.range(first.clone()..).map(|(key, _)| key);

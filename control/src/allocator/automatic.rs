@@ -1,5 +1,6 @@
 //! Addresses for Services that ask for any: what one has stays, and what is missing comes from the pools in their order.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,13 +10,16 @@ use super::{Allocator, Pool, Request, Uncovered};
 use crate::ip::Family;
 
 impl Allocator {
-    /// If `ip` is a gateway node's: all of its family that are given together.
+    /// If `ip` is a gateway node's, and in no list: all of its family that are given together.
     pub(super) fn companions(
         &self,
         ip: IpAddr,
         usable: &[usize],
         request: &Request<'_>,
     ) -> Option<Vec<IpAddr>> {
+        if usable.iter().any(|&pool| self.pools[pool].lists(ip)) {
+            return None;
+        }
         usable.iter().find_map(|&pool| self.pools[pool].companions(ip, &request.nodes))
     }
 
@@ -100,7 +104,9 @@ impl Allocator {
     }
 }
 
+/// Names the pools in their own order: which was asked first depends on what was there before.
 fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
+    let asked: BTreeSet<usize> = asked.iter().copied().collect();
     let names = |is: &dyn Fn(&Pool) -> bool| -> Vec<Arc<str>> {
         asked.iter().map(|&pool| &pools[pool]).filter(|pool| is(pool)).map(|pool| pool.name.clone()).collect()
     };

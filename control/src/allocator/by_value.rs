@@ -20,6 +20,7 @@ impl Allocator {
         let mut given = self.given_by_value(request, pools);
         let mut assignment = Assignment::default();
         let mut seen = vec![0; self.pools.len()];
+        let mut refused = Vec::new();
         for ip in request.addresses.iter().copied() {
             if held.contains(&ip) && self.standing(ip, request, usable) != Standing::Gone {
                 if let Some(pool) = self.listing(ip, pools) {
@@ -37,7 +38,13 @@ impl Allocator {
                     pool.into_iter().for_each(|pool| given[pool] += 1);
                     assignment.addresses.push(ip);
                 }
-                Err(refusal) => assignment.refuse(ip, refusal),
+                Err(_) => refused.push(ip),
+            }
+        }
+        // Why is told by all that it has now, as when it is asked again.
+        for ip in refused {
+            if let Err(refusal) = self.grant(ip, request, pools, &given) {
+                assignment.refuse(ip, refusal);
             }
         }
         if let Err(shortfall) = usable
@@ -85,16 +92,18 @@ impl Allocator {
             let of_node = usable.iter().any(|&pool| self.pools[pool].contains(ip));
             return if of_node { Ok(None) } else { Err(Refusal::NotInPool) };
         };
-        if let Some(pool) = self.closed_to(ip, request) {
-            return Err(Refusal::InUse(pool.name.clone()));
-        }
         let has_room = |&pool: &usize| {
             let Pool { most_per_service: most, .. } = &self.pools[pool];
             self.pools[pool].lists(ip) && given[pool] < *most
         };
         let Pool { name, most_per_service: most, .. } = &self.pools[first];
         let too_many = || Refusal::TooMany { pool: name.clone(), most: *most };
-        usable.iter().copied().find(has_room).map(Some).ok_or_else(too_many)
+        // What depends on the Service alone comes first: others come and go.
+        let pool = usable.iter().copied().find(has_room).ok_or_else(too_many)?;
+        match self.closed_to(ip, request) {
+            Some(pool) => Err(Refusal::InUse(pool.name.clone())),
+            None => Ok(Some(pool)),
+        }
     }
 
     /// The first of these pools that lists the address.

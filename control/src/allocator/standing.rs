@@ -69,7 +69,8 @@ impl Allocator {
             // Who names another pool that is there asks to move.
             return request.pool.is_none().then(|| Reservation::NotAdmitted(pool.name.clone()));
         }
-        if !self.stranded.contains(&ip) && usable.iter().any(|&pool| self.gives_nodes(pool, request)) {
+        let of_nodes = self.node_families(request.key).has(Family::of(ip));
+        if of_nodes && usable.iter().any(|&pool| self.gives_nodes(pool, request)) {
             return matches!(request.nodes, Nodes::Unknown).then_some(Reservation::NoGateway);
         }
         Some(Reservation::NotInPool)

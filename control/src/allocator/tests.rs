@@ -150,6 +150,18 @@ fn a_pool_that_holds_both_families_is_preferred() {
 }
 
 #[test]
+fn pools_that_are_exhausted_are_named_in_one_order_whatever_was_given_before() {
+    let (mut allocator, _) =
+        allocator(&[("p", "addresses: [10.0.0.1]"), ("q", "addresses: [10.0.0.2, 'fd00::/127']")]);
+    assert_eq!(wish("a").ask(&mut allocator), given(&["10.0.0.1"]));
+    assert_eq!(wish("b").ask(&mut allocator), given(&["10.0.0.2"]));
+    let dual = Wish { families: BOTH, ..wish("dual") };
+    let first = dual.ask(&mut allocator);
+    assert_eq!(first.0, ["fd00::"]);
+    assert_eq!(dual.ask(&mut allocator), first);
+}
+
+#[test]
 fn addresses_asked_for_by_value_are_shared_and_never_given_to_others() {
     let (mut allocator, _) = allocator(&[("p", "addresses: [10.0.0.0/8], avoidBuggyIPs: true")]);
     let first = Wish { addresses: vec![IpAddr::from([10, 0, 0, 1])], ..wish("a") };

@@ -12,11 +12,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 pub use self::fleet::{CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN};
-use super::names::{ALLOCATED, PROGRAMMED, READY};
+use super::names::{ALLOCATED, FROM_GATEWAY_NODES, PROGRAMMED, READY};
 use super::publication::{PortFailure, Statement};
 use crate::bounded::{LONGEST_MESSAGE, cut_end, first_few};
+use crate::ip::Family;
 use crate::problem::{Problem, reason};
-use crate::projection::PortStatus;
+use crate::projection::{NodeFamilies, PortStatus};
 
 /// Reason of `sheave.dev/Allocated` when it is true.
 pub const HAS_ADDRESSES: &str = "Allocated";
@@ -28,6 +29,9 @@ pub const ENDPOINTS_READY: &str = "EndpointsReady";
 pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
 pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
+
+/// Reason of `sheave.dev/FromGatewayNodes` when it is false.
+pub const FROM_POOLS: &str = "AddressPools";
 
 /// A Service may have hundreds of ports or addresses; who looks at a condition wants to know where to begin.
 const LISTED: usize = 8;
@@ -107,14 +111,30 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 
 /// Our conditions of a Service, or of a MultiClusterService.
 pub fn of(statement: &Statement) -> Vec<Said> {
-    match &statement.fleet {
+    let mut conditions = match &statement.fleet {
         None => {
             let programmed = programmed(statement);
             let ready = ready(statement, &programmed);
             vec![allocated(statement), programmed, ready]
         }
         Some(fleet) => fleet::of(statement, fleet),
-    }
+    };
+    conditions.extend(statement.node_families.map(from_gateway_nodes));
+    conditions
+}
+
+fn from_gateway_nodes(families: NodeFamilies) -> Said {
+    let Some(name) = families.name() else {
+        let message = "None of its addresses is taken for that of a gateway node.";
+        return Said::no(FROM_GATEWAY_NODES, FROM_POOLS, message.to_owned());
+    };
+    let of_families: Vec<String> =
+        Family::ALL.into_iter().filter(|it| families.has(*it)).map(|it| it.to_string()).collect();
+    let message = format!(
+        "Its {} addresses are those of gateway nodes, and change with them.",
+        of_families.join(" and ")
+    );
+    Said::yes(FROM_GATEWAY_NODES, name, message)
 }
 
 fn allocated(statement: &Statement) -> Said {

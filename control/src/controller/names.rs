@@ -22,11 +22,14 @@ pub const DEGRADED: &str = "sheave.dev/Degraded";
 /// Condition of a Service: gateways forward its traffic, and to endpoints.
 pub const READY: &str = "sheave.dev/Ready";
 /// Every type of condition that is ours.
-pub const CONDITIONS: [&str; 6] = [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED];
+pub const CONDITIONS: [&str; 7] =
+    [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED, FROM_GATEWAY_NODES];
 /// Condition: gateways forward the Service's traffic.
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 /// Condition: the Service has the addresses that it should have.
 pub const ALLOCATED: &str = "sheave.dev/Allocated";
+/// Condition: the addresses of the families that its reason names are those of gateway nodes. A new leader goes by it.
+pub const FROM_GATEWAY_NODES: &str = "sheave.dev/FromGatewayNodes";
 /// Label of objects that we made ourselves: the value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";
 

@@ -23,7 +23,7 @@ use sheave_dataplane::model::FrontendAddr;
 pub use self::exposed::Exposed;
 pub use self::options::PublishOptions;
 use crate::problem::Problem;
-use crate::projection::{FleetStatus, Ingress};
+use crate::projection::{FleetStatus, Ingress, NodeFamilies};
 
 /// What is to be true of one Service in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct Statement {
     pub failed_ports: Vec<PortFailure>,
     /// The clusters behind it, of a MultiClusterService.
     pub fleet: Option<FleetStatus>,
+    /// The families of which it has the addresses of gateway nodes; `None` = not to be said.
+    pub node_families: Option<NodeFamilies>,
 }
 
 /// A port that a gateway could not open.

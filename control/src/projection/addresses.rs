@@ -11,8 +11,9 @@ use super::annotations::{self, ADDRESS_POOL, RENUMBER};
 use super::facts::Facts;
 use super::placement::Placement;
 use super::plan::{Plan, service_ref};
+use super::wishes::Wishes;
 use crate::allocator::{
-    Allocator, Assignment, Demand, Nodes, Request, Reservation, Several, Shortfall, Uncovered,
+    Allocator, Assignment, Demand, NodeFamilies, Nodes, Request, Reservation, Several, Shortfall, Uncovered,
 };
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
@@ -23,12 +24,21 @@ use crate::report::Report;
 pub(super) struct Placed {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) problems: Vec<Problem>,
+    /// The families of which they are those of gateway nodes.
+    pub(super) node_families: NodeFamilies,
     /// What it waits for: a pool was empty, or another namespace has an address.
     pub(super) demand: Demand,
 }
 
-/// Gives back what the Service may not keep, and holds what its status publishes. Before any [`place`] of a round.
-pub(super) fn prepare(plan: &Plan, known: Known<'_>, placement: &Placement, allocator: &mut Allocator) {
+/// Gives back what the Service may not keep, and holds what its status publishes: later than at the start, when all Services are
+/// looked at, a status may still publish what was taken back, and is another's by now. Before any [`place`] of a round.
+pub(super) fn prepare(
+    plan: &Plan,
+    known: Known<'_>,
+    placement: &Placement,
+    starting: bool,
+    allocator: &mut Allocator,
+) {
     if !plan.is_load_balancer() {
         return allocator.release(plan.key());
     }
@@ -37,7 +47,11 @@ pub(super) fn prepare(plan: &Plan, known: Known<'_>, placement: &Placement, allo
         Placement::Managed { .. } => {
             let request = request(plan, known, placement);
             if allocator.held(plan.key()).is_empty() {
-                allocator.hold(plan.key(), plan.wishes.published.clone());
+                let Wishes { published, node_families, .. } = &plan.wishes;
+                let is_own =
+                    |ip: &IpAddr| starting || node_families.has(Family::of(*ip)) || !allocator.is_used(*ip);
+                let published = published.iter().copied().filter(is_own).collect();
+                allocator.hold_again(plan.key(), published, *node_families);
             }
             allocator.prune(&request);
         }
@@ -45,13 +59,30 @@ pub(super) fn prepare(plan: &Plan, known: Known<'_>, placement: &Placement, allo
             allocator.prune(&request(plan, known, placement));
         }
         Placement::Alone => {
-            // Beside what is published it may have been given an address of a family that is not.
-            let missing = missing(plan);
+            // Beside what is published it may have been given an address of a family that is not, while a pool has it.
+            let (missing, published) = (missing(plan), &plan.wishes.published);
+            let held = allocator.held(plan.key()).iter().copied();
+            let given: Vec<IpAddr> = held.filter(|ip| missing.contains(&Family::of(*ip))).collect();
+            if !given.is_empty() {
+                allocator.hold(plan.key(), given);
+                allocator.prune(&Request { addresses: &[], ..request(plan, known, placement) });
+            }
             let given = allocator.held(plan.key()).iter().filter(|ip| missing.contains(&Family::of(**ip)));
-            let kept = plan.wishes.published.iter().chain(given).copied().collect();
+            let kept = published.iter().chain(given).copied().collect();
             allocator.hold(plan.key(), kept);
         }
     }
+}
+
+/// Holds what a Service has that another installation decides about: what its status publishes, and, until that is another than
+/// it was `before`, what was given and may be written, but is not seen yet.
+pub(super) fn suspend(plan: &Plan, before: Option<&Vec<IpAddr>>, allocator: &mut Allocator) {
+    let Wishes { published, node_families, .. } = &plan.wishes;
+    let mut kept = published.clone();
+    if before.is_none_or(|before| before == published) {
+        kept.extend(allocator.held(plan.key()).iter().filter(|ip| !published.contains(ip)));
+    }
+    allocator.hold_again(plan.key(), kept, *node_families);
 }
 
 /// Families that the Service asks for itself, and of which its status publishes no address.
@@ -71,6 +102,10 @@ pub(super) fn place(
 ) -> Placed {
     if !plan.is_load_balancer() {
         return Placed::default();
+    }
+    if plan.suspended {
+        let addresses = allocator.held(plan.key()).to_vec();
+        return Placed { addresses, ..Placed::default() };
     }
     let published = &plan.wishes.published;
     let (settled, own) = match placement {
@@ -97,7 +132,12 @@ pub(super) fn place(
         _ => true,
     });
     let problems = problems(plan, placement, facts, &assignment);
-    Placed { addresses: assignment.addresses, problems, demand: assignment.demand }
+    Placed {
+        addresses: assignment.addresses,
+        problems,
+        node_families: allocator.node_families(plan.key()),
+        demand: assignment.demand,
+    }
 }
 
 /// What is known of the world around a Service.

@@ -40,6 +40,8 @@ use super::members::Member;
 use super::placement::Placement;
 use super::plan::{self, Asked, Plan, Planned};
 use super::policy::TrafficPolicy;
+use super::wishes;
+use crate::allocator::NodeFamilies;
 use crate::ip;
 use crate::karmada::MultiClusterService;
 use crate::problem::{Problem, reason};
@@ -71,18 +73,29 @@ pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Op
     ends.filter(|end| *end > now).min()
 }
 
-/// The addresses that nobody else may be given yet. All, while it is not this process that decides about them. Those of a MultiClusterService that is being deleted, until the controller has
-/// cleared its status: a gateway that has not heard of the deletion may serve them as long. And those of one whose Service is
-/// missing: who replaces it takes it away for a moment.
-pub(super) fn kept_addresses(key: &ServiceKey, fleet: &Fleet, options: &Options) -> Vec<IpAddr> {
-    let Some(service) = fleet.services.get(key) else { return Vec::new() };
+/// The addresses of one that is not planned which nobody else may be given yet. All, while it is not this process that decides
+/// about them. Those of a MultiClusterService that is being deleted, until the controller has cleared its status: a gateway that
+/// has not heard of the deletion may serve them as long. And those of one whose Service is missing: who replaces it takes it away
+/// for a moment.
+pub(super) fn kept_addresses(
+    key: &ServiceKey,
+    fleet: &Fleet,
+    options: &Options,
+) -> (Vec<IpAddr>, NodeFamilies) {
+    let nothing = (Vec::new(), NodeFamilies::default());
+    let Some(service) = fleet.services.get(key) else { return nothing };
     if options.fleet.mandate.own && !is_leaving(service) && template(fleet, key).is_some() {
-        return Vec::new();
+        return nothing;
     }
     let managed = matches!(options.placement, Placement::Managed { .. });
     if !managed || whose(service, template(fleet, key), options).is_err() {
-        return Vec::new();
+        return nothing;
     }
+    (published(service), wishes::node_families(service.status.as_ref()))
+}
+
+/// What the status has, whatever the object asks for by now.
+fn published(service: &MultiClusterService) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
     ingress.iter().filter_map(|ingress| ip::parse(ingress.ip.as_deref()?).ok()).collect()
@@ -104,9 +117,28 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
     let Some(service) = fleet.services.get(key) else { return Planned::Foreign };
     let template = template(fleet, key);
     // Unlike a Service it is gone at once: first nothing new is accepted, then its status is cleared, and then it is let go.
-    if is_leaving(service) || !options.fleet.mandate.own || whose(service, template, options).is_err() {
+    if is_leaving(service) || whose(service, template, options).is_err() {
         return Planned::Foreign;
     }
+    match ours(key, service, (fleet, options, now)) {
+        Planned::Ours(mut plan) if !options.fleet.mandate.own => {
+            plan.suspended = true;
+            plan.wishes.published = published(service);
+            Planned::Ours(plan)
+        }
+        // Who decides about it tells why.
+        Planned::Refused(_) if !options.fleet.mandate.own => Planned::Foreign,
+        planned => planned,
+    }
+}
+
+/// Reads one of this class.
+fn ours(
+    key: &ServiceKey,
+    service: &MultiClusterService,
+    (fleet, options, now): (&Fleet, &Options, Option<Timestamp>),
+) -> Planned {
+    let template = template(fleet, key);
     let mut report = Report::about(key.object());
     match template::exposure(&service.spec.types, &mut report) {
         template::Exposure::LoadBalancer => {}

@@ -58,6 +58,9 @@ pub(super) struct Plan {
     pub(super) health_check_port: Option<u16>,
     /// The clusters that it is served from; `None` = the gateway's own.
     pub(super) fleet: Option<FleetPlan>,
+    /// Another installation decides about it, or it is not known who does: it keeps what it has, its ports included, and is not
+    /// served from here.
+    pub(super) suspended: bool,
     /// What was wrong with the Service itself.
     pub(super) problems: Vec<Problem>,
 }
@@ -152,6 +155,7 @@ pub(super) fn read<'a>(
         listed_ports,
         kinds,
         fleet: None,
+        suspended: false,
         problems: report.into_problems(),
     }
 }

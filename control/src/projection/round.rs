@@ -14,6 +14,7 @@ use super::plan::{self, Plan, Planned};
 use super::service::{self, Input, Output};
 use super::status::LoadBalancerStatus;
 use super::{Projected, Projector, addresses};
+use crate::ip::Family;
 use crate::problem::Problem;
 use crate::store::{Objects, ServiceKey};
 
@@ -23,6 +24,8 @@ type Replaced = (FrontendAddr, Option<Arc<Frontend>>);
 /// What a round has found out so far.
 #[derive(Default)]
 struct Round {
+    /// It is the first, and takes every Service.
+    starting: bool,
     /// Services to project, with what they ask for.
     plans: BTreeMap<ServiceKey, Box<Plan>>,
     touched: Touched,
@@ -38,8 +41,9 @@ impl Projector {
         &mut self,
         objects: &Objects,
         mut dirty: BTreeSet<ServiceKey>,
+        starting: bool,
     ) -> (Vec<Replaced>, BTreeSet<ServiceKey>) {
-        let mut round = Round::default();
+        let mut round = Round { starting, ..Round::default() };
         for key in &dirty {
             match self.plan(objects, key) {
                 Planned::Ours(plan) => {
@@ -47,12 +51,12 @@ impl Projector {
                 }
                 Planned::Foreign => {
                     let held = self.retire(key, Vec::new(), &mut round);
-                    self.keep_addresses(objects, key, held);
+                    self.keep_addresses(objects, key, held, starting);
                 }
                 Planned::Refused(problems) => {
                     let held = self.retire(key, problems, &mut round);
                     self.tell_refused(objects, key);
-                    self.keep_addresses(objects, key, held);
+                    self.keep_addresses(objects, key, held, starting);
                 }
             }
         }
@@ -116,18 +120,25 @@ impl Projector {
     }
 
     /// What a MultiClusterService has that is not served any longer is nobody else's before it is let go.
-    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, held: Vec<IpAddr>) {
+    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, held: Vec<IpAddr>, starting: bool) {
         if key.source == FrontendSource::MultiClusterService {
-            let mut kept = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
+            let (mut kept, node_families) = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
+            // As in `addresses::prepare`.
+            kept.retain(|ip| {
+                starting
+                    || held.contains(ip)
+                    || node_families.has(Family::of(*ip))
+                    || !self.allocator.is_used(*ip)
+            });
             if let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
-                known.status = Some(LoadBalancerStatus::reserving(key, &kept));
+                known.status = Some(LoadBalancerStatus::reserving(key, &kept, node_families));
             }
             if multi_cluster::is_suspended(key, &objects.fleet, &self.options) {
                 // Some may be written, and not seen yet.
                 let unseen: Vec<IpAddr> = held.into_iter().filter(|ip| !kept.contains(ip)).collect();
                 kept.extend(unseen);
             }
-            self.allocator.hold(key, kept);
+            self.allocator.hold_again(key, kept, node_families);
         }
     }
 
@@ -155,9 +166,14 @@ impl Projector {
             if replaced && *placement != Placement::Alone {
                 self.allocator.release(key);
             }
+            if plan.suspended {
+                let before = self.services.get(key).and_then(|known| known.seen.as_ref());
+                addresses::suspend(plan, before, &mut self.allocator);
+                continue;
+            }
             let local = plan.local_nodes(placement, objects);
             let known = self.facts.known(key, local.as_ref(), objects);
-            addresses::prepare(plan, known, placement, &mut self.allocator);
+            addresses::prepare(plan, known, placement, round.starting, &mut self.allocator);
         }
         let mut freed: BTreeSet<IpAddr> = self.allocator.take_freed().into_iter().collect();
         let mut asked = BTreeSet::new();
@@ -193,6 +209,7 @@ impl Projector {
             let known = self.services.entry(rank.key.clone()).or_default();
             known.placed = placed;
             known.uid.clone_from(&plan.uid);
+            known.seen = plan.suspended.then(|| plan.wishes.published.clone());
         }
     }
 
@@ -242,15 +259,15 @@ impl Projector {
         let projected = self.services.entry(key.clone()).or_default();
         let input = Input {
             plan,
-            addresses: &projected.placed.addresses,
+            placed: &projected.placed,
             slices: objects.slices.get(key),
             facts: &self.facts,
             claims: &self.claims,
             cluster: &self.cluster,
         };
         let Output { frontends, mut problems, mut reached, status, health_check } =
-            service::project(input, &mut self.names);
-        problems.extend(plan.problems.iter().cloned());
+            if plan.suspended { Output::default() } else { service::project(input, &mut self.names) };
+        problems.extend(plan.problems.iter().filter(|_| !plan.suspended).cloned());
         let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
             Some(old) if **old == new => old.clone(),
             _ => Arc::new(new),
@@ -263,7 +280,8 @@ impl Projector {
         reached.dedup();
         let reached_before = std::mem::replace(&mut projected.reached, reached.clone());
         projected.status = status;
-        projected.fleet = plan.fleet.as_ref().map(|fleet| fleet.status.clone());
+        let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
+        projected.fleet = fleet.map(|fleet| fleet.status.clone());
         match health_check {
             Some(check) => self.health_checks.insert(key.clone(), check),
             None => self.health_checks.remove(key),

@@ -1,10 +1,10 @@
 //! The inner step: one Service's plan, addresses and slices become its frontends. Pure, but for sharing names.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_dataplane::model::{Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, ServicePort};
 
+use super::addresses::Placed;
 use super::conflicts::Claims;
 use super::endpoints::{self, Serving};
 use super::exposure::{Exposure, Obstacle};
@@ -27,7 +27,7 @@ use crate::report::Report;
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) addresses: &'a [IpAddr],
+    pub(super) placed: &'a Placed,
     pub(super) slices: Option<&'a Slices>,
     pub(super) facts: &'a Facts,
     pub(super) claims: &'a Claims,
@@ -74,7 +74,7 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
             output.frontends.extend(here.map(|exposure| frontend(input, *exposure, &target)));
         }
     }
-    output.status = plan.is_load_balancer().then(|| status::of(plan, input.addresses, &won));
+    output.status = plan.is_load_balancer().then(|| status::of(plan, input.placed, &won));
     output.health_check = plan.health_check_port.map(|port| local_ready.answer(plan, port));
     output
 }
@@ -83,7 +83,7 @@ pub(super) fn project(input: Input<'_>, names: &mut Names) -> Output {
 fn won(input: Input<'_>, problems: &mut Vec<Problem>) -> Vec<Exposure> {
     let plan = input.plan;
     let mut report = Report::about(service_ref(plan.key()));
-    let mut won = plan.exposures(input.addresses, input.facts, |exposure, obstacle| {
+    let mut won = plan.exposures(&input.placed.addresses, input.facts, |exposure, obstacle| {
         let Exposure { kind, addr, port } = exposure;
         let message = match obstacle {
             // As another kind of the same port it is one place that leads to the same endpoints.

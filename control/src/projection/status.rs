@@ -3,8 +3,10 @@
 
 use std::net::IpAddr;
 
+use super::addresses::Placed;
 use super::exposure::Exposure;
 use super::plan::Plan;
+use crate::allocator::NodeFamilies;
 use crate::problem::reason;
 use crate::store::ServiceKey;
 
@@ -15,6 +17,8 @@ pub struct LoadBalancerStatus {
     pub service: ServiceKey,
     /// One entry per address; empty while it has none.
     pub ingress: Vec<Ingress>,
+    /// The families of which the addresses are those of gateway nodes. Whoever starts anew could not know it.
+    pub node_families: NodeFamilies,
 }
 
 /// One address. Its `ipMode` is `Proxy`, always: by `VIP`, the default, kube-proxy on this node would take the traffic
@@ -41,10 +45,15 @@ pub struct PortStatus {
 }
 
 impl LoadBalancerStatus {
+    /// Of an object that has no address.
+    pub fn empty(service: &ServiceKey) -> Self {
+        Self { service: service.clone(), ingress: Vec::new(), node_families: NodeFamilies::default() }
+    }
+
     /// Of an object that keeps these addresses, though nothing is served there.
-    pub(super) fn reserving(service: &ServiceKey, addresses: &[IpAddr]) -> Self {
+    pub(super) fn reserving(service: &ServiceKey, addresses: &[IpAddr], node_families: NodeFamilies) -> Self {
         let ingress = addresses.iter().map(|&ip| Ingress { ip, hostname: None, ports: Vec::new() });
-        Self { service: service.clone(), ingress: ingress.collect() }
+        Self { service: service.clone(), ingress: ingress.collect(), node_families }
     }
 }
 
@@ -54,13 +63,17 @@ pub fn port_error(reason: &str) -> String {
 }
 
 /// The status of a Service that has these load balancer addresses, and these frontends.
-pub(super) fn of(plan: &Plan, addresses: &[IpAddr], frontends: &[Exposure]) -> LoadBalancerStatus {
-    let ingress = addresses.iter().map(|&ip| Ingress {
+pub(super) fn of(plan: &Plan, placed: &Placed, frontends: &[Exposure]) -> LoadBalancerStatus {
+    let ingress = placed.addresses.iter().map(|&ip| Ingress {
         ip,
         hostname: plan.wishes.hostnames.get(&ip).cloned(),
         ports: ports(plan, ip, frontends),
     });
-    LoadBalancerStatus { service: plan.key().clone(), ingress: ingress.collect() }
+    LoadBalancerStatus {
+        service: plan.key().clone(),
+        ingress: ingress.collect(),
+        node_families: placed.node_families,
+    }
 }
 
 fn ports(plan: &Plan, ip: IpAddr, frontends: &[Exposure]) -> Vec<PortStatus> {

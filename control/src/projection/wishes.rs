@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceStatus};
 
 use super::Options;
 use super::annotations::{self, ADDRESS_POOL, ADDRESSES, RENUMBER};
 use super::families::Families;
 use super::status::port_error;
+use crate::allocator::NodeFamilies;
 use crate::controller::names;
 use crate::host_name;
 use crate::ip;
@@ -24,6 +25,8 @@ const REPORTED: usize = 8;
 pub(super) struct Wishes {
     /// Addresses that its status already publishes: these are kept.
     pub(super) published: Vec<IpAddr>,
+    /// The families of which these are the addresses of gateway nodes, as the status says.
+    pub(super) node_families: NodeFamilies,
     /// Another installation has taken the object, and publishes them: nothing is to be kept for their clients.
     pub(super) by_neighbour: bool,
     /// Ports of these addresses that, as the status says itself, another Service has: no title to them.
@@ -54,12 +57,20 @@ pub(super) fn read(service: &Service, families: &Families, options: &Options, re
         addresses: requested(service, families, report),
         addresses_field: if annotated { annotations::field(ADDRESSES) } else { ADDRESS_FIELD.to_owned() },
         pool: pool.filter(|name| !name.is_empty()),
+        node_families: node_families(service.status.as_ref()),
         by_neighbour: is_neighbours(service, &options.load_balancer_class),
         renumber: annotations::read(service, RENUMBER, report, renumber).unwrap_or_default(),
         ..Wishes::default()
     };
     read_status(service, families, &mut wishes, report);
     wishes
+}
+
+/// What the condition says that the controller wrote with the addresses.
+pub(super) fn node_families(status: Option<&ServiceStatus>) -> NodeFamilies {
+    let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let said = conditions.find(|it| it.type_ == names::FROM_GATEWAY_NODES && it.status == "True");
+    said.map(|it| NodeFamilies::named(&it.reason)).unwrap_or_default()
 }
 
 fn renumber(text: &str) -> Result<bool, String> {

@@ -158,6 +158,12 @@ fn a_namespace_dirties_its_own_services_once_any_is_known() {
     assert_eq!(store.take_dirty(), services(&["web"]));
     store.remove_namespace("other");
     assert_eq!(store.take_dirty(), SHARED);
+    store.upsert_namespace(namespace("other", "a"));
+    assert_eq!(store.take_dirty(), SHARED);
+    // Namespaces are known before and afterwards, but not the same.
+    store.remove_namespace("other");
+    store.upsert_namespace(namespace("shop", "a"));
+    assert_eq!(store.take_dirty(), Dirty::Shared(BTreeSet::from([ServiceKey::new("shop", "web")])));
 }
 
 proptest! {

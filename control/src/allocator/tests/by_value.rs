@@ -116,6 +116,29 @@ fn a_pool_gives_one_service_only_so_many_addresses_by_value() {
 }
 
 #[test]
+fn what_is_beyond_the_limit_is_refused_for_that_whoever_has_it() {
+    let (mut allocator, _) = allocator_of_two();
+    let greedy = stranger("a", &["10.0.0.1", "10.0.0.2"]);
+    let first = greedy.ask(&mut allocator);
+    let why = Refusal::TooMany { pool: "p".into(), most: 1 };
+    assert_eq!(first, (vec!["10.0.0.1".into()], vec![refusal("10.0.0.2", why)]));
+    assert_eq!(wish("b").ask(&mut allocator), given(&["10.0.0.2"]));
+    assert_eq!(greedy.ask(&mut allocator), first);
+    // Also where what it cannot have comes first.
+    let (mut allocator, _) = allocator_of_two();
+    assert_eq!(wish("b").ask(&mut allocator), given(&["10.0.0.1"]));
+    let second = greedy.ask(&mut allocator);
+    let why = Refusal::TooMany { pool: "p".into(), most: 1 };
+    assert_eq!(second, (vec!["10.0.0.2".into()], vec![refusal("10.0.0.1", why)]));
+    assert_eq!(greedy.ask(&mut allocator), second);
+}
+
+/// The first of two is given to whoever asks for any, and one Service may ask for one by value.
+fn allocator_of_two() -> (Allocator, usize) {
+    allocator(&[("p", "addresses: [10.0.0.1, 10.0.0.2], maxPerService: 1")])
+}
+
+#[test]
 fn what_a_service_has_beyond_the_limit_stays() {
     let (mut allocator, problems) = allocator(&[("p", "addresses: [10.0.0.0/24], maxPerService: 1")]);
     assert_eq!(problems, 0);

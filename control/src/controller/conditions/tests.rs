@@ -28,6 +28,18 @@ fn a_served_service_is_allocated_and_programmed() {
 }
 
 #[test]
+fn whose_the_addresses_are_is_said_where_it_matters() {
+    let told = |families: &str| {
+        let node_families = Some(NodeFamilies::named(families));
+        said(&Statement { node_families, ..statement() }).pop().unwrap()
+    };
+    let message = "Its IPv4 and IPv6 addresses are those of gateway nodes, and change with them.";
+    assert_eq!(told("DualStack"), (FROM_GATEWAY_NODES, true, "DualStack", message.into()));
+    let message = "None of its addresses is taken for that of a gateway node.";
+    assert_eq!(told(""), (FROM_GATEWAY_NODES, false, "AddressPools", message.into()));
+}
+
+#[test]
 fn how_many_gateways_there_are_changes_nothing() {
     let mut statement = statement();
     let two = said(&statement);

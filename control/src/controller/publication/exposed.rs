@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use sheave_dataplane::model::FrontendSource;
 
-use crate::controller::names::PROGRAMMED;
+use crate::controller::names::{FROM_GATEWAY_NODES, PROGRAMMED};
 use crate::host_name;
 use crate::karmada::MultiClusterService;
 use crate::store::{Objects, ServiceKey};
@@ -99,6 +99,11 @@ impl Exposed {
     /// Whether its conditions say that gateways serve it.
     pub(in crate::controller) fn is_programmed(&self) -> bool {
         self.conditions().iter().any(|condition| condition.type_ == PROGRAMMED && condition.status == "True")
+    }
+
+    /// Whether it is said of its addresses whose they are.
+    pub(crate) fn tells_origin(&self) -> bool {
+        self.conditions().iter().any(|condition| condition.type_ == FROM_GATEWAY_NODES)
     }
 
     pub(super) fn conditions(&self) -> &[Condition] {

@@ -81,7 +81,7 @@ impl Session {
             Exposed::Service(_) => None,
             Exposed::MultiClusterService(_) => self.projector.fleet_status(key),
         };
-        let nothing = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
+        let nothing = LoadBalancerStatus::empty(key);
         let status = match (self.projector.status(key), fleet) {
             (Some(status), _) => status,
             // It is ours, but what it refers to is not there.
@@ -92,6 +92,9 @@ impl Session {
         let problems = self.projector.problems_of(key);
         let statement = Statement {
             fleet: fleet.cloned(),
+            // Most have none of gateway nodes, and need not be told so.
+            node_families: (status.node_families.name().is_some() || object.tells_origin())
+                .then_some(status.node_families),
             without_endpoints: self.projector.without_endpoints(key),
             ..self.troubles.statement(key, status, problems, object.is_programmed())
         };

@@ -233,7 +233,7 @@ mod tests {
     fn web() -> LoadBalancerStatus {
         let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
         let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
-        LoadBalancerStatus { service: ServiceKey::new("shop", "web"), ingress }
+        LoadBalancerStatus { ingress, ..LoadBalancerStatus::empty(&ServiceKey::new("shop", "web")) }
     }
 
     fn answering(ready: usize) -> Gateways {
@@ -248,7 +248,7 @@ mod tests {
 
     fn statement(troubles: &Troubles, name: &str) -> Statement {
         let key = ServiceKey::new("shop", name);
-        let status = LoadBalancerStatus { service: key.clone(), ingress: Vec::new() };
+        let status = LoadBalancerStatus::empty(&key);
         troubles.statement(&key, &status, Vec::new(), false)
     }
 

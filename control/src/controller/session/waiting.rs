@@ -44,7 +44,10 @@ mod tests {
     use crate::controller::publication::fixture::{ingress, service, statement};
 
     fn status() -> LoadBalancerStatus {
-        LoadBalancerStatus { service: ServiceKey::new("shop", "web"), ingress: statement().ingress }
+        LoadBalancerStatus {
+            ingress: statement().ingress,
+            ..LoadBalancerStatus::empty(&ServiceKey::new("shop", "web"))
+        }
     }
 
     fn with(ips: &[&str]) -> Exposed {

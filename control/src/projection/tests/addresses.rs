@@ -248,3 +248,16 @@ fn thousands_of_addresses_end_in_a_few_short_problems() {
         assert!(text.concat().contains(told), "{text:?}");
     }
 }
+
+#[test]
+fn what_is_given_beside_a_published_address_goes_with_its_pool() {
+    let pool = "kind: AddressPool\nmetadata: {name: p}\nspec: {addresses: ['2001:db8:f::7']}\n";
+    let both = web("ipFamilies: [IPv4, IPv6]", "status: {loadBalancer: {ingress: [{ip: 203.0.113.1}]}}");
+    let mut objects = objects(&[NODE, pool, &both]);
+    let mut projector = Projector::new(options());
+    let given = projector.project(&objects, &Dirty::Everything);
+    assert_eq!(ips(&given, "shop/web"), ["203.0.113.1", "2001:db8:f::7"]);
+    objects.pools.clear();
+    let left = projector.project(&objects, &Dirty::Everything);
+    assert_eq!(ips(&left, "shop/web"), ["203.0.113.1"]);
+}

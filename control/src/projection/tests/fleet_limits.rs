@@ -1,11 +1,12 @@
 //! Fleets where something is leaving, missing or not what it should be.
 
-use super::super::{Lack, Options, Placement, Projection, Projector};
+use super::super::{Lack, Mandate, Options, Placement, Projection, Projector};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
 };
-use super::support::{add, problems};
+use super::support::{add, problems, service};
 use crate::karmada::Work;
+use crate::problem::reason;
 use crate::store::{Dirty, ServiceKey, unreadable_owner};
 
 const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.10/32]}\n";
@@ -70,6 +71,68 @@ fn who_replaces_its_service_leaves_it_the_address() {
         (with.table.frontends().len(), addresses(&projector, &key())),
         (2, vec!["203.0.113.10".to_owned()])
     );
+}
+
+/// Whoever looks: a controller that lost its seat, or one that never had it.
+#[test]
+fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
+    let created = |day: u8| format!("creationTimestamp: '2026-01-0{day}T00:00:00Z'");
+    let taken = format!("{}, finalizers: [sheave.dev/load-balancer-cleanup]", created(2));
+    let mut objects = fleet(&[TEMPLATE, &mcs("", &taken), &work("m1", "a", &["10.1.0.7"])]);
+    add(&mut objects, &[POOL]);
+    let mut running = Projector::new(managed());
+    let served = running.project(&objects, &Dirty::Everything);
+    // Older, and of the same namespace, so that it may share the address, but not the port.
+    let asks = "ports: [{name: a, port: 80}, {name: b, port: 443}], loadBalancerIP: 203.0.113.10";
+    let older = service("shop", "db", asks, &format!("metadata: {}", created(1)));
+    add(&mut objects, &[&older]);
+    let db = ServiceKey::new("shop", "db");
+    for mut projector in [running, Projector::new(managed())] {
+        projector.set_mandate(Mandate::NONE);
+        let suspended = projector.project(&objects, &Dirty::Everything);
+        let ports = |projector: &Projector| -> Vec<_> {
+            let status = projector.status(&db).unwrap();
+            status.ingress[0].ports.iter().map(|port| (port.port, port.error)).collect()
+        };
+        let own = [(80, Some(reason::ADDRESS_IN_USE)), (443, None)];
+        assert_eq!(ports(&projector), own);
+        assert_eq!(problems(&suspended), ["Service shop/db AddressInUse spec.ports[0]"]);
+        assert_eq!(suspended.table.frontends().len(), 1, "what others decide about is not served from here");
+        assert!(projector.status(&key()).is_none() && projector.fleet_status(&key()).is_none());
+        projector.set_mandate(Mandate::ALL);
+        let again = projector.project(&objects, &Dirty::Nothing);
+        assert_eq!(
+            (ports(&projector), addresses(&projector, &key())),
+            (own.to_vec(), vec!["203.0.113.10".to_owned()])
+        );
+        assert_eq!(spread(&again)[..1], spread(&served));
+    }
+}
+
+/// What was given may be written, and not seen yet; what another installation writes is what counts.
+#[test]
+fn what_was_given_is_held_until_the_status_says_something_else() {
+    let classified = annotated("sheave.dev/load-balancer-class: sheave.dev/l4");
+    let without = classified.replace("ingress: [{ip: 203.0.113.10}]", "ingress: []");
+    let mut objects = fleet(&[TEMPLATE, &without]);
+    add(&mut objects, &[POOL]);
+    let db = ServiceKey::new("shop", "db");
+    let mut projector = Projector::new(managed());
+    let _ = projector.project(&objects, &Dirty::Everything);
+    assert_eq!(addresses(&projector, &key()), ["203.0.113.10"]);
+    projector.set_mandate(Mandate::NONE);
+    add(&mut objects, &[&service("shop", "db", "ports: [{port: 80}], ipFamilies: [IPv4]", "")]);
+    let _ = projector.project(&objects, &Dirty::Services([db.clone()].into()));
+    assert_eq!(addresses(&projector, &db), [""; 0]);
+    // Nor does it matter what it asks for meanwhile.
+    put(&mut objects, &[&classified]);
+    let _ = projector.project(&objects, &Dirty::Services([key()].into()));
+    put(&mut objects, &[&TEMPLATE.replace("ports:", "ipFamilies: [IPv6], ports:")]);
+    let _ = projector.project(&objects, &Dirty::Services([key()].into()));
+    assert_eq!(addresses(&projector, &db), [""; 0]);
+    put(&mut objects, &[&classified.replace("203.0.113.10", "198.51.100.7")]);
+    let _ = projector.project(&objects, &Dirty::Services([key()].into()));
+    assert_eq!(addresses(&projector, &db), ["203.0.113.10"]);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn told(service: Value) -> Vec<Problem> {
     let key = ServiceKey::new("shop", "web");
     let problems = projector.problems_of(&key);
     assert!(problems.len() <= PROBLEMS, "{} Problems", problems.len());
-    for problem in projection.problems.iter() {
+    for problem in &projection.problems {
         assert!(problem.message.len() <= LONGEST_MESSAGE, "{problem}");
         assert!(problem.to_string().len() <= LINE, "{problem}");
     }
@@ -67,10 +67,6 @@ fn told(service: Value) -> Vec<Problem> {
 }
 
 const POOL: &str = "kind: AddressPool\nmetadata: {name: public}\nspec: {addresses: [203.0.113.0/28]}\n";
-
-fn reasons(problems: &[Problem]) -> BTreeSet<&str> {
-    problems.iter().map(|problem| problem.reason).collect()
-}
 
 #[test]
 fn annotations_as_long_as_they_can_be_are_quoted_in_part() {
@@ -174,5 +170,6 @@ fn ten_thousand_services_that_are_wrong_alike_are_told_of_once_each() {
     let (_, projection) = project(&objects);
     let wrong = projection.problems.iter().filter(|it| it.reason == crate::problem::reason::INVALID_VALUE);
     assert_eq!(wrong.count(), 10_000);
-    assert!(reasons(&projection.problems).len() <= 2, "{:?}", reasons(&projection.problems));
+    let reasons: BTreeSet<&str> = projection.problems.iter().map(|problem| problem.reason).collect();
+    assert!(reasons.len() <= 2, "{reasons:?}");
 }

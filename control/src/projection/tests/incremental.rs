@@ -40,6 +40,9 @@ fn the_first_projection_takes_everything() {
     for dirty in [Dirty::Nothing, Dirty::Services(BTreeSet::new())] {
         assert_eq!(Projector::new(options()).project(&objects, &dirty).table.frontends().len(), 1);
     }
+    // Who is inside the cluster is known before there is any Service.
+    let mut projector = Projector::new(options());
+    assert!(projector.project(&super::support::objects(&[NODE]), &Dirty::Nothing).changed);
 }
 
 #[test]

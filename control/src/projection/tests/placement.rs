@@ -7,26 +7,37 @@ use super::super::{Options, Placement, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
 use crate::store::{Dirty, Objects, ServiceKey};
 
-const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";
-const NODES_POOL: &str = "kind: AddressPool\nmetadata: {name: nodes}\nspec: {fromGatewayNodes: true}\n";
+pub(super) const POOL: &str =
+    "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";
+pub(super) const NODES_POOL: &str =
+    "kind: AddressPool\nmetadata: {name: nodes}\nspec: {fromGatewayNodes: true}\n";
 
 fn published() -> Projector {
     Projector::new(Options { placement: Placement::Published, ..options() })
 }
 
-fn managed() -> Projector {
+pub(super) fn managed() -> Projector {
     let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
     let placement = Placement::Managed { gateways, own_gateway: None };
     Projector::new(Options { node: String::new(), placement, ..Options::default() })
 }
 
-fn status(ips: &[&str]) -> String {
+pub(super) fn status(ips: &[&str]) -> String {
     let ingress: Vec<String> = ips.iter().map(|ip| format!("{{ip: '{ip}', ipMode: Proxy}}")).collect();
     format!("status: {{loadBalancer: {{ingress: [{}]}}}}", ingress.join(", "))
 }
 
+/// As [`status`], of addresses that were given as those of gateway nodes.
+pub(super) fn of_nodes(families: &str, ips: &[&str]) -> String {
+    let condition = format!(
+        "{{type: sheave.dev/FromGatewayNodes, status: 'True', reason: {families}, message: '', lastTransitionTime: \
+         '2026-01-01T00:00:00Z'}}"
+    );
+    format!("{}, conditions: [{condition}]}}", status(ips).trim_end_matches('}').to_owned() + "}")
+}
+
 /// As after everything changed.
-fn all(projector: &mut Projector, objects: &Objects) -> Projection {
+pub(super) fn all(projector: &mut Projector, objects: &Objects) -> Projection {
     projector.project(objects, &Dirty::Everything)
 }
 
@@ -36,7 +47,7 @@ fn node(name: &str, addresses: &str, metadata: &str) -> String {
 }
 
 /// The slice of the gateways: each Node with whether its gateway is ready.
-fn gateways(ready: &[(&str, bool)]) -> String {
+pub(super) fn gateways(ready: &[(&str, bool)]) -> String {
     let endpoint = |(node, ready): &(&str, bool)| {
         format!("{{addresses: [192.0.2.9], nodeName: {node}, conditions: {{ready: {ready}}}}}")
     };
@@ -49,7 +60,7 @@ fn gateways(ready: &[(&str, bool)]) -> String {
     )
 }
 
-fn three_nodes() -> Objects {
+pub(super) fn three_nodes() -> Objects {
     objects(&[
         &node("gw-1", "{type: InternalIP, address: 192.0.2.1}", ""),
         &node(
@@ -228,7 +239,8 @@ fn gateway_nodes_give_all_their_addresses_while_their_gateway_is_ready() {
 #[test]
 fn addresses_of_gateway_nodes_are_kept_while_no_gateway_is_ready_at_all() {
     let mut objects = three_nodes();
-    add(&mut objects, &[&web("", &status(&["192.0.2.1"])), &gateways(&[("gw-1", false)])]);
+    let given = web("", &of_nodes("IPv4", &["192.0.2.1"]));
+    add(&mut objects, &[&given, &gateways(&[("gw-1", false)])]);
     let kept = all(&mut managed(), &objects);
     assert_eq!(ips(&kept, "shop/web"), ["192.0.2.1"]);
     assert!(kept.problems[0].message.contains("no gateway is ready"), "{}", kept.problems[0]);

@@ -1,0 +1,73 @@
+//! What a controller makes of what happened before: it goes by the statuses, whether it saw how they came about or not.
+
+use super::placement::{NODES_POOL, POOL, all, gateways, managed, of_nodes, status, three_nodes};
+use super::support::{NODE, add, ips, objects, service, web};
+use crate::store::{Dirty, ServiceKey};
+
+/// Whoever decides: a controller that saw the change, or one that starts afterwards from what is published.
+#[test]
+fn an_address_goes_with_its_node_and_stays_when_its_pool_is_deleted() {
+    let key = ServiceKey::new("shop", "web");
+    let mut before = three_nodes();
+    add(&mut before, &[POOL, &web("", ""), &gateways(&[("gw-2", true)])]);
+    let mut running = managed();
+    assert_eq!(ips(&all(&mut running, &before), "shop/web"), ["203.0.113.0"], "pools come by name");
+    assert_eq!(running.status(&key).unwrap().node_families.name(), None);
+    let mut after = before.clone();
+    after.pools.remove("main");
+    add(&mut after, &[&web("", &status(&["203.0.113.0"]))]);
+    for mut projector in [running, managed()] {
+        let kept = all(&mut projector, &after);
+        assert_eq!(ips(&kept, "shop/web"), ["203.0.113.0"]);
+        assert!(
+            kept.problems[0].message.contains("no AddressPool lists the address"),
+            "{}",
+            kept.problems[0]
+        );
+    }
+
+    before.pools.remove("main");
+    let mut running = managed();
+    assert_eq!(ips(&all(&mut running, &before), "shop/web"), ["198.51.100.2"]);
+    assert_eq!(running.status(&key).unwrap().node_families.name(), Some("IPv4"));
+    before.nodes.remove("gw-2");
+    add(&mut before, &[&web("", &of_nodes("IPv4", &["198.51.100.2"])), &gateways(&[("gw-1", true)])]);
+    for mut projector in [running, managed()] {
+        assert_eq!(ips(&all(&mut projector, &before), "shop/web"), ["192.0.2.1"]);
+    }
+}
+
+/// Its own status is behind: another Service has the address by now, and nobody has seen the write that said so.
+#[test]
+fn what_was_taken_back_is_not_had_again_because_the_status_still_says_so() {
+    let key = ServiceKey::new("shop", "web");
+    let only = POOL.replace("203.0.113.0/30", "203.0.113.1");
+    let behind = status(&["203.0.113.1"]);
+    let mut objects = objects(&[&only, &web("ipFamilies: [IPv4]", &behind)]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.1"]);
+    add(
+        &mut objects,
+        &[&web("ipFamilies: [IPv6]", &behind), &service("able", "web", "ports: [{port: 80}]", "")],
+    );
+    let moved = all(&mut projector, &objects);
+    assert_eq!((ips(&moved, "shop/web").len(), ips(&moved, "able/web")), (0, vec!["203.0.113.1".to_owned()]));
+    add(&mut objects, &[&web("ipFamilies: [IPv4]", &behind)]);
+    let back = projector.project(&objects, &Dirty::Services([key].into()));
+    assert_eq!((ips(&back, "shop/web").len(), ips(&back, "able/web")), (0, vec!["203.0.113.1".to_owned()]));
+    assert!(back.problems[0].message.contains("no free IPv4 address"), "{}", back.problems[0]);
+}
+
+#[test]
+fn an_address_that_a_pool_lists_stays_when_it_is_a_gateway_nodes_as_well() {
+    let lists = POOL.replace("203.0.113.0/30", "192.0.2.1");
+    let local = web("ipFamilies: [IPv4], externalTrafficPolicy: Local", "");
+    let mut objects = objects(&[NODE, &lists, &local, &gateways(&[("gw-1", true)])]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["192.0.2.1"]);
+    // No endpoint is on the node, so as a node's it would not be given.
+    add(&mut objects, &[NODES_POOL, &service("shop", "other", "ports: [{port: 81}]", "")]);
+    let after = all(&mut projector, &objects);
+    assert_eq!(ips(&after, "shop/web"), ["192.0.2.1"]);
+    assert!(!all(&mut projector, &objects).changed);
+}
