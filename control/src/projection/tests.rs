@@ -16,3 +16,4 @@ mod placement;
 mod reference;
 mod support;
 mod unserved;
+mod worlds;
