@@ -35,14 +35,13 @@ struct Counts<'a, C> {
 /// The first `most` frontends of the table have series of their own.
 pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingTable, most: usize) {
     let frontends = table.frontends();
-    let (shown, omitted) = frontends.split_at(frontends.len().min(most));
-    text.family(&names::FRONTENDS_OMITTED).add(&[], omitted.len() as u64);
-    write_info(text, shown);
+    text.family(&names::FRONTENDS_OMITTED).add(&[], frontends.len().saturating_sub(most) as u64);
+    write_info(text, frontends.iter().take(most));
     let of = |frontend: &Arc<Frontend>| {
         let counters = observer.counters(frontend.addr)?;
         Some(Shown { labels: labels(frontend), protocol: frontend.addr.protocol, counters })
     };
-    let shown: Vec<Shown> = shown.iter().filter_map(of).collect();
+    let shown: Vec<Shown> = frontends.iter().take(most).filter_map(of).collect();
     let totals = observer.totals();
     write_shed(text, observer, &shown);
     write_tcp(
@@ -71,7 +70,7 @@ pub(super) fn labels(frontend: &Frontend) -> String {
     render(&[("frontend", &addr), ("service", &service)])
 }
 
-fn write_info(text: &mut Exposition, frontends: &[Arc<Frontend>]) {
+fn write_info<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc<Frontend>>) {
     let mut samples = text.family(&names::FRONTEND_INFO);
     for frontend in frontends {
         let kind = frontend.kind.to_string();

@@ -19,3 +19,4 @@ mod reference;
 mod support;
 mod unserved;
 mod waiting;
+mod worlds;

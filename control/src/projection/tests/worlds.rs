@@ -1,0 +1,355 @@
+//! Properties of whole worlds: Nodes, pools, namespaces, Services of both families and a fleet, with a controller that writes
+//! what it has found, and a gateway. However news comes, and whoever leads, the world ends in what one full build of it gives.
+//!
+//! Addresses depend on what happened before, for what a Service has it keeps: but only through the statuses, so that the full
+//! build starts from the same ones. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` try more worlds, and others.
+
+mod event;
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestCaseError};
+use sheave_dataplane::model::FrontendSource;
+
+use self::event::{Batch, Event, GATEWAYS, Term, batches};
+use self::server::{Kind, Server};
+use super::super::{LoadBalancerStatus, Mandate, Options, Placement, Projection, Projector};
+use crate::controller::publication::{Desired, Exposed, Statement};
+use crate::store::{Dirty, ServiceKey, Store};
+
+/// So many worlds take some ten seconds in a debug build.
+const CASES: u32 = 192;
+/// So many writes for each object bring any world to rest.
+const WRITES: usize = 12;
+
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { CASES };
+    let rng_seed = if asked.rng_seed == RngSeed::Random { RngSeed::Fixed(7) } else { asked.rng_seed };
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..asked }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_world_ends_in_what_one_full_build_gives(batches in batches()) {
+        let mut world = World::new();
+        for batch in &batches {
+            world.pass(batch)?;
+        }
+        world.settle()?;
+        world.check(true)?;
+    }
+}
+
+type Checked = Result<(), TestCaseError>;
+
+/// The addresses of an object's status, and the uid of the object.
+type Published = BTreeMap<ServiceKey, (Option<String>, Vec<IpAddr>)>;
+
+struct World {
+    server: Server,
+    store: Store,
+    mandate: Mandate,
+    controller: Projector,
+    gateway: Projector,
+    alone: Projector,
+    /// What was published when all was written, if it was the last time.
+    published: Option<Published>,
+}
+
+fn options(placement: Placement) -> Options {
+    Options { node: "n0".to_owned(), cluster: "m1".to_owned(), placement, ..Options::default() }
+}
+
+fn controller() -> Projector {
+    let gateways = ServiceKey::new(GATEWAYS.0, GATEWAYS.1);
+    Projector::new(options(Placement::Managed { gateways, own_gateway: None }))
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            server: Server::default(),
+            store: Store::default(),
+            mandate: Mandate::ALL,
+            controller: controller(),
+            gateway: Projector::new(options(Placement::Published)),
+            alone: Projector::new(options(Placement::Alone)),
+            published: None,
+        }
+    }
+
+    fn pass(&mut self, batch: &Batch) -> Checked {
+        match batch.term {
+            Term::Same | Term::New => {}
+            Term::Seats(true) => self.take_seats(Mandate::ALL)?,
+            Term::Seats(false) => self.take_seats(Mandate::NONE)?,
+            Term::ClassSeat => self.take_seats(Mandate { own: true, untaken: false })?,
+        }
+        self.hear(batch);
+        if batch.term == Term::New {
+            self.controller = controller();
+            self.controller.set_mandate(Mandate::NONE);
+            self.project();
+            self.controller.set_mandate(self.mandate);
+        }
+        self.project();
+        self.check(false)?;
+        if !batch.written {
+            self.published = None;
+            return Ok(());
+        }
+        self.settle()?;
+        self.check(true)?;
+        let now = self.all_published();
+        if let Some(before) = self.published.replace(now.clone()) {
+            self.check_kept(batch, &before, &now)?;
+            self.check_consent(&before, &now)?;
+        }
+        Ok(())
+    }
+
+    /// Others decide about MultiClusterServices from now on. What was given before has been written: else it is held beside
+    /// what is stored.
+    fn take_seats(&mut self, mandate: Mandate) -> Checked {
+        self.settle()?;
+        self.mandate = mandate;
+        self.controller.set_mandate(mandate);
+        self.project();
+        Ok(())
+    }
+
+    /// Something happens, and the store hears of it.
+    fn hear(&mut self, batch: &Batch) {
+        let mut changes = Vec::new();
+        for event in &batch.events {
+            match event {
+                Event::Put(kind, object) => changes.push((*kind, self.server.put(*kind, object.clone()))),
+                Event::Delete(kind, namespace, name) => {
+                    changes.extend(self.server.delete(*kind, namespace, name).map(|change| (*kind, change)));
+                }
+            }
+        }
+        if batch.reversed {
+            // News of one kind comes in its order, those of several in any.
+            changes.sort_by_key(|(kind, _)| std::cmp::Reverse(*kind));
+        }
+        for (_, change) in changes.into_iter().filter(|(kind, _)| !batch.listed.contains(kind)) {
+            self.store.apply(change);
+        }
+        for kind in &batch.listed {
+            self.store.apply(self.server.list(*kind));
+        }
+    }
+
+    fn project(&mut self) {
+        let dirty = self.store.take_dirty();
+        for projector in [&mut self.controller, &mut self.gateway, &mut self.alone] {
+            let _ = projector.project(self.store.objects(), &dirty);
+        }
+    }
+
+    /// The leader writes until there is nothing more to be written.
+    fn settle(&mut self) -> Checked {
+        for _ in 0..WRITES {
+            let objects = self.store.objects();
+            let keys: Vec<ServiceKey> =
+                objects.services.keys().chain(objects.fleet.services.keys()).cloned().collect();
+            let mut changes = Vec::new();
+            for key in &keys {
+                let kind = match key.source {
+                    FrontendSource::Service => Kind::Service,
+                    FrontendSource::MultiClusterService if self.mandate.own => Kind::MultiClusterService,
+                    FrontendSource::MultiClusterService => continue,
+                };
+                let desired = self.desired(key);
+                changes.extend(desired.and_then(|desired| self.server.write(kind, key, &desired)));
+            }
+            if changes.is_empty() {
+                return Ok(());
+            }
+            changes.into_iter().for_each(|change| self.store.apply(change));
+            self.project();
+        }
+        Err(TestCaseError::fail("it goes on writing"))
+    }
+
+    /// As a session of the controller desires it.
+    fn desired(&self, key: &ServiceKey) -> Option<Desired> {
+        let objects = self.store.objects();
+        let object = Exposed::find(objects, key)?;
+        let fleet = self.controller.fleet_status(key);
+        let nothing = LoadBalancerStatus::empty(key);
+        let status = match (self.controller.status(key), fleet) {
+            (Some(status), _) => status,
+            (None, Some(_)) if object.is_load_balancer() => &nothing,
+            (None, _) if self.controller.leaves_alone(key, objects) => return None,
+            (None, _) => return Some(Desired::Released),
+        };
+        let tells_origin = status.node_families.name().is_some() || object.tells_origin();
+        Some(Desired::Published(Statement {
+            ingress: status.ingress.clone(),
+            problems: self.controller.problems_of(key),
+            gateways: 1,
+            fleet: fleet.cloned(),
+            node_families: tells_origin.then_some(status.node_families),
+            ..Statement::default()
+        }))
+    }
+
+    fn check(&mut self, settled: bool) -> Checked {
+        let mut listed = Store::default();
+        Kind::ALL.into_iter().for_each(|kind| listed.apply(self.server.list(kind)));
+        let objects = self.store.objects();
+        prop_assert_eq!(objects, listed.objects());
+
+        same("gateway", &mut self.gateway, &mut Projector::new(options(Placement::Published)), &listed)?;
+        if objects.pools.is_empty() {
+            same("alone", &mut self.alone, &mut Projector::new(options(Placement::Alone)), &listed)?;
+        }
+        for (name, projector) in [("controller", &self.controller), ("alone", &self.alone)] {
+            let again = projector.clone().project(objects, &Dirty::Everything);
+            prop_assert!(!again.changed, "{name}: projecting everything again changes the table");
+            let problems = projector.clone().project(objects, &Dirty::Nothing).problems;
+            prop_assert_eq!(again.problems, problems, "{}: projecting everything again", name);
+        }
+        if settled {
+            let mut fresh = controller();
+            fresh.set_mandate(self.mandate);
+            same("controller", &mut self.controller, &mut fresh, &listed)?;
+        }
+        Ok(())
+    }
+
+    fn all_published(&self) -> Published {
+        let objects = self.store.objects();
+        let keys = objects.services.keys().chain(objects.fleet.services.keys());
+        let published = keys.filter_map(|key| {
+            let object = Exposed::find(objects, key)?;
+            let ips = object.ingress().iter().filter_map(|it| it.ip.as_deref()?.parse().ok()).collect();
+            Some((key.clone(), (object.metadata().uid.clone(), ips)))
+        });
+        published.collect()
+    }
+
+    /// A Service that asks for nothing in particular, and that nobody has touched, keeps what it has, but for addresses of Nodes.
+    fn check_kept(&self, batch: &Batch, before: &Published, now: &Published) -> Checked {
+        let touched: BTreeSet<String> = batch.events.iter().filter_map(touched_service).collect();
+        for (key, (uid, ips)) in before.iter().filter(|(key, _)| !touched.contains(&key.to_string())) {
+            let Some(service) = self.store.objects().services.get(key).filter(|it| asks_for_any(it)) else {
+                continue;
+            };
+            if *uid != service.metadata.uid || Exposed::from(service).tells_origin() {
+                // What came from Nodes that have gone since.
+                continue;
+            }
+            let kept = &now[key].1;
+            prop_assert!(
+                ips.iter().all(|ip| kept.contains(ip) || self.is_nodes(*ip)),
+                "{key} had {ips:?} and has {kept:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Nobody is given what another namespace has, unless every pool that lists it consents.
+    fn check_consent(&self, before: &Published, now: &Published) -> Checked {
+        let had = |key: &ServiceKey, ip: &IpAddr| {
+            before.get(key).is_some_and(|(uid, ips)| *uid == now[key].0 && ips.contains(ip))
+        };
+        for (key, (_, ips)) in now {
+            for ip in ips.iter().filter(|ip| !had(key, ip)) {
+                let others = now
+                    .iter()
+                    .filter(|(other, (_, theirs))| other.namespace != key.namespace && theirs.contains(ip));
+                for (other, _) in others {
+                    prop_assert!(
+                        self.is_shared(*ip) || self.is_nodes(*ip),
+                        "{key} was given {ip}, which {other} has"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of Nodes are everybody's, and come and go with them.
+    fn is_nodes(&self, ip: IpAddr) -> bool {
+        let nodes = self.store.objects().nodes.values();
+        let mut addresses =
+            nodes.flat_map(|node| node.status.iter().flat_map(|it| it.addresses.iter().flatten()));
+        addresses.any(|it| it.address.parse() == Ok(ip))
+    }
+
+    fn is_shared(&self, ip: IpAddr) -> bool {
+        let pools = self.store.objects().pools.values();
+        let listing = pools.filter(|pool| lists(&pool.spec.addresses, ip));
+        listing.map(|pool| pool.spec.sharing).all(|it| it == crate::address_pool::Sharing::Cluster)
+    }
+}
+
+/// The Service that is put or deleted.
+fn touched_service(event: &Event) -> Option<String> {
+    match event {
+        Event::Put(Kind::Service, object) => {
+            let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+            Some(format!("{}/{}", field("namespace"), field("name")))
+        }
+        Event::Delete(Kind::Service, namespace, name) => Some(format!("{namespace}/{name}")),
+        Event::Put(..) | Event::Delete(..) => None,
+    }
+}
+
+fn asks_for_any(service: &Arc<Service>) -> bool {
+    let metadata = &service.metadata;
+    let Some(spec) = &service.spec else { return false };
+    metadata.annotations.as_ref().is_none_or(BTreeMap::is_empty)
+        && metadata.deletion_timestamp.is_none()
+        && spec.load_balancer_ip.is_none()
+        && spec.ip_families.is_some()
+        && spec.type_.as_deref() == Some("LoadBalancer")
+        && spec.load_balancer_class.as_deref() == Some("sheave.dev/l4")
+}
+
+/// As the pools of these worlds are written.
+fn lists(entries: &[String], ip: IpAddr) -> bool {
+    entries.iter().any(|entry| {
+        let single = entry.parse::<IpAddr>().is_ok_and(|it| it == ip);
+        let cidr = entry.parse::<ipnet::IpNet>().is_ok_and(|it| it.contains(&ip));
+        let range = entry.split_once('-').is_some_and(|(first, last)| {
+            let parsed = first.parse::<IpAddr>().ok().zip(last.parse::<IpAddr>().ok());
+            parsed.is_some_and(|(first, last)| first <= ip && ip <= last)
+        });
+        single || cidr || range
+    })
+}
+
+/// Whether a projector that saw everything happen is where one is that sees the end.
+fn same(name: &str, left: &mut Projector, right: &mut Projector, listed: &Store) -> Checked {
+    let objects = listed.objects();
+    let after = left.project(objects, &Dirty::Nothing);
+    let fresh = right.project(objects, &Dirty::Everything);
+    let table = |it: &Projection| (it.table.frontends().to_vec(), it.table.internal_clients().clone());
+    prop_assert_eq!(table(&after), table(&fresh), "{}: table", name);
+    prop_assert_eq!(&after.problems, &fresh.problems, "{}: Problems", name);
+    prop_assert_eq!(&after.health_checks, &fresh.health_checks, "{}: health checks", name);
+    prop_assert_eq!(after.node_eligible, fresh.node_eligible, "{}: eligible", name);
+    let statuses = |it: &Projector| it.statuses().cloned().collect::<Vec<_>>();
+    prop_assert_eq!(statuses(left), statuses(right), "{}: statuses", name);
+    for key in objects.fleet.services.keys() {
+        prop_assert_eq!(left.fleet_status(key), right.fleet_status(key), "{}: clusters of {}", name, key);
+        prop_assert_eq!(left.problems_of(key), right.problems_of(key), "{}: Problems of {}", name, key);
+    }
+    let usage = |it: &Projector| {
+        it.pool_usage().map(|(name, used, free)| (name.clone(), used, free)).collect::<Vec<_>>()
+    };
+    prop_assert_eq!(usage(left), usage(right), "{}: pools", name);
+    Ok(())
+}

@@ -1,0 +1,404 @@
+//! What may happen in a world: few names and few addresses, so that objects meet.
+
+use std::fmt;
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::{Value, json};
+
+use super::server::Kind;
+
+/// Something that happens.
+#[derive(Clone)]
+pub(super) enum Event {
+    Put(Kind, Value),
+    Delete(Kind, &'static str, String),
+}
+
+/// As a script of what was applied, one object a line.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put(kind, object) => write!(f, "put {kind:?} {object}"),
+            Self::Delete(kind, namespace, name) => write!(f, "delete {kind:?} {namespace}/{name}"),
+        }
+    }
+}
+
+/// What happens between two looks at the world.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    pub(super) events: Vec<Event>,
+    /// Watches of these end, and a list comes in place of what they would have said.
+    pub(super) listed: Vec<Kind>,
+    /// What happened to the last kinds is heard of first.
+    pub(super) reversed: bool,
+    pub(super) term: Term,
+    /// The leader writes what it has found.
+    pub(super) written: bool,
+}
+
+/// Who leads afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Term {
+    Same,
+    /// A new leader, which knows nothing but what is stored.
+    New,
+    /// Another installation gets, or loses, the seats on Karmada; `true` = this one has them.
+    Seats(bool),
+    /// It is not the one that takes what names no class.
+    ClassSeat,
+}
+
+/// The worlds.
+pub(super) fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    let term = prop_oneof![
+        8 => Just(Term::Same),
+        2 => Just(Term::New),
+        2 => any::<bool>().prop_map(Term::Seats),
+        1 => Just(Term::ClassSeat),
+    ];
+    let events = prop::collection::vec(event(), 1..7);
+    let listed = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Kind::ALL.to_vec(), 1..5)];
+    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8)).prop_map(
+        |(events, listed, reversed, term, written)| Batch { events, listed, reversed, term, written },
+    );
+    prop::collection::vec(batch, 1..10)
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => service().prop_map(|it| Event::Put(Kind::Service, it)),
+        4 => slice().prop_map(|it| Event::Put(Kind::Slice, it)),
+        3 => pool().prop_map(|it| Event::Put(Kind::Pool, it)),
+        2 => node().prop_map(|it| Event::Put(Kind::Node, it)),
+        2 => gateways().prop_map(|it| Event::Put(Kind::Slice, it)),
+        1 => namespace().prop_map(|it| Event::Put(Kind::Namespace, it)),
+        3 => multi_cluster_service().prop_map(|it| Event::Put(Kind::MultiClusterService, it)),
+        3 => template().prop_map(|it| Event::Put(Kind::Template, it)),
+        3 => work(),
+        1 => binding().prop_map(|it| Event::Put(Kind::Binding, it)),
+        1 => cluster().prop_map(|it| Event::Put(Kind::Cluster, it)),
+        5 => deletion(),
+    ]
+}
+
+const SPACES: [&str; 2] = ["able", "shop"];
+const SERVICES: [&str; 3] = ["s0", "s1", "s2"];
+const POOLS: [&str; 3] = ["p0", "p1", "p2"];
+const NODES: [&str; 3] = ["n0", "n1", "n2"];
+const CLUSTERS: [&str; 2] = ["m1", "m2"];
+/// Where the gateways are.
+pub(super) const GATEWAYS: (&str, &str) = ("system", "gateways");
+
+fn deletion() -> impl Strategy<Value = Event> {
+    let of = |kind: Kind, spaces: &'static [&'static str], names: Vec<String>| {
+        (select(spaces), select(names)).prop_map(move |(space, name)| Event::Delete(kind, space, name))
+    };
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let slices: Vec<String> = SERVICES.iter().flat_map(|it| [format!("{it}-0"), format!("{it}-1")]).collect();
+    prop_oneof![
+        4 => of(Kind::Service, &SPACES, owned(&SERVICES)),
+        2 => of(Kind::Slice, &SPACES, slices),
+        3 => of(Kind::Pool, &[""], owned(&POOLS)),
+        2 => of(Kind::Node, &[""], owned(&NODES)),
+        1 => of(Kind::Slice, &["system"], owned(&["gateways"])),
+        1 => of(Kind::Namespace, &[""], owned(&SPACES)),
+        2 => of(Kind::MultiClusterService, &SPACES, owned(&SERVICES[..2])),
+        2 => of(Kind::Template, &SPACES, owned(&SERVICES[..2])),
+        1 => of(Kind::CollectedWork, &["karmada-es-m1", "karmada-es-m2"], owned(&["w0", "w1"])),
+        1 => of(Kind::Binding, &SPACES, owned(&SERVICES[..2])),
+        1 => of(Kind::Cluster, &[""], owned(&CLUSTERS)),
+    ]
+}
+
+/// What the spec and the annotations ask for.
+fn asks() -> impl Strategy<Value = (Value, Value)> {
+    let annotated = |name: &str, value: &str| (json!({name: value}), json!({}));
+    let addresses = |value: &str| annotated("sheave.dev/addresses", value);
+    prop_oneof![
+        8 => Just((json!({}), json!({}))),
+        5 => select(vec![
+            addresses("203.0.113.1"),
+            addresses("203.0.113.1,203.0.113.2"),
+            addresses("203.0.113.3, 2001:db8:f::1"),
+            addresses("192.0.2.10"),
+            addresses("203.0.113.1, 192.0.2.11, nonsense"),
+            annotated("sheave.dev/address-pool", "p0"),
+            annotated("sheave.dev/address-pool", "p1"),
+            annotated("sheave.dev/address-pool", "p9"),
+            annotated("sheave.dev/renumber", "true"),
+            (json!({}), json!({"loadBalancerIP": "203.0.113.2"})),
+        ]),
+    ]
+}
+
+fn ports() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!([{"port": 80}]),
+        json!([{"port": 81}]),
+        json!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]),
+        json!([{"port": 80, "protocol": "UDP"}]),
+    ])
+}
+
+fn families() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!({}),
+        json!({"ipFamilies": ["IPv4"]}),
+        json!({"ipFamilies": ["IPv6"]}),
+        json!({"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}),
+        json!({"ipFamilyPolicy": "PreferDualStack"}),
+    ])
+}
+
+fn rest() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        4 => Just(json!({})),
+        2 => select(vec![
+            json!({"externalTrafficPolicy": "Local"}),
+            json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 30100}),
+            json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}),
+            json!({"loadBalancerSourceRanges": ["nonsense"]}),
+            json!({"loadBalancerClass": "example.org/other"}),
+            json!({"type": "ClusterIP"}),
+        ]),
+    ]
+}
+
+fn merged(parts: &[Value]) -> Value {
+    let mut all = json!({});
+    parts.iter().for_each(|part| json_patch::merge(&mut all, part));
+    all
+}
+
+fn service() -> impl Strategy<Value = Value> {
+    let app = select(vec!["x", "y"]);
+    (select(&SPACES[..]), select(&SERVICES[..]), ports(), families(), asks(), rest(), app).prop_map(
+        |(namespace, name, ports, families, (annotations, asks), rest, app)| {
+            let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4", "ports": ports});
+            json!({
+                "metadata": {"namespace": namespace, "name": name, "labels": {"app": app}, "annotations": annotations},
+                "spec": merged(&[spec, families, asks, rest]),
+            })
+        },
+    )
+}
+
+/// Some are addresses that pools or Nodes have.
+fn endpoint() -> impl Strategy<Value = (bool, Value)> {
+    let v4 = select(vec!["10.1.0.1", "10.1.0.2", "203.0.113.1", "192.0.2.10"]);
+    let v6 = select(vec!["fd00::1", "2001:db8:f::1"]);
+    let ip = prop_oneof![3 => v4.prop_map(|ip| (true, ip)), 1 => v6.prop_map(|ip| (false, ip))];
+    (ip, select(&NODES[..]), any::<[bool; 3]>(), prop::option::of(select(vec!["a", "b"]))).prop_map(
+        |((is_v4, ip), node, [ready, serving, terminating], hint)| {
+            let mut endpoint = json!({"addresses": [ip], "nodeName": node, "conditions":
+                {"ready": ready, "serving": serving, "terminating": terminating}});
+            if let Some(zone) = hint {
+                endpoint["hints"] = json!({"forZones": [{"name": zone}]});
+            }
+            (is_v4, endpoint)
+        },
+    )
+}
+
+/// Those of one family, as a slice has them.
+fn endpoints() -> impl Strategy<Value = (&'static str, Vec<Value>)> {
+    (any::<bool>(), prop::collection::vec(endpoint(), 0..4)).prop_map(|(v6, all)| {
+        let of_family = all.into_iter().filter(|(is_v4, _)| *is_v4 != v6).map(|(_, endpoint)| endpoint);
+        (if v6 { "IPv6" } else { "IPv4" }, of_family.collect())
+    })
+}
+
+const SLICE_PORTS: [&str; 3] = ["", "a", "b"];
+
+fn slice_of(namespace: &str, name: &str, owner: &str, family: &str, endpoints: &[Value]) -> Value {
+    let ports: Vec<Value> = SLICE_PORTS.iter().map(|name| json!({"name": name, "port": 81})).collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": owner}},
+        "addressType": family, "ports": ports, "endpoints": endpoints,
+    })
+}
+
+fn slice() -> impl Strategy<Value = Value> {
+    // A slice may move to another Service.
+    (select(&SPACES[..]), select(&SERVICES[..]), 0..2_u8, select(&SERVICES[..]), 0..8_u8, endpoints())
+        .prop_map(|(namespace, name, index, other, moves, (family, endpoints))| {
+            let owner = if moves == 0 { other } else { name };
+            slice_of(namespace, &format!("{name}-{index}"), owner, family, &endpoints)
+        })
+}
+
+fn gateways() -> impl Strategy<Value = Value> {
+    prop::collection::vec(any::<bool>(), 3).prop_map(|ready| {
+        let endpoints: Vec<Value> = NODES.iter().zip(ready).map(|(node, ready)| {
+            json!({"addresses": ["10.9.0.1"], "nodeName": node, "conditions": {"ready": ready}})
+        }).collect();
+        let (namespace, name) = GATEWAYS;
+        slice_of(namespace, name, name, "IPv4", &endpoints)
+    })
+}
+
+/// None lists an address of a Node: whose that is, the one that gives it says.
+fn pool() -> impl Strategy<Value = Value> {
+    let addresses = select(vec![
+        json!({"addresses": ["203.0.113.0-203.0.113.1"]}),
+        json!({"addresses": ["203.0.113.1-203.0.113.3"]}),
+        json!({"addresses": ["203.0.113.2", "2001:db8:f::/127"]}),
+        json!({"addresses": ["2001:db8:f::1", "203.0.113.0"]}),
+        json!({"fromGatewayNodes": true}),
+        json!({"addresses": ["203.0.113.3", "wrong"], "fromGatewayNodes": true}),
+    ]);
+    let team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
+    let named = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}});
+    let limits = prop_oneof![
+        3 => Just(json!({})),
+        2 => select(vec![team, named, json!({"serviceSelector": {"matchLabels": {"app": "x"}}})]),
+    ];
+    let rest = prop_oneof![
+        3 => Just(json!({})),
+        3 => select(vec![
+            json!({"autoAssign": false}),
+            json!({"sharing": "Cluster"}),
+            json!({"maxPerService": 1}),
+            json!({"priority": 3}),
+            json!({"avoidBuggyIPs": true}),
+        ]),
+    ];
+    (select(&POOLS[..]), addresses, limits, rest).prop_map(|(name, addresses, limits, rest)| {
+        json!({"metadata": {"name": name}, "spec": merged(&[addresses, limits, rest])})
+    })
+}
+
+fn node() -> impl Strategy<Value = Value> {
+    let address = select(vec!["192.0.2.10", "192.0.2.11", "192.0.2.12", "10.1.0.2"]);
+    let second = prop::option::of(select(vec![
+        json!({"type": "ExternalIP", "address": "198.51.100.1"}),
+        json!({"type": "InternalIP", "address": "2001:db8::8"}),
+        json!({"type": "InternalIP", "address": "2001:db8::9"}),
+    ]));
+    let mark = prop_oneof![4 => Just(0), 1 => 1..4_u8];
+    (select(&NODES[..]), select(vec!["a", "b"]), address, second, mark).prop_map(
+        |(name, zone, address, second, mark)| {
+            let mut addresses = vec![json!({"type": "InternalIP", "address": address})];
+            addresses.extend(second);
+            let mut node = json!({
+                "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+                "spec": {"podCIDRs": ["10.1.0.0/24"]}, "status": {"addresses": addresses},
+            });
+            match mark {
+                1 => {
+                    node["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] =
+                        json!("");
+                }
+                2 => {
+                    node["spec"]["taints"] =
+                        json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+                }
+                3 => node["spec"]["podCIDRs"] = json!(["10.2.0.0/24", "wrong"]),
+                _ => {}
+            }
+            node
+        },
+    )
+}
+
+fn namespace() -> impl Strategy<Value = Value> {
+    (select(&SPACES[..]), prop::option::of(select(vec!["x", "y"]))).prop_map(
+        |(name, team)| json!({"metadata": {"name": name, "labels": {"team": team.unwrap_or_default()}}}),
+    )
+}
+
+fn multi_cluster_service() -> impl Strategy<Value = Value> {
+    let spec = select(vec![
+        json!({}),
+        json!({"ports": [{"port": 80}]}),
+        json!({"providerClusters": [{"name": "m1"}]}),
+        json!({"providerClusters": [{"name": "m1"}, {"name": "m9"}]}),
+        json!({"types": ["CrossCluster"]}),
+    ]);
+    let annotations = prop_oneof![
+        4 => Just(json!({})),
+        3 => select(vec![
+            json!({"sheave.dev/load-balancer-class": "sheave.dev/l4"}),
+            json!({"sheave.dev/load-balancer-class": "example.org/other"}),
+            json!({"sheave.dev/cluster-weights": "m1=2,m2=0"}),
+            json!({"sheave.dev/drain": "m2"}),
+            json!({"sheave.dev/cluster-priority": "locality"}),
+        ]),
+    ];
+    (select(&SPACES[..]), select(&SERVICES[..2]), spec, annotations, asks()).prop_map(
+        |(namespace, name, spec, annotations, (asked, _))| {
+            json!({
+                "metadata": {"namespace": namespace, "name": name, "annotations": merged(&[annotations, asked])},
+                "spec": merged(&[json!({"types": ["LoadBalancer"]}), spec]),
+            })
+        },
+    )
+}
+
+fn template() -> impl Strategy<Value = Value> {
+    (select(&SPACES[..]), select(&SERVICES[..2]), ports(), families(), asks(), any::<bool>()).prop_map(
+        |(namespace, name, ports, families, (_, asks), local)| {
+            let policy = if local { json!({"externalTrafficPolicy": "Local"}) } else { json!({}) };
+            let spec = json!({"type": "ClusterIP", "ports": ports});
+            json!({
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": merged(&[spec, families, asks, policy]),
+            })
+        },
+    )
+}
+
+/// Collected endpoints, or the Service as it is in the cluster.
+fn work() -> impl Strategy<Value = Event> {
+    (select(&CLUSTERS[..]), 0..2_u8, select(&SPACES[..]), select(&SERVICES[..2]), endpoints(), 0..4_u8).prop_map(
+        |(cluster, index, namespace, owner, (family, endpoints), carries)| {
+            let space = format!("karmada-es-{cluster}");
+            if carries == 0 {
+                let service = json!({"apiVersion": "v1", "kind": "Service",
+                    "metadata": {"namespace": namespace, "name": owner}, "spec": {"ports": [{"port": 80}]}});
+                let identifier = json!({"kind": "Service", "namespace": namespace, "name": owner});
+                let ingress = json!({"loadBalancer": {"ingress": [{"ip": format!("198.51.100.{}", index + 1)}]}});
+                return Event::Put(Kind::ServiceWork, json!({
+                    "metadata": {"namespace": space, "name": format!("v{index}")},
+                    "spec": {"workload": {"manifests": [service]}},
+                    "status": {"manifestStatuses": [{"identifier": identifier, "status": ingress}]},
+                }));
+            }
+            let labels = json!({
+                "multiclusterservice.karmada.io/name": owner, "multiclusterservice.karmada.io/namespace": namespace,
+                "endpointslice.karmada.io/managed-by": "MultiClusterService",
+            });
+            let slice = slice_of(namespace, &format!("{owner}-{index}"), owner, family, &endpoints);
+            Event::Put(Kind::CollectedWork, json!({
+                "metadata": {"namespace": space, "name": format!("w{index}"), "labels": labels},
+                "spec": {"workload": {"manifests": [slice]}},
+            }))
+        },
+    )
+}
+
+fn binding() -> impl Strategy<Value = Value> {
+    (select(&SPACES[..]), select(&SERVICES[..2]), subsequence(CLUSTERS.to_vec(), 0..3)).prop_map(
+        |(namespace, name, clusters)| {
+            let clusters: Vec<Value> = clusters.into_iter().map(|name| json!({"name": name})).collect();
+            let resource =
+                json!({"apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name});
+            json!({
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": {"resource": resource, "clusters": clusters},
+            })
+        },
+    )
+}
+
+fn cluster() -> impl Strategy<Value = Value> {
+    (select(&CLUSTERS[..]), any::<bool>(), any::<bool>()).prop_map(|(name, ready, tainted)| {
+        let taints = if tainted { json!([{"key": "k", "effect": "NoExecute"}]) } else { json!([]) };
+        let condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }, "reason": "X",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        json!({"metadata": {"name": name}, "spec": {"taints": taints}, "status": {"conditions": [condition]}})
+    })
+}

@@ -1,0 +1,186 @@
+//! What API servers have, as JSON by kind and name, and what they tell of it: each change by itself, or whole lists.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::controller::names::FINALIZER;
+use crate::controller::publication::{Desired, Exposed, PublishOptions, Seen, Step, next_step};
+use crate::store::{Change, Delta, ServiceKey};
+
+/// What is listed and watched by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Service,
+    Slice,
+    Node,
+    Namespace,
+    Pool,
+    MultiClusterService,
+    Template,
+    CollectedWork,
+    ServiceWork,
+    Imported,
+    Binding,
+    Cluster,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 12] = [
+        Self::Service,
+        Self::Slice,
+        Self::Node,
+        Self::Namespace,
+        Self::Pool,
+        Self::MultiClusterService,
+        Self::Template,
+        Self::CollectedWork,
+        Self::ServiceWork,
+        Self::Imported,
+        Self::Binding,
+        Self::Cluster,
+    ];
+
+    /// Whether our finalizer may keep its objects, and the server counts what is made of them.
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Service | Self::MultiClusterService)
+    }
+}
+
+/// Namespace and name; cluster-scoped objects have no namespace.
+type Name = (String, String);
+
+/// The objects of both API servers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Server {
+    objects: BTreeMap<(Kind, Name), Value>,
+    made: u32,
+}
+
+impl Server {
+    /// Makes an object, or replaces all of it but its status and what only the server writes.
+    pub(super) fn put(&mut self, kind: Kind, mut object: Value) -> Change {
+        let at = (kind, name(&object));
+        let before = self.objects.get(&at);
+        if kind.is_ours() {
+            match before {
+                Some(before) => {
+                    for field in ["uid", "creationTimestamp", "finalizers", "deletionTimestamp"] {
+                        object["metadata"][field] = before["metadata"][field].clone();
+                    }
+                    object["status"] = before["status"].clone();
+                }
+                None => {
+                    self.made += 1;
+                    object["metadata"]["uid"] = json!(format!("u{}", self.made));
+                    object["metadata"]["creationTimestamp"] =
+                        json!(format!("2026-01-01T00:{:02}:{:02}Z", self.made / 60 % 60, self.made % 60));
+                }
+            }
+            object["metadata"]["resourceVersion"] = json!("1");
+        }
+        if kind == Kind::Service && object["spec"]["type"] != "LoadBalancer" {
+            // As the API server does (pkg/registry/core/service, `dropTypeDependentFields`).
+            object["status"]["loadBalancer"] = json!({});
+        }
+        self.set(kind, object)
+    }
+
+    /// Deletes an object, if it is there; one with our finalizer stays until that goes.
+    pub(super) fn delete(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<Change> {
+        let at = (kind, (namespace.to_owned(), name.to_owned()));
+        let mut object = self.objects.get(&at)?.clone();
+        if is_kept(&object) {
+            object["metadata"]["deletionTimestamp"] = json!("2026-02-01T00:00:00Z");
+            return Some(self.set(kind, object));
+        }
+        self.objects.remove(&at);
+        Some(change(kind, News::Gone(&at.1)))
+    }
+
+    /// Does what the controller would write next to bring an object nearer to what is desired, if anything.
+    pub(super) fn write(&mut self, kind: Kind, key: &ServiceKey, desired: &Desired) -> Option<Change> {
+        let at = (kind, (key.namespace.to_string(), key.name.to_string()));
+        let mut object = self.objects.get(&at)?.clone();
+        let exposed = match kind {
+            Kind::Service => Exposed::Service(read(&object)),
+            _ => Exposed::MultiClusterService(read(&object)),
+        };
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        // Nobody else writes, so that what was cleared is empty.
+        let seen = Seen { object: &exposed, status_cleared: false, now };
+        match next_step(&seen, desired, &PublishOptions::default()) {
+            Step::Nothing => return None,
+            Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => {
+                object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
+            }
+            Step::ApplyStatus(body) | Step::RemoveRest(body) => object["status"] = body["status"].clone(),
+            Step::ClearStatus(_) => object["status"] = json!({"loadBalancer": {}}),
+        }
+        if !object["metadata"]["deletionTimestamp"].is_null() && !is_kept(&object) {
+            self.objects.remove(&at);
+            return Some(change(kind, News::Gone(&at.1)));
+        }
+        Some(self.set(kind, object))
+    }
+
+    /// What a new list of the kind says.
+    pub(super) fn list(&self, kind: Kind) -> Change {
+        let all = self.objects.iter().filter(|((of, _), _)| *of == kind).map(|(_, object)| object);
+        change(kind, News::All(all.collect()))
+    }
+
+    fn set(&mut self, kind: Kind, object: Value) -> Change {
+        let change = change(kind, News::Put(&object));
+        self.objects.insert((kind, name(&object)), object);
+        change
+    }
+}
+
+fn is_kept(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(FINALIZER)))
+}
+
+fn name(object: &Value) -> Name {
+    let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+    (field("namespace"), field("name"))
+}
+
+enum News<'a> {
+    Put(&'a Value),
+    Gone(&'a Name),
+    All(Vec<&'a Value>),
+}
+
+fn change(kind: Kind, news: News<'_>) -> Change {
+    match kind {
+        Kind::Service => Change::Services(delta(news)),
+        Kind::Slice => Change::Slices(delta(news)),
+        Kind::Node => Change::Nodes(delta(news)),
+        Kind::Namespace => Change::Namespaces(delta(news)),
+        Kind::Pool => Change::Pools(delta(news)),
+        Kind::MultiClusterService => Change::MultiClusterServices(delta(news)),
+        Kind::Template => Change::Templates(delta(news)),
+        Kind::CollectedWork => Change::CollectedWorks(delta(news)),
+        Kind::ServiceWork => Change::ServiceWorks(delta(news)),
+        Kind::Imported => Change::Imported(delta(news)),
+        Kind::Binding => Change::Bindings(delta(news)),
+        Kind::Cluster => Change::Clusters(delta(news)),
+    }
+}
+
+fn delta<T: DeserializeOwned>(news: News<'_>) -> Delta<T> {
+    match news {
+        News::Put(object) => Delta::Put(read(object)),
+        News::Gone((namespace, name)) => {
+            Delta::Gone { namespace: namespace.as_str().into(), name: name.as_str().into() }
+        }
+        News::All(objects) => Delta::All(objects.into_iter().map(read).collect()),
+    }
+}
+
+fn read<T: DeserializeOwned>(object: &Value) -> Arc<T> {
+    Arc::new(T::deserialize(object).unwrap_or_else(|why| panic!("{why}: {object}")))
+}
