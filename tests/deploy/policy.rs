@@ -184,6 +184,46 @@ fn of_a_service_the_controller_changes_its_finalizer_and_its_status() {
     }
 }
 
+/// As an API server of Kubernetes 1.36 asks: the field that such a Service had as another type is in the new object alone.
+#[test]
+fn a_service_that_became_an_external_name_is_let_go() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let services = ("", "services");
+    let held = with(&json!({"metadata": metadata()}), "/metadata/finalizers", json!([OURS]));
+    let spec = json!({"type": "ExternalName", "externalName": "example.com", "ports": [{"port": 80}]});
+    let before = with(&held, "/spec", spec);
+    let shown = with(&before, "/spec/internalTrafficPolicy", json!("Cluster"));
+    policy.assert_allows(services, &before, &with(&shown, "/metadata/finalizers", Value::Null));
+    for (field, value) in [("externalName", json!("example.org")), ("selector", json!({"app": "bank"}))] {
+        policy.assert_refuses(services, &before, &with(&shown, &format!("/spec/{field}"), value));
+    }
+    let internal = with(&before, "/spec/type", json!("ClusterIP"));
+    policy.assert_refuses(
+        services,
+        &internal,
+        &with(&internal, "/spec/internalTrafficPolicy", json!("Local")),
+    );
+    policy.assert_refuses(services, &shown, &with(&shown, "/spec/internalTrafficPolicy", json!("Local")));
+}
+
+/// With a version that is served, the API server checks the expressions against the types; with `*` it does not. It takes care
+/// of other versions by itself (`matchPolicy: Equivalent`).
+#[test]
+fn every_policy_names_the_versions_that_it_is_checked_by() {
+    for (documents, name) in [
+        (files::base(), "sheave-controller"),
+        (files::karmada(), "sheave-karmada-controller"),
+        (files::exports(), "sheave-controller-exports"),
+    ] {
+        let Policy(policy) = Policy::of(&documents, name);
+        assert_eq!(policy["matchConstraints"]["matchPolicy"], Value::Null);
+        for rule in list(&policy["matchConstraints"]["resourceRules"]) {
+            let version = if rule["apiGroups"][0] == "" { "v1" } else { "v1alpha1" };
+            assert_eq!(rule["apiVersions"], json!([version]), "{name}");
+        }
+    }
+}
+
 #[test]
 fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_status() {
     let policy = Policy::of(&files::karmada(), "sheave-karmada-controller");
@@ -200,6 +240,9 @@ fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_statu
             ("providerClusters", Value::Null),
             ("providerClusters", json!([{"name": "m2"}])),
             ("consumerClusters", json!([{"name": "m2"}])),
+            ("range", json!({"clusterNames": ["m2"]})),
+            ("serviceProvisionClusters", json!(["m2"])),
+            ("serviceConsumptionClusters", json!(["m2"])),
         ] {
             policy.assert_refuses(resource, &service, &with(&service, &format!("/spec/{field}"), value));
         }
@@ -207,7 +250,10 @@ fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_statu
         // Karmada's webhook adds to whatever is written.
         let ranged = with(&service, "/spec/range", json!({}));
         let id = json!({"a": "b", "multiclusterservice.karmada.io/permanent-id": "x"});
-        policy.assert_allows(resource, &service, &with(&ranged, "/metadata/labels", id));
+        let identified = with(&ranged, "/metadata/labels", id);
+        policy.assert_allows(resource, &service, &identified);
+        let id = json!({"a": "b", "multiclusterservice.karmada.io/permanent-id": "y"});
+        policy.assert_refuses(resource, &identified, &with(&identified, "/metadata/labels", id));
     }
 }
 
@@ -240,8 +286,7 @@ fn a_bound_token_is_no_way_around_the_policies_of_karmada() {
 fn of_exports_the_controller_has_its_own_and_policies_that_bring_nothing_else() {
     let rule = Policy::of(&files::exports(), "sheave-controller-exports");
     let ours = json!({"name": "web", "namespace": "shop", "labels": {LABEL: "sheave"}});
-    let selector =
-        |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "namespace": "shop", "name": name});
+    let selector = |kind: &str, name: &str| json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": kind, "namespace": "shop", "name": name});
     let export = json!({"kind": "ServiceExport", "metadata": ours});
     let policy = json!({"kind": "PropagationPolicy", "metadata": with(&json!({"m": ours}), "/m/name", json!("sheave-export-web"))["m"],
                         "spec": {"resourceSelectors": [selector("ServiceExport", "web")], "placement": {}}});
@@ -265,10 +310,23 @@ fn of_exports_the_controller_has_its_own_and_policies_that_bring_nothing_else() 
         json!([selector("Secret", "web")]),
         json!([selector("ServiceExport", "web"), selector("Secret", "web")]),
         json!([selector("ServiceExport", "bank")]),
-        json!([{"apiVersion": "v1", "kind": "ServiceExport"}]),
+        json!([{"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport"}]),
+        json!([{"apiVersion": "example.com/v1", "kind": "ServiceExport", "name": "web"}]),
+        json!([with(&json!({"m": selector("ServiceExport", "web")}), "/m/namespace", json!("bank"))["m"]]),
     ] {
         let wide = with(&policy, "/spec/resourceSelectors", selectors);
         rule.assert_refuses(policies, &Value::Null, &wide);
         rule.assert_refuses(policies, &policy, &wide);
+    }
+    // As Karmada's definition completes it.
+    let completed = with(&policy, "/spec/conflictResolution", json!("Abort"));
+    rule.assert_allows(policies, &policy, &with(&completed, "/spec/preemption", json!("Never")));
+    for (field, value) in [
+        ("conflictResolution", json!("Overwrite")),
+        ("preemption", json!("Always")),
+        ("propagateDeps", json!(true)),
+        ("association", json!(true)),
+    ] {
+        rule.assert_refuses(policies, &policy, &with(&policy, &format!("/spec/{field}"), value));
     }
 }
