@@ -9,7 +9,7 @@ use crate::store::{Dirty, ServiceKey};
 /// The `number`th Service, with a value that is none.
 fn mistaken(number: usize, value: &str) -> String {
     let annotations = format!("metadata: annotations: {{sheave.dev/balance: {value}}}");
-    let port = 1_000 + number;
+    let port = 20_000 + number;
     service("shop", &format!("s{number:04}"), &format!("ports: [{{port: {port}}}]"), &annotations)
 }
 

@@ -184,6 +184,9 @@ async fn rights_that_are_missing_for_clusters_alone_leave_them_unknown() {
         batch.changes.iter().all(|change| !matches!(change, Change::Clusters(_))),
         "not even that there are none"
     );
+    while watch.problems().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     assert_eq!(watch.problems()[0].reason, reason::ACCESS_DENIED);
 }
 
