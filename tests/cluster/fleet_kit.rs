@@ -227,6 +227,8 @@ fn member_says(plane: &Cluster, member: &str, ready: &str, apis: &str, taints: &
         condition("Ready", ready),
         condition("CompleteAPIEnablements", "True"),
     ));
+    // With a Cluster, Karmada ends the namespace of its Works, which nothing can be made in meanwhile.
+    plane.keep("Cluster", member);
 }
 
 /// The Service that a MultiClusterService of this name exposes.

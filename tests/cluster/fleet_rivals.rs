@@ -111,9 +111,14 @@ fn of_two_installations_of_one_class_one_writes_and_the_other_says_so() {
         let addresses = wait_for_addresses(one.plane, "web");
         let second = other.controller();
         wait_until_told_of(CLASS_LEASE, &second);
-        let before = one.plane.get(KIND, "web");
+        let web = || {
+            let web = one.plane.get(KIND, "web").expect("nobody deletes it");
+            // On a real control plane members without an agent are lost in the end, and the status says so.
+            if one.plane.test_server().is_some() { web } else { json!(published(&web)) }
+        };
+        let before = web();
         let_pass(REST);
-        assert_eq!(one.plane.get(KIND, "web"), before, "both write");
+        assert_eq!(web(), before, "both write");
         // Whoever has it is gone for good.
         assert!(first.stop().success());
         give_up_lease(one.plane, CLASS_LEASE);

@@ -35,8 +35,19 @@ impl Cluster {
         let (first, then): (Vec<_>, Vec<_>) = objects.partition(|object| object["kind"] == "Namespace");
         first.into_iter().chain(then).for_each(|object| plane.install_object(object));
         plane.keep_what_is_made();
+        plane.forget_installations();
         plane.open();
         plane
+    }
+
+    /// Ends the Leases that a killed controller of the last case left: the next one is another installation, and would wait for a
+    /// minute before it writes.
+    fn forget_installations(&self) {
+        if self.test_server().is_none() {
+            let leases = "/apis/coordination.k8s.io/v1/namespaces/sheave-system/leases";
+            self.send("DELETE", leases, "", &Value::Null)
+                .unwrap_or_else(|error| panic!("{leases}: {error:?}"));
+        }
     }
 
     /// Defines what the server does not serve yet. Clusters are aggregated where that can be had.
@@ -67,13 +78,14 @@ impl Cluster {
         }
     }
 
-    /// Serves what Services are exported by.
+    /// Serves what Services are exported by. The definitions stay, and nothing else.
     pub(crate) fn define_exports(&self) {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.define_kinds(&[
             ("ServiceExport", karmada::SERVICE_EXPORT),
             ("PropagationPolicy", karmada::PROPAGATION_POLICY),
         ]);
-        self.keep_what_is_made();
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = made;
     }
 
     /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
@@ -90,10 +102,15 @@ impl Cluster {
         }
     }
 
-    /// Makes the namespace of a member's Works. It stays: a real server takes its time to end one, and the next case wants it.
+    /// Makes the namespace of a member's Works.
     pub(crate) fn make_execution_space(&self, name: &str) {
         self.make_namespace(name);
-        let path = super::paths::of("Namespace", "", name);
+        self.keep("Namespace", name);
+    }
+
+    /// Leaves an object there at the end: a real control plane takes its time to end such, and the next case wants it.
+    pub(crate) fn keep(&self, kind: &str, name: &str) {
+        let path = self.path_of(kind, name);
         self.made.lock().unwrap_or_else(PoisonError::into_inner).retain(|made| *made != path);
     }
 
