@@ -301,10 +301,10 @@ impl Config {
                 if section.has("allow") { section.list("allow", values::cidr) } else { any_peer() }
             }),
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
-            reserved_ports: if root.has("reservedPorts") {
-                root.list("reservedPorts", values::ports)
-            } else {
-                RESERVED_PORTS.to_vec()
+            reserved_ports: {
+                let given = root.has("reservedPorts");
+                let ports = root.list("reservedPorts", values::ports);
+                if given { ports } else { RESERVED_PORTS.to_vec() }
             },
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),

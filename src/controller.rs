@@ -26,6 +26,8 @@ use crate::signal::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";
+/// Connections to the server for metrics alone.
+const METRICS_CONNECTIONS: usize = 16;
 
 /// What the configuration says to a controller. `own_gateway` is what a gateway in this process says, `karmada` how the
 /// Karmada control plane is reached.
@@ -99,7 +101,7 @@ async fn start(config: &Config) -> Result<Parts, String> {
     };
     let metrics = metrics.map(|listener| {
         let router = bearer::guarded(page.clone().metrics_router(), config.metrics.token_file.as_deref());
-        Server::start(listener, router, Connections::default())
+        Server::start(listener, router, Connections::of_admin(METRICS_CONNECTIONS))
     });
     let admin = Server::start(listener, page.router(), Connections::default());
     Ok(Parts { controller, admin, metrics, termination })

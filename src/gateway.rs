@@ -199,7 +199,7 @@ impl Parts {
         let (questions, inbox) = mpsc::channel(QUESTIONS);
         let token_file = config.metrics.token_file.as_deref();
         let _metrics = metrics.map(|listener| {
-            admin::serve_metrics(listener, questions.clone(), scrapes.clone(), token_file, shares.pages())
+            admin::serve_metrics(listener, questions.clone(), scrapes.clone(), token_file, shares.metrics())
         });
         let server = admin::serve(admin, questions, scrapes, shares.admin());
         let _healthz = healthz.map(|listener| app.health().serve_pages(listener));

@@ -10,6 +10,7 @@ pub(crate) mod bind;
 mod departed;
 mod failure;
 mod filter;
+mod others;
 mod place;
 mod posture;
 
@@ -35,9 +36,6 @@ pub use failure::BindFailure;
 use filter::Filters;
 use place::{Occupancy, Place};
 use posture::{Audience, Posture};
-
-/// So many addresses and ports are asked for at a time, whether another process has begun to listen there.
-const PROBES_PER_TURN: usize = 500;
 
 /// One frontend, open or closed.
 #[derive(Debug)]
@@ -69,8 +67,6 @@ pub(crate) struct ListenerSet {
     departed: Departed,
     filters: Filters,
     steering: Steering,
-    /// Which part of the steered frontends was asked for last, whether another process listens there.
-    turn: usize,
 }
 
 impl ListenerSet {
@@ -90,7 +86,6 @@ impl ListenerSet {
             departed: Departed::default(),
             filters: Filters::default(),
             steering,
-            turn: 0,
         }
     }
 
@@ -336,14 +331,17 @@ impl ListenerSet {
             let asked = addr.protocol == Protocol::Tcp && self.steering.is_machines(addr.ip);
             (asked && matches!(listener.place, Place::Steered(_))).then_some(*addr)
         };
+        let mut steered = self.listeners.iter().filter_map(steered).peekable();
+        if steered.peek().is_none() {
+            return Vec::new();
+        }
+        let others = others::listening();
+        // Connected sockets are in the way of bind(2), too, and a listener for IPv6 alone is not one for IPv4.
         let taken = |addr: &FrontendAddr| {
-            bind::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+            others.iter().any(|other| addr.is_reached_at(*other))
+                && bind::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
         };
-        let steered: Vec<FrontendAddr> = self.listeners.iter().filter_map(steered).collect();
-        let turns = steered.len().div_ceil(PROBES_PER_TURN).max(1);
-        self.turn = (self.turn + 1) % turns;
-        let taken: Vec<FrontendAddr> =
-            steered.into_iter().skip(self.turn).step_by(turns).filter(taken).collect();
+        let taken: Vec<FrontendAddr> = steered.filter(taken).collect();
         for addr in &taken {
             tracing::warn!(frontend = %addr, "another process of this machine listens there now, so it is not steered any more");
             self.start_over(*addr, workers);

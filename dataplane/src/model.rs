@@ -58,6 +58,13 @@ impl FrontendAddr {
     pub(crate) fn socket_addr(self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
     }
+
+    /// Whether a socket that listens there gets what comes for the frontend. An unspecified IPv6 address takes IPv4 along
+    /// (IPV6_V6ONLY, ipv6(7)).
+    pub(crate) fn is_reached_at(self, listener: SocketAddr) -> bool {
+        let any = listener.ip().is_unspecified() && (listener.is_ipv6() || self.ip.is_ipv4());
+        listener.port() == self.port && (any || listener.ip() == self.ip)
+    }
 }
 
 impl fmt::Display for FrontendAddr {

@@ -235,12 +235,7 @@ impl Steering {
 
     /// Whether a frontend there would take over a server of this process.
     pub(crate) fn is_reserved(&self, addr: FrontendAddr) -> bool {
-        // An unspecified IPv6 address takes IPv4 along (IPV6_V6ONLY, ipv6(7)).
-        let covers = |server: &SocketAddr| {
-            let any = server.ip().is_unspecified() && (server.is_ipv6() || addr.ip.is_ipv4());
-            server.port() == addr.port && (any || server.ip() == addr.ip)
-        };
-        addr.protocol == Protocol::Tcp && self.reserved.iter().any(covers)
+        addr.protocol == Protocol::Tcp && self.reserved.iter().any(|server| addr.is_reached_at(*server))
     }
 
     /// Names the addresses of this machine itself.

@@ -17,6 +17,8 @@ const OWN: u64 = 96;
 const OF_A_WORKER: u64 = 8;
 /// Connections to the admin server.
 const ADMIN: usize = 32;
+/// Connections to the server for metrics alone.
+const METRICS: usize = 16;
 /// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
 const PAGES: u64 = 1024;
 const LEAST_PAGES: u64 = 16;
@@ -32,6 +34,7 @@ pub(crate) struct Shares {
     pub(super) listening_sockets: usize,
     pages: Connections,
     admin: Connections,
+    metrics: Connections,
 }
 
 impl Shares {
@@ -52,7 +55,7 @@ impl Shares {
 
     fn of(open_files: u64, workers: usize, config: &Config) -> Self {
         let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
-        let own = OWN + OF_A_WORKER * workers as u64 + ADMIN as u64 + pages;
+        let own = OWN + OF_A_WORKER * workers as u64 + (ADMIN + METRICS) as u64 + pages;
         // A machine that gives less than the process needs for itself still gets a gateway.
         let traffic = open_files - own.min(open_files / 2);
         let limits = &config.limits;
@@ -68,6 +71,7 @@ impl Shares {
             listening_sockets: to_usize(traffic / 4 * 3),
             pages: Connections::of_pages(to_usize(pages)),
             admin: Connections::of_admin(ADMIN),
+            metrics: Connections::of_admin(METRICS),
         }
     }
 
@@ -103,6 +107,11 @@ impl Shares {
     /// For the admin server, which others do not crowd out.
     pub(crate) fn admin(&self) -> Connections {
         self.admin.clone()
+    }
+
+    /// For the server for metrics alone. A scrape may take as long as from the admin server.
+    pub(crate) fn metrics(&self) -> Connections {
+        self.metrics.clone()
     }
 }
 

@@ -241,6 +241,8 @@ fn text_that_is_no_mapping_is_one_mistake() {
             "leaderElection.retryPeriod: is more than half of renewDeadline, so one failed renewal would end a leader",
         ]
     );
+    assert_eq!(read("reservedPorts:\n").unwrap().reserved_ports, RESERVED_PORTS);
+    assert!(read("reservedPorts: []\n").unwrap().reserved_ports.is_empty());
     let quick = read("leaderElection: {leaseDuration: 5s, renewDeadline: 3s, retryPeriod: 1s}\n").unwrap();
     assert_eq!(quick.timing.lease, Duration::from_secs(5));
     assert_eq!(

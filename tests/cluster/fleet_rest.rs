@@ -1,5 +1,7 @@
 //! What is written where, with which rights: at rest nothing, and never the Service of the control plane.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::fleet_kit::{EAST, Fleet, IN_EAST, IN_WEST, KIND, WEST, play, wait_for_addresses};
@@ -36,8 +38,9 @@ fn nothing_is_written_at_rest() {
             wait_for(fleet.plane, (KIND, name), "is spoken of", |it| it["status"]["conditions"].is_array());
         }
         let mut before = versions(fleet);
-        eventually_within(patience(30.0), "everything has settled", || {
-            let_pass(REST);
+        eventually_within(patience(60.0), "everything has settled", || {
+            // Words alone are written 10 s late at the most.
+            let_pass(Duration::from_secs(11));
             let now = versions(fleet);
             if std::mem::replace(&mut before, now.clone()) == now { Ok(()) } else { Err("still changing") }
         });

@@ -162,7 +162,9 @@ impl Projector {
         plans.sort_unstable_by(|a, b| a.seniority().cmp(&b.seniority()));
         for plan in plans {
             let key = plan.key();
-            let replaced = self.services.get(key).is_some_and(|known| known.uid != plan.uid);
+            // One that was refused a moment ago had no uid to compare, and may keep what it has.
+            let replaced =
+                self.services.get(key).is_some_and(|known| known.uid.is_some() && known.uid != plan.uid);
             if replaced && *placement != Placement::Alone {
                 self.allocator.release(key);
             }

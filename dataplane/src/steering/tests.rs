@@ -265,6 +265,13 @@ fn what_is_steered_always_comes_before_other_processes_but_not_before_the_own_se
     });
 }
 
+/// As another process would.
+fn bind_alone(addr: FrontendAddr) -> io::Result<()> {
+    let socket = AnySocket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.socket_addr().into())
+}
+
 #[test]
 fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
     steering(SteeringMode::Always, 0, |dataplane| {
@@ -296,6 +303,16 @@ fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
         assert_eq!(failed(dataplane), [taken, free].map(|addr| (addr, ErrorKind::AddrInUse)));
         is_reached(&late, free);
         drop(late);
+        dataplane.retry();
+        assert_eq!(failed(dataplane), [(taken, ErrorKind::AddrInUse)]);
+        ask(free, None).unwrap();
+        // A connection that leaves from there is no listener, though it is in the way of bind(2).
+        let leaving = AnySocket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        leaving.set_reuse_address(true).unwrap();
+        leaving.bind(&free.socket_addr().into()).unwrap();
+        leaving.connect(&SocketAddr::new(taken.ip, taken.port).into()).unwrap();
+        leaving.set_reuse_address(false).unwrap();
+        assert_eq!(bind_alone(free).unwrap_err().kind(), ErrorKind::AddrInUse);
         dataplane.retry();
         assert_eq!(failed(dataplane), [(taken, ErrorKind::AddrInUse)]);
         ask(free, None).unwrap();

@@ -81,7 +81,7 @@ fn project(objects: &Objects) -> Vec<Frontend> {
         ..Options::default()
     };
     let projection = Projector::new(options).project(objects, &Dirty::Everything);
-    projection.problem_changes.came.iter().for_each(check_problem);
+    projection.problem_changes.came.iter().for_each(|problem| check_problem(problem));
     projection.table.frontends().iter().map(|frontend| Frontend::clone(frontend)).collect()
 }
 

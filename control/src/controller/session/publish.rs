@@ -124,8 +124,11 @@ impl Session {
         for (name, used, free) in self.projector.pool_usage() {
             let Some(pool) = self.store.objects().pools.get(name) else { continue };
             let object = ObjectRef { kind: address_pool::KIND, namespace: "".into(), name: Arc::clone(name) };
+            // That its status is refused is nothing that the status could say.
+            let refused = self.write_failures.of(&object);
+            let problems = self.problems.about(&object).map(|problem| &**problem);
             let problems: Vec<Problem> =
-                self.problems.about(&object).map(|problem| (**problem).clone()).collect();
+                problems.filter(|problem| Some(*problem) != refused).cloned().collect();
             let (used, free) = (i64::try_from(used), i64::try_from(free));
             let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
             let status = pool_status::of(pool, used, free, &problems, Timestamp::now());
