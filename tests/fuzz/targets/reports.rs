@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use sheave_control::controller::conditions_by_reports;
 use sheave_control::gateway_report::GatewayReport;
-use sheave_control::projection::{Ingress, LoadBalancerStatus, PortStatus};
+use sheave_control::projection::{Ingress, LoadBalancerStatus, NodeFamilies, PortStatus};
 use sheave_control::store::ServiceKey;
 use sheave_fuzz::LONGEST_MESSAGE;
 
@@ -26,7 +26,11 @@ fuzz_target!(|bytes: &[u8]| {
 fn web() -> LoadBalancerStatus {
     let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
     let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
-    LoadBalancerStatus { service: ServiceKey::new("shop", "web"), ingress }
+    LoadBalancerStatus {
+        service: ServiceKey::new("shop", "web"),
+        ingress,
+        node_families: NodeFamilies::default(),
+    }
 }
 
 fn fields(text: &str) -> String {
