@@ -55,7 +55,8 @@ impl Shares {
 
     fn of(open_files: u64, workers: usize, config: &Config) -> Self {
         let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
-        let own = OWN + OF_A_WORKER * workers as u64 + (ADMIN + METRICS) as u64 + pages;
+        let metrics = if config.metrics.listen.is_some() { METRICS } else { 0 };
+        let own = OWN + OF_A_WORKER * workers as u64 + (ADMIN + metrics) as u64 + pages;
         // A machine that gives less than the process needs for itself still gets a gateway.
         let traffic = open_files - own.min(open_files / 2);
         let limits = &config.limits;
