@@ -11,7 +11,7 @@ use sheave_control::projection::{Options, Projection, Projector};
 use sheave_control::source::files;
 use sheave_control::store::{Dirty, Objects, Store};
 use sheave_dataplane::pick::ActiveTable;
-use sheave_dataplane::table::diff::diff;
+use sheave_model::diff;
 
 /// Changes that are timed one by one, since criterion gives no percentiles.
 const CHANGES: usize = 2_000;

@@ -25,8 +25,8 @@ use sheave_control::gateway_report::GatewayReport;
 use sheave_control::problem::{Problem, ProblemChanges};
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::store::Store;
-use sheave_dataplane::model::ClientSource;
 use sheave_dataplane::{Dataplane, Drained, Observer};
+use sheave_model::ClientSource;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 

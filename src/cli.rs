@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use sheave_control::store::ServiceKey;
-use sheave_dataplane::model::Protocol;
+use sheave_model::Protocol;
 
 use crate::config::{self, Overrides};
 use crate::exit::Exit;

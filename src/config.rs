@@ -22,7 +22,7 @@ use sheave_control::controller::election::Timing;
 use sheave_control::projection::RESERVED_PORTS;
 use sheave_control::store::ServiceKey;
 use sheave_dataplane::SteeringMode;
-use sheave_dataplane::model::FrontendKind;
+use sheave_model::FrontendKind;
 
 pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits};

@@ -11,7 +11,7 @@ use sheave_control::controller::publication::PublishOptions;
 use sheave_control::controller::{Controller, ControllerOptions, election};
 use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement};
-use sheave_dataplane::model::FrontendKind;
+use sheave_model::FrontendKind;
 use tokio::sync::watch;
 
 use self::admin::Page;

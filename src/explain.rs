@@ -19,8 +19,8 @@ use std::time::Instant;
 use sheave_control::projection::Projector;
 use sheave_control::store::Objects;
 use sheave_dataplane::affinity::AffinityTable;
-use sheave_dataplane::model::FrontendAddr;
 use sheave_dataplane::pick::ActiveTable;
+use sheave_model::FrontendAddr;
 
 pub(crate) use self::question::{
     Client, Port, Question, QuestionQuery, parse_address, parse_client, parse_port, parse_protocol,

@@ -8,7 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use sheave_control::gateway_report::{self, GatewayReport, Trouble, TroubledFrontend};
 use sheave_control::problem::Problem;
-use sheave_dataplane::model::FrontendAddr;
+use sheave_model::FrontendAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

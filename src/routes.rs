@@ -12,11 +12,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
-use sheave_dataplane::model::{
+use sheave_model::{
     Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
-    Frontend, FrontendAddr, FrontendSource, Route,
+    Frontend, FrontendAddr, FrontendSource, Route, RoutingTable,
 };
-use sheave_dataplane::table::RoutingTable;
 
 pub(crate) use self::failover::FailoverView;
 pub(crate) use self::limits::LimitsView;

@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
-use sheave_dataplane::model::{Frontend, FrontendKind, Protocol, Route};
 use sheave_dataplane::pick::ActiveTable;
-use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::tcp::counters::TcpTotals;
 use sheave_dataplane::{HealthCounts, Observer};
+use sheave_model::{Frontend, FrontendKind, Protocol, Route, RoutingTable};
 
 use crate::config::SeriesLimits;
 use crate::exposition::{self as names, Exposition, Family};

@@ -3,13 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use sheave_dataplane::address_set::SourceRanges;
-use sheave_dataplane::model::{
+use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts,
-    Weight,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, RoutingTable, ServiceLimits, ServicePort,
+    ServiceTimeouts, SourceRanges, Weight,
 };
-use sheave_dataplane::table::RoutingTable;
 
 /// The address of the `number`th frontend.
 pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {

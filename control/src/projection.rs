@@ -47,8 +47,7 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::Timestamp;
-use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendKind, Path, ServiceLimits};
-use sheave_dataplane::table::RoutingTable;
+use sheave_model::{Frontend, FrontendAddr, FrontendKind, Path, RoutingTable, ServiceLimits};
 
 use self::addresses::Placed;
 use self::conflicts::Claims;
@@ -128,9 +127,9 @@ pub struct FleetOptions {
     pub not_ready_hold: Option<Duration>,
     /// By which path the endpoints of a cluster are reached; those not given here by the default path.
     pub paths: BTreeMap<Arc<str>, Path>,
-    /// As in [`sheave_dataplane::model::Failover`].
+    /// As in [`sheave_model::Failover`].
     pub overprovisioning: u16,
-    /// As in [`sheave_dataplane::model::Failover`].
+    /// As in [`sheave_model::Failover`].
     pub panic_threshold: u8,
 }
 

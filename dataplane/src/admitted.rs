@@ -6,8 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-
-use crate::address_set::AddressSet;
+use sheave_model::AddressSet;
 
 /// The family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

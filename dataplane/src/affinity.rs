@@ -14,8 +14,9 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use sheave_model::{EndpointAddr, ServicePort};
+
 use crate::balance::hash;
-use crate::model::{EndpointAddr, ServicePort};
 use shard::{Key, Shard};
 
 /// About 100 MB when full.

@@ -16,7 +16,8 @@ pub mod weights;
 #[cfg(test)]
 mod tests;
 
-use crate::model::Algorithm;
+use sheave_model::Algorithm;
+
 use clusters::Clusters;
 use maglev::Maglev;
 use p2c::LeastConnections;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::model::{FrontendAddr, Protocol};
+use sheave_model::{FrontendAddr, Protocol};
+
 use crate::shed::{FrontendUse, ShedCounts};
 use crate::tcp::counters::{TcpCounters, TcpTotals};
 use crate::udp::{UdpCounters, UdpTotals};

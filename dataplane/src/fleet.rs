@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use sheave_model::{AddressSet, ClientSource, Frontend, FrontendAddr, FrontendChange, RoutingTable, diff};
 use tokio::sync::mpsc;
 
-use crate::address_set::AddressSet;
 use crate::affinity::AffinityTable;
 use crate::capacity::{Capacity, CapacityLimits, MemoryGauge};
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
 use crate::listener::{BindFailure, ListenerSet};
-use crate::model::{ClientSource, Frontend, FrontendAddr};
 use crate::observer::Observer;
 use crate::overload::{Overload, Overloaded};
 use crate::paths::Paths;
@@ -26,8 +25,6 @@ use crate::pick::ActiveTable;
 use crate::return_path::{ReturnPath, ReturnPathError};
 use crate::shed::Shedding;
 use crate::steering::{Steering, SteeringMode, SteeringReport};
-use crate::table::RoutingTable;
-use crate::table::diff::{FrontendChange, diff};
 use crate::tcp::PipeBudget;
 use crate::transparency::Transparency;
 use crate::worker::{Broken, Command, Timeouts, WorkerSeed};
@@ -57,7 +54,7 @@ pub struct Options {
     pub listening_sockets: usize,
     /// Which frontends do without sockets of their own.
     pub steering: SteeringMode,
-    /// The network interface of each [`Path`](crate::model::Path) but the default one, from path 1 on.
+    /// The network interface of each [`Path`](sheave_model::Path) but the default one, from path 1 on.
     pub paths: Arc<[String]>,
 }
 

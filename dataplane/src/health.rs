@@ -21,17 +21,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use sheave_model::{EndpointAddr, FrontendAddr, FrontendChange, Protocol, RoutingTable};
 use tokio::sync::mpsc;
 
 use self::checks::{Checks, Verdict};
 use self::log::{Log, Whose};
 use self::record::{Record, Turn};
 use self::reports::{EndpointKey, Report};
-use crate::model::{EndpointAddr, FrontendAddr, Protocol};
 use crate::paths::Paths;
 use crate::pick::{ActiveTable, Unhealthy};
-use crate::table::RoutingTable;
-use crate::table::diff::FrontendChange;
 
 pub(crate) use self::reports::Reports;
 

@@ -2,11 +2,10 @@
 //!
 //! The packet's way through the modules: `listener` opens the sockets, or has `steering` do without, [`pick`] chooses an
 //! endpoint, [`tcp`] connects and relays, [`udp`] keeps flows. Both tell `health` of endpoints that fail, and picks avoid
-//! those. The table's way: [`table`] is compared with the one before, and only what changed touches a socket.
+//! those. The table's way: a `RoutingTable` is compared with the one before, and only what changed touches a socket.
 //!
-//! It must not know Kubernetes: everything arrives as the values of [`model`].
+//! It must not know Kubernetes: everything arrives as the values of [`sheave_model`].
 
-pub mod address_set;
 mod admitted;
 pub mod affinity;
 pub mod balance;
@@ -16,7 +15,6 @@ mod fleet;
 mod health;
 mod limiter;
 mod listener;
-pub mod model;
 mod observer;
 mod overload;
 mod paths;
@@ -28,7 +26,6 @@ mod services;
 pub mod shed;
 mod steering;
 mod sys;
-pub mod table;
 mod task;
 pub mod tcp;
 mod throttle;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use indexmap::IndexMap;
+use sheave_model::{Frontend, ServiceLimits};
 
-use crate::model::{Frontend, ServiceLimits};
 use crate::services::OfServices;
 use crate::shed::ShedReason;
 

@@ -20,10 +20,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use crate::address_set::AddressSet;
+use sheave_model::{AddressSet, Frontend, FrontendAddr, Protocol};
+
 use crate::capacity::Capacity;
 use crate::counters::{CounterRegistry, FrontendCounters, Totals};
-use crate::model::{Frontend, FrontendAddr, Protocol};
 use crate::overload::{Door, Frontends};
 use crate::services::OfServices;
 use crate::shed::FrontendUse;

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use sheave_model::FrontendAddr;
 
 use crate::affinity::AffinityTable;
 use crate::counters::{CounterRegistry, FrontendCounters, Totals};
-use crate::model::FrontendAddr;
 use crate::pick::ActiveTable;
 
 /// A view of a data plane that outlives its changes. Clones see the same.

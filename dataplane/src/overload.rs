@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::{FrontendAddr, Protocol};
+
 use crate::capacity::Capacity;
-use crate::model::{FrontendAddr, Protocol};
 use crate::pick::ActiveTable;
 use crate::shed::{FrontendUse, ShedReason, Shedding};
 
@@ -209,8 +210,8 @@ fn has_room(
 mod tests {
     use super::*;
     use crate::capacity::CapacityLimits;
-    use crate::model::Algorithm;
-    use crate::table::fixture::{frontend, frontend_addr, table};
+    use sheave_model::Algorithm;
+    use sheave_model::test_util::{frontend, frontend_addr, table};
 
     struct Sockets {
         usage: Arc<FrontendUse>,

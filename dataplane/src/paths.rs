@@ -7,10 +7,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sheave_model::Path;
 use socket2::Socket;
 use thiserror::Error;
-
-use crate::model::Path;
 
 /// The interfaces of all paths. Shared by all workers.
 #[derive(Debug, Default)]

@@ -17,10 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, FrontendChange, RoutingTable, diff};
+
 use crate::limiter::Limiters;
-use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
-use crate::table::RoutingTable;
-use crate::table::diff::{FrontendChange, diff};
 pub use frontend::{ActiveFrontend, Preview};
 pub use unhealthy::Unhealthy;
 

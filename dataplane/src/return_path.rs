@@ -4,7 +4,7 @@
 //!
 //! It must not know connections, flows or tables of frontends.
 //!
-//! [`ClientSource::Transparent`]: crate::model::ClientSource::Transparent
+//! [`ClientSource::Transparent`]: sheave_model::ClientSource::Transparent
 
 mod here;
 mod marks;

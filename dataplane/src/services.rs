@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use crate::model::{Frontend, FrontendSource};
+use sheave_model::{Frontend, FrontendSource};
 
 /// Something of each Service that has frontends.
 #[derive(Debug)]

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sheave_model::FrontendAddr;
 use tokio::sync::Notify;
-
-use crate::model::FrontendAddr;
 
 /// Why a new connection or flow is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

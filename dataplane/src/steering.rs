@@ -21,12 +21,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
+use sheave_model::{AddressSet, FrontendAddr, Protocol};
 use socket2::Socket;
 
-use crate::address_set::AddressSet;
 use crate::admitted::Admitted;
 use crate::counters::FrontendCounters;
-use crate::model::{FrontendAddr, Protocol};
 use crate::sys::Errno;
 use crate::sys::ebpf::map::{self, Map};
 use crate::sys::ebpf::socket_lookup::Attached;

@@ -27,10 +27,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheave_model::{ClientAddr, ClientSource, FrontendAddr};
 use socket2::{SockRef, Socket};
 use tokio::io::Interest;
 
-use crate::model::{ClientAddr, ClientSource, FrontendAddr};
 use crate::pick::ActiveFrontend;
 use crate::pick::Picked;
 use crate::proxy_protocol::{self, Addresses, Transport};

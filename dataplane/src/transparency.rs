@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use thiserror::Error;
 
-use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::return_path::is_here;
 
 /// Off until someone has seen to it that answers find their way back. Shared by all workers.
@@ -92,8 +92,9 @@ fn is_nobody(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sheave_model::Protocol;
+
     use super::*;
-    use crate::model::Protocol;
 
     fn ask(client: &str, frontend: &str, endpoint: &str) -> Result<IpAddr, Masked> {
         let [client, frontend, endpoint] = [client, frontend, endpoint].map(|ip| ip.parse().unwrap());

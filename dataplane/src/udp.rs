@@ -27,12 +27,12 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sheave_model::FrontendAddr;
 use socket2::Socket;
 
 use self::forward::forward_batch;
 use self::link::ClientSide;
 use self::state::{Answers, State};
-use crate::model::FrontendAddr;
 
 pub(crate) use self::context::{UdpContext, UdpLimits, UdpParts};
 pub use self::counters::{Counter, DropReason, Traffic, UdpCounters, UdpTotals};

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use sheave_model::FrontendAddr;
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -22,7 +23,6 @@ use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
-use crate::model::FrontendAddr;
 use crate::paths::Paths;
 use crate::pick::ActiveTable;
 use crate::random::Random;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use sheave_dataplane::model::FrontendAddr;
+use sheave_model::FrontendAddr;
 
 use super::{App, WORKER_PATIENCE, problems};
 use crate::admin::{Query, Verdict};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sheave_control::projection::{self, Placement};
 use sheave_dataplane::Timeouts;
-use sheave_dataplane::model::Path;
+use sheave_model::Path;
 
 use super::capacity::Shares;
 use crate::config::Config;

@@ -4,9 +4,9 @@
 use std::num::NonZeroU32;
 
 use sheave_control::problem::{Problem, reason};
-use sheave_dataplane::model::{Frontend, Protocol};
 use sheave_dataplane::shed::ShedReason;
 use sheave_dataplane::{Dataplane, Overloaded};
+use sheave_model::{Frontend, Protocol};
 
 use super::problems::{object_ref, problem_port};
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
-use sheave_dataplane::model::{ClientSource, Frontend, FrontendAddr, FrontendSource};
 use sheave_dataplane::return_path::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
+use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendSource};
 
 use crate::health::Health;
 use crate::report::Setback;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde_json::Value;
 use sheave_control::projection::{MOST_A_SECOND, MOST_CONNECTIONS};
-use sheave_dataplane::model::ServiceLimits;
+use sheave_model::ServiceLimits;
 
 use super::section::{Section, Wrong};
 use super::values;

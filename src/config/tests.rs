@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use sheave_dataplane::model::ServiceLimits;
+use sheave_model::ServiceLimits;
 
 use super::*;
 

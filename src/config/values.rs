@@ -11,7 +11,7 @@ use serde_json::Value;
 use sheave_control::duration;
 use sheave_control::store::ServiceKey;
 use sheave_control::suggest;
-use sheave_dataplane::model::FrontendKind;
+use sheave_model::FrontendKind;
 
 use super::ConfigMistake;
 use super::section::{Section, Wrong};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sheave_dataplane::affinity::AffinityTable;
-use sheave_dataplane::model::{Affinity, Algorithm, EndpointAddr, Protocol};
 use sheave_dataplane::pick::{ActiveFrontend, Origin, PickRequest, Preview};
+use sheave_model::{Affinity, Algorithm, EndpointAddr, Protocol};
 
 use super::Basis;
 use super::client;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use sheave_dataplane::model::{ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKind, Protocol};
 use sheave_dataplane::pick::{ActiveFrontend, Origin};
 use sheave_dataplane::transparency::{self, Masked};
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKind, Protocol};
 
 use super::Basis;
 use super::question::Client;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheave_control::projection::explain::{ListedPort, Served};
-use sheave_dataplane::model::Frontend;
+use sheave_model::Frontend;
 
 use super::question::{Port, Question};
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 use sheave_control::store::ServiceKey;
-use sheave_dataplane::model::Protocol;
+use sheave_model::Protocol;
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use sheave_control::projection::{Options, Projection};
 use sheave_control::source::files::{self, Loaded};
 use sheave_control::store::Store;
-use sheave_dataplane::model::{Frontend, FrontendKind};
-use sheave_dataplane::table::RoutingTable;
+use sheave_model::{Frontend, FrontendKind, RoutingTable};
 use tempfile::TempDir;
 
 use super::question::QuestionQuery;

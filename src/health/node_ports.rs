@@ -16,7 +16,7 @@ use axum::response::Response;
 use sheave_control::problem::{ObjectRef, Problem, reason};
 use sheave_control::projection::HealthCheck;
 use sheave_control::store::ServiceKey;
-use sheave_dataplane::model::{Frontend, Protocol as Transport};
+use sheave_model::{Frontend, Protocol as Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;

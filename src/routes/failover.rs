@@ -1,7 +1,7 @@
 //! How traffic is spread over clusters, as users and programs see it.
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::model::{Check, CheckKind, Failover, Spread};
+use sheave_model::{Check, CheckKind, Failover, Spread};
 
 /// The rules between the clusters of one frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

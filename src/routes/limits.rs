@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::model::{Frontend, ServiceLimits, ServiceTimeouts};
+use sheave_model::{Frontend, ServiceLimits, ServiceTimeouts};
 
 /// Limits and timeouts of one Service; what is not there is not limited, or as the gateway has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

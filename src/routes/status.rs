@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sheave_control::problem::reason;
 use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus, PortStatus, port_error};
-use sheave_dataplane::model::{FrontendAddr, Protocol};
+use sheave_model::{FrontendAddr, Protocol};
 
 use super::source_name;
 

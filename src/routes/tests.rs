@@ -6,10 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sheave_control::problem::{ObjectRef, Problem, ProblemPort};
 use sheave_control::source::files::Origin;
-use sheave_dataplane::address_set::{AddressSet, SourceRanges};
-use sheave_dataplane::model::{
-    Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServiceLimits, ServicePort,
-    ServiceTimeouts, Weight,
+use sheave_model::{
+    AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServiceLimits,
+    ServicePort, ServiceTimeouts, SourceRanges, Weight,
 };
 
 use super::*;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sheave_dataplane::model::{EndpointAddr, Frontend};
 use sheave_dataplane::pick::{ActiveTable, EndpointLoad};
+use sheave_model::{EndpointAddr, Frontend};
 
 use super::frontends;
 use crate::exposition::{self as names, Exposition, render};

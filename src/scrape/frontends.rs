@@ -5,11 +5,10 @@ use std::sync::{Arc, Weak};
 
 use sheave_dataplane::Observer;
 use sheave_dataplane::counters::FrontendCounters;
-use sheave_dataplane::model::{Frontend, Protocol};
 use sheave_dataplane::shed::ShedReason;
-use sheave_dataplane::table::RoutingTable;
 use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::udp::{DropReason, UdpCounters};
+use sheave_model::{Frontend, Protocol, RoutingTable};
 
 use crate::exposition::{self as names, Exposition, Family, render};
 use crate::routes::algorithm_name;

@@ -9,12 +9,12 @@ use std::{fs, thread};
 use sheave_control::projection::{Options, Projector};
 use sheave_control::source::files;
 use sheave_control::store::Store;
-use sheave_dataplane::model::{
+use sheave_dataplane::tcp::counters::CloseReason;
+use sheave_dataplane::{CapacityLimits, Dataplane, SteeringMode, Timeouts};
+use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
     FrontendAddr, FrontendSource, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
 };
-use sheave_dataplane::tcp::counters::CloseReason;
-use sheave_dataplane::{CapacityLimits, Dataplane, SteeringMode, Timeouts};
 
 use super::*;
 use crate::status::{GuardView, KindView, SourceView};

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use sheave_dataplane::model::FrontendAddr;
+use sheave_model::FrontendAddr;
 
 pub use self::exposed::Exposed;
 pub use self::options::PublishOptions;

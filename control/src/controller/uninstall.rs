@@ -15,7 +15,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 

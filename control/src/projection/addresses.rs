@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Namespace;
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use super::annotations::{self, ADDRESS_POOL, RENUMBER};
 use super::facts::Facts;

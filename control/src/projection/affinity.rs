@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceSpec;
-use sheave_dataplane::model::Affinity;
+use sheave_model::Affinity;
 
 use crate::report::Report;
 

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
-
-use sheave_dataplane::model::FrontendKind;
+use sheave_model::FrontendKind;
 
 use super::Options;
 use crate::problem::reason;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::address_set::AddressSet;
-use sheave_dataplane::model::{ClientSource, ClientSources, FrontendKind, Protocol};
+use sheave_model::{AddressSet, ClientSource, ClientSources, FrontendKind, Protocol};
 
 use super::annotations::{self, ACCEPT_PROXY, CLIENT_SOURCE};
 use super::policy::TrafficPolicy;

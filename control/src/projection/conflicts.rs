@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::{EndpointAddr, FrontendAddr, Protocol};
+use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
 
 use crate::store::ServiceKey;
 

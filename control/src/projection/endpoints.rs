@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::discovery::v1::{
     Endpoint as SliceEndpoint, EndpointConditions, EndpointPort, EndpointSlice,
 };
-use sheave_dataplane::model::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
+use sheave_model::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 
 use self::witness::{LeftOut, Mark, Mismatch, Nobody, Witness};
 use super::facts::Facts;

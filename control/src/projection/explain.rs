@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Frontend, FrontendSource};
+use sheave_model::{Frontend, FrontendSource};
 
 pub use self::decision::Decision;
 use self::decision::Side;

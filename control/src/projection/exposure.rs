@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ServiceSpec;
-use sheave_dataplane::model::{FrontendAddr, FrontendKind};
+use sheave_model::{FrontendAddr, FrontendKind};
 
 use super::Options;
 use super::class::Kinds;

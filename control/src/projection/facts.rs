@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use sheave_dataplane::address_set::AddressSet;
-use sheave_dataplane::model::{FrontendAddr, FrontendKind};
+use sheave_model::{AddressSet, FrontendAddr, FrontendKind};
 
 use super::addresses::Known;
 use super::{Options, Placement};

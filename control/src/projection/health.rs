@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::ServiceSpec;
-use sheave_dataplane::model::{Endpoint, EndpointState, FrontendKind};
+use sheave_model::{Endpoint, EndpointState, FrontendKind};
 
 use super::class::Kinds;
 use super::plan::Plan;

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::{ServiceLimits, ServiceTimeouts};
+use sheave_model::{ServiceLimits, ServiceTimeouts};
 
 use super::annotations::{
     self, CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_RATE, MAX_CONNECTION_RATE_PER_CLIENT,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Candidate, EndpointAddr, Path, Weight};
+use sheave_model::{Candidate, EndpointAddr, Path, Weight};
 
 use super::endpoints::Serving;
 use super::topology::{Facet, Scope};

@@ -26,7 +26,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Failover, FrontendKind, FrontendSource};
+use sheave_model::{Failover, FrontendKind, FrontendSource};
 
 use self::clusters::Clusters;
 pub(super) use self::sources::Left;
@@ -275,7 +275,7 @@ struct Found {
     members: Vec<Member>,
     /// Every cluster that may be used, with what it has.
     standing: Vec<(ClusterStatus, Member)>,
-    spread: sheave_dataplane::model::Spread,
+    spread: sheave_model::Spread,
     left: Vec<Left>,
     /// As in [`FleetStatus`].
     nothing_collected: bool,

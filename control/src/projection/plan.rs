@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{
-    Affinity, Algorithm, FrontendAddr, FrontendKind, ServiceLimits, ServiceTimeouts,
-};
+use sheave_model::{Affinity, Algorithm, FrontendAddr, FrontendKind, ServiceLimits, ServiceTimeouts};
 
 use super::class::{self, Claim, Kinds};
 use super::client_address::{self, ClientAddress};

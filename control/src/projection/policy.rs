@@ -1,7 +1,7 @@
 //! Choices that a Service makes by a word: traffic policies and the balancing algorithm.
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
-use sheave_dataplane::model::{Algorithm, Protocol};
+use sheave_model::{Algorithm, Protocol};
 
 use super::annotations::{self, BALANCE};
 use crate::report::Report;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ServicePort;
-use sheave_dataplane::model::Protocol;
+use sheave_model::Protocol;
 
 use crate::problem::{ProblemPort, reason};
 use crate::report::Report;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_dataplane::model::{Frontend, FrontendAddr, FrontendSource};
+use sheave_model::{Frontend, FrontendAddr, FrontendSource};
 
 use super::conflicts::{Rank, Touched};
 use super::multi_cluster::{self, FleetStatus, Resolved};

@@ -1,6 +1,6 @@
 //! From endpoint sets to what happens to a client's traffic.
 
-use sheave_dataplane::model::{Candidate, FrontendKind, Route};
+use sheave_model::{Candidate, FrontendKind, Route};
 
 use super::policy::{TrafficPolicies, TrafficPolicy};
 use super::topology::Sets;

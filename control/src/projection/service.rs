@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheave_dataplane::model::{Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, ServicePort};
+use sheave_model::{Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, ServicePort};
 
 use super::addresses::Placed;
 use super::conflicts::Claims;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::address_set::{AddressSet, SourceRanges};
+use sheave_model::{AddressSet, SourceRanges};
 
 use super::families::Families;
 use crate::ip::Family;

@@ -2,7 +2,7 @@
 //! (pkg/proxy/topology.go), as a rule that can be asked about each endpoint. Pure; must not know what becomes of the
 //! sets.
 
-use sheave_dataplane::model::EndpointState;
+use sheave_model::EndpointState;
 
 use super::policy::TrafficPolicy;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use crate::problem::ObjectRef;
 

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
+use sheave_model::EndpointAddr;
 
 use super::{AffinityRecord, Scope};
-use crate::model::EndpointAddr;
 
 /// How many records each use looks at, to remove expired ones. More than one, so that sweeping overtakes writing; each
 /// is a cache miss in a large table.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
+use sheave_model::Protocol;
 
 use super::*;
-use crate::model::Protocol;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use sheave_model::{Backend, Failover, Spread, Weight};
+
 use super::shares::Member;
-use crate::model::{Backend, Failover, Spread, Weight};
 
 /// A candidate as far as shares depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::model::{ClientAddr, EndpointAddr, Path, ServicePort};
+use sheave_model::{ClientAddr, EndpointAddr, Path, ServicePort};
 
 /// 2^64 divided by the golden ratio: SplitMix64's increment.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

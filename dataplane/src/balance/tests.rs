@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use proptest::prelude::*;
+use sheave_model::{ClientAddr, EndpointAddr, Path, Protocol, ServicePort};
 
 use super::*;
-use crate::model::{ClientAddr, EndpointAddr, Path, Protocol, ServicePort};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::Algorithm;
 use crate::sys::Errno;
-use crate::table::fixture::{frontend, table};
+use sheave_model::Algorithm;
+use sheave_model::test_util::{frontend, table};
 
 /// With room for so many sockets.
 fn dataplane(listening_sockets: usize) -> Dataplane {
@@ -66,8 +66,9 @@ mod panics {
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
+    use sheave_model::EndpointAddr;
+
     use super::*;
-    use crate::model::EndpointAddr;
     use crate::worker::Command;
 
     /// Two workers in front of an echoing server.
@@ -183,10 +184,10 @@ mod panics {
 mod conflicts {
     //! A frontend that comes back meets whoever took its address meanwhile as a new one would.
 
+    use sheave_model::Protocol;
     use socket2::{Domain, Socket, Type};
 
     use super::*;
-    use crate::model::Protocol;
 
     /// A socket of another program that shares its address with whoever wants to (SO_REUSEPORT).
     fn sharing(addr: SocketAddr, kind: Type) -> io::Result<Socket> {

@@ -9,11 +9,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::{Check, Frontend};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::probe::{self, ProbeError};
 use super::reports::EndpointKey;
-use crate::model::{Check, Frontend};
 use crate::paths::Paths;
 
 /// So many are asked at once.
@@ -244,9 +244,9 @@ fn wanted(frontend: &Frontend) -> impl Iterator<Item = (EndpointKey, &Arc<str>, 
 
 #[cfg(test)]
 mod tests {
+    use sheave_model::{Algorithm, CheckKind, Failover, Spread, test_util};
+
     use super::*;
-    use crate::model::{Algorithm, CheckKind, Failover, Spread};
-    use crate::table::fixture;
 
     fn check(failures: u8, successes: u8) -> Check {
         let second = Duration::from_secs(1);
@@ -254,8 +254,8 @@ mod tests {
     }
 
     fn frontend(number: u32, remote: bool, check: Option<Check>) -> Frontend {
-        let mut frontend = fixture::frontend(number, Algorithm::Random, &[(1, 100), (2, 100)]);
-        let mut backend = fixture::backend("member1", 100, &[(1, 100), (2, 100)]);
+        let mut frontend = test_util::frontend(number, Algorithm::Random, &[(1, 100), (2, 100)]);
+        let mut backend = test_util::backend("member1", 100, &[(1, 100), (2, 100)]);
         backend.remote = remote;
         frontend.backends = Arc::new([backend]);
         let spread = Spread::Endpoints;
@@ -297,7 +297,7 @@ mod tests {
         let (mut checks, now) = (Checks::default(), Instant::now());
         checks.add(&frontend(1, true, None), now);
         checks.add(&frontend(2, false, Some(check(3, 2))), now);
-        checks.add(&fixture::frontend(3, Algorithm::Random, &[(1, 100)]), now);
+        checks.add(&test_util::frontend(3, Algorithm::Random, &[(1, 100)]), now);
         assert!(checks.probes.is_empty() && checks.next_due().is_none());
     }
 

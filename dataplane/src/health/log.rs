@@ -6,8 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::FrontendAddr;
+
 use super::reports::EndpointKey;
-use crate::model::FrontendAddr;
 
 /// So many lines in each window; of further ones only the number is told, with the first of the next.
 const LINES: u32 = 20;

@@ -5,11 +5,11 @@
 use std::io;
 use std::time::Duration;
 
+use sheave_model::{Check, CheckKind, EndpointAddr};
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::model::{Check, CheckKind, EndpointAddr};
 use crate::paths::Paths;
 use crate::tcp::is_own_shortage;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
 use tokio::sync::mpsc;
 
-use crate::model::{EndpointAddr, FrontendAddr, Protocol};
 use crate::pick::ActiveTable;
 
 /// Reports that may wait. What does not fit is lost: that many failures say enough.

@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::capacity::CapacityLimits;
-use crate::model::{
+use crate::{Dataplane, Options, SteeringMode, Timeouts};
+use sheave_model::test_util::{self, table};
+use sheave_model::{
     Algorithm, Check, CheckKind, EndpointAddr, Failover, Frontend, FrontendAddr, Path, Protocol, Spread,
 };
-use crate::table::fixture::{self, table};
-use crate::{Dataplane, Options, SteeringMode, Timeouts};
 
 mod checked;
 mod real_traffic;
@@ -26,8 +26,8 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// A frontend over these endpoints, with rules between clusters.
 fn frontend(protocol: Protocol, endpoints: &[EndpointAddr], check: Option<Check>) -> Frontend {
     let numbers: Vec<(u32, u16)> = (0..).zip(endpoints).map(|(number, _)| (number, 100)).collect();
-    let mut frontend = fixture::frontend(1, Algorithm::RoundRobin, &numbers);
-    let mut backend = fixture::backend("member1", 100, &numbers);
+    let mut frontend = test_util::frontend(1, Algorithm::RoundRobin, &numbers);
+    let mut backend = test_util::backend("member1", 100, &numbers);
     for (endpoint, addr) in backend.endpoints.iter_mut().zip(endpoints) {
         endpoint.addr = *addr;
     }

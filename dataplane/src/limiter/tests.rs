@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use sheave_model::Algorithm;
+use sheave_model::test_util::frontend;
+
 use super::*;
-use crate::model::Algorithm;
-use crate::table::fixture::frontend;
 
 const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 const OTHER: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));

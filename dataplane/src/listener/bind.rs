@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheave_model::{FrontendAddr, Protocol};
 use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
 
 use super::filter::Filter;
 use crate::admitted::Family;
-use crate::model::{FrontendAddr, Protocol};
 use crate::sys::ebpf::SocketFilter;
 use crate::sys::ebpf::instruction::{Instruction, Register};
 use crate::tcp::PROBE_AFTER;

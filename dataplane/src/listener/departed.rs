@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use sheave_model::FrontendAddr;
+
 use crate::counters::FrontendCounters;
-use crate::model::FrontendAddr;
 use crate::udp::UdpCounters;
 
 /// So few may be remembered although all their sockets are closed.

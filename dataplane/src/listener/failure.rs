@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::model::Frontend;
+use sheave_model::Frontend;
+
 use crate::sys::Errno;
 
 /// A frontend that could not be opened.

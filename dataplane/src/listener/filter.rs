@@ -11,9 +11,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
+use sheave_model::AddressSet;
 use socket2::{SockFilter, Socket};
 
-use crate::address_set::AddressSet;
 use crate::admitted::{Admitted, Family};
 use crate::overload::Door;
 use crate::sys::Errno;

@@ -3,10 +3,10 @@
 use std::net::Shutdown;
 use std::sync::Arc;
 
+use sheave_model::{FrontendAddr, Protocol};
 use socket2::Socket;
 
 use super::filter::Share;
-use crate::model::{FrontendAddr, Protocol};
 use crate::steering::Admission;
 
 /// How packets of a frontend get to the workers.

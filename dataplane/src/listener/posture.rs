@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::address_set::{AddressSet, SourceRanges};
-use crate::model::{Frontend, Route};
+use sheave_model::{AddressSet, Frontend, Route, SourceRanges};
+
 use crate::overload::Door;
 
 /// How a frontend meets packets.

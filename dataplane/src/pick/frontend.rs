@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheave_model::{
+    AddressSet, Affinity, Algorithm, Candidate, ClientAddr, ClientSource, EndpointAddr, Frontend, Route,
+};
+
 use super::selection::Selection;
 use super::serving::Serving;
 use super::unhealthy::Unhealthy;
 use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
-use crate::address_set::AddressSet;
 use crate::affinity::{AffinityTable, Scope};
 use crate::balance::hash;
 use crate::limiter::Limiter;
-use crate::model::{Affinity, Algorithm, Candidate, ClientAddr, ClientSource, EndpointAddr, Frontend, Route};
 
 /// Where a request would go, without sending it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

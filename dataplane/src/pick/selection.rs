@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
+
 use super::serving::Serving;
 use super::unhealthy::Unhealthy;
 use super::{EndpointLoad, PickRequest};
@@ -14,7 +16,6 @@ use crate::balance::failover::{self, Place};
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
 use crate::balance::{Balance, Balancer, Question, hash};
-use crate::model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
 /// One endpoint that may be chosen.
 #[derive(Debug)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use sheave_model::{EndpointAddr, Frontend};
+
 use super::EndpointLoad;
-use crate::model::{EndpointAddr, Frontend};
 
 /// Sorted by address, no address twice.
 #[derive(Debug, Default)]

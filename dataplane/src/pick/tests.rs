@@ -11,11 +11,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
 use crate::balance::hash::mix;
-use crate::model::{Affinity, Algorithm, Frontend, Route};
-use crate::table::fixture::{backend, endpoint_addr, frontend, frontend_addr, route, table};
+use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
+use sheave_model::{AddressSet, Affinity, Algorithm, Frontend, Route, SourceRanges};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const STICKY: Affinity = Affinity::ClientIp { timeout: TIMEOUT };
@@ -101,7 +100,7 @@ fn clients_count_as_internal_by_address_also_when_mapped_or_the_frontends_own() 
 #[test]
 fn an_endpoint_that_lingers_keeps_its_flows_and_is_never_chosen() {
     let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 1)]);
-    let backend = crate::model::Backend { lingering: vec![endpoint_addr(9)], ..spec.backends[0].clone() };
+    let backend = sheave_model::Backend { lingering: vec![endpoint_addr(9)], ..spec.backends[0].clone() };
     spec.backends = Arc::new([backend]);
     let frontend = active(spec);
     assert!(frontend.serves(endpoint_addr(9)) && !frontend.serves(endpoint_addr(8)));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{EndpointAddr, Protocol};
+use sheave_model::{EndpointAddr, Protocol};
 
 /// The unhealthy endpoints, by protocol: a port may answer over TCP and not over UDP. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -125,9 +125,9 @@ mod tests {
     use std::net::IpAddr;
 
     use proptest::prelude::*;
+    use sheave_model::AddressSet;
 
     use super::*;
-    use crate::address_set::AddressSet;
 
     /// What a trie with these entries has for a client of a set, as the kernel looks it up: the longest prefix counts.
     fn found(keys: &[Key], values: &[[u8; 1]], number: u32, client: IpAddr) -> Option<u8> {

@@ -7,8 +7,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sheave_model::{FrontendAddr, Protocol};
+
 use super::Admission;
-use crate::model::{FrontendAddr, Protocol};
 use crate::sys::ebpf::map::{Kind, Map};
 
 /// So many frontends may be steered. The kernel takes 2 MiB for a table of this size, more only for what is in it.

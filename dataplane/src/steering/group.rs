@@ -6,11 +6,11 @@
 use std::io;
 use std::sync::Arc;
 
+use sheave_model::{FrontendAddr, Protocol};
 use socket2::Socket;
 
 use crate::admitted::Family;
 use crate::listener::bind;
-use crate::model::{FrontendAddr, Protocol};
 
 /// Kinds of sockets; behind them in the map is the sink of each.
 pub(super) const SINKS: i32 = 4;

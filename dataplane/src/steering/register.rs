@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sheave_model::FrontendAddr;
+
 use crate::counters::FrontendCounters;
-use crate::model::FrontendAddr;
 
 /// The steered frontends, with the counters of each worker.
 #[derive(Debug, Default)]

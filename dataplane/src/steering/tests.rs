@@ -12,11 +12,9 @@ use nix::sched::{CloneFlags, unshare};
 use socket2::{Domain, Socket as AnySocket, Type};
 
 use super::*;
-use crate::address_set::SourceRanges;
-use crate::model::{Algorithm, EndpointAddr, Frontend, Route};
-use crate::table::RoutingTable;
-use crate::table::fixture::{self, table};
 use crate::{CapacityLimits, Dataplane, Options, Timeouts};
+use sheave_model::test_util::{self, table};
+use sheave_model::{Algorithm, EndpointAddr, Frontend, Route, RoutingTable, SourceRanges};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to be sure that nobody answers.
@@ -63,8 +61,8 @@ fn addr(ip: &str, port: u16, protocol: Protocol) -> FrontendAddr {
 }
 
 fn frontend(addr: FrontendAddr, endpoint: SocketAddr) -> Frontend {
-    let mut frontend = fixture::frontend(1, Algorithm::RoundRobin, &[(1, 100)]);
-    let mut backend = fixture::backend("local", 100, &[(1, 100)]);
+    let mut frontend = test_util::frontend(1, Algorithm::RoundRobin, &[(1, 100)]);
+    let mut backend = test_util::backend("local", 100, &[(1, 100)]);
     backend.endpoints[0].addr = EndpointAddr::new(endpoint.ip(), endpoint.port());
     frontend.addr = addr;
     frontend.service.protocol = addr.protocol;

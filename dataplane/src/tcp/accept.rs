@@ -6,11 +6,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use sheave_model::{ClientAddr, FrontendAddr};
 use socket2::Socket;
 use tokio::io::Interest;
 
 use super::shortage::{PAUSE, is_shortage};
-use crate::model::{ClientAddr, FrontendAddr};
 use crate::sys::reactor::Registered;
 use crate::sys::{self, Errno};
 use crate::worker::Worker;

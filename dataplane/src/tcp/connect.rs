@@ -7,9 +7,9 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
-use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
 use crate::pick::{Pick, PickRequest, Picked};
 use crate::sys::Errno;

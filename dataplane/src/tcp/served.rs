@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sheave_model::{ClientAddr, FrontendAddr};
+
 use super::counters::{CloseReason, TcpCounters};
 use super::relays::Story;
 use crate::limiter::{Limiter, Permit};
-use crate::model::{ClientAddr, FrontendAddr};
 use crate::pick::Picked;
 use crate::shed::ShedReason;
 use crate::worker::{Live, Worker};

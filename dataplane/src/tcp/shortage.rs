@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::model::EndpointAddr;
+use sheave_model::EndpointAddr;
+
 use crate::sys::Errno;
 
 /// How long to wait before trying again. The kernel's queues carry the clients meanwhile; HAProxy rests as long

@@ -9,11 +9,11 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sheave_model::{FrontendAddr, Protocol};
 use socket2::Socket;
 
 use super::accept_all;
 use super::counters::TcpCounters;
-use crate::model::{FrontendAddr, Protocol};
 use crate::steering::Register;
 use crate::worker::Worker;
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::model::{
+use sheave_model::{
     Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
+    FrontendAddr, Protocol, Route, RoutingTable, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
+    test_util,
 };
+
 use crate::pick::ActiveTable;
-use crate::table::{RoutingTable, fixture};
 
 /// A frontend whose endpoints all serve; new flows go to those that are Ready, in turn.
 pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointState)]) -> Frontend {
@@ -44,7 +45,7 @@ pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointS
             lingering: Vec::new(),
             endpoints,
         }]),
-        ..fixture::frontend(0, Algorithm::RoundRobin, &[])
+        ..test_util::frontend(0, Algorithm::RoundRobin, &[])
     }
 }
 

@@ -15,6 +15,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
+
 pub(super) use self::budget::FlowBudget;
 use self::budget::Slot;
 use self::decision::{Decision, forwarded};
@@ -23,7 +25,6 @@ use super::counters::{DropReason, UdpCounters};
 use super::tenant::Tenant;
 use crate::affinity::AffinityTable;
 use crate::limiter::Permit;
-use crate::model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
 use crate::pick::{ActiveFrontend, ActiveTable, Picked};
 use crate::random::Random;
 use crate::shed::ShedReason;

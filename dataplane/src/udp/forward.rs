@@ -8,6 +8,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
+use sheave_model::{ClientAddr, Path};
 use tokio::time;
 
 use super::batch::{self, Outlet, Piece, Position, Sent, Tally};
@@ -18,7 +19,6 @@ use super::link::{Link, Opener};
 use super::socket::Socket;
 use super::state::State;
 use super::turn::{self, Progress};
-use crate::model::{ClientAddr, Path};
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
 
 /// A sender, and the index of its message in the batch.

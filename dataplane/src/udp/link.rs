@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use sheave_model::{ClientSource, EndpointAddr};
+
 use super::batch::BundleLimit;
 use super::flows::{Links, Way};
 use super::socket::{Socket, Upstream, lacks_port, tells_of_peer};
@@ -15,7 +17,6 @@ use super::state::State;
 use super::tenant::Tenant;
 use super::{forward, reply};
 use crate::capacity::Capacity;
-use crate::model::{ClientSource, EndpointAddr};
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::Errno;
 use crate::sys::bind_as_client::is_of_the_source;
@@ -155,8 +156,9 @@ fn from_whom_it_can<T>(
 mod tests {
     use std::net::Ipv4Addr;
 
+    use sheave_model::EndpointAddr;
+
     use super::*;
-    use crate::model::EndpointAddr;
     use crate::udp::ports::LocalPorts;
     use crate::udp::socket::Offload;
 

@@ -19,8 +19,9 @@ use std::rc::{Rc, Weak};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use sheave_model::EndpointAddr;
+
 use super::tenant::Tenant;
-use crate::model::EndpointAddr;
 
 /// The first and last port that the kernel gives to whom it does not matter, and those of them that it does not give.
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";

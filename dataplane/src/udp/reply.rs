@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use sheave_model::{ClientAddr, EndpointAddr, Protocol};
 use tokio::time;
 
 use super::batch::{self, BundleLimit, Outlet, Piece, Position, Sent};
@@ -14,7 +15,6 @@ use super::link::ClientSide;
 use super::socket::{Upstream, tells_of_peer};
 use super::state::State;
 use super::turn::{self, Progress};
-use crate::model::{ClientAddr, EndpointAddr, Protocol};
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
 
 /// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.

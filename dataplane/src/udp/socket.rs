@@ -10,13 +10,13 @@ use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 use socket2::{Domain, Protocol, Type};
 use tokio::io::Interest;
 
 use super::batch::BundleLimit;
 use super::ports::{LocalPorts, PortLease};
 use super::tenant::Tenant;
-use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::paths::Paths;
 use crate::sys::bind_ahead::bind_ahead;
 use crate::sys::bind_as_client::bind_as_client;

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time;
@@ -18,7 +19,6 @@ use super::counters::UdpCounters;
 use super::flows::{FlowTable, FlowTimeouts};
 use super::link::{ClientSide, Descriptor, Link};
 use super::tenant::Tenant;
-use crate::model::{ClientAddr, EndpointAddr, FrontendAddr};
 use crate::sys::Errno;
 use crate::task::Task;
 

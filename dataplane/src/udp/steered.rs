@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 use tokio::time;
 
 use super::UdpListener;
@@ -21,7 +22,6 @@ use super::forward::{Arrival, forward_arrivals};
 use super::socket::Socket;
 use super::state::{Answers, State};
 use super::turn::{self, Progress};
-use crate::model::{ClientAddr, FrontendAddr, Protocol};
 use crate::steering::Register;
 use crate::sys::mmsg::{BATCH, Receiver};
 use crate::task::Task;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::model::EndpointAddr;
+use sheave_model::EndpointAddr;
 
 /// A frontend's flows on one worker.
 pub(super) trait Tenant {

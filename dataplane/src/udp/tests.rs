@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use sheave_model::{ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 use tokio::net::UdpSocket as AsyncSocket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::{task, time};
@@ -15,7 +16,6 @@ use super::*;
 use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::health::Reports;
-use crate::model::{ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 use crate::pick::ActiveTable;
 use crate::sys::mmsg::Sender;
 

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sheave_model::{FrontendAddr, Protocol};
 use socket2::Socket;
 
 use super::Worker;
 use crate::counters::FrontendCounters;
-use crate::model::{FrontendAddr, Protocol};
 use crate::steering::Register;
 use crate::task::{self, Task};
 use crate::tcp::{self, SteeredTcp};

@@ -1,6 +1,6 @@
 //! What is said about the client: where it is, whether it is admitted, what endpoints see of it.
 
-use sheave_dataplane::model::{ClientSource, ClientSources};
+use sheave_model::{ClientSource, ClientSources};
 
 use super::{Fixture, reason, web, web_with};
 

@@ -9,8 +9,8 @@ use sheave_control::problem::Problem;
 use sheave_control::projection::{Options, Projector};
 use sheave_control::source::files::{self, Of};
 use sheave_control::store::{Dirty, Objects};
-use sheave_dataplane::model::{Candidate, Frontend, FrontendKind, Route};
 use tempfile::TempDir;
+use sheave_model::{Candidate, Frontend, FrontendKind, Route};
 
 /// Bytes of a message, at most.
 pub const LONGEST_MESSAGE: usize = 1024;

@@ -1,9 +1,10 @@
 //! What each state of a Service is called, and that the words are stable.
 
+use sheave_model::{FrontendAddr, Protocol};
+
 use super::*;
 use crate::controller::publication::fixture::{at, ingress, problem, statement};
 use crate::projection::Ingress;
-use sheave_dataplane::model::{FrontendAddr, Protocol};
 
 fn said(statement: &Statement) -> Vec<(&'static str, bool, &'static str, String)> {
     of(statement).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()

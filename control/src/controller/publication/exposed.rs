@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use crate::controller::names::{FROM_GATEWAY_NODES, PROGRAMMED};
 use crate::host_name;

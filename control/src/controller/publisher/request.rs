@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
 use kube::api::{GetParams, Patch, PatchParams};
 use kube::client::Body;
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use super::answer::{Answer, read};
 use super::desk::Job;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use crate::address_pool::{AddressPool, AddressPoolStatus, KIND};
 use crate::controller::pool_status;

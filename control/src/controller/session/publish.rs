@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use super::hold::Hold;
 use super::lookup::publishes;

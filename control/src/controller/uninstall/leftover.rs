@@ -5,7 +5,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use crate::controller::publication::{Exposed, PublishOptions};
 use crate::store::ServiceKey;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sheave_dataplane::model::{EndpointAddr, Frontend, FrontendKind, Route};
+use sheave_model::{EndpointAddr, Frontend, FrontendKind, Route};
 
 use super::super::facts::Facts;
 use super::super::members::Gathered;

@@ -1,7 +1,7 @@
 //! Listens to the projection's pass over the slices and writes down what becomes of each address.
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use sheave_dataplane::model::{EndpointAddr, EndpointState, Path};
+use sheave_model::{EndpointAddr, EndpointState, Path};
 
 use super::super::endpoints::witness::{LeftOut, Mark, Mismatch, Witness};
 use super::super::endpoints::{self, Conditions};

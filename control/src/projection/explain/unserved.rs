@@ -1,7 +1,7 @@
 //! Objects of type LoadBalancer that get their addresses from somebody else, or from nobody, and the class that they would
 //! need: the likeliest mistake of a first installation.
 
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use super::super::class::{self, Elsewhere};
 use super::super::{Projector, multi_cluster};

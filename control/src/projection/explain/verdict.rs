@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sheave_dataplane::model::EndpointAddr;
+use sheave_model::EndpointAddr;
 
 pub use super::super::multi_cluster::NotCounted;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::{Check, CheckKind, Failover, Spread};
+use sheave_model::{Check, CheckKind, Failover, Spread};
 
 use super::super::Options;
 use super::super::annotations::{self, HEALTH_CHECK, OVERPROVISIONING, PANIC_THRESHOLD};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Path, Weight};
+use sheave_model::{Path, Weight};
 
 use super::super::Options;
 use super::super::annotations::DRAIN;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::{Path, Weight};
+use sheave_model::{Path, Weight};
 
 use super::super::annotations::DRAIN;
 use super::super::members::{Listed, Member};

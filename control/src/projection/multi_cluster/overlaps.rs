@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sheave_dataplane::model::{Backend, EndpointAddr};
+use sheave_model::{Backend, EndpointAddr};
 
 use super::super::members::Member;
 use super::super::ports::PlannedPort;

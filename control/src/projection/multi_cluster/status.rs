@@ -29,7 +29,7 @@ pub struct ClusterStatus {
     pub ready: u32,
     /// Distinct addresses of endpoints, those included that do not serve at present.
     pub total: u32,
-    /// Its share, as in [`sheave_dataplane::model::Backend::weight`].
+    /// Its share, as in [`sheave_model::Backend::weight`].
     pub weight: u16,
     /// Its tier; 0 is used first.
     pub priority: u32,

@@ -2,7 +2,7 @@
 //! annotations and status.
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::FrontendKind;
+use sheave_model::FrontendKind;
 
 use super::super::Options;
 use super::super::annotations::{self, CLASS};

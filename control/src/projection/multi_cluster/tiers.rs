@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_dataplane::model::{Spread, Weight};
+use sheave_model::{Spread, Weight};
 
 use super::super::annotations::{self, CLUSTER_PRIORITY, CLUSTER_WEIGHTS};
 use super::clusters::check_names;

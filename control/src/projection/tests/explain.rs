@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use sheave_dataplane::model::{EndpointAddr, Frontend, FrontendKind, Route};
+use sheave_model::{EndpointAddr, Frontend, FrontendKind, Route};
 
 use super::super::explain::{Explanation, Verdict, Why};
 use super::super::{Options, Projector};

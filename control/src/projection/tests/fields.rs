@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sheave_dataplane::model::{Affinity, Algorithm, FrontendKind};
+use sheave_model::{Affinity, Algorithm, FrontendKind};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, ips, lines, objects, options, problems, project, service, web};

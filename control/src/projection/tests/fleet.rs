@@ -1,6 +1,6 @@
 //! What a Karmada control plane has, as manifests.
 
-use sheave_dataplane::model::{Frontend, Route};
+use sheave_model::{Frontend, Route};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, add, options};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sheave_dataplane::model::EndpointState;
+use sheave_model::EndpointState;
 
 use super::super::{Projection, Projector};
 use super::support::{NODE, WEB_SLICE, add, objects, options, service, web};

@@ -1,6 +1,6 @@
 //! Kinds of frontends beside load balancer addresses, what endpoints see of clients on them, and what would be published.
 
-use sheave_dataplane::model::{ClientSource, ClientSources, FrontendKind};
+use sheave_model::{ClientSource, ClientSources, FrontendKind};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, lines, objects, options, problems, service, web};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sheave_dataplane::model::{FrontendSource, Path, Route, Spread};
+use sheave_model::{FrontendSource, Path, Route, Spread};
 
 use super::super::explain::Explanation;
 use super::super::{ClusterState, FleetOptions, Options, Projector};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::{Frontend, Route};
+use sheave_model::{Frontend, Route};
 
 use super::super::{Options, Projection, Projector};
 use crate::address_pool::AddressPool;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheave_dataplane::model::FrontendKind;
+use sheave_model::FrontendKind;
 
 use super::super::{Options, Projector};
 use super::support::{objects, options, web};

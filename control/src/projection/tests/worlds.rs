@@ -14,7 +14,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
-use sheave_dataplane::model::FrontendSource;
+use sheave_model::FrontendSource;
 
 use self::event::{Batch, Event, GATEWAYS, Term, batches};
 use self::server::{Kind, Server};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_dataplane::model::Protocol;
+use sheave_model::Protocol;
 
 use super::super::endpoints::{self, Serving};
 use super::super::facts::Facts;

@@ -1,10 +1,10 @@
 //! The model's promises: what spills over, how gradually, and that nothing is refused while an endpoint exists.
 
 use proptest::prelude::*;
+use sheave_model::test_util;
 
 use super::*;
 use crate::balance::shares::fold;
-use crate::table::fixture;
 
 /// A cluster for a test: of `total` endpoints the first `healthy` are healthy, the next `sick` are candidates that are not,
 /// the others serve nothing.
@@ -39,7 +39,7 @@ fn backends(sketches: &[Sketch]) -> Vec<Backend> {
         let endpoints: Vec<(u32, u16)> =
             (0..sketch.healthy + sketch.sick).map(|number| (number, 100)).collect();
         let (priority, capacity) = (sketch.priority, sketch.total);
-        Backend { priority, capacity, ..fixture::backend("any", sketch.weight, &endpoints) }
+        Backend { priority, capacity, ..test_util::backend("any", sketch.weight, &endpoints) }
     };
     sketches.iter().map(backend).collect()
 }
@@ -125,7 +125,7 @@ fn a_cluster_of_weight_zero_gets_nothing_beside_others_and_is_not_missed() {
 
 #[test]
 fn an_endpoint_of_weight_zero_gets_nothing_beside_others() {
-    let backend = [fixture::backend("a", 1, &[(1, 0), (2, 5)])];
+    let backend = [test_util::backend("a", 1, &[(1, 0), (2, 5)])];
     let place = |weight| Place { backend: 0, weight: Weight(weight), healthy: true };
     for spread in BOTH {
         let share = |weights: [u16; 2]| fold(&members(&backend, &weights.map(place), &rules(spread)));
@@ -138,8 +138,8 @@ fn an_endpoint_of_weight_zero_gets_nothing_beside_others() {
 #[test]
 fn endpoints_that_a_policy_left_out_are_not_missed() {
     let all: Vec<(u32, u16)> = (0..10).map(|number| (number, 100)).collect();
-    let own = Backend { capacity: 10, ..fixture::backend("own", 1, &all) };
-    let other = Backend { priority: 1, ..fixture::backend("other", 1, &all) };
+    let own = Backend { capacity: 10, ..test_util::backend("own", 1, &all) };
+    let other = Backend { priority: 1, ..test_util::backend("other", 1, &all) };
     let place = |backend| Place { backend, weight: Weight(100), healthy: true };
     let places = [place(0), place(1)];
     assert_eq!(fold(&members(&[own, other], &places, &rules(Spread::Endpoints))), [1, 0]);

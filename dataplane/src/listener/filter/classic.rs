@@ -5,10 +5,10 @@
 //!
 //! It must not know why addresses are admitted.
 
+use sheave_model::AddressSet;
 use socket2::SockFilter;
 
 use super::Family;
-use crate::address_set::AddressSet;
 use crate::sys::bpf::{
     AND, Instruction, JUMP, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, NETWORK_HEADER, RETURN,
 };

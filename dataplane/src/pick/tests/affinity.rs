@@ -87,7 +87,7 @@ fn frontends_of_one_service_port_share_records_and_other_ports_do_not() {
     let (first, table, request) = (active(sticky()), AffinityTable::default(), external(1));
     let other = stuck_elsewhere(&first, &request, &table);
     let mut node_port =
-        Frontend { addr: frontend_addr(2), kind: crate::model::FrontendKind::NodePort, ..sticky() };
+        Frontend { addr: frontend_addr(2), kind: sheave_model::FrontendKind::NodePort, ..sticky() };
     assert_eq!(goes(&active(node_port.clone()), &request, &table), other);
     node_port.service.port_name = "https".into();
     assert_ne!(goes(&active(node_port), &request, &table), other);

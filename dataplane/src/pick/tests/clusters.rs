@@ -1,7 +1,8 @@
 //! Picks over several clusters: health, spill-over, and clients that stay in their cluster.
 
+use sheave_model::{Backend, EndpointState, Failover, Path, Protocol, Spread};
+
 use super::*;
-use crate::model::{Backend, EndpointState, Failover, Path, Protocol, Spread};
 
 /// Clusters of ten endpoints each, with priority and weight; endpoint 3 of the second cluster is number 103.
 fn spread_over(clusters: &[(u32, u16)], algorithm: Algorithm) -> Frontend {

@@ -6,23 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use sheave_model::{
+    AddressSet, Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr,
+    Protocol, Route, RoutingTable, SourceRanges, test_util,
+};
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::address_set::{AddressSet, SourceRanges};
 use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
-use crate::model::{
-    Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
-};
 use crate::pick::ActiveTable;
-use crate::table::RoutingTable;
-use crate::table::fixture;
 use crate::tcp::PipeBudget;
 use crate::tcp::counters::{CloseReason, TcpCounters};
 use crate::transparency::Transparency;
@@ -59,9 +57,9 @@ impl Gateway {
         let addr = listener.local_addr().unwrap();
         let frontend_addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: Protocol::Tcp };
         let serves = endpoint.local_addr().unwrap();
-        let mut backend = fixture::backend("local", 100, &[(1, 100)]);
+        let mut backend = test_util::backend("local", 100, &[(1, 100)]);
         backend.endpoints[0].addr = EndpointAddr::new(serves.ip(), serves.port());
-        let mut frontend = fixture::frontend(1, Algorithm::Random, &[(1, 100)]);
+        let mut frontend = test_util::frontend(1, Algorithm::Random, &[(1, 100)]);
         (frontend.addr, frontend.backends) = (frontend_addr, Arc::new([backend]));
         shape(&mut frontend);
         let table = RoutingTable::new(1, vec![Arc::new(frontend)], internal_clients());

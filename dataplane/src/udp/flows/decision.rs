@@ -5,8 +5,9 @@ use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
 use std::time::Instant;
 
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr};
+
 use super::{Flow, Links, NewFlow, View, Way};
-use crate::model::{ClientAddr, ClientSource, EndpointAddr};
 use crate::pick::{ActiveFrontend, Pick, PickRequest, Picked};
 use crate::udp::counters::{DropReason, UdpCounters};
 use crate::udp::socket;

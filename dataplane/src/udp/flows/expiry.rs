@@ -9,8 +9,9 @@ use std::collections::BinaryHeap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
+use sheave_model::{ClientAddr, EndpointAddr};
+
 use super::{Flow, FlowTable};
-use crate::model::{ClientAddr, EndpointAddr};
 
 /// A flow that is busier than this is not ended for another one of the same frontend: with so many new ones, nobody would be
 /// served if each took the place of the one before.

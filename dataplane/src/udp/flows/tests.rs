@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 
+use sheave_model::{ClientSources, EndpointState, Failover, Frontend, Protocol, SourceRanges, Spread};
+
 use super::super::fixture::{follow, frontend, with_sources};
 use super::expiry::{BUSY, OVER, PATIENCE};
 use super::*;
-use crate::address_set::SourceRanges;
 use crate::capacity::{Capacity, CapacityLimits};
-use crate::model::{ClientSources, EndpointState, Failover, Frontend, Protocol, Spread};
 use crate::sys::Errno;
 
 mod room;

@@ -1,8 +1,9 @@
 //! What endpoints see of clients. That they see a client's own address takes a network: the end-to-end tests have one.
 
+use sheave_model::ClientAddr;
+
 use super::traffic::send_bundle;
 use super::*;
-use crate::model::ClientAddr;
 use crate::proxy_protocol::{self, Addresses, Parsed};
 use crate::udp::flows::{Links, Way};
 use crate::udp::link::Opener;

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use sheave_model::AddressSet;
 
 use super::*;
-use crate::address_set::AddressSet;
 use crate::sys::ebpf::instruction::{
     ADD, CALL, EXIT, JUMP_IF_DIFFERENT, JUMP_IF_EQUAL, LOAD_WIDE, MOVE, MOVE_REGISTER, STORE_WORD,
 };

@@ -82,13 +82,13 @@ impl AddressSet {
 
     /// The set without this address.
     #[must_use]
-    pub(crate) fn without(&self, ip: IpAddr) -> Self {
+    pub fn without(&self, ip: IpAddr) -> Self {
         self.intersection(&Self::default().with(ip).complement())
     }
 
     /// The addresses of the same family as `ip`.
     #[must_use]
-    pub(crate) fn of_family(&self, ip: IpAddr) -> Self {
+    pub fn of_family(&self, ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self { v4: self.v4.clone(), v6: Vec::new() },
             IpAddr::V6(_) => Self { v4: Vec::new(), v6: self.v6.clone() },
@@ -96,7 +96,7 @@ impl AddressSet {
     }
 
     /// Whether every address of the same family as `ip` is in the set.
-    pub(crate) fn has_family(&self, ip: IpAddr) -> bool {
+    pub fn has_family(&self, ip: IpAddr) -> bool {
         match ip {
             IpAddr::V4(_) => self.v4 == [(0, u32::MAX)],
             IpAddr::V6(_) => self.v6 == [(0, u128::MAX)],
@@ -104,7 +104,7 @@ impl AddressSet {
     }
 
     /// How many intervals the set is made of.
-    pub(crate) fn intervals(&self) -> usize {
+    pub fn intervals(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
@@ -123,48 +123,6 @@ impl AddressSet {
     /// The IPv6 intervals, first and last included.
     pub fn v6(&self) -> &[(u128, u128)] {
         &self.v6
-    }
-}
-
-/// `loadBalancerSourceRanges` of one frontend: the CIDRs as configured and the set that they make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceRanges {
-    cidrs: Vec<IpNet>,
-    allowed: AddressSet,
-}
-
-impl SourceRanges {
-    /// Only these clients; no CIDR at all means every client.
-    pub fn new(cidrs: Vec<IpNet>) -> Self {
-        let allowed = if cidrs.is_empty() { AddressSet::all() } else { AddressSet::from_cidrs(&cidrs) };
-        Self { cidrs, allowed }
-    }
-
-    /// These clients; the CIDRs are what there is to show of them.
-    pub fn showing(cidrs: Vec<IpNet>, allowed: AddressSet) -> Self {
-        Self { cidrs, allowed }
-    }
-
-    /// The same CIDRs, but this client may use the frontend, too.
-    #[must_use]
-    pub fn with_also(&self, client: IpAddr) -> Self {
-        Self { cidrs: self.cidrs.clone(), allowed: self.allowed.with(client) }
-    }
-
-    /// The CIDRs, in the order in which they were given; empty = everyone, unless [`Self::allowed`] is empty as well.
-    pub fn cidrs(&self) -> &[IpNet] {
-        &self.cidrs
-    }
-
-    /// The clients that may use the frontend.
-    pub fn allowed(&self) -> &AddressSet {
-        &self.allowed
-    }
-}
-
-impl Default for SourceRanges {
-    fn default() -> Self {
-        Self::new(Vec::new())
     }
 }
 
@@ -245,19 +203,6 @@ mod tests {
     #[test]
     fn mapped_addresses_count_as_ipv4() {
         assert!(set(&["10.0.0.0/8"]).contains("::ffff:10.1.2.3".parse().unwrap()));
-    }
-
-    #[test]
-    fn no_source_ranges_admit_everyone() {
-        assert_eq!(*SourceRanges::default().allowed(), AddressSet::all());
-    }
-
-    #[test]
-    fn a_client_let_in_beside_the_ranges_is_not_shown_among_them() {
-        let cidrs: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
-        let ranges = SourceRanges::new(cidrs.clone()).with_also("192.0.2.1".parse().unwrap());
-        assert_eq!(ranges.cidrs(), cidrs);
-        assert_eq!(*ranges.allowed(), set(&["10.0.0.0/8", "192.0.2.1/32"]));
     }
 
     #[test]

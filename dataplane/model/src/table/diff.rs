@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::RoutingTable;
-use crate::model::{Frontend, FrontendAddr};
+use crate::{Frontend, FrontendAddr};
 
 /// What happened to one frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

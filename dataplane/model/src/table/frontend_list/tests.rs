@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Algorithm;
-use crate::table::fixture::{frontend, frontend_addr};
+use crate::Algorithm;
+use crate::test_util::{frontend, frontend_addr};
 
 type Change = (FrontendAddr, Option<Arc<Frontend>>);
 

@@ -2,16 +2,14 @@
 //!
 //! It must not know sockets or balancers; what changed between two tables is [`diff`]'s to say.
 
-pub mod diff;
-#[cfg(test)]
-pub(crate) mod fixture;
-mod frontends;
+pub(crate) mod diff;
+mod frontend_list;
 
 use std::sync::Arc;
 
-pub use self::frontends::FrontendList;
+pub use self::frontend_list::FrontendList;
 use crate::address_set::AddressSet;
-use crate::model::{Frontend, FrontendAddr};
+use crate::{Frontend, FrontendAddr};
 
 /// All frontends at one moment, sorted by address, and who counts as a client inside the cluster.
 ///

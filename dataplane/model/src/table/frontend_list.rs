@@ -4,7 +4,7 @@
 use std::ops::Index;
 use std::sync::Arc;
 
-use crate::model::{Frontend, FrontendAddr};
+use crate::{Frontend, FrontendAddr};
 
 /// So many frontends a part has when it is made; it is divided when it has grown to twice as many.
 const CHUNK: usize = 256;

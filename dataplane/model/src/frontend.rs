@@ -1,20 +1,16 @@
-//! What the data plane forwards by, as immutable values: frontends, backends, endpoints and the policies
-//! between them. This is the language in which `control` writes to the data plane.
-//!
-//! It must not know sockets, clocks, Kubernetes objects or how a balancer is built: the same values are meant to
-//! be compiled to other data paths than the socket proxy.
+//! Frontends: where traffic is accepted, who may use it, and where it goes.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::failover::{Check, CheckKind, Failover, Spread};
-pub use self::limits::{ServiceLimits, ServiceTimeouts};
-use crate::address_set::{AddressSet, SourceRanges};
-
-mod failover;
-mod limits;
+use crate::address_set::AddressSet;
+use crate::backend::Backend;
+use crate::endpoint::Endpoint;
+use crate::failover::Failover;
+use crate::limits::{ServiceLimits, ServiceTimeouts};
+use crate::source_ranges::SourceRanges;
 
 /// Transport protocol of a frontend. SCTP is refused by the projection and never gets here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,13 +51,13 @@ pub struct FrontendAddr {
 
 impl FrontendAddr {
     /// The socket address to bind.
-    pub(crate) fn socket_addr(self) -> SocketAddr {
+    pub fn socket_addr(self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
     }
 
     /// Whether a socket that listens there gets what comes for the frontend. An unspecified IPv6 address takes IPv4 along
     /// (IPV6_V6ONLY, ipv6(7)).
-    pub(crate) fn is_reached_at(self, listener: SocketAddr) -> bool {
+    pub fn is_reached_at(self, listener: SocketAddr) -> bool {
         let any = listener.ip().is_unspecified() && (listener.is_ipv6() || self.ip.is_ipv4());
         listener.port() == self.port && (any || listener.ip() == self.ip)
     }
@@ -70,45 +66,6 @@ impl FrontendAddr {
 impl fmt::Display for FrontendAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", SocketAddr::new(self.ip, self.port), self.protocol)
-    }
-}
-
-/// The way to a cluster's endpoints: a number that the configuration gives to a network interface. Clusters whose pod
-/// networks overlap are told apart by it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Path(pub u16);
-
-impl Path {
-    /// Wherever the routing table of the system leads.
-    pub const DEFAULT: Self = Self(0);
-}
-
-/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets. The same address by another path is another endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EndpointAddr {
-    /// The endpoint's address.
-    pub ip: IpAddr,
-    /// 1 to 65535.
-    pub port: u16,
-    /// How it is reached.
-    pub path: Path,
-}
-
-impl EndpointAddr {
-    /// An endpoint that is reached by the default path.
-    pub const fn new(ip: IpAddr, port: u16) -> Self {
-        Self { ip, port, path: Path::DEFAULT }
-    }
-
-    /// The socket address to connect to.
-    pub(crate) fn socket_addr(self) -> SocketAddr {
-        SocketAddr::new(self.ip, self.port)
-    }
-}
-
-impl fmt::Display for EndpointAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::new(self.ip, self.port).fmt(f)
     }
 }
 
@@ -126,17 +83,6 @@ impl ClientAddr {
 impl fmt::Display for ClientAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// Relative share of new traffic. 0 takes none while any other candidate has more; if all are 0 they share equally.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Weight(pub u16);
-
-impl Default for Weight {
-    /// 100, so that a weight can be halved or doubled without fractions.
-    fn default() -> Self {
-        Self(100)
     }
 }
 
@@ -248,53 +194,6 @@ pub enum Algorithm {
     RoundRobin,
     /// Uniformly at random, by weight.
     Random,
-}
-
-/// What an endpoint may still be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EndpointState {
-    /// Takes new traffic.
-    Ready,
-    /// Still serves, but is going away: new traffic only when nothing is Ready.
-    Terminating,
-}
-
-/// One address and port that serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Where to connect.
-    pub addr: EndpointAddr,
-    /// Node name inside the endpoint's own cluster; empty if the endpoint has none.
-    pub node: Arc<str>,
-    /// Zone name inside the endpoint's own cluster; empty if unknown.
-    pub zone: Arc<str>,
-    /// Runs on this gateway's node.
-    pub local: bool,
-    /// Ready or Terminating.
-    pub state: EndpointState,
-    /// Share among the endpoints of its backend.
-    pub weight: Weight,
-}
-
-/// The endpoints of one Service port in one cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
-    /// The cluster's name; the gateway's own is `local` unless configured otherwise.
-    pub cluster: Arc<str>,
-    /// Share among the backends of equal priority.
-    pub weight: Weight,
-    /// 0 is used first.
-    pub priority: u32,
-    /// How many endpoints the cluster has here, those included that serve nothing at present: what [`Failover`] measures
-    /// its health by. The number of `endpoints` counts where that is more.
-    pub capacity: u32,
-    /// Another cluster than the gateway's own: what the API says of its endpoints arrives late.
-    pub remote: bool,
-    /// Every endpoint that still serves, sorted by address and port. What may be chosen is said by [`Route`].
-    pub endpoints: Vec<Endpoint>,
-    /// Endpoints that are neither Ready nor Terminating but serve what they have: never chosen, but their flows stay
-    /// (kube-proxy keeps UDP flows by `serving`, not by `ready`: pkg/proxy/conntrack/cleanup.go).
-    pub lingering: Vec<EndpointAddr>,
 }
 
 /// Names an endpoint of a frontend: `frontend.backends[backend].endpoints[endpoint]`.

@@ -1,25 +1,28 @@
-//! Frontends for unit tests: one backend of numbered endpoints, both routes to all of them, no affinity.
+//! Frontends for the tests of every crate: one backend of numbered endpoints, both routes to all of them, no affinity.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::RoutingTable;
-use crate::address_set::SourceRanges;
-use crate::model::{
+use crate::source_ranges::SourceRanges;
+use crate::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
     FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts,
     Weight,
 };
 
-pub(crate) fn frontend_addr(number: u32) -> FrontendAddr {
+/// The address of the `number`th frontend.
+pub fn frontend_addr(number: u32) -> FrontendAddr {
     FrontendAddr { ip: IpAddr::V4((0xc633_6400 + number).into()), port: 80, protocol: Protocol::Tcp }
 }
 
-pub(crate) fn endpoint_addr(number: u32) -> EndpointAddr {
+/// The address of the `number`th endpoint.
+pub fn endpoint_addr(number: u32) -> EndpointAddr {
     EndpointAddr::new(IpAddr::V4((0x0a00_0000 + number).into()), 8080)
 }
 
-pub(crate) fn endpoint(number: u32, weight: u16) -> Endpoint {
+/// The `number`th endpoint: ready, on no node, in no zone.
+pub fn endpoint(number: u32, weight: u16) -> Endpoint {
     Endpoint {
         addr: endpoint_addr(number),
         node: "".into(),
@@ -31,7 +34,7 @@ pub(crate) fn endpoint(number: u32, weight: u16) -> Endpoint {
 }
 
 /// A backend with these endpoints, as pairs of number and weight.
-pub(crate) fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend {
+pub fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend {
     let endpoints = endpoints.iter().map(|&(number, weight)| endpoint(number, weight)).collect();
     Backend {
         cluster: cluster.into(),
@@ -45,14 +48,14 @@ pub(crate) fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> B
 }
 
 /// A route to the endpoints at these places of these backends; Reject if there are none.
-pub(crate) fn route(candidates: impl IntoIterator<Item = (u32, u32)>) -> Route {
+pub fn route(candidates: impl IntoIterator<Item = (u32, u32)>) -> Route {
     let candidates: Arc<[Candidate]> =
         candidates.into_iter().map(|(backend, endpoint)| Candidate { backend, endpoint }).collect();
     if candidates.is_empty() { Route::Reject } else { Route::Forward(candidates) }
 }
 
 /// A frontend over these endpoints, as pairs of number and weight.
-pub(crate) fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> Frontend {
+pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> Frontend {
     let all = route((0..).take(endpoints.len()).map(|endpoint| (0, endpoint)));
     Frontend {
         addr: frontend_addr(number),
@@ -79,6 +82,7 @@ pub(crate) fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16
     }
 }
 
-pub(crate) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
+/// A table of these frontends, of generation 1.
+pub fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
     RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
 }

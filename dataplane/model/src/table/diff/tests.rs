@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Algorithm;
-use crate::table::fixture::{frontend, frontend_addr, table};
+use crate::Algorithm;
+use crate::test_util::{frontend, frontend_addr, table};
 
 fn plain(number: u32, endpoints: u32) -> Frontend {
     let endpoints: Vec<_> = (0..endpoints).map(|endpoint| (endpoint, 100)).collect();
@@ -34,7 +34,7 @@ fn each_kind_of_change_is_told_apart_in_order_of_address() {
 #[test]
 fn a_change_beside_endpoints_that_were_never_there_does_not_empty() {
     let mut drops = plain(1, 0);
-    drops.external = crate::model::Route::Drop;
+    drops.external = crate::Route::Drop;
     assert_eq!(changes(&table([plain(1, 0)]), &table([drops])), [(frontend_addr(1), Change::Changed)]);
 }
 
@@ -51,7 +51,7 @@ fn ipv6_and_protocols_sort_after_ipv4_and_tcp() {
     let mut v6 = plain(1, 1);
     v6.addr.ip = std::net::Ipv6Addr::LOCALHOST.into();
     let mut udp = plain(1, 1);
-    udp.addr.protocol = crate::model::Protocol::Udp;
+    udp.addr.protocol = crate::Protocol::Udp;
     let wanted = [plain(1, 1).addr, udp.addr, plain(2, 1).addr, v6.addr];
     let table = table([v6, plain(2, 1), udp, plain(1, 1)]);
     assert_eq!(changes(&RoutingTable::default(), &table), wanted.map(|addr| (addr, Change::Added)));

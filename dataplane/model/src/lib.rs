@@ -1,0 +1,30 @@
+//! The values that the control loop writes and the data plane forwards by: frontends, backends, endpoints, the policies
+//! between them, and the routing table that holds them all.
+//!
+//! Values only. Sockets, clocks and balancers belong to `sheave-dataplane`, Kubernetes objects to `sheave-control`: the same
+//! table is meant to be compiled to other data paths than the socket proxy.
+#![forbid(unsafe_code)]
+
+mod address_set;
+mod backend;
+mod endpoint;
+mod failover;
+mod frontend;
+mod limits;
+mod source_ranges;
+mod table;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_util;
+
+pub use address_set::AddressSet;
+pub use backend::Backend;
+pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
+pub use failover::{Check, CheckKind, Failover, Spread};
+pub use frontend::{
+    Affinity, Algorithm, Candidate, ClientAddr, ClientSource, ClientSources, Frontend, FrontendAddr,
+    FrontendKind, FrontendSource, Protocol, Route, ServicePort,
+};
+pub use limits::{ServiceLimits, ServiceTimeouts};
+pub use source_ranges::SourceRanges;
+pub use table::diff::{FrontendChange, diff};
+pub use table::{FrontendList, RoutingTable};

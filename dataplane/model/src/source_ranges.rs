@@ -1,0 +1,70 @@
+//! Source ranges of a frontend: the CIDRs as configured, for people, and the set that they make, for matching.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::address_set::AddressSet;
+
+/// `loadBalancerSourceRanges` of one frontend: the CIDRs as configured and the set that they make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceRanges {
+    cidrs: Vec<IpNet>,
+    allowed: AddressSet,
+}
+
+impl SourceRanges {
+    /// Only these clients; no CIDR at all means every client.
+    pub fn new(cidrs: Vec<IpNet>) -> Self {
+        let allowed = if cidrs.is_empty() { AddressSet::all() } else { AddressSet::from_cidrs(&cidrs) };
+        Self { cidrs, allowed }
+    }
+
+    /// These clients; the CIDRs are what there is to show of them.
+    pub fn showing(cidrs: Vec<IpNet>, allowed: AddressSet) -> Self {
+        Self { cidrs, allowed }
+    }
+
+    /// The same CIDRs, but this client may use the frontend, too.
+    #[must_use]
+    pub fn with_also(&self, client: IpAddr) -> Self {
+        Self { cidrs: self.cidrs.clone(), allowed: self.allowed.with(client) }
+    }
+
+    /// The CIDRs, in the order in which they were given; empty = everyone, unless [`Self::allowed`] is empty as well.
+    pub fn cidrs(&self) -> &[IpNet] {
+        &self.cidrs
+    }
+
+    /// The clients that may use the frontend.
+    pub fn allowed(&self) -> &AddressSet {
+        &self.allowed
+    }
+}
+
+impl Default for SourceRanges {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_source_ranges_admit_everyone() {
+        assert_eq!(*SourceRanges::default().allowed(), AddressSet::all());
+    }
+
+    #[test]
+    fn a_client_let_in_beside_the_ranges_is_not_shown_among_them() {
+        let cidrs: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+        let ranges = SourceRanges::new(cidrs.clone()).with_also("192.0.2.1".parse().unwrap());
+        assert_eq!(ranges.cidrs(), cidrs);
+        assert_eq!(
+            *ranges.allowed(),
+            AddressSet::from_cidrs(&["10.0.0.0/8", "192.0.2.1/32"].map(|cidr| cidr.parse().unwrap()))
+        );
+    }
+}
