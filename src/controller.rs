@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sheave_control::connection::Connection;
-use sheave_control::controller::publication::PublishOptions;
+use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
 use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement};
@@ -51,7 +51,7 @@ pub(crate) fn options(
         lease: config.lease.clone(),
         timing: config.timing.clone(),
         identity: election::identity(&host),
-        publish: PublishOptions::new(&config.load_balancer_class, config.shared_finalizer),
+        publish: Ownership::new(&config.load_balancer_class, config.shared_finalizer),
         mass_deletion_hold: config.mass_deletion_hold,
     }
 }

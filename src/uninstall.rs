@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheave_control::connection::Connection;
-use sheave_control::controller::publication::PublishOptions;
+use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
 
 use crate::cli;
@@ -21,7 +21,7 @@ pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
     if !options.dry_run && !options.force && !nobody_leads(&connection, config).await {
         return Exit::Unavailable;
     }
-    let names = PublishOptions::new(&config.load_balancer_class, config.shared_finalizer);
+    let names = Ownership::new(&config.load_balancer_class, config.shared_finalizer);
     let services = Uninstall::new(&connection, names.clone());
     let mut parts = vec![Part { kind: "Service", uninstall: services, server: connection.server() }];
     match connect_karmada(config, "uninstall").await {

@@ -8,16 +8,20 @@
 //! A term of leadership (`session`) starts from nothing but what the API server says then, so that no other leader's work is
 //! undone by what this process remembers; candidates watch nothing and cost nothing.
 
+mod api_writer;
 pub mod conditions;
+pub mod desired_status;
 pub mod election;
 pub mod events;
-pub mod exports;
+mod gateway_reports;
+pub mod karmada_export;
 pub mod names;
+pub mod ownership;
 pub mod pool_status;
-pub mod publication;
-pub mod publisher;
-mod reports;
-mod session;
+pub mod port_errors;
+pub mod service_object;
+pub mod status_writer;
+mod term;
 pub mod uninstall;
 
 use std::sync::Arc;
@@ -27,10 +31,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::election::{Election, Timing};
-use self::publication::PublishOptions;
+use self::ownership::Ownership;
 #[cfg(fuzzing)]
-pub use self::session::conditions_by_reports;
-use self::session::{Broken, Session};
+pub use self::term::conditions_by_reports;
+use self::term::{Broken, Term};
 use crate::connection::Connection;
 use crate::gateway_report::GatewayReport;
 use crate::guard::Held;
@@ -57,7 +61,7 @@ pub struct ControllerOptions {
     /// This process among the candidates; see [`election::identity`].
     pub identity: String,
     /// How Services are marked as ours.
-    pub publish: PublishOptions,
+    pub publish: Ownership,
     /// How long to doubt a list that lacks nearly everything.
     pub mass_deletion_hold: Duration,
 }
@@ -163,7 +167,7 @@ async fn serve(
         );
         let began = Instant::now();
         let mut session =
-            Session::start(&connection, &options, &election.leadership(), &installation(&options, &election));
+            Term::start(&connection, &options, &election.leadership(), &installation(&options, &election));
         let ended = tokio::select! {
             broken = session.run(&tell) => Ended::Broken(broken),
             lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },
@@ -223,12 +227,4 @@ fn pause(failures: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn terms_that_break_one_after_the_other_begin_ever_more_slowly() {
-        let pauses: Vec<u64> = [1, 2, 5, 6, 7, u32::MAX].map(|it| pause(it).as_secs()).to_vec();
-        assert_eq!(pauses, [2, 4, 32, 64, 64, 64]);
-    }
-}
+mod tests;

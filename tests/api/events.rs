@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sheave_control::controller::election::Election;
-use sheave_control::controller::events::{EventType, EventWriter, Occurrence, Uid};
+use sheave_control::controller::events::{EventRecorder, EventType, Occurrence, Uid};
 use sheave_control::problem::{ObjectRef, Problem, ProblemChanges};
 
 use super::connect::{candidate, connect, observe, soon};
@@ -14,7 +14,7 @@ use crate::support::apiserver::faults::{Fault, Matching};
 /// A leader that writes Events as the user `events`.
 struct Leader {
     server: Arc<ApiServer>,
-    writer: EventWriter,
+    writer: EventRecorder,
     known: Vec<Arc<Problem>>,
     _election: Election,
 }
@@ -27,7 +27,7 @@ impl Leader {
         let mut election = candidate(&server, "leader").await;
         soon("leadership", election.won()).await.unwrap();
         let connection = connect(&server, "events").await;
-        let writer = EventWriter::start(&connection, "ctl-0_1".to_owned(), election.leadership());
+        let writer = EventRecorder::start(&connection, "ctl-0_1".to_owned(), election.leadership());
         Self { server, writer, known: Vec::new(), _election: election }
     }
 

@@ -11,9 +11,10 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 use sheave_control::address_pool::{AddressPool, AddressPoolStatus};
 use sheave_control::connection::Connection;
+use sheave_control::controller::desired_status::{Desired, DesiredStatus};
 use sheave_control::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED};
-use sheave_control::controller::publication::{Desired, PublishOptions, Statement};
-use sheave_control::controller::publisher::{Publisher, WriteTrouble};
+use sheave_control::controller::ownership::Ownership;
+use sheave_control::controller::status_writer::{StatusWriter, WriteNotice};
 use sheave_control::projection::{Ingress, PortStatus};
 use sheave_control::store::ServiceKey;
 use tokio::runtime::{Builder, Handle};
@@ -31,7 +32,7 @@ const MERGE: &str = "application/merge-patch+json";
 struct Cluster {
     server: ApiServer,
     handle: Handle,
-    publisher: Publisher,
+    publisher: StatusWriter,
     seen: BTreeSet<String>,
     _stop: tokio::sync::oneshot::Sender<()>,
 }
@@ -130,7 +131,7 @@ impl Cluster {
         ours.map(|write| write.line).collect()
     }
 
-    fn happened(&mut self) -> WriteTrouble {
+    fn happened(&mut self) -> WriteNotice {
         let (handle, publisher) = (self.handle.clone(), &mut self.publisher);
         handle
             .block_on(async { tokio::time::timeout(io_deadline(), publisher.happened()).await })
@@ -139,7 +140,7 @@ impl Cluster {
     }
 }
 
-fn publisher(server: &ApiServer, handle: &Handle) -> Publisher {
+fn publisher(server: &ApiServer, handle: &Handle) -> StatusWriter {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, server.kubeconfig("controller")).unwrap();
@@ -147,15 +148,15 @@ fn publisher(server: &ApiServer, handle: &Handle) -> Publisher {
     start(&connection, handle)
 }
 
-fn start(connection: &Connection, handle: &Handle) -> Publisher {
+fn start(connection: &Connection, handle: &Handle) -> StatusWriter {
     let _inside = handle.enter();
-    Publisher::start(connection, PublishOptions::default(), || Some(Duration::MAX))
+    StatusWriter::start(connection, Ownership::default(), || Some(Duration::MAX))
 }
 
-fn statement() -> Statement {
+fn statement() -> DesiredStatus {
     let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
     let ingress = vec![Ingress { ip: ADDRESS.parse().unwrap(), hostname: None, ports }];
-    Statement { ingress, gateways: 1, ..Statement::default() }
+    DesiredStatus { ingress, gateways: 1, ..DesiredStatus::default() }
 }
 
 fn path(name: &str) -> String {
@@ -250,7 +251,7 @@ fn a_rival_is_named_and_overruled() {
     let foreign = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}});
     cluster.patch_status("web", "cloud", &foreign);
     cluster.until("ours is back", |cluster| cluster.is_published("web"));
-    let WriteTrouble::Contested { fields, rivals, .. } = cluster.happened() else { panic!("no contest") };
+    let WriteNotice::Contested { fields, rivals, .. } = cluster.happened() else { panic!("no contest") };
     assert_eq!((fields, rivals), (vec!["status.loadBalancer.ingress".into()], vec!["cloud".into()]));
     // The second time it is in no hurry, and other Services do not wait for it.
     cluster.patch_status("web", "cloud", &foreign);
@@ -328,7 +329,7 @@ fn a_missing_right_is_named() {
     cluster.server.authorize("controller", &[json!({"kind": "ClusterRole", "rules": []})]);
     cluster.create("web");
     cluster.sync();
-    let WriteTrouble::Forbidden { verb, resource, .. } = cluster.happened() else { panic!("not told") };
+    let WriteNotice::Forbidden { verb, resource, .. } = cluster.happened() else { panic!("not told") };
     assert_eq!((verb, resource), ("patch", "services"));
 }
 

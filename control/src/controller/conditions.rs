@@ -1,6 +1,6 @@
 //! What our conditions say of a Service, and how a condition is brought up to date. It must not know how they are written.
 
-mod fleet;
+mod multi_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,13 +11,16 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-pub use self::fleet::{CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN};
+pub use self::multi_cluster::{
+    CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN,
+};
 use super::names::{ALLOCATED, FROM_GATEWAY_NODES, PROGRAMMED, READY};
-use super::publication::{PortFailure, Statement};
 use crate::bounded::{LONGEST_MESSAGE, cut_end, first_few};
+use crate::controller::desired_status::DesiredStatus;
+use crate::controller::port_errors::reason_not_served;
 use crate::ip::Family;
 use crate::problem::{Problem, reason};
-use crate::projection::{NodeFamilies, PortStatus};
+use crate::projection::NodeFamilies;
 
 /// Reason of `sheave.dev/Allocated` when it is true.
 pub const HAS_ADDRESSES: &str = "Allocated";
@@ -38,7 +41,7 @@ const LISTED: usize = 8;
 
 /// One condition without its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct DesiredCondition {
     /// The condition's type.
     pub kind: &'static str,
     /// Its status: `True` or `False`.
@@ -49,7 +52,7 @@ pub struct Said {
     pub message: String,
 }
 
-impl Said {
+impl DesiredCondition {
     pub(super) fn yes(kind: &'static str, reason: &'static str, message: String) -> Self {
         Self { kind, holds: true, reason, message }.bounded()
     }
@@ -110,23 +113,23 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 }
 
 /// Our conditions of a Service, or of a MultiClusterService.
-pub fn of(statement: &Statement) -> Vec<Said> {
-    let mut conditions = match &statement.fleet {
+pub fn of(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
+    let mut conditions = match &desired_status.fleet {
         None => {
-            let programmed = programmed(statement);
-            let ready = ready(statement, &programmed);
-            vec![allocated(statement), programmed, ready]
+            let programmed = programmed(desired_status);
+            let ready = ready(desired_status, &programmed);
+            vec![allocated(desired_status), programmed, ready]
         }
-        Some(fleet) => fleet::of(statement, fleet),
+        Some(fleet) => multi_cluster::of(desired_status, fleet),
     };
-    conditions.extend(statement.node_families.map(from_gateway_nodes));
+    conditions.extend(desired_status.node_families.map(from_gateway_nodes));
     conditions
 }
 
-fn from_gateway_nodes(families: NodeFamilies) -> Said {
+fn from_gateway_nodes(families: NodeFamilies) -> DesiredCondition {
     let Some(name) = families.name() else {
         let message = "None of its addresses is taken for that of a gateway node.";
-        return Said::no(FROM_GATEWAY_NODES, FROM_POOLS, message.to_owned());
+        return DesiredCondition::no(FROM_GATEWAY_NODES, FROM_POOLS, message.to_owned());
     };
     let of_families: Vec<String> =
         Family::ALL.into_iter().filter(|it| families.has(*it)).map(|it| it.to_string()).collect();
@@ -134,56 +137,64 @@ fn from_gateway_nodes(families: NodeFamilies) -> Said {
         "Its {} addresses are those of gateway nodes, and change with them.",
         of_families.join(" and ")
     );
-    Said::yes(FROM_GATEWAY_NODES, name, message)
+    DesiredCondition::yes(FROM_GATEWAY_NODES, name, message)
 }
 
-fn allocated(statement: &Statement) -> Said {
-    let addresses = addresses(statement);
-    let missing = messages(statement, reason::NO_ADDRESS);
+fn allocated(desired_status: &DesiredStatus) -> DesiredCondition {
+    let addresses = addresses(desired_status);
+    let missing = messages(desired_status, reason::NO_ADDRESS);
     if !missing.is_empty() {
         let held = if addresses.is_empty() { String::new() } else { format!(" It has {addresses}.") };
-        return Said::no(ALLOCATED, reason::NO_ADDRESS, format!("{missing}{held}"));
+        return DesiredCondition::no(ALLOCATED, reason::NO_ADDRESS, format!("{missing}{held}"));
     }
     if addresses.is_empty() {
-        return not_served(statement, ALLOCATED).unwrap_or_else(|| no_address(ALLOCATED));
+        return not_served(desired_status, ALLOCATED).unwrap_or_else(|| no_address(ALLOCATED));
     }
-    Said::yes(ALLOCATED, HAS_ADDRESSES, format!("It has {addresses}."))
+    DesiredCondition::yes(ALLOCATED, HAS_ADDRESSES, format!("It has {addresses}."))
 }
 
-fn programmed(statement: &Statement) -> Said {
-    if let Some(said) = not_served(statement, PROGRAMMED) {
+fn programmed(desired_status: &DesiredStatus) -> DesiredCondition {
+    if let Some(said) = not_served(desired_status, PROGRAMMED) {
         return said;
     }
-    let addresses = addresses(statement);
+    let addresses = addresses(desired_status);
     if addresses.is_empty() {
         return no_address(PROGRAMMED);
     }
-    if statement.gateways == 0 {
-        let message = if statement.silent {
+    if desired_status.gateways == 0 {
+        let message = if desired_status.silent {
             format!("No gateway that is ready answers the controller, so none is known to serve {addresses}.")
         } else {
             format!("No gateway is ready to serve {addresses}.")
         };
-        return Said::no(PROGRAMMED, NO_GATEWAY, message);
+        return DesiredCondition::no(PROGRAMMED, NO_GATEWAY, message);
     }
-    let troubles = troubles(statement);
+    let troubles = troubles(desired_status);
     if !troubles.is_empty() {
-        return Said::no(PROGRAMMED, PORTS_IN_TROUBLE, tell(&troubles, statement));
+        return DesiredCondition::no(PROGRAMMED, PORTS_IN_TROUBLE, tell(&troubles, desired_status));
     }
     // How many gateways there are would change with each that comes or goes, and with it every Service.
-    Said::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
+    DesiredCondition::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
 }
 
 /// Whether connections come to an endpoint, as far as is known.
-fn ready(statement: &Statement, programmed: &Said) -> Said {
+fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> DesiredCondition {
     if !programmed.holds {
-        return Said::no(READY, programmed.reason, format!("It is not served: see {PROGRAMMED}."));
+        return DesiredCondition::no(
+            READY,
+            programmed.reason,
+            format!("It is not served: see {PROGRAMMED}."),
+        );
     }
-    if statement.without_endpoints.is_empty() {
-        return Said::yes(READY, ENDPOINTS_READY, "Every port has an endpoint that is ready.".to_owned());
+    if desired_status.without_endpoints.is_empty() {
+        return DesiredCondition::yes(
+            READY,
+            ENDPOINTS_READY,
+            "Every port has an endpoint that is ready.".to_owned(),
+        );
     }
     let mut ports: BTreeMap<(u16, &str), BTreeSet<IpAddr>> = BTreeMap::new();
-    for addr in &statement.without_endpoints {
+    for addr in &desired_status.without_endpoints {
         ports.entry((addr.port, addr.protocol.name())).or_default().insert(addr.ip);
     }
     let ports =
@@ -192,27 +203,27 @@ fn ready(statement: &Statement, programmed: &Said) -> Said {
     let left_out = |problem: &&Problem| {
         problem.object.kind == EndpointSlice::KIND || problem.reason == reason::ENDPOINT_LOOP
     };
-    let why = statement.problems.iter().filter(left_out).map(|problem| {
+    let why = desired_status.problems.iter().filter(left_out).map(|problem| {
         let slice = (problem.object.kind == EndpointSlice::KIND).then(|| format!("{}: ", problem.object));
         format!("{}{}", slice.unwrap_or_default(), sentence(problem))
     });
     let why: BTreeSet<String> = why.collect();
     let message = format!("No endpoint is ready, so connections are refused: {ports}.");
     let sentences = std::iter::once(message).chain(why).collect::<Vec<_>>();
-    Said::no(READY, NO_ENDPOINTS, sentences.join(" "))
+    DesiredCondition::no(READY, NO_ENDPOINTS, sentences.join(" "))
 }
 
-fn no_address(kind: &'static str) -> Said {
-    Said::no(kind, reason::NO_ADDRESS, "It has no address yet.".into())
+fn no_address(kind: &'static str) -> DesiredCondition {
+    DesiredCondition::no(kind, reason::NO_ADDRESS, "It has no address yet.".into())
 }
 
-fn not_served(statement: &Statement, kind: &'static str) -> Option<Said> {
-    let message = messages(statement, reason::NOT_SERVED);
-    (!message.is_empty()).then(|| Said::no(kind, reason::NOT_SERVED, message))
+fn not_served(desired_status: &DesiredStatus, kind: &'static str) -> Option<DesiredCondition> {
+    let message = messages(desired_status, reason::NOT_SERVED);
+    (!message.is_empty()).then(|| DesiredCondition::no(kind, reason::NOT_SERVED, message))
 }
 
-fn addresses(statement: &Statement) -> String {
-    listed(&statement.ingress.iter().map(|ingress| ingress.ip).collect())
+fn addresses(desired_status: &DesiredStatus) -> String {
+    listed(&desired_status.ingress.iter().map(|ingress| ingress.ip).collect())
 }
 
 fn listed(addresses: &BTreeSet<IpAddr>) -> String {
@@ -220,9 +231,9 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
 }
 
 /// Messages of Problems that are about the Service as a whole, as sentences.
-fn messages(statement: &Statement, reason: &str) -> String {
+fn messages(desired_status: &DesiredStatus, reason: &str) -> String {
     let about = |problem: &&Problem| problem.reason == reason && problem.port.is_none();
-    sentences(statement.problems.iter().filter(about))
+    sentences(desired_status.problems.iter().filter(about))
 }
 
 /// The Problems' messages, each once and in a stable order.
@@ -245,13 +256,13 @@ fn sentence(problem: &Problem) -> String {
 }
 
 /// A port that is not served, why, and on which addresses.
-type Troubles = BTreeMap<(u16, &'static str, &'static str), BTreeSet<IpAddr>>;
+type FailedPorts = BTreeMap<(u16, &'static str, &'static str), BTreeSet<IpAddr>>;
 
-fn troubles(statement: &Statement) -> Troubles {
-    let mut troubles = Troubles::new();
-    for ingress in &statement.ingress {
+fn troubles(desired_status: &DesiredStatus) -> FailedPorts {
+    let mut troubles = FailedPorts::new();
+    for ingress in &desired_status.ingress {
         for status in &ingress.ports {
-            if let Some(reason) = port_trouble(status, ingress.ip, &statement.failed_ports) {
+            if let Some(reason) = reason_not_served(status, ingress.ip, &desired_status.failed_ports) {
                 troubles.entry((status.port, status.protocol, reason)).or_default().insert(ingress.ip);
             }
         }
@@ -259,19 +270,7 @@ fn troubles(statement: &Statement) -> Troubles {
     troubles
 }
 
-/// Why the port is not served on this address: what the projection knows comes before what gateways report.
-pub(super) fn port_trouble(status: &PortStatus, ip: IpAddr, failed: &[PortFailure]) -> Option<&'static str> {
-    let reported = failed
-        .iter()
-        .filter(|failure| {
-            failure.ip == ip && failure.port == status.port && failure.protocol == status.protocol
-        })
-        .map(|failure| failure.reason);
-    // Gateways may fail for different reasons, in any order: the text must not depend on who reported first.
-    status.error.or_else(|| reported.min())
-}
-
-fn tell(troubles: &Troubles, statement: &Statement) -> String {
+fn tell(troubles: &FailedPorts, desired_status: &DesiredStatus) -> String {
     let mut text = String::from("Not served:");
     for (index, ((port, protocol, reason), ips)) in troubles.iter().take(LISTED).enumerate() {
         let separator = if index == 0 { "" } else { ";" };
@@ -286,7 +285,7 @@ fn tell(troubles: &Troubles, statement: &Statement) -> String {
         let port = problem.port.map(|port| (port.port, port.protocol, problem.reason));
         port.is_some_and(|port| troubles.keys().take(LISTED).any(|trouble| *trouble == port))
     };
-    let details = sentences(statement.problems.iter().filter(explained));
+    let details = sentences(desired_status.problems.iter().filter(explained));
     if details.is_empty() { text } else { format!("{text} {details}") }
 }
 

@@ -12,9 +12,9 @@
 //! finalizer is then not touched, for the write carries the resourceVersion. A status, which is applied to whatever
 //! version there is, may be overwritten; the leader sees that and puts its own back.
 
-mod campaign;
 mod decide;
-mod lease;
+mod elector;
+mod lease_lock;
 #[cfg(test)]
 mod tests;
 
@@ -28,8 +28,8 @@ use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use campaign::Campaign;
-use lease::Remote;
+use self::elector::Elector;
+use self::lease_lock::ApiLeaseLock;
 
 use crate::connection::Connection;
 use crate::store::ServiceKey;
@@ -75,9 +75,9 @@ impl Timing {
     }
 }
 
-/// What the campaign tells.
+/// What the elector tells.
 #[derive(Clone, Debug, Default)]
-struct Standing {
+struct LeaderState {
     /// Counts how often this process came to lead.
     term: u64,
     /// This process leads until then, unless it renews.
@@ -88,7 +88,7 @@ struct Standing {
     lease_uid: Option<String>,
 }
 
-impl Standing {
+impl LeaderState {
     fn leads(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
@@ -98,22 +98,22 @@ impl Standing {
 /// the Lease runs out.
 #[derive(Debug)]
 pub struct Election {
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeaderState>,
     /// The term that `won` returned last.
     term: u64,
     resign: oneshot::Sender<()>,
-    /// Says when the campaign is over.
+    /// Says when the elector is over.
     ended: oneshot::Receiver<()>,
 }
 
-/// The campaign's ends of what an [`Election`] holds.
-struct Wires {
-    tell: watch::Sender<Standing>,
+/// The elector's ends of what an [`Election`] holds.
+struct ElectorChannels {
+    tell: watch::Sender<LeaderState>,
     resigned: oneshot::Receiver<()>,
     end: oneshot::Sender<()>,
 }
 
-/// The campaign has ended by itself, which only a bug brings about: this process never leads again.
+/// The elector has ended by itself, which only a bug brings about: this process never leads again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the leader election has ended by itself")]
 pub struct ElectionEnded;
@@ -121,7 +121,7 @@ pub struct ElectionEnded;
 /// The right to write that comes with one term of leadership. Cheap to clone and to ask.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<LeaderState>,
     term: u64,
     /// Another one that must hold as well.
     within: Option<Arc<Self>>,
@@ -135,13 +135,13 @@ pub fn identity(host: &str) -> String {
 impl Election {
     /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]).
     pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
-        let (election, Wires { tell, resigned, end }) = Self::wired();
+        let (election, ElectorChannels { tell, resigned, end }) = Self::wired();
         let (connection, lease) = (connection.clone(), lease.clone());
         let spawned = on_a_thread(async move {
             match connection.separate() {
                 Ok(connection) => {
-                    let remote = Remote::new(&connection, &lease);
-                    Campaign::new(remote, lease, identity, timing).run(tell, resigned).await;
+                    let remote = ApiLeaseLock::new(&connection, &lease);
+                    Elector::new(remote, lease, identity, timing).run(tell, resigned).await;
                     // Nobody may wait for it.
                     end.send(()).unwrap_or_default();
                 }
@@ -156,18 +156,18 @@ impl Election {
         election
     }
 
-    fn wired() -> (Self, Wires) {
-        let (tell, standing) = watch::channel(Standing::default());
+    fn wired() -> (Self, ElectorChannels) {
+        let (tell, standing) = watch::channel(LeaderState::default());
         let (resign, resigned) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        (Self { standing, term: 0, resign, ended }, Wires { tell, resigned, end })
+        (Self { standing, term: 0, resign, ended }, ElectorChannels { tell, resigned, end })
     }
 
     #[cfg(test)]
-    fn run<S: lease::Shelf>(campaign: Campaign<S>) -> Self {
-        let (election, Wires { tell, resigned, end }) = Self::wired();
+    fn run<S: lease_lock::LeaseLock>(elector: Elector<S>) -> Self {
+        let (election, ElectorChannels { tell, resigned, end }) = Self::wired();
         tokio::spawn(async move {
-            campaign.run(tell, resigned).await;
+            elector.run(tell, resigned).await;
             end.send(()).unwrap_or_default();
         });
         election
@@ -176,7 +176,7 @@ impl Election {
     /// Waits until this process leads. Cancel safe.
     ///
     /// # Errors
-    /// If the campaign has ended.
+    /// If the elector has ended.
     pub async fn won(&mut self) -> Result<(), ElectionEnded> {
         let won = self.standing.wait_for(|standing| standing.leads(Instant::now())).await;
         self.term = won.map_err(|_| ElectionEnded)?.term;
@@ -186,7 +186,7 @@ impl Election {
     /// Waits until this process does not lead any more, if only for a moment since [`Election::won`]. Cancel safe.
     ///
     /// # Errors
-    /// If the campaign has ended: the caller leads for the rest of its term at most, and never again.
+    /// If the elector has ended: the caller leads for the rest of its term at most, and never again.
     pub async fn lost(&mut self) -> Result<(), ElectionEnded> {
         loop {
             let standing = self.standing.borrow_and_update().clone();
@@ -217,7 +217,7 @@ impl Election {
     /// Gives the Lease up, so that another one can lead at once, and ends. Takes some seconds at most if the API server
     /// does not answer. The caller has stopped writing.
     pub async fn resign(self) {
-        // Fails if the campaign has ended already: then there is nothing to give up.
+        // Fails if the elector has ended already: then there is nothing to give up.
         self.resign.send(()).unwrap_or_default();
         if let Err(error) = self.ended.await.map_err(|_| ElectionEnded) {
             tracing::error!(%error, "the Lease was not given up");
@@ -236,7 +236,7 @@ impl Leadership {
     /// One that lasts until then.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
-        let standing = Standing { term: 1, until: Some(until), ..Standing::default() };
+        let standing = LeaderState { term: 1, until: Some(until), ..LeaderState::default() };
         Self { standing: watch::channel(standing).1, term: 1, within: None }
     }
 

@@ -1,9 +1,9 @@
 //! Events: tells about objects what is news, once, and within limits. Best effort; what must not be lost is in conditions.
 //! It must not know where Problems come from.
 
-mod bucket;
-mod novelty;
-mod object;
+mod correlator;
+mod event;
+mod rate_limit;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -16,10 +16,10 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use bucket::Limits;
-use novelty::Novelty;
-pub use object::{EventType, Occurrence, Uid};
-use send::Outcome;
+use self::correlator::Correlator;
+pub use self::event::{EventType, Occurrence, Uid};
+use self::rate_limit::EventLimits;
+use self::send::Outcome;
 
 use crate::connection::Connection;
 use crate::controller::election::Leadership;
@@ -35,18 +35,18 @@ const SERVE: &str = "Serve";
 /// Writes Events in the background for one term of leadership. What waits when it is dropped is
 /// still written while the term lasts.
 #[derive(Debug)]
-pub struct EventWriter {
+pub struct EventRecorder {
     instance: String,
     leadership: Leadership,
-    novelty: Novelty,
-    limits: Limits,
+    novelty: Correlator,
+    limits: EventLimits,
     queue: mpsc::Sender<Event>,
     dropped: Arc<AtomicU64>,
     /// Why the API server takes none, if it refused the last few.
     refused: watch::Receiver<Option<String>>,
 }
 
-impl EventWriter {
+impl EventRecorder {
     /// `instance` says which controller it was: its identity in the election. Must be called inside a Tokio runtime.
     pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
         let (tell, refused) = watch::channel(None);
@@ -65,8 +65,8 @@ impl EventWriter {
         let writer = Self {
             instance,
             leadership,
-            novelty: Novelty::default(),
-            limits: Limits::new(Instant::now()),
+            novelty: Correlator::default(),
+            limits: EventLimits::new(Instant::now()),
             queue,
             dropped: Arc::default(),
             refused,
@@ -76,7 +76,7 @@ impl EventWriter {
 
     /// Problems that came become Events, unless they are about what is no object of the API.
     pub fn problems(&mut self, changes: &ProblemChanges, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
-        let changes = changes.about(|object| object::api_version(object.kind).is_some());
+        let changes = changes.about(|object| event::api_version(object.kind).is_some());
         self.novelty.follow(&changes);
         self.offer(&changes.came, uid_of);
     }
@@ -142,13 +142,13 @@ impl EventWriter {
     }
 
     fn enqueue(&mut self, occurrence: &Occurrence) -> bool {
-        let Some(version) = object::api_version(occurrence.object.kind) else { return false };
+        let Some(version) = event::api_version(occurrence.object.kind) else { return false };
         let Ok(place) = self.queue.try_reserve() else { return false };
         if !self.limits.take(&occurrence.object, Instant::now()) {
             return false;
         }
         let unique = fastrand::u64(..);
-        place.send(object::event(occurrence, version, &self.instance, Timestamp::now(), unique));
+        place.send(event::event(occurrence, version, &self.instance, Timestamp::now(), unique));
         true
     }
 }

@@ -21,8 +21,9 @@ use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use super::publication::{Exposed, PublishOptions};
 use crate::connection::Connection;
+use crate::controller::ownership::Ownership;
+use crate::controller::service_object::ServiceObject;
 use crate::karmada::MultiClusterService;
 use crate::store::ServiceKey;
 
@@ -62,7 +63,7 @@ pub struct Uninstall {
     api: Connection,
     source: FrontendSource,
     /// By which names they are ours.
-    names: PublishOptions,
+    names: Ownership,
 }
 
 /// The holder of the Lease if it is alive: it renews while we look, which takes some seconds.
@@ -92,12 +93,12 @@ fn holder(spec: &LeaseSpec) -> Option<String> {
 impl Uninstall {
     /// `names` are those that the controller had; with the shared finalizer, that one goes with ours. What other
     /// installations left stays.
-    pub fn new(connection: &Connection, names: PublishOptions) -> Self {
+    pub fn new(connection: &Connection, names: Ownership) -> Self {
         Self { api: connection.clone(), source: FrontendSource::Service, names }
     }
 
     /// The same for MultiClusterServices; `connection` is to the Karmada control plane.
-    pub fn of_fleet(connection: &Connection, names: PublishOptions) -> Self {
+    pub fn of_fleet(connection: &Connection, names: Ownership) -> Self {
         Self { api: connection.clone(), source: FrontendSource::MultiClusterService, names }
     }
 
@@ -165,26 +166,22 @@ impl Uninstall {
 trait Kind:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
 {
-    fn exposed(self) -> Exposed;
+    fn exposed(self) -> ServiceObject;
 }
 
 impl Kind for Service {
-    fn exposed(self) -> Exposed {
-        Exposed::Service(Arc::new(self))
+    fn exposed(self) -> ServiceObject {
+        ServiceObject::Service(Arc::new(self))
     }
 }
 
 impl Kind for MultiClusterService {
-    fn exposed(self) -> Exposed {
-        Exposed::MultiClusterService(Arc::new(self))
+    fn exposed(self) -> ServiceObject {
+        ServiceObject::MultiClusterService(Arc::new(self))
     }
 }
 
-async fn take<T: Kind>(
-    api: &Api<T>,
-    left: Option<&Leftover>,
-    names: &PublishOptions,
-) -> Result<(), kube::Error> {
+async fn take<T: Kind>(api: &Api<T>, left: Option<&Leftover>, names: &Ownership) -> Result<(), kube::Error> {
     let manager = names.field_manager();
     let Some(left) = left else { return Ok(()) };
     let name = &left.service.name;

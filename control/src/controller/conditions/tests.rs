@@ -3,11 +3,12 @@
 use sheave_model::{FrontendAddr, Protocol};
 
 use super::*;
-use crate::controller::publication::fixture::{at, ingress, problem, statement};
-use crate::projection::Ingress;
+use crate::controller::port_errors::PortFailure;
+use crate::controller::tests::objects::{at, desired_status, ingress, problem};
+use crate::projection::{Ingress, PortStatus};
 
-fn said(statement: &Statement) -> Vec<(&'static str, bool, &'static str, String)> {
-    of(statement).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()
+fn said(desired_status: &DesiredStatus) -> Vec<(&'static str, bool, &'static str, String)> {
+    of(desired_status).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()
 }
 
 fn failure(ip: &str, reason: &'static str) -> PortFailure {
@@ -16,10 +17,10 @@ fn failure(ip: &str, reason: &'static str) -> PortFailure {
 
 #[test]
 fn a_served_service_is_allocated_and_programmed() {
-    let mut statement = statement();
-    statement.ingress.push(ingress("2001:db8::7", None));
+    let mut desired_status = desired_status();
+    desired_status.ingress.push(ingress("2001:db8::7", None));
     assert_eq!(
-        said(&statement),
+        said(&desired_status),
         [
             (ALLOCATED, true, "Allocated", "It has 203.0.113.7, 2001:db8::7.".into()),
             (PROGRAMMED, true, "Programmed", "Gateways serve it on 203.0.113.7, 2001:db8::7.".into()),
@@ -32,7 +33,7 @@ fn a_served_service_is_allocated_and_programmed() {
 fn whose_the_addresses_are_is_said_where_it_matters() {
     let told = |families: &str| {
         let node_families = Some(NodeFamilies::named(families));
-        said(&Statement { node_families, ..statement() }).pop().unwrap()
+        said(&DesiredStatus { node_families, ..desired_status() }).pop().unwrap()
     };
     let message = "Its IPv4 and IPv6 addresses are those of gateway nodes, and change with them.";
     assert_eq!(told("DualStack"), (FROM_GATEWAY_NODES, true, "DualStack", message.into()));
@@ -42,20 +43,20 @@ fn whose_the_addresses_are_is_said_where_it_matters() {
 
 #[test]
 fn how_many_gateways_there_are_changes_nothing() {
-    let mut statement = statement();
-    let two = said(&statement);
-    statement.gateways = 7;
-    assert_eq!(said(&statement), two);
+    let mut desired_status = desired_status();
+    let two = said(&desired_status);
+    desired_status.gateways = 7;
+    assert_eq!(said(&desired_status), two);
 }
 
 #[test]
 fn without_an_address_the_problem_is_the_message() {
     let empty =
         problem(reason::NO_ADDRESS, "AddressPool \"lan\" has no free address; the Service waits", None);
-    let statement = Statement { problems: vec![empty], gateways: 1, ..Statement::default() };
+    let desired_status = DesiredStatus { problems: vec![empty], gateways: 1, ..DesiredStatus::default() };
     let message = "AddressPool \"lan\" has no free address; the Service waits.";
     assert_eq!(
-        said(&statement),
+        said(&desired_status),
         [
             (ALLOCATED, false, "NoAddress", message.into()),
             (PROGRAMMED, false, "NoAddress", "It has no address yet.".into()),
@@ -66,9 +67,9 @@ fn without_an_address_the_problem_is_the_message() {
 
 #[test]
 fn an_address_that_is_missing_beside_another_is_told() {
-    let mut statement = statement();
-    statement.problems = vec![problem(reason::NO_ADDRESS, "no pool has IPv6 addresses", None)];
-    let said = said(&statement);
+    let mut desired_status = desired_status();
+    desired_status.problems = vec![problem(reason::NO_ADDRESS, "no pool has IPv6 addresses", None)];
+    let said = said(&desired_status);
     assert_eq!(
         said[0],
         (ALLOCATED, false, "NoAddress", "No pool has IPv6 addresses. It has 203.0.113.7.".into())
@@ -78,7 +79,7 @@ fn an_address_that_is_missing_beside_another_is_told() {
 
 #[test]
 fn nothing_known_yet_is_no_address() {
-    let said = said(&Statement::default());
+    let said = said(&DesiredStatus::default());
     assert_eq!(said[0], (ALLOCATED, false, "NoAddress", "It has no address yet.".into()));
     assert_eq!(said[1], (PROGRAMMED, false, "NoAddress", "It has no address yet.".into()));
 }
@@ -87,9 +88,9 @@ fn nothing_known_yet_is_no_address() {
 fn what_cannot_be_served_says_why_in_both() {
     let mut refused = problem(reason::NOT_SERVED, "the Service has no ports; it is not served", None);
     refused.field = "spec.ports".into();
-    let statement = Statement { problems: vec![refused], gateways: 1, ..Statement::default() };
+    let desired_status = DesiredStatus { problems: vec![refused], gateways: 1, ..DesiredStatus::default() };
     let message = "spec.ports: the Service has no ports; it is not served.";
-    for (kind, holds, reason, text) in said(&statement) {
+    for (kind, holds, reason, text) in said(&desired_status) {
         let message = if kind == READY { "It is not served: see sheave.dev/Programmed." } else { message };
         assert_eq!((holds, reason, text.as_str()), (false, "NotServed", message));
     }
@@ -97,10 +98,10 @@ fn what_cannot_be_served_says_why_in_both() {
 
 #[test]
 fn no_gateway_comes_before_ports() {
-    let mut statement = statement();
-    statement.gateways = 0;
-    statement.failed_ports = vec![failure("203.0.113.7", reason::BIND_FAILED)];
-    let programmed = said(&statement).remove(1);
+    let mut desired_status = desired_status();
+    desired_status.gateways = 0;
+    desired_status.failed_ports = vec![failure("203.0.113.7", reason::BIND_FAILED)];
+    let programmed = said(&desired_status).remove(1);
     assert_eq!(
         programmed,
         (PROGRAMMED, false, "NoGateway", "No gateway is ready to serve 203.0.113.7.".into())
@@ -109,16 +110,16 @@ fn no_gateway_comes_before_ports() {
 
 #[test]
 fn gateways_that_do_not_answer_are_not_taken_to_serve() {
-    let statement = Statement { gateways: 0, silent: true, ..statement() };
+    let desired_status = DesiredStatus { gateways: 0, silent: true, ..desired_status() };
     let message = "No gateway that is ready answers the controller, so none is known to serve 203.0.113.7.";
-    assert_eq!(said(&statement).remove(1), (PROGRAMMED, false, "NoGateway", message.into()));
+    assert_eq!(said(&desired_status).remove(1), (PROGRAMMED, false, "NoGateway", message.into()));
 }
 
 #[test]
 fn what_has_no_endpoint_is_served_and_not_ready() {
-    let mut statement = statement();
+    let mut desired_status = desired_status();
     let addr = |ip: &str, protocol| FrontendAddr { ip: ip.parse().unwrap(), port: 80, protocol };
-    statement.without_endpoints = vec![
+    desired_status.without_endpoints = vec![
         addr("203.0.113.7", Protocol::Udp),
         addr("203.0.113.7", Protocol::Tcp),
         addr("2001:db8::7", Protocol::Tcp),
@@ -133,8 +134,8 @@ fn what_has_no_endpoint_is_served_and_not_ready() {
         "endpoint 203.0.113.7:80 is a frontend of this gateway; it is left out",
         Some(80),
     );
-    statement.problems = vec![names, own, problem(reason::INVALID_VALUE, "not about this", None)];
-    let said = said(&statement);
+    desired_status.problems = vec![names, own, problem(reason::INVALID_VALUE, "not about this", None)];
+    let said = said(&desired_status);
     assert!(said[1].1, "gateways forward all the same: {:?}", said[1]);
     let message = "No endpoint is ready, so connections are refused: port 80/TCP on 203.0.113.7, 2001:db8::7; \
                    port 80/UDP on 203.0.113.7. Endpoint 203.0.113.7:80 is a frontend of this gateway; it is left out. \
@@ -144,15 +145,15 @@ fn what_has_no_endpoint_is_served_and_not_ready() {
 
 #[test]
 fn each_port_in_trouble_is_named_with_where_and_why() {
-    let mut statement = statement();
-    statement.ingress[0] = ingress("203.0.113.7", Some(reason::ADDRESS_IN_USE));
-    statement.ingress.push(ingress("203.0.113.8", None));
-    statement.failed_ports = vec![failure("203.0.113.8", reason::BIND_FAILED)];
-    statement.problems = vec![
+    let mut desired_status = desired_status();
+    desired_status.ingress[0] = ingress("203.0.113.7", Some(reason::ADDRESS_IN_USE));
+    desired_status.ingress.push(ingress("203.0.113.8", None));
+    desired_status.failed_ports = vec![failure("203.0.113.8", reason::BIND_FAILED)];
+    desired_status.problems = vec![
         problem(reason::ADDRESS_IN_USE, "203.0.113.7:80/TCP belongs to Service shop/old", Some(80)),
         problem(reason::INVALID_VALUE, "not about this", Some(80)),
     ];
-    let (_, holds, reason, message) = said(&statement).remove(1);
+    let (_, holds, reason, message) = said(&desired_status).remove(1);
     assert_eq!((holds, reason), (false, "PortsInTrouble"));
     assert_eq!(
         message,
@@ -163,33 +164,33 @@ fn each_port_in_trouble_is_named_with_where_and_why() {
 
 #[test]
 fn the_text_does_not_depend_on_the_order_of_facts() {
-    let mut statement = statement();
-    statement.ingress.push(ingress("203.0.113.8", None));
-    statement.failed_ports = vec![
+    let mut desired_status = desired_status();
+    desired_status.ingress.push(ingress("203.0.113.8", None));
+    desired_status.failed_ports = vec![
         failure("203.0.113.7", reason::BIND_FAILED),
         failure("203.0.113.7", reason::ADDRESS_IN_USE),
         failure("203.0.113.8", reason::BIND_FAILED),
     ];
-    statement.problems = vec![
+    desired_status.problems = vec![
         problem(reason::BIND_FAILED, "b", Some(80)),
         problem(reason::BIND_FAILED, "a", Some(80)),
         problem(reason::NO_ADDRESS, "d", None),
         problem(reason::NO_ADDRESS, "c", None),
     ];
-    let one = said(&statement);
-    statement.ingress.reverse();
-    statement.failed_ports.reverse();
-    statement.problems.reverse();
-    assert_eq!(said(&statement), one);
+    let one = said(&desired_status);
+    desired_status.ingress.reverse();
+    desired_status.failed_ports.reverse();
+    desired_status.problems.reverse();
+    assert_eq!(said(&desired_status), one);
 }
 
 #[test]
 fn many_ports_are_counted() {
-    let mut statement = statement();
-    statement.ingress[0].ports = (1..=20)
+    let mut desired_status = desired_status();
+    desired_status.ingress[0].ports = (1..=20)
         .map(|port| PortStatus { port, protocol: "SCTP", error: Some(reason::PROTOCOL_NOT_SUPPORTED) })
         .collect();
-    let message = said(&statement).remove(1).3;
+    let message = said(&desired_status).remove(1).3;
     assert!(
         message.starts_with("Not served: port 1/SCTP on 203.0.113.7 (ProtocolNotSupported);"),
         "{message}"
@@ -202,7 +203,7 @@ fn many_ports_are_counted() {
 
 #[test]
 fn the_time_moves_with_the_status_only() {
-    let allocated = of(&statement()).remove(0);
+    let allocated = of(&desired_status()).remove(0);
     let first = allocated.clone().stamped(&[], None, at(10));
     assert_eq!(first.last_transition_time.0, at(10));
     let mut reworded = allocated.clone();
@@ -210,20 +211,20 @@ fn the_time_moves_with_the_status_only() {
     assert!(!reworded.stands_in(std::slice::from_ref(&first), None));
     let second = reworded.stamped(std::slice::from_ref(&first), None, at(20));
     assert_eq!(second.last_transition_time.0, at(10));
-    let lost = of(&Statement::default()).remove(0);
+    let lost = of(&DesiredStatus::default()).remove(0);
     assert_eq!(lost.stamped(&[second], None, at(30)).last_transition_time.0, at(30));
 }
 
 #[test]
 fn times_are_whole_seconds() {
-    let allocated = of(&statement()).remove(0);
+    let allocated = of(&desired_status()).remove(0);
     let now = at(5) + jiff::SignedDuration::from_millis(987);
     assert_eq!(allocated.stamped(&[], None, now).last_transition_time.0, at(5));
 }
 
 #[test]
 fn a_generation_is_followed_where_there_is_one() {
-    let allocated = of(&statement()).remove(0);
+    let allocated = of(&desired_status()).remove(0);
     let without = [allocated.clone().stamped(&[], None, at(0))];
     assert_eq!(without[0].observed_generation, None);
     assert!(allocated.stands_in(&without, None));
@@ -235,35 +236,35 @@ fn a_generation_is_followed_where_there_is_one() {
 
 #[test]
 fn a_condition_that_is_there_twice_does_not_stand() {
-    let allocated = of(&statement()).remove(0);
+    let allocated = of(&desired_status()).remove(0);
     let condition = allocated.clone().stamped(&[], None, at(0));
     assert!(!allocated.stands_in(&[condition.clone(), condition], None));
 }
 
 #[test]
 fn messages_are_short_whatever_the_service_asks_for() {
-    let mut statement = statement();
-    statement.ingress = (0..17_000_u32)
+    let mut desired_status = desired_status();
+    desired_status.ingress = (0..17_000_u32)
         .map(|index| {
             let ip = std::net::Ipv4Addr::from(0x0a00_0000 + index).to_string();
             let ports = (1..=3).map(|port| PortStatus { port, protocol: "TCP", error: None }).collect();
             Ingress { ports, ..ingress(&ip, None) }
         })
         .collect();
-    let served = said(&statement);
+    let served = said(&desired_status);
     assert!(served[0].3.ends_with("10.0.0.6, 10.0.0.7 and 16992 more."), "{}", served[0].3);
-    for entry in &mut statement.ingress {
+    for entry in &mut desired_status.ingress {
         entry.ports.iter_mut().for_each(|port| port.error = Some(reason::ADDRESS_IN_USE));
     }
     let long = "x".repeat(900);
-    statement.problems = (1..=3)
+    desired_status.problems = (1..=3)
         .flat_map(|port| (0..100).map(move |number| (port, number)))
         .map(|(port, number)| problem(reason::ADDRESS_IN_USE, &format!("{number} {long}"), Some(port)))
         .collect();
-    statement
+    desired_status
         .problems
         .extend((0..100).map(|number| problem(reason::NO_ADDRESS, &format!("{number} {long}"), None)));
-    for (kind, _, _, message) in said(&statement).into_iter().take(2) {
+    for (kind, _, _, message) in said(&desired_status).into_iter().take(2) {
         assert!(message.len() <= 1024 && message.ends_with("..."), "{kind}: {} bytes", message.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Decisions case by case, and whole elections under simulated time against a Lease whose server fails in every way.
 
 mod decisions;
-mod shelf;
+mod memory_lock;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::{advance, sleep, timeout};
 
-use super::campaign::Campaign;
+use self::memory_lock::{Faults, MemoryLeaseLock};
 use super::*;
-use shelf::{Faults, MemoryShelf};
+use crate::controller::election::elector::Elector;
 
 fn name() -> ServiceKey {
     ServiceKey::new("sheave-system", "sheave-controller")
 }
 
-fn candidate(shelf: &MemoryShelf, identity: &str) -> Election {
-    let campaign = Campaign::new(shelf.clone(), name(), identity.to_owned(), Timing::default());
-    Election::run(campaign)
+fn candidate(lock: &MemoryLeaseLock, identity: &str) -> Election {
+    let elector = Elector::new(lock.clone(), name(), identity.to_owned(), Timing::default());
+    Election::run(elector)
 }
 
 async fn within<T>(seconds: u64, what: impl Future<Output = T>) -> T {
@@ -28,64 +28,64 @@ async fn within<T>(seconds: u64, what: impl Future<Output = T>) -> T {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_candidate_leads_and_the_second_waits() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
-    let mut second = candidate(&shelf, "b");
+    let mut second = candidate(&lock, "b");
     assert!(timeout(Duration::from_secs(600), second.won()).await.is_err());
     assert!(first.leadership().holds() && !second.leadership().holds());
     assert_eq!((first.leader().as_deref(), second.leader().as_deref()), (Some("a"), Some("a")));
-    assert_eq!(shelf.spec().unwrap().lease_transitions, Some(0));
+    assert_eq!(lock.spec().unwrap().lease_transitions, Some(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_leader_writes_once_per_renewal_and_candidates_only_read() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
-    let _second = candidate(&shelf, "b");
+    let _second = candidate(&lock, "b");
     sleep(Duration::from_secs(1)).await;
-    let before = shelf.writes();
+    let before = lock.writes();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(shelf.writes() - before, 30);
+    assert_eq!(lock.writes() - before, 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_resigns_makes_room_at_once() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
     let right = first.leadership();
-    let mut second = candidate(&shelf, "b");
+    let mut second = candidate(&lock, "b");
     sleep(Duration::from_secs(5)).await;
     first.resign().await;
     assert!(!right.holds());
-    let spec = shelf.spec().unwrap();
+    let spec = lock.spec().unwrap();
     assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some(""), Some(1)));
     within(4, second.won()).await.unwrap();
-    let spec = shelf.spec().unwrap();
+    let spec = lock.spec().unwrap();
     assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(15), Some(1)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resignation_right_after_a_lost_answer_still_makes_room() {
-    let shelf = MemoryShelf::default();
-    shelf.set(Faults::LOST_ANSWERS);
-    let first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    lock.set(Faults::LOST_ANSWERS);
+    let first = candidate(&lock, "a");
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(shelf.spec().unwrap().holder_identity.as_deref(), Some("a"));
-    shelf.set(Faults::NONE);
+    assert_eq!(lock.spec().unwrap().holder_identity.as_deref(), Some("a"));
+    lock.set(Faults::NONE);
     first.resign().await;
-    assert_eq!(shelf.spec().unwrap().holder_identity.as_deref(), Some(""));
+    assert_eq!(lock.spec().unwrap().holder_identity.as_deref(), Some(""));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_vanishes_is_followed_once_the_lease_has_run_out() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
     let right = first.leadership();
-    let mut second = candidate(&shelf, "b");
+    let mut second = candidate(&lock, "b");
     sleep(Duration::from_secs(5)).await;
     drop(first);
     sleep(Duration::from_millis(1)).await;
@@ -97,14 +97,14 @@ async fn who_vanishes_is_followed_once_the_lease_has_run_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_requests_hang_stops_before_others_may_start() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
     let right = first.leadership();
-    shelf.set(Faults::HANGS);
+    lock.set(Faults::HANGS);
     within(10, first.lost()).await.unwrap();
     assert!(!right.holds());
-    shelf.set(Faults::NONE);
+    lock.set(Faults::NONE);
     within(10, first.won()).await.unwrap();
     assert!(!right.holds(), "a right of a former term stays lost");
     assert!(first.leadership().holds());
@@ -112,27 +112,27 @@ async fn a_leader_whose_requests_hang_stops_before_others_may_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_process_that_wakes_up_late_may_not_write() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
     let right = first.leadership();
-    // Nothing of the campaign runs meanwhile, as after SIGSTOP.
+    // Nothing of the elector runs meanwhile, as after SIGSTOP.
     advance(Duration::from_secs(11)).await;
     assert!(!right.holds());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_makes_a_deleted_lease_again_and_candidates_who_knew_it_wait() {
-    let shelf = MemoryShelf::default();
-    let mut first = candidate(&shelf, "a");
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
     let right = first.leadership();
-    let mut second = candidate(&shelf, "b");
+    let mut second = candidate(&lock, "b");
     sleep(Duration::from_secs(5)).await;
-    shelf.delete();
+    lock.delete();
     assert!(timeout(Duration::from_secs(60), second.won()).await.is_err());
     assert!(right.holds());
-    assert_eq!(shelf.spec().unwrap().holder_identity.as_deref(), Some("a"));
+    assert_eq!(lock.spec().unwrap().holder_identity.as_deref(), Some("a"));
 }
 
 /// Three candidates against a server that delays, fails, loses answers and applies writes late, while the clocks of all of
@@ -142,14 +142,14 @@ async fn two_never_lead_at_once() {
     let mut terms = 0;
     for seed in 0..12 {
         fastrand::seed(seed);
-        let shelf = MemoryShelf::default();
+        let lock = MemoryLeaseLock::default();
         let mut candidates = Vec::new();
         for identity in ["a", "b", "c"] {
-            let campaign = Campaign::new(shelf.clone(), name(), identity.to_owned(), Timing::default());
-            candidates.push(Election::run(campaign.with_clock(a_clock_that_jumps)));
+            let elector = Elector::new(lock.clone(), name(), identity.to_owned(), Timing::default());
+            candidates.push(Election::run(elector.with_clock(a_clock_that_jumps)));
         }
         for _ in 0..60 {
-            shelf.set(Faults::any());
+            lock.set(Faults::any());
             let phase = fastrand::u32(1..600);
             for _ in 0..phase {
                 sleep(Duration::from_millis(fastrand::u64(1..200))).await;
@@ -157,7 +157,7 @@ async fn two_never_lead_at_once() {
                 assert!(leading.len() <= 1, "seed {seed}: {leading:?}");
             }
         }
-        shelf.set(Faults::NONE);
+        lock.set(Faults::NONE);
         // Time for what hangs, for the Lease to run out, and for one look.
         sleep(Duration::from_secs(60)).await;
         assert_eq!(candidates.iter().filter(|it| leads(it)).count(), 1, "seed {seed}");
@@ -182,11 +182,11 @@ async fn no_wall_clock_ends_a_leadership_or_prolongs_it() {
     let clocks: [fn() -> Timestamp; 3] = [a_clock_that_stands_still, a_clock_that_is_set, a_clock_that_jumps];
     for (number, clock) in clocks.into_iter().enumerate() {
         fastrand::seed(7);
-        let shelf = MemoryShelf::default();
-        let campaign = Campaign::new(shelf.clone(), name(), "a".to_owned(), Timing::default());
-        let mut first = Election::run(campaign.with_clock(clock));
+        let lock = MemoryLeaseLock::default();
+        let elector = Elector::new(lock.clone(), name(), "a".to_owned(), Timing::default());
+        let mut first = Election::run(elector.with_clock(clock));
         within(1, first.won()).await.unwrap();
-        let mut second = candidate(&shelf, "b");
+        let mut second = candidate(&lock, "b");
         let hours = timeout(Duration::from_hours(2), second.won()).await;
         assert!(hours.is_err() && leads(&first), "clock {number}: a leader that renews was taken for dead");
         drop(first);
@@ -205,23 +205,23 @@ fn a_clock_that_jumps() -> Timestamp {
 /// Takes one Lease, and then the code that asks dies.
 struct Deadly;
 
-impl lease::Shelf for Deadly {
+impl lease_lock::LeaseLock for Deadly {
     async fn get(&self) -> Result<Option<k8s_openapi::api::coordination::v1::Lease>, String> {
         Ok(None)
     }
 
-    async fn create(&self, lease: &k8s_openapi::api::coordination::v1::Lease) -> lease::Written {
-        lease::Written::Yes(Box::new(lease.clone()))
+    async fn create(&self, lease: &k8s_openapi::api::coordination::v1::Lease) -> lease_lock::LeaseWrite {
+        lease_lock::LeaseWrite::Yes(Box::new(lease.clone()))
     }
 
-    async fn replace(&self, _: &k8s_openapi::api::coordination::v1::Lease) -> lease::Written {
+    async fn replace(&self, _: &k8s_openapi::api::coordination::v1::Lease) -> lease_lock::LeaseWrite {
         panic!("as a bug would")
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_campaign_that_has_died_is_no_secret() {
-    let mut election = Election::run(Campaign::new(Deadly, name(), "a".to_owned(), Timing::default()));
+    let mut election = Election::run(Elector::new(Deadly, name(), "a".to_owned(), Timing::default()));
     within(1, election.won()).await.unwrap();
     let right = election.leadership();
     assert_eq!(within(60, election.lost()).await, Err(ElectionEnded));

@@ -20,7 +20,7 @@ fn uid() -> Uid {
 
 /// A writer that is told which Problems there are.
 struct Followed {
-    writer: EventWriter,
+    writer: EventRecorder,
     known: Vec<Arc<Problem>>,
 }
 
@@ -40,7 +40,7 @@ impl Followed {
 fn writer(leads_for: Duration) -> (Followed, mpsc::Receiver<Event>) {
     let (_, refused) = watch::channel(None);
     let leadership = Leadership::until(Instant::now() + leads_for);
-    let (writer, events) = EventWriter::idle("ctl".to_owned(), leadership, refused);
+    let (writer, events) = EventRecorder::idle("ctl".to_owned(), leadership, refused);
     (Followed { writer, known: Vec::new() }, events)
 }
 

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 use sheave_model::FrontendSource;
 
-use crate::controller::publication::{Exposed, PublishOptions};
+use crate::controller::ownership::Ownership;
+use crate::controller::service_object::ServiceObject;
 use crate::store::ServiceKey;
 
 /// What Sheave left on a Service or MultiClusterService. Prints as a user reads it.
@@ -30,7 +31,7 @@ pub struct Leftover {
 impl Leftover {
     /// What of ours is on the object, if anything. Fields are ours by what the server says about their owners, never by
     /// how they look. The shared finalizer goes where our own one is beside it, if `names` have it.
-    pub(super) fn of(object: &Exposed, names: &PublishOptions) -> Option<Self> {
+    pub(super) fn of(object: &ServiceObject, names: &Ownership) -> Option<Self> {
         let metadata = object.metadata();
         let entries = metadata.managed_fields.iter().flatten();
         let owned: Vec<&Value> = entries.filter_map(|entry| status_fields(entry, names)).collect();
@@ -54,7 +55,7 @@ impl Leftover {
     /// the name.
     pub(super) fn empty_status(&self) -> Value {
         let ServiceKey { namespace, name, source } = &self.service;
-        let (api_version, kind) = Exposed::type_names(*source);
+        let (api_version, kind) = ServiceObject::type_names(*source);
         let mut body = json!({
             "apiVersion": api_version, "kind": kind,
             "metadata": {"namespace": &**namespace, "name": &**name, "uid": self.uid},
@@ -107,7 +108,7 @@ impl fmt::Display for Leftover {
 
 /// The fields of the status that we applied, if there are any left. After an empty apply the server keeps an entry
 /// without fields.
-fn status_fields<'e>(entry: &'e ManagedFieldsEntry, names: &PublishOptions) -> Option<&'e Value> {
+fn status_fields<'e>(entry: &'e ManagedFieldsEntry, names: &Ownership) -> Option<&'e Value> {
     let ours = entry.manager.as_deref() == Some(names.field_manager())
         && entry.operation.as_deref() == Some("Apply")
         && entry.subresource.as_deref() == Some("status");
@@ -129,7 +130,7 @@ fn addresses(ingress: &[LoadBalancerIngress]) -> Vec<String> {
     ingress.iter().filter_map(|it| it.ip.clone().or_else(|| it.hostname.clone())).collect()
 }
 
-fn finalizers(object: &Exposed, names: &PublishOptions) -> Vec<(usize, String)> {
+fn finalizers(object: &ServiceObject, names: &Ownership) -> Vec<(usize, String)> {
     let all = object.metadata().finalizers.as_deref().unwrap_or_default();
     if !all.iter().any(|it| it == names.finalizer()) {
         return Vec::new();
@@ -159,9 +160,9 @@ mod tests {
         })
     }
 
-    fn service(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Exposed {
+    fn service(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> ServiceObject {
         let object = object(finalizers, manager, operation, status);
-        Exposed::Service(Arc::new(serde_json::from_value(object).unwrap()))
+        ServiceObject::Service(Arc::new(serde_json::from_value(object).unwrap()))
     }
 
     fn all() -> Value {
@@ -171,11 +172,11 @@ mod tests {
         })
     }
 
-    fn names(shared: bool) -> PublishOptions {
-        PublishOptions::new(OUR_CLASS, shared)
+    fn names(shared: bool) -> Ownership {
+        Ownership::new(OUR_CLASS, shared)
     }
 
-    fn text(service: &Exposed, shared: bool) -> Option<String> {
+    fn text(service: &ServiceObject, shared: bool) -> Option<String> {
         Leftover::of(service, &names(shared)).map(|it| it.to_string())
     }
 
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn of_a_multi_cluster_service_the_shared_finalizer_stays() {
         let object = object(&[SHARED_FINALIZER, FINALIZER], FIELD_MANAGER, "Apply", &all());
-        let object = Exposed::MultiClusterService(Arc::new(serde_json::from_value(object).unwrap()));
+        let object = ServiceObject::MultiClusterService(Arc::new(serde_json::from_value(object).unwrap()));
         let left = Leftover::of(&object, &names(true)).unwrap();
         assert_eq!(
             left.to_string(),
@@ -228,8 +229,8 @@ mod tests {
     #[test]
     fn what_another_installation_left_is_none_of_ours() {
         let left = service(&[FINALIZER, SHARED_FINALIZER], FIELD_MANAGER, "Apply", &all());
-        assert_eq!(Leftover::of(&left, &PublishOptions::new("example.com/inside", true)), None);
-        let theirs = PublishOptions::new("example.com/inside", false);
+        assert_eq!(Leftover::of(&left, &Ownership::new("example.com/inside", true)), None);
+        let theirs = Ownership::new("example.com/inside", false);
         let left = service(&[theirs.finalizer()], theirs.field_manager(), "Apply", &all());
         assert_eq!(text(&left, true), None);
         assert!(Leftover::of(&left, &theirs).is_some());
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn the_shared_finalizer_goes_only_beside_ours_and_only_if_we_set_it() {
         let both = service(&[SHARED_FINALIZER, "b", FINALIZER], "x", "Apply", &json!({}));
-        let places = |it: &Exposed, shared| {
+        let places = |it: &ServiceObject, shared| {
             Leftover::of(it, &names(shared))
                 .map(|it| it.finalizers.into_iter().map(|(place, _)| place).collect::<Vec<_>>())
         };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::support::{NODE, WEB_SLICE, lines, objects, options};
 use crate::bounded::LONGEST_MESSAGE;
 use crate::controller::conditions;
-use crate::controller::publication::Statement;
+use crate::controller::desired_status::DesiredStatus;
 use crate::problem::Problem;
 use crate::projection::{Projection, Projector};
 use crate::store::{Dirty, Objects, ServiceKey, service_key};
@@ -59,7 +59,8 @@ fn told(service: Value) -> Vec<Problem> {
         assert!(problem.to_string().len() <= LINE, "{problem}");
     }
     let ingress = projector.status(&key).map(|status| status.ingress.clone()).unwrap_or_default();
-    let statement = Statement { ingress, problems: problems.clone(), gateways: 1, ..Statement::default() };
+    let statement =
+        DesiredStatus { ingress, problems: problems.clone(), gateways: 1, ..DesiredStatus::default() };
     for said in conditions::of(&statement) {
         assert!(said.message.len() <= LONGEST_MESSAGE, "{said:?}");
     }

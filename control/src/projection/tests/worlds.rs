@@ -19,7 +19,8 @@ use sheave_model::FrontendSource;
 use self::event::{Batch, Event, GATEWAYS, Term, batches};
 use self::server::{Kind, Server};
 use super::super::{LoadBalancerStatus, Mandate, Options, Placement, Projection, Projector};
-use crate::controller::publication::{Desired, Exposed, Statement};
+use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::service_object::ServiceObject;
 use crate::store::{Dirty, ServiceKey, Store};
 
 /// So many worlds take some ten seconds in a debug build.
@@ -184,7 +185,7 @@ impl World {
     /// As a session of the controller desires it.
     fn desired(&self, key: &ServiceKey) -> Option<Desired> {
         let objects = self.store.objects();
-        let object = Exposed::find(objects, key)?;
+        let object = ServiceObject::find(objects, key)?;
         let fleet = self.controller.fleet_status(key);
         let nothing = LoadBalancerStatus::empty(key);
         let status = match (self.controller.status(key), fleet) {
@@ -194,13 +195,13 @@ impl World {
             (None, _) => return Some(Desired::Released),
         };
         let tells_origin = status.node_families.name().is_some() || object.tells_origin();
-        Some(Desired::Published(Statement {
+        Some(Desired::Published(DesiredStatus {
             ingress: status.ingress.clone(),
             problems: self.controller.problems_of(key),
             gateways: 1,
             fleet: fleet.cloned(),
             node_families: tells_origin.then_some(status.node_families),
-            ..Statement::default()
+            ..DesiredStatus::default()
         }))
     }
 
@@ -232,7 +233,7 @@ impl World {
         let objects = self.store.objects();
         let keys = objects.services.keys().chain(objects.fleet.services.keys());
         let published = keys.filter_map(|key| {
-            let object = Exposed::find(objects, key)?;
+            let object = ServiceObject::find(objects, key)?;
             let ips = object.ingress().iter().filter_map(|it| it.ip.as_deref()?.parse().ok()).collect();
             Some((key.clone(), (object.metadata().uid.clone(), ips)))
         });
@@ -246,7 +247,7 @@ impl World {
             let Some(service) = self.store.objects().services.get(key).filter(|it| asks_for_any(it)) else {
                 continue;
             };
-            if *uid != service.metadata.uid || Exposed::from(service).tells_origin() {
+            if *uid != service.metadata.uid || ServiceObject::from(service).tells_origin() {
                 // What came from Nodes that have gone since.
                 continue;
             }

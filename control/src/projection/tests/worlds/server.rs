@@ -6,8 +6,11 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::controller::desired_status::Desired;
 use crate::controller::names::FINALIZER;
-use crate::controller::publication::{Desired, Exposed, PublishOptions, Seen, Step, next_step};
+use crate::controller::ownership::Ownership;
+use crate::controller::service_object::ServiceObject;
+use crate::controller::status_writer::next_step::{Seen, Step, next_step};
 use crate::store::{Change, Delta, ServiceKey};
 
 /// What is listed and watched by itself.
@@ -105,13 +108,13 @@ impl Server {
         let at = (kind, (key.namespace.to_string(), key.name.to_string()));
         let mut object = self.objects.get(&at)?.clone();
         let exposed = match kind {
-            Kind::Service => Exposed::Service(read(&object)),
-            _ => Exposed::MultiClusterService(read(&object)),
+            Kind::Service => ServiceObject::Service(read(&object)),
+            _ => ServiceObject::MultiClusterService(read(&object)),
         };
         let now = jiff::Timestamp::UNIX_EPOCH;
         // Nobody else writes, so that what was cleared is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
-        match next_step(&seen, desired, &PublishOptions::default()) {
+        match next_step(&seen, desired, &Ownership::default()) {
             Step::Nothing => return None,
             Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => {
                 object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();

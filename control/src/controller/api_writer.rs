@@ -1,0 +1,3 @@
+//! The request and answer path that everything the controller writes takes.
+
+pub(super) mod answer;

@@ -1,0 +1,126 @@
+//! What the API server's answer to a write means. Pure. It must not know what is done about it.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
+
+use crate::bounded::{LONGEST_MESSAGE, cut_middle};
+use crate::retry_after::LONGEST_OBEYED;
+
+/// Of the server's message, in bytes: a validation error quotes the value, and a sentence is built around it.
+const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub(in crate::controller) enum Answer {
+    /// It is done; the object as it is now.
+    Written(Vec<u8>),
+    /// The server does not have the object, it says.
+    Gone,
+    /// The object has changed since (409, or a failed precondition).
+    Stale,
+    /// Other field managers hold what was applied.
+    Held(Held),
+    /// Our account may not.
+    Forbidden(String),
+    /// The server understood and does not want it.
+    Refused(String),
+    /// The server as a whole is of no use right now; it may have done the write. `retry_after` is at most
+    /// [`LONGEST_OBEYED`].
+    Unreachable { reason: String, retry_after: Option<Duration> },
+}
+
+/// Who holds what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::controller) struct Held {
+    /// Field managers other than ours, sorted.
+    pub(in crate::controller) rivals: Vec<String>,
+    /// Paths that they hold, sorted.
+    pub(in crate::controller) fields: Vec<String>,
+}
+
+/// Reads an answer to what `field_manager` wrote. `retry_after` is the header.
+pub(in crate::controller) fn read(
+    code: u16,
+    retry_after: Option<&str>,
+    body: Vec<u8>,
+    field_manager: &str,
+) -> Answer {
+    let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
+    let text = || cut_middle(status().message.unwrap_or_else(|| plain(&body)), LONGEST_QUOTED);
+    match code {
+        200..=299 => Answer::Written(body),
+        404 if names_an_object(&status()) => Answer::Gone,
+        409 => conflict(status(), field_manager),
+        403 if lacks_right(&status()) => Answer::Forbidden(text()),
+        401 | 408 | 429 | 502..=504 => {
+            let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
+                let details = status().details?;
+                details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
+            });
+            let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_OBEYED));
+            Answer::Unreachable { reason: text(), retry_after }
+        }
+        _ => Answer::Refused(text()),
+    }
+}
+
+/// Authorization says who cannot do what (apiserver `responsewriters.ForbiddenMessage`). Admission refuses single objects with
+/// 403, too.
+fn lacks_right(status: &Status) -> bool {
+    status
+        .message
+        .as_deref()
+        .is_some_and(|message| message.contains("User \"") && message.contains("\" cannot "))
+}
+
+fn plain(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.trim().chars().take(200).collect()
+}
+
+/// What is missing is the object, and neither its kind (plain text, or a Status without a name) nor the way to the server.
+fn names_an_object(status: &Status) -> bool {
+    let name = status.details.as_ref().and_then(|details| details.name.as_deref());
+    name.is_some_and(|name| !name.is_empty())
+}
+
+fn conflict(status: Status, field_manager: &str) -> Answer {
+    let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
+    let causes: Vec<_> =
+        causes.into_iter().filter(|cause| cause.reason.as_deref() == Some("FieldManagerConflict")).collect();
+    if causes.is_empty() {
+        return Answer::Stale;
+    }
+    let mut held = Held::default();
+    for cause in causes {
+        let rival = rival(&cause);
+        // What we wrote ourselves other than by apply counts as another manager of the same name.
+        if rival == field_manager {
+            continue;
+        }
+        held.rivals.push(rival);
+        held.fields.extend(cause.field.map(|field| field.trim_start_matches('.').to_owned()));
+    }
+    for list in [&mut held.rivals, &mut held.fields] {
+        list.sort();
+        list.dedup();
+    }
+    Answer::Held(held)
+}
+
+/// `conflict with "NAME" with subresource "status" using v1 at 2026-01-01T00:00:00Z` (structured-merge-diff's conflicts as
+/// apimachinery `managedfields/internal/conflict.go` prints them; the name is quoted as Go does).
+fn rival(cause: &StatusCause) -> String {
+    let message = cause.message.as_deref().unwrap_or_default();
+    let quoted = message.strip_prefix("conflict with ").unwrap_or(message);
+    let mut names = serde_json::Deserializer::from_str(quoted).into_iter::<String>();
+    match names.next() {
+        Some(Ok(name)) => name,
+        _ => quoted.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

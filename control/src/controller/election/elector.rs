@@ -1,0 +1,196 @@
+//! The candidate's life: looks at the Lease, does what was decided, and tells where it stands. It must not know what
+//! leading is good for.
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::decide::{Action, Observed, decide, released};
+use super::{LeaderState, Timing};
+use crate::controller::election::lease_lock::{LeaseLock, LeaseWrite};
+use crate::store::ServiceKey;
+
+/// How often a release is tried if others write to the Lease in between.
+const RELEASES: usize = 3;
+
+/// One candidate.
+pub(super) struct Elector<S> {
+    lock: S,
+    name: ServiceKey,
+    identity: String,
+    timing: Timing,
+    /// The wall clock; only people read what it says.
+    clock: fn() -> Timestamp,
+    observed: Option<Observed>,
+    /// `observed` may be out of date: a write was refused, or nobody knows what became of it.
+    stale: bool,
+    /// The API server has been complained about.
+    failing: bool,
+}
+
+/// What one look at the Lease came to.
+#[derive(Debug)]
+#[must_use]
+enum Attempt {
+    /// It is ours, by a write sent then.
+    Ours(Instant),
+    /// Someone else's, or nobody's yet.
+    NotOurs,
+    /// Someone else wrote to it first. Who, is seen at the next look; until then a leader still has its time.
+    Beaten,
+    /// Nobody knows.
+    Unknown(String),
+}
+
+impl<S: LeaseLock> Elector<S> {
+    pub(super) fn new(lock: S, name: ServiceKey, identity: String, timing: Timing) -> Self {
+        let clock = Timestamp::now;
+        Self { lock, name, identity, timing, clock, observed: None, stale: true, failing: false }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_clock(self, clock: fn() -> Timestamp) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Runs until told to resign. If whoever could tell is gone, it ends on the spot.
+    pub(super) async fn run(mut self, tell: watch::Sender<LeaderState>, mut resigned: oneshot::Receiver<()>) {
+        let resigned = loop {
+            tokio::select! {
+                resigned = &mut resigned => break resigned.is_ok(),
+                () = self.round(&tell) => {}
+            }
+        };
+        tell.send_modify(|standing| standing.until = None);
+        if resigned && timeout(self.timing.patience(), self.release()).await.is_err() {
+            tracing::warn!(lease = %self.name, "the API server did not take the Lease back: others lead once it has run out");
+        }
+    }
+
+    /// One look, and the pause after it. May be dropped at any point.
+    async fn round(&mut self, tell: &watch::Sender<LeaderState>) {
+        let fresh = !std::mem::replace(&mut self.stale, true);
+        let look = timeout(self.timing.patience(), self.look(fresh && self.is_ours())).await;
+        let look = look.unwrap_or_else(|_| Attempt::Unknown("no answer".to_owned()));
+        self.complain(&look);
+        self.publish(&look, tell);
+        sleep(self.pause()).await;
+    }
+
+    /// Candidates spread out, so that they do not all ask at once.
+    fn pause(&self) -> std::time::Duration {
+        let retry = self.timing.retry;
+        if self.is_ours() { retry } else { retry.mul_f64(1.0 + fastrand::f64() / 2.0) }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.observed.as_ref().is_some_and(|it| it.is_held_by(&self.identity))
+    }
+
+    /// A leader that knows the Lease renews it without looking (one request instead of two).
+    async fn look(&mut self, known: bool) -> Attempt {
+        if !known && let Err(error) = self.read().await {
+            return Attempt::Unknown(error);
+        }
+        let (sent, wall) = (Instant::now(), (self.clock)());
+        let action = decide(&self.name, &self.identity, self.observed.as_ref(), sent, wall, &self.timing);
+        let written = match action {
+            Action::Create(lease) => self.lock.create(&lease).await,
+            Action::Replace(lease) => self.lock.replace(&lease).await,
+            Action::Wait => return Attempt::NotOurs,
+        };
+        match written {
+            LeaseWrite::Yes(lease) => {
+                self.observed = Some(Observed::new(*lease, self.observed.as_ref(), sent));
+                self.stale = false;
+                Attempt::Ours(sent)
+            }
+            LeaseWrite::Refused => Attempt::Beaten,
+            LeaseWrite::Unknown(error) => Attempt::Unknown(error),
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), String> {
+        self.observed = match self.lock.get().await? {
+            Some(lease) => Some(Observed::new(lease, self.observed.as_ref(), Instant::now())),
+            None => self.observed.take().map(Observed::deleted),
+        };
+        Ok(())
+    }
+
+    fn publish(&self, look: &Attempt, tell: &watch::Sender<LeaderState>) {
+        let now = Instant::now();
+        let leader = self.observed.as_ref().and_then(Observed::holder).map(ToOwned::to_owned);
+        tell.send_modify(|standing| {
+            self.advance(standing, look, now);
+            if let Some(leader) = leader.as_deref().filter(|_| standing.leader != leader && !self.is_ours()) {
+                tracing::info!(lease = %self.name, leader, "another controller leads");
+            }
+            standing.leader = leader;
+            standing.lease_uid = self.observed.as_ref().and_then(Observed::uid).map(ToOwned::to_owned);
+        });
+    }
+
+    fn advance(&self, standing: &mut LeaderState, look: &Attempt, now: Instant) {
+        let led = standing.leads(now);
+        match look {
+            Attempt::Ours(sent) => {
+                let until = *sent + self.timing.deadline;
+                if !led && standing.until.is_some() {
+                    self.warn_of_loss("it renewed the Lease too late");
+                }
+                if !led && now < until {
+                    standing.term += 1;
+                    tracing::info!(lease = %self.name, identity = self.identity, "this controller leads");
+                }
+                standing.until = Some(until);
+            }
+            Attempt::NotOurs => {
+                if standing.until.take().is_some() {
+                    self.warn_of_loss("another one took the Lease");
+                }
+            }
+            Attempt::Beaten | Attempt::Unknown(_) => {
+                if !led && standing.until.take().is_some() {
+                    self.warn_of_loss("it could not renew the Lease in time");
+                }
+            }
+        }
+    }
+
+    /// The only line about it: here alone is known why.
+    fn warn_of_loss(&self, why: &str) {
+        tracing::warn!(lease = %self.name, identity = self.identity, "this controller leads no more: {why}");
+    }
+
+    /// Says once that the API server fails, and once that it is back.
+    fn complain(&mut self, look: &Attempt) {
+        match look {
+            Attempt::Unknown(error) if !self.failing => {
+                tracing::warn!(lease = %self.name, error, "the Lease cannot be read or written: trying on");
+                self.failing = true;
+            }
+            Attempt::Unknown(error) => tracing::debug!(lease = %self.name, error, "still no Lease"),
+            Attempt::Ours(_) | Attempt::NotOurs | Attempt::Beaten => self.failing = false,
+        }
+    }
+
+    /// Makes the Lease nobody's, if it is ours. A write of ours that nobody knows about may have made it so.
+    async fn release(&mut self) {
+        for _ in 0..RELEASES {
+            if self.stale
+                && let Err(error) = self.read().await
+            {
+                tracing::debug!(lease = %self.name, error, "the Lease cannot be read to give it up");
+                continue;
+            }
+            let Some(observed) = self.observed.as_ref().filter(|it| it.is_held_by(&self.identity)) else {
+                return;
+            };
+            match self.lock.replace(&released(observed, (self.clock)())).await {
+                LeaseWrite::Yes(_) => return,
+                LeaseWrite::Refused | LeaseWrite::Unknown(_) => self.stale = true,
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What the gateways say of themselves, asked of each at regular times. It must not know what is made of it.
+//!
+//! A gateway that does not answer is believed for a while by its last report: it may be busy, and a port does not become
+//! free by that. Whether it is ready is the EndpointSlices' to say, not this file's.
+
+mod request;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::gateway_report::{GatewayReport, PORT_NAME};
+use crate::ip;
+use crate::store::is_ready;
+
+/// How often each gateway is asked. A port in trouble is published that much later; an idle gateway answers in well under
+/// a millisecond.
+const EVERY: Duration = Duration::from_secs(5);
+/// How long a report is believed after its gateway fell silent.
+const BELIEVED: Duration = Duration::from_secs(30);
+/// So many gateways are asked at a time.
+const AT_ONCE: usize = 32;
+
+/// The reports of all gateways, kept up to date until dropped.
+#[derive(Debug)]
+pub(crate) struct GatewayReports {
+    gateways: watch::Sender<Vec<SocketAddr>>,
+    heard: watch::Receiver<Collected>,
+}
+
+/// What came of the asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Collected {
+    reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
+    /// Gateways that were asked at least once, whether they answered or not.
+    asked: BTreeMap<SocketAddr, Liveness>,
+}
+
+/// How a gateway that was asked stands, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Liveness {
+    /// It has not answered for [`BELIEVED`].
+    Silent,
+    /// It did not answer the last time, but before.
+    Believed,
+    /// It answered the last time.
+    Answering,
+}
+
+impl GatewayReports {
+    /// Starts asking. Must be called inside a Tokio runtime.
+    pub(crate) fn start() -> Self {
+        let (gateways, asked) = watch::channel(Vec::new());
+        let (sender, heard) = watch::channel(Collected::default());
+        tokio::spawn(keep_asking(asked, sender));
+        Self { gateways, heard }
+    }
+
+    /// Says which gateways there are. New ones are asked at once.
+    pub(crate) fn follow(&self, gateways: Vec<SocketAddr>) {
+        self.gateways.send_if_modified(|known| {
+            let differs = *known != gateways;
+            *known = gateways;
+            differs
+        });
+    }
+
+    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was asked for the first time. Cancel
+    /// safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.heard.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What the gateways said last.
+    pub(crate) fn now(&mut self) -> Arc<BTreeMap<SocketAddr, GatewayReport>> {
+        Arc::clone(&self.heard.borrow_and_update().reports)
+    }
+
+    /// Whether each of the gateways that are followed has answered, or had its time to.
+    pub(crate) fn asked_all(&self) -> bool {
+        let heard = self.heard.borrow();
+        self.gateways.borrow().iter().all(|gateway| heard.asked.contains_key(gateway))
+    }
+
+    /// Whether some gateway that is followed stands so, or better. One that was not asked yet is given the time to answer.
+    pub(crate) fn any(&self, standing: Liveness) -> bool {
+        let heard = self.heard.borrow();
+        let of = |gateway| heard.asked.get(gateway).copied().unwrap_or(Liveness::Believed);
+        self.gateways.borrow().iter().any(|gateway| of(gateway) >= standing)
+    }
+}
+
+/// Whether some ready gateway has no port to be asked at.
+pub(crate) fn any_without_port<'a>(mut slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> bool {
+    slices.any(|slice| report_port(slice).is_none() && slice.endpoints.iter().flatten().any(is_ready))
+}
+
+fn report_port(slice: &EndpointSlice) -> Option<u16> {
+    let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT_NAME))?;
+    u16::try_from(port.port?).ok()
+}
+
+/// How many gateways are ready: one that has addresses of both families is in slices of both.
+pub(crate) fn count<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> usize {
+    let endpoints = slices.flat_map(|slice| slice.endpoints.iter().flatten()).filter(|it| is_ready(it));
+    let names =
+        endpoints.filter_map(|it| it.node_name.as_deref().or(it.addresses.first().map(String::as_str)));
+    names.collect::<BTreeSet<_>>().len()
+}
+
+/// Where the ready gateways answer, by their EndpointSlices, sorted.
+pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for slice in slices {
+        let Some(port) = report_port(slice) else { continue };
+        for endpoint in slice.endpoints.iter().flatten() {
+            let first = endpoint.addresses.first().and_then(|address| ip::parse(address).ok());
+            addresses.extend(first.filter(|_| is_ready(endpoint)).map(|ip| SocketAddr::new(ip, port)));
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: watch::Sender<Collected>) {
+    let mut known: BTreeMap<SocketAddr, GatewayState> = BTreeMap::new();
+    let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + EVERY, EVERY);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let all = tokio::select! {
+            _ = timer.tick() => true,
+            changed = gateways.changed() => if changed.is_err() { return } else { false },
+            () = publish.closed() => return,
+        };
+        let there: BTreeSet<SocketAddr> = gateways.borrow_and_update().iter().copied().collect();
+        known.retain(|gateway, _| there.contains(gateway));
+        // Those that are known have their turn: a rollout would ask all of them with each that comes or goes.
+        let due: Vec<SocketAddr> = there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
+        for (gateway, answer) in ask_all(&due).await {
+            take(&mut known, gateway, answer, Instant::now());
+        }
+        let reports: BTreeMap<_, _> =
+            known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
+        let now = Instant::now();
+        let asked = known.iter().map(|(gateway, known)| (*gateway, known.standing(now))).collect();
+        let heard = Collected { reports: Arc::new(reports), asked };
+        publish.send_if_modified(|published| {
+            let differs = *published != heard;
+            if differs {
+                *published = heard;
+            }
+            differs
+        });
+    }
+}
+
+/// What is known of one gateway.
+#[derive(Debug)]
+struct GatewayState {
+    report: Option<GatewayReport>,
+    /// When it answered last, or was asked for the first time.
+    heard: Instant,
+    /// It answered the last time.
+    answers: bool,
+}
+
+impl GatewayState {
+    fn standing(&self, now: Instant) -> Liveness {
+        if self.answers {
+            Liveness::Answering
+        } else if now.duration_since(self.heard) <= BELIEVED {
+            Liveness::Believed
+        } else {
+            Liveness::Silent
+        }
+    }
+}
+
+fn take(
+    known: &mut BTreeMap<SocketAddr, GatewayState>,
+    gateway: SocketAddr,
+    answer: Result<GatewayReport, request::ReportError>,
+    now: Instant,
+) {
+    let answered_before = known.get(&gateway).map(|known| known.answers);
+    let known = known.entry(gateway).or_insert(GatewayState { report: None, heard: now, answers: false });
+    match answer {
+        Ok(report) => {
+            if answered_before == Some(false) {
+                tracing::info!(%gateway, "the gateway reports again");
+            }
+            *known = GatewayState { report: Some(report), heard: now, answers: true };
+        }
+        Err(error) => {
+            if answered_before != Some(false) {
+                tracing::warn!(
+                    %gateway, %error,
+                    "the gateway does not report: what it could not do is not published, and it does not count as serving \
+                     (is report.listen set in its config?)"
+                );
+            }
+            known.answers = false;
+            if known.standing(now) == Liveness::Silent {
+                known.report = None;
+            }
+        }
+    }
+}
+
+async fn ask_all(gateways: &[SocketAddr]) -> Vec<(SocketAddr, Result<GatewayReport, request::ReportError>)> {
+    let mut answers = Vec::with_capacity(gateways.len());
+    let mut asking = JoinSet::new();
+    for gateway in gateways.iter().copied() {
+        if asking.len() >= AT_ONCE {
+            answers.extend(asking.join_next().await.and_then(Result::ok));
+        }
+        asking.spawn(async move { (gateway, request::get(gateway).await) });
+    }
+    while let Some(answer) = asking.join_next().await {
+        answers.extend(answer.ok());
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests;

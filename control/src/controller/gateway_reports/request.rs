@@ -1,0 +1,64 @@
+//! Asks one gateway for its report: one request on one connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::gateway_report::{GatewayReport, PATH};
+
+/// From the first SYN to the last byte.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A report with as many troubles as there may be, and messages of full length, is smaller.
+const LIMIT: usize = 1 << 20;
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub(super) enum ReportError {
+    /// The gateway cannot be reached.
+    #[error("no connection: {0}")]
+    Connect(#[from] std::io::Error),
+    /// It broke off.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// It said something else.
+    #[error("it answers {0}")]
+    Refused(StatusCode),
+    /// The answer is too large, or breaks off.
+    #[error("the report cannot be read: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is no report.
+    #[error("this is no report: {0}")]
+    Format(#[from] serde_json::Error),
+    /// It takes too long.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silent,
+}
+
+/// What the gateway says now.
+pub(super) async fn get(gateway: SocketAddr) -> Result<GatewayReport, ReportError> {
+    timeout(PATIENCE, exchange(gateway)).await.map_err(|_| ReportError::Silent)?
+}
+
+async fn exchange(gateway: SocketAddr) -> Result<GatewayReport, ReportError> {
+    let stream = TokioIo::new(TcpStream::connect(gateway).await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    let driver = tokio::spawn(connection);
+    let mut request = Request::new(Empty::<Bytes>::new());
+    *request.uri_mut() = hyper::Uri::from_static(PATH);
+    let host = hyper::header::HeaderValue::from_str(&gateway.to_string());
+    request.headers_mut().insert(hyper::header::HOST, host.map_err(|error| ReportError::Body(error.into()))?);
+    let response = sender.send_request(request).await?;
+    if response.status() != StatusCode::OK {
+        return Err(ReportError::Refused(response.status()));
+    }
+    let body = Limited::new(response.into_body(), LIMIT).collect().await.map_err(ReportError::Body)?;
+    driver.abort();
+    Ok(GatewayReport::read(&body.to_bytes())?)
+}

@@ -1,0 +1,188 @@
+//! Which endpoints Karmada is to collect for a MultiClusterService. Pure. It must not know how Karmada is asked for it.
+
+use std::collections::BTreeSet;
+
+use crate::controller::karmada_export::Export;
+use crate::controller::service_object::ServiceObject;
+use crate::karmada::{MultiClusterService, ResourceBinding};
+use crate::store::{Objects, ServiceKey};
+
+/// What is to be there for an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum DesiredExport {
+    /// This.
+    Kept(Export),
+    /// Nothing of ours.
+    Nothing,
+    /// What is there stays, and nothing is made: the Service is not there, and may come back, or nothing is known of clusters.
+    AsIs,
+}
+
+/// What is to be there for a MultiClusterService, which is `ours` to serve or not.
+pub fn desired_export(objects: &Objects, key: &ServiceKey, ours: bool) -> DesiredExport {
+    let Some(service) = objects.fleet.services.get(key) else { return DesiredExport::Nothing };
+    let wanted = ours && ServiceObject::from(service).is_load_balancer();
+    if !wanted || service.metadata.deletion_timestamp.is_some() {
+        return DesiredExport::Nothing;
+    }
+    let Some(uid) = service.metadata.uid.as_deref().filter(|_| objects.fleet.templates.contains_key(key))
+    else {
+        return DesiredExport::AsIs;
+    };
+    let registered = &objects.fleet.clusters;
+    // The API that serves clusters is away: nothing is known of any.
+    if registered.is_empty() {
+        return DesiredExport::AsIs;
+    }
+    let mut export = Export { owner_uid: uid.into(), ..Export::default() };
+    for name in candidates(objects, key, service) {
+        let list = match registered.get(name).map(|cluster| cluster.serves_exports()) {
+            Some(Some(true)) => &mut export.clusters,
+            Some(None) => &mut export.unsure,
+            Some(Some(false)) | None => &mut export.waiting,
+        };
+        list.insert(name.to_owned());
+    }
+    DesiredExport::Kept(export)
+}
+
+/// Where the Service may run: in the clusters that the object names, else where it is scheduled to, else anywhere.
+fn candidates<'a>(
+    objects: &'a Objects,
+    key: &ServiceKey,
+    service: &'a MultiClusterService,
+) -> BTreeSet<&'a str> {
+    let named = service.spec.provider_clusters.iter().map(|it| it.name.as_str());
+    let named: BTreeSet<&str> = named.filter(|name| !name.is_empty()).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let bound = objects.fleet.bindings.get(key).map(|it| ResourceBinding::clusters(it)).unwrap_or_default();
+    if !bound.is_empty() {
+        return bound;
+    }
+    objects.fleet.clusters.keys().map(|name| &**name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::karmada::Cluster;
+
+    const EVERYWHERE: [&str; 6] = ["a", "b", "east", "late", "north", "west"];
+
+    /// A fleet of [`EVERYWHERE`], where `late` does not serve ServiceExports yet.
+    fn objects(spec: &Value) -> Objects {
+        let mut objects = Objects::default();
+        let service = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u1"}, "spec": spec});
+        objects.fleet.put_service(serde_json::from_value::<MultiClusterService>(service).unwrap());
+        let template = json!({"metadata": {"namespace": "shop", "name": "web"}});
+        objects.fleet.put_template(serde_json::from_value::<Service>(template).unwrap());
+        EVERYWHERE.into_iter().for_each(|name| member(&mut objects, name, name != "late", "True"));
+        objects
+    }
+
+    /// `complete` is the status of the condition.
+    fn member(objects: &mut Objects, name: &str, exports: bool, complete: &str) {
+        let export = json!({"groupVersion": "multicluster.x-k8s.io/v1alpha1",
+                            "resources": [{"name": "serviceexports", "kind": "ServiceExport"}]});
+        let condition = json!({"type": "CompleteAPIEnablements", "status": complete, "reason": "R", "message": "",
+                               "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let enabled = if exports { vec![export] } else { Vec::new() };
+        let cluster = json!({"metadata": {"name": name},
+                             "status": {"conditions": [condition], "apiEnablements": enabled}});
+        objects.fleet.put_cluster(serde_json::from_value::<Cluster>(cluster).unwrap());
+    }
+
+    fn bind(objects: &mut Objects, spec: Value) {
+        let mut spec = spec;
+        spec["resource"] = json!({"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web"});
+        let binding = json!({"metadata": {"namespace": "shop", "name": "web-service"}, "spec": spec});
+        objects.fleet.put_binding(serde_json::from_value::<ResourceBinding>(binding).unwrap());
+    }
+
+    fn key() -> ServiceKey {
+        ServiceKey::multi_cluster("shop", "web")
+    }
+
+    fn export(objects: &Objects) -> Export {
+        let DesiredExport::Kept(export) = desired_export(objects, &key(), true) else {
+            panic!("nothing is wanted")
+        };
+        assert_eq!(export.owner_uid, "u1");
+        export
+    }
+
+    fn clusters(objects: &Objects) -> Vec<String> {
+        export(objects).clusters.into_iter().collect()
+    }
+
+    fn names(clusters: &[&str]) -> BTreeSet<String> {
+        clusters.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn clusters_are_those_named_or_those_of_the_service_or_all() {
+        let mut some = objects(&json!({"types": ["LoadBalancer"]}));
+        assert_eq!(clusters(&some), ["a", "b", "east", "north", "west"]);
+        assert_eq!(export(&some).waiting, names(&["late"]));
+        bind(
+            &mut some,
+            json!({"clusters": [{"name": "west"}], "requiredBy": [{"clusters": [{"name": "east"}]}],
+                               "gracefulEvictionTasks": [{"fromCluster": "north"}]}),
+        );
+        assert_eq!(clusters(&some), ["east", "north", "west"], "one that is being left still has endpoints");
+        let mut named =
+            objects(&json!({"types": ["LoadBalancer"], "providerClusters": [{"name": "b"}, {"name": "a"}]}));
+        bind(&mut named, json!({"clusters": [{"name": "west"}]}));
+        assert_eq!(clusters(&named), ["a", "b"]);
+    }
+
+    /// Karmada's scheduler passes over a cluster without the API, and does not ask again.
+    #[test]
+    fn a_cluster_is_waited_for_until_it_serves_exports() {
+        let spec =
+            json!({"types": ["LoadBalancer"], "providerClusters": [{"name": "late"}, {"name": "new"}]});
+        let mut some = objects(&spec);
+        let waiting = Export { waiting: names(&["late", "new"]), ..Export::default() };
+        assert_eq!(export(&some), Export { owner_uid: "u1".into(), ..waiting });
+        member(&mut some, "late", true, "True");
+        assert_eq!((clusters(&some), export(&some).waiting), (vec!["late".to_owned()], names(&["new"])));
+        member(&mut some, "new", false, "False");
+        assert_eq!(export(&some).unsure, names(&["new"]), "its list of APIs is not whole");
+    }
+
+    #[test]
+    fn while_nothing_is_known_of_clusters_everything_stays_as_it_is() {
+        let mut some = objects(&json!({"types": ["LoadBalancer"], "providerClusters": [{"name": "a"}]}));
+        some.fleet.clusters.clear();
+        assert_eq!(desired_export(&some, &key(), true), DesiredExport::AsIs);
+        assert_eq!(desired_export(&some, &key(), false), DesiredExport::Nothing);
+    }
+
+    #[test]
+    fn what_is_not_ours_or_of_another_type_or_goes_gets_nothing() {
+        let some = objects(&json!({"types": ["LoadBalancer"]}));
+        assert_eq!(desired_export(&some, &key(), false), DesiredExport::Nothing);
+        let inside = objects(&json!({"types": ["CrossCluster"]}));
+        assert_eq!(desired_export(&inside, &key(), true), DesiredExport::Nothing);
+        assert_eq!(desired_export(&Objects::default(), &key(), true), DesiredExport::Nothing);
+        let mut going = some;
+        let mut service = (*going.fleet.services[&key()]).clone();
+        service.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        going.fleet.put_service(service);
+        assert_eq!(desired_export(&going, &key(), true), DesiredExport::Nothing);
+    }
+
+    #[test]
+    fn without_its_service_everything_stays_as_it_is() {
+        let mut lone = objects(&json!({"types": ["LoadBalancer"]}));
+        lone.fleet.templates.clear();
+        assert_eq!(desired_export(&lone, &key(), true), DesiredExport::AsIs);
+    }
+}

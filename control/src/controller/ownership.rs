@@ -1,0 +1,142 @@
+//! By which names an installation knows what is its own. Which finalizers and conditions of an object are ours.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::LoadBalancerIngress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::names::{self, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+use super::service_object::ServiceObject;
+
+/// How Services are marked as one installation's. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    finalizer: Arc<str>,
+    field_manager: Arc<str>,
+    shared_finalizer: bool,
+}
+
+impl Ownership {
+    /// Those of the installation with this `loadBalancerClass`. With `shared_finalizer` it also holds the finalizer of cloud
+    /// providers' service controllers, for tools that look for it; without, that one is never touched, not even where
+    /// an earlier configuration of ours has left it.
+    pub fn new(class: &str, shared_finalizer: bool) -> Self {
+        let named = |plain: &str| names::of_class(plain, class).into();
+        Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
+    }
+
+    /// Keeps a Service until its addresses are free again, and says that it is this installation's.
+    pub fn finalizer(&self) -> &str {
+        &self.finalizer
+    }
+
+    /// Who the installation is in `metadata.managedFields` of Services and AddressPools.
+    pub fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
+    /// Those that the object may have: the shared one is for Services, where tools look for it.
+    pub(in crate::controller) fn finalizers_of(&self, object: &ServiceObject) -> impl Iterator<Item = &str> {
+        let (own, all) = (self.finalizer(), matches!(object, ServiceObject::Service(_)));
+        self.finalizers().filter(move |finalizer| all || *finalizer == own)
+    }
+
+    /// All finalizers that its Services have.
+    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
+        [self.finalizer()].into_iter().chain(self.shared_finalizer.then_some(SHARED_FINALIZER))
+    }
+
+    /// The finalizers of the object and those of ours that it lacks; nothing if it has them all.
+    pub(super) fn with_our_finalizers(&self, object: &ServiceObject) -> Option<Vec<String>> {
+        let missing = self.finalizers_of(object).filter(|finalizer| !object.has_finalizer(finalizer));
+        let missing: Vec<String> = missing.map(str::to_owned).collect();
+        (!missing.is_empty()).then(|| [object.finalizers(), &missing].concat())
+    }
+
+    /// The finalizers that are left when ours go, all copies of them (API servers keep duplicates); nothing if it has none of
+    /// ours. The shared one alone proves nothing: it is somebody else's.
+    pub(super) fn without_our_finalizers(&self, object: &ServiceObject) -> Option<Vec<String>> {
+        let is_ours = |held: &String| self.finalizers_of(object).any(|finalizer| finalizer == *held);
+        let others = object.finalizers().iter().filter(|held| !is_ours(held));
+        object.has_finalizer(self.finalizer()).then(|| others.cloned().collect())
+    }
+
+    /// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where
+    /// another installation's finalizer is, they are what that one says.
+    pub(super) fn other_conditions<'o>(&self, object: &'o ServiceObject) -> Option<Vec<&'o Condition>> {
+        let conditions = object.conditions();
+        let theirs = object.finalizers().iter().any(|held| self.is_neighbours(held));
+        let ours = conditions.iter().any(Self::names_condition) && !theirs;
+        ours.then(|| conditions.iter().filter(|condition| !Self::names_condition(condition)).collect())
+    }
+
+    /// What has to go although it is not ours, before the finalizer can; nothing if there is none.
+    pub(super) fn rest<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
+        let locks: Vec<usize> = object.locks().map(|(place, _)| place).collect();
+        let kept = object.ingress().iter().enumerate().filter(|(place, _)| !locks.contains(place));
+        let rest = Rest {
+            conditions: self.other_conditions(object),
+            ingress: (!locks.is_empty()).then(|| kept.map(|(_, entry)| entry).collect()),
+        };
+        (rest.conditions.is_some() || rest.ingress.is_some()).then_some(rest)
+    }
+
+    /// Whether the condition has one of our names.
+    pub(super) fn names_condition(condition: &Condition) -> bool {
+        CONDITIONS.contains(&condition.type_.as_str())
+    }
+
+    /// Whether the finalizer is another installation's.
+    fn is_neighbours(&self, finalizer: &str) -> bool {
+        finalizer != self.finalizer() && names::is_finalizer(finalizer)
+    }
+}
+
+/// What the status is to keep of the lists that hold what must not stay; nothing of a list that may stay as it is.
+pub(super) struct Rest<'o> {
+    pub(super) conditions: Option<Vec<&'o Condition>>,
+    pub(super) ingress: Option<Vec<&'o LoadBalancerIngress>>,
+}
+
+/// Those of the class that an installation has if it was not given another.
+impl Default for Ownership {
+    fn default() -> Self {
+        Self::new(OUR_CLASS, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::projection;
+
+    #[test]
+    fn the_default_class_has_the_plain_names() {
+        let options = Ownership::new(&projection::Options::default().load_balancer_class, false);
+        assert_eq!(options, Ownership::default());
+        assert_eq!(options.finalizer(), "sheave.dev/load-balancer-cleanup");
+        assert_eq!(options.field_manager(), "sheave");
+        assert_eq!(options.finalizers().collect::<Vec<_>>(), [FINALIZER]);
+        assert_eq!(
+            Ownership::new(OUR_CLASS, true).finalizers().collect::<Vec<_>>(),
+            [FINALIZER, SHARED_FINALIZER]
+        );
+    }
+
+    #[test]
+    fn another_class_has_names_that_never_change() {
+        let options = Ownership::new("foobar", false);
+        assert_eq!(options.finalizer(), "sheave.dev/load-balancer-cleanup-bf9cf968");
+        assert_eq!(options.field_manager(), "sheave-bf9cf968");
+    }
+
+    #[test]
+    fn installations_know_each_other() {
+        let (one, other) = (Ownership::new(OUR_CLASS, true), Ownership::new("example.com/inside", true));
+        assert!(one.is_neighbours(other.finalizer()) && other.is_neighbours(one.finalizer()));
+        for options in [&one, &other] {
+            assert!(!options.is_neighbours(options.finalizer()) && !options.is_neighbours(SHARED_FINALIZER));
+            assert!(!options.is_neighbours("sheave.dev/load-balancer-cleanups"));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The two kinds of objects that say in a `ServiceStatus` where they are served. It must not know what is written to them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use sheave_model::FrontendSource;
+
+use crate::controller::names::{FROM_GATEWAY_NODES, PROGRAMMED};
+use crate::host_name;
+use crate::karmada::MultiClusterService;
+use crate::projection::LoadBalancerStatus;
+use crate::store::{Objects, ServiceKey};
+
+/// What `spec.type` and `spec.types` call it.
+const LOAD_BALANCER: &str = "LoadBalancer";
+
+/// An object whose status says where it is served.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServiceObject {
+    /// Of the cluster that the gateways run in.
+    Service(Arc<Service>),
+    /// Of the Karmada control plane.
+    MultiClusterService(Arc<MultiClusterService>),
+}
+
+impl From<&Arc<Service>> for ServiceObject {
+    fn from(service: &Arc<Service>) -> Self {
+        Self::Service(Arc::clone(service))
+    }
+}
+
+impl From<&Arc<MultiClusterService>> for ServiceObject {
+    fn from(service: &Arc<MultiClusterService>) -> Self {
+        Self::MultiClusterService(Arc::clone(service))
+    }
+}
+
+impl ServiceObject {
+    /// The object of this key, if it is there.
+    pub fn find(objects: &Objects, key: &ServiceKey) -> Option<Self> {
+        match key.source {
+            FrontendSource::Service => objects.services.get(key).map(Self::from),
+            FrontendSource::MultiClusterService => objects.fleet.services.get(key).map(Self::from),
+        }
+    }
+
+    /// Which of the two it is.
+    pub fn source(&self) -> FrontendSource {
+        match self {
+            Self::Service(_) => FrontendSource::Service,
+            Self::MultiClusterService(_) => FrontendSource::MultiClusterService,
+        }
+    }
+
+    /// How it is called.
+    pub fn key(&self) -> ServiceKey {
+        let metadata = self.metadata();
+        ServiceKey {
+            namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+            name: metadata.name.as_deref().unwrap_or_default().into(),
+            source: self.source(),
+        }
+    }
+
+    /// What every object has.
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Service(service) => &service.metadata,
+            Self::MultiClusterService(service) => &service.metadata,
+        }
+    }
+
+    /// The addresses that its status has.
+    pub fn ingress(&self) -> &[LoadBalancerIngress] {
+        let status = self.status().and_then(|status| status.load_balancer.as_ref());
+        status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether its status has these addresses already.
+    pub(super) fn has_addresses(&self, status: &LoadBalancerStatus) -> bool {
+        let published = self.ingress().iter().map(|entry| entry.ip.as_deref().unwrap_or_default().to_owned());
+        published.eq(status.ingress.iter().map(|entry| entry.ip.to_string()))
+    }
+
+    /// The entries of [`Self::ingress`], by place, for which Karmada's webhook refuses every later change of the object, that
+    /// of its finalizers included (karmada `pkg/util/lifted/validatingmcs.go`). What is written to `/status` it does not
+    /// look at. API servers look at a Service's status when it is written, so there are none.
+    pub fn locks(&self) -> impl Iterator<Item = (usize, &LoadBalancerIngress)> {
+        let looked_at = matches!(self, Self::MultiClusterService(_));
+        self.ingress().iter().enumerate().filter(move |(_, entry)| looked_at && !is_valid(entry))
+    }
+
+    /// Whether it asks to be served by a load balancer.
+    pub fn is_load_balancer(&self) -> bool {
+        match self {
+            Self::Service(service) => {
+                service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some(LOAD_BALANCER)
+            }
+            Self::MultiClusterService(service) => service.spec.types.iter().any(|it| it == LOAD_BALANCER),
+        }
+    }
+
+    /// Whether its conditions say that gateways serve it.
+    pub(in crate::controller) fn is_programmed(&self) -> bool {
+        self.conditions().iter().any(|condition| condition.type_ == PROGRAMMED && condition.status == "True")
+    }
+
+    /// Whether it is said of its addresses whose they are.
+    pub(crate) fn tells_origin(&self) -> bool {
+        self.conditions().iter().any(|condition| condition.type_ == FROM_GATEWAY_NODES)
+    }
+
+    /// Its finalizers, copies included.
+    pub(super) fn finalizers(&self) -> &[String] {
+        self.metadata().finalizers.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers().iter().any(|held| held == finalizer)
+    }
+
+    pub(super) fn conditions(&self) -> &[Condition] {
+        self.status().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+    }
+
+    /// Which API version and kind bodies name.
+    pub(in crate::controller) fn type_names(source: FrontendSource) -> (&'static str, &'static str) {
+        match source {
+            FrontendSource::Service => (Service::API_VERSION, Service::KIND),
+            FrontendSource::MultiClusterService => {
+                (MultiClusterService::API_VERSION, MultiClusterService::KIND)
+            }
+        }
+    }
+
+    /// The object of the same kind in an API server's answer; nothing if that cannot be read.
+    pub(in crate::controller) fn read(&self, body: &[u8]) -> Option<Self> {
+        Some(match self {
+            Self::Service(_) => Self::Service(Arc::new(serde_json::from_slice(body).ok()?)),
+            Self::MultiClusterService(_) => {
+                Self::MultiClusterService(Arc::new(serde_json::from_slice(body).ok()?))
+            }
+        })
+    }
+
+    fn status(&self) -> Option<&ServiceStatus> {
+        match self {
+            Self::Service(service) => service.status.as_ref(),
+            Self::MultiClusterService(service) => service.status.as_ref(),
+        }
+    }
+}
+
+fn is_valid(entry: &LoadBalancerIngress) -> bool {
+    let ip = entry.ip.as_deref().filter(|ip| !ip.is_empty());
+    let hostname = entry.hostname.as_deref().filter(|name| !name.is_empty());
+    ip.is_none_or(|ip| ip.parse::<IpAddr>().is_ok()) && hostname.is_none_or(host_name::is_valid)
+}

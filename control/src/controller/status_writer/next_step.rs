@@ -1,0 +1,191 @@
+//! What is to be true of one Service or MultiClusterService in its API, and the one write that brings it nearer. Pure, and
+//! judged by the object alone, so it does not matter after which write a controller was stopped. It must not know how writes
+//! are sent.
+//!
+//! What is said here of Services holds for MultiClusterServices, too, unless it says so.
+//!
+//! Two installations with different classes do not touch each other's Services: each has a finalizer of its own, and from a
+//! Service without it nothing is ever taken. One whose finalizer users took away is put right while it is ours; moved
+//! elsewhere meanwhile, it keeps what we said of it, until `uninstall` finds that by its field manager. A MultiClusterService
+//! gets the finalizer only with its first address.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::patch;
+use crate::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND};
+use crate::controller::conditions;
+use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::names::READY;
+use crate::controller::ownership::Ownership;
+use crate::controller::service_object::ServiceObject;
+
+/// A Service as it is known to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The object. One without uid or resourceVersion was never at an API server, and nothing is written to it.
+    pub object: &'a ServiceObject,
+    /// A [`Step::ClearStatus`] has been carried out since it was last ours: what its status still says belongs to others.
+    pub status_cleared: bool,
+    /// For conditions that change.
+    pub now: Timestamp,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub enum Step {
+    /// The object is as desired, or only a newer object can tell what to do.
+    Nothing,
+    /// Merge patch of the object; valid for this uid and resourceVersion only.
+    AddFinalizer(Value),
+    /// Server-side apply of `/status`; valid for this uid only.
+    ApplyStatus(Value),
+    /// Server-side apply of `/status` that gives up all that we applied; valid for this uid only.
+    ClearStatus(Value),
+    /// Merge patch of `/status`, for what others have written over: conditions with our names, and addresses for which
+    /// Karmada would not let the object go; valid for this uid and resourceVersion only.
+    RemoveRest(Value),
+    /// Merge patch of the object; valid for this uid and resourceVersion only.
+    RemoveFinalizer(Value),
+}
+
+/// The one write that brings the Service nearest to what is desired.
+pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &Ownership) -> Step {
+    let metadata = &seen.object.metadata();
+    if metadata.uid.is_none() || metadata.resource_version.is_none() {
+        return Step::Nothing;
+    }
+    match desired {
+        Desired::Published(desired_status) if metadata.deletion_timestamp.is_none() => {
+            publish(seen, desired_status, options)
+        }
+        _ => release(seen, options),
+    }
+}
+
+/// The finalizer comes first: a status without it would stay behind if the Service changed hands while we are away.
+fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership) -> Step {
+    let object = seen.object;
+    if !object.is_load_balancer() {
+        // Decided for an older object. The API server would refuse the ingress (validation, `validateLoadBalancerStatus`).
+        return Step::Nothing;
+    }
+    if let Some(finalizers) = finalizers_due(object, desired_status, options) {
+        if object.locks().next().is_none() {
+            return Step::AddFinalizer(patch::finalizers(object, &finalizers));
+        }
+        // Karmada refuses the finalizer while this is there, and no address of ours may come before the finalizer.
+        let without_addresses = DesiredStatus { ingress: Vec::new(), ..desired_status.clone() };
+        return Step::ApplyStatus(patch::status(object, &without_addresses, seen.now));
+    }
+    if says(object, desired_status) {
+        return Step::Nothing;
+    }
+    Step::ApplyStatus(patch::status(object, desired_status, seen.now))
+}
+
+/// The finalizer goes last, for the same reason. A Service without it is not ours to release.
+fn release(seen: &Seen<'_>, options: &Ownership) -> Step {
+    let object = seen.object;
+    let Some(finalizers) = options.without_our_finalizers(object) else {
+        return release_unallocated(seen, options);
+    };
+    if !seen.status_cleared && has_our_status(object) {
+        return Step::ClearStatus(patch::cleared(object));
+    }
+    if let Some(rest) = options.rest(object) {
+        return Step::RemoveRest(patch::rest(object, &rest));
+    }
+    Step::RemoveFinalizer(patch::finalizers(object, &finalizers))
+}
+
+/// A MultiClusterService that never had an address may have conditions of ours all the same. Whether they are, only the
+/// API server knows; if not, this changes nothing.
+fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> Step {
+    let object = seen.object;
+    let without_finalizer = matches!(object, ServiceObject::MultiClusterService(_));
+    if without_finalizer && !seen.status_cleared && options.other_conditions(object).is_some() {
+        return Step::ClearStatus(patch::cleared(object));
+    }
+    Step::Nothing
+}
+
+/// Whether a `step` that [`next_step`] gave says nothing that the object does not say already but numbers in messages: it
+/// can wait, where it would be one of many.
+pub(super) fn is_minor(step: &Step, object: &ServiceObject, desired: &Desired) -> bool {
+    match (step, desired) {
+        (Step::ApplyStatus(_), Desired::Published(desired_status)) => {
+            differs_in_words(object, desired_status)
+        }
+        _ => false,
+    }
+}
+
+/// The finalizers that the Service is to have before it is said to have these addresses; nothing if it has them. A
+/// MultiClusterService without an address needs none: there is nothing to free when it goes.
+fn finalizers_due(
+    object: &ServiceObject,
+    desired_status: &DesiredStatus,
+    options: &Ownership,
+) -> Option<Vec<String>> {
+    if matches!(object, ServiceObject::MultiClusterService(_)) && desired_status.ingress.is_empty() {
+        return None;
+    }
+    options.with_our_finalizers(object)
+}
+
+/// Whether there is anything that may be ours. Whose it really is, the API server knows (`managedFields`).
+fn has_our_status(object: &ServiceObject) -> bool {
+    !object.ingress().is_empty() || object.conditions().iter().any(Ownership::names_condition)
+}
+
+/// Whether its status says what it should. Only the times of conditions may differ.
+fn says(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
+    let generation = object.metadata().generation;
+    object.ingress() == desired_status.ingress_of(object)
+        && conditions::of(desired_status).iter().all(|said| said.stands_in(object.conditions(), generation))
+}
+
+/// Whether its status says what it should, if in other words, or but for endpoints, which come and go.
+fn differs_in_words(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
+    let generation = object.metadata().generation;
+    let there = object.conditions();
+    let is_new = |kind: &str| !there.iter().any(|condition| condition.type_ == kind);
+    object.ingress() == desired_status.ingress_of(object)
+        && conditions::of(desired_status)
+            .iter()
+            .all(|said| said.is_meant_by(there, generation) || (said.kind == READY && !is_new(said.kind)))
+}
+
+/// The write that brings the pool to this status.
+pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &AddressPoolStatus) -> Step {
+    let metadata = &pool.metadata;
+    if metadata.uid.is_none() || metadata.deletion_timestamp.is_some() || pool_says(pool, desired) {
+        return Step::Nothing;
+    }
+    Step::ApplyStatus(json!({
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": metadata.name, "uid": metadata.uid},
+        "status": desired,
+    }))
+}
+
+/// Conditions of others are none of our business, and times say nothing new.
+fn pool_says(pool: &AddressPool, desired: &AddressPoolStatus) -> bool {
+    let Some(status) = &pool.status else { return false };
+    let stands = |wanted: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+        status.conditions.iter().any(|condition| {
+            condition.type_ == wanted.type_
+                && condition.status == wanted.status
+                && condition.reason == wanted.reason
+                && condition.message == wanted.message
+                && condition.observed_generation == wanted.observed_generation
+        })
+    };
+    (status.used, status.free) == (desired.used, desired.free) && desired.conditions.iter().all(stands)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Decides which write goes out next. Pure: time, objects and answers are handed in. It must not know how writes are sent.
+
+mod object_state;
+
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use self::object_state::{NextWrite, ObjectState};
+use crate::controller::api_writer::answer::Answer;
+use crate::controller::ownership::Ownership;
+use crate::controller::status_writer::backoff::Backoff;
+use crate::controller::status_writer::next_step::Step;
+use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
+use crate::controller::status_writer::write_notice::WriteNotice;
+
+/// Writes under way at the same time, so that 20,000 take less than 20 s also where each is on a disk before it is answered. Of
+/// the seats that an API server has for level `workload-low` of priority and fairness (245 by default) each takes one; what is
+/// beyond waits there, or is told to come again (429).
+const MOST: usize = 32;
+/// While the API server is away there is nothing to be polite about, but once it is back nobody should wait long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Now, for waiting and for conditions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) instant: Instant,
+    pub(super) time: Timestamp,
+}
+
+/// One write to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct WriteJob {
+    pub(super) target: WriteTarget,
+    pub(super) step: Step,
+    /// Take fields from other managers.
+    pub(super) force: bool,
+    uid: String,
+    version: String,
+    fingerprint: u64,
+    epoch: u64,
+}
+
+impl WriteJob {
+    /// What RBAC calls the resource.
+    fn resource(&self) -> &'static str {
+        match (&self.target, &self.step) {
+            (WriteTarget::Pool(_), _) => "addresspools/status",
+            (target, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) if target.is_of_fleet() => {
+                "multiclusterservices"
+            }
+            (_, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) => "services",
+            (target, _) if target.is_of_fleet() => "multiclusterservices/status",
+            _ => "services/status",
+        }
+    }
+}
+
+/// All that is wanted, and what became of it so far.
+pub(super) struct WriteQueue {
+    options: Ownership,
+    states: HashMap<WriteTarget, ObjectState>,
+    ready: VecDeque<WriteTarget>,
+    delayed: BTreeSet<(Instant, WriteTarget)>,
+    writing: usize,
+    /// Counts the pauses: writes sent before a pause that fail after it do not make it longer.
+    epoch: u64,
+    outage: Backoff,
+    paused: Option<Instant>,
+    forbidden: HashSet<&'static str>,
+    /// Objects of which it was told that their writes are refused.
+    refused: HashSet<WriteTarget>,
+    troubles: Vec<WriteNotice>,
+}
+
+impl WriteQueue {
+    pub(super) fn new(options: Ownership) -> Self {
+        Self {
+            options,
+            states: HashMap::new(),
+            ready: VecDeque::new(),
+            delayed: BTreeSet::new(),
+            writing: 0,
+            epoch: 0,
+            outage: Backoff::default(),
+            paused: None,
+            forbidden: HashSet::new(),
+            refused: HashSet::new(),
+            troubles: Vec::new(),
+        }
+    }
+
+    /// What is to be true of an object, and the object as the cache has it.
+    pub(super) fn desire(&mut self, target: WriteTarget, subject: WriteSubject, now: Now) {
+        let state = match self.states.entry(target.clone()) {
+            Slot::Occupied(slot) => slot.into_mut(),
+            Slot::Vacant(_) if subject.next_step(false, &self.options, now.time) == Step::Nothing => return,
+            Slot::Vacant(slot) => slot.insert(ObjectState::default()),
+        };
+        state.desire(subject, now);
+        self.compare(&target);
+        self.enqueue(target, now);
+    }
+
+    /// The object has gone.
+    pub(super) fn forget(&mut self, target: &WriteTarget) {
+        if let Some(state) = self.states.get_mut(target) {
+            state.forget();
+            if !state.writing {
+                self.states.remove(target);
+            }
+            self.compare(target);
+        }
+    }
+
+    /// Somebody else decides from now on.
+    pub(super) fn drop_everything(&mut self) {
+        for state in self.states.values_mut() {
+            state.forget();
+        }
+        self.states.retain(|_, state| state.writing);
+        self.refused.clear();
+        self.ready.clear();
+        self.delayed.clear();
+    }
+
+    /// Whether [`next`](Self::next) may have something.
+    pub(super) fn may_write(&mut self, now: Now) -> bool {
+        while let Some((at, _)) = self.delayed.first() {
+            if *at > now.instant {
+                break;
+            }
+            if let Some((_, target)) = self.delayed.pop_first() {
+                self.enqueue(target, now);
+            }
+        }
+        let paused = self.paused.is_some_and(|until| until > now.instant);
+        !self.ready.is_empty() && self.writing < MOST && !paused
+    }
+
+    /// The next write to send. It is under way until [`finished`](Self::finished) is called with it.
+    pub(super) fn next(&mut self, now: Now) -> Option<WriteJob> {
+        while self.may_write(now) {
+            let target = self.ready.pop_front()?;
+            let Some(state) = self.states.get_mut(&target) else { continue };
+            state.queued = false;
+            if state.writing {
+                continue;
+            }
+            match state.plan(&self.options, now) {
+                NextWrite::Rest => {
+                    if !state.is_worth_keeping(now.instant) {
+                        self.states.remove(&target);
+                    }
+                    self.compare(&target);
+                }
+                NextWrite::Wait(until) => {
+                    self.delayed.insert((until, target));
+                }
+                NextWrite::Write { step, fingerprint, force, uid, version } => {
+                    state.writing = true;
+                    self.writing += 1;
+                    return Some(WriteJob {
+                        target,
+                        step,
+                        force,
+                        uid,
+                        version,
+                        fingerprint,
+                        epoch: self.epoch,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// When [`next`](Self::next) should be asked again, if nothing else happens.
+    pub(super) fn wakes_at(&self) -> Option<Instant> {
+        let paused = self.paused.filter(|_| !self.ready.is_empty() && self.writing < MOST);
+        let delayed = self.delayed.first().map(|(at, _)| *at);
+        [paused, delayed].into_iter().flatten().min()
+    }
+
+    /// The write was answered.
+    pub(super) fn finished(&mut self, job: &WriteJob, answer: Answer, now: Now) {
+        self.writing -= 1;
+        self.notice(job, &answer, now);
+        let Some(state) = self.states.get_mut(&job.target) else { return };
+        state.writing = false;
+        if state.uid == job.uid {
+            self.troubles.extend(state.learn(job, answer, now));
+        }
+        let forgotten = state.is_forgotten();
+        self.compare(&job.target);
+        if forgotten {
+            self.states.remove(&job.target);
+        } else {
+            self.enqueue(job.target.clone(), now);
+        }
+    }
+
+    /// Notes when writes of an object begin or cease to be refused for good.
+    fn compare(&mut self, target: &WriteTarget) {
+        let refused = self.states.get(target).and_then(|state| state.refused.as_ref());
+        match refused {
+            Some(trouble) if self.refused.insert(target.clone()) => self.troubles.push(trouble.clone()),
+            None if self.refused.remove(target) => {
+                self.troubles.push(WriteNotice::Recovered { object: target.object() });
+            }
+            _ => {}
+        }
+    }
+
+    /// What users should be told since this was last asked.
+    pub(super) fn happened(&mut self) -> Vec<WriteNotice> {
+        std::mem::take(&mut self.troubles)
+    }
+
+    /// What an answer says about the server and our rights there.
+    fn notice(&mut self, job: &WriteJob, answer: &Answer, now: Now) {
+        let resource = job.resource();
+        match answer {
+            Answer::Unreachable { reason, retry_after } => {
+                if job.epoch == self.epoch {
+                    let wait = self.outage.next(LONGEST_PAUSE).max(retry_after.unwrap_or_default());
+                    self.epoch += 1;
+                    self.paused = Some(now.instant + wait);
+                    if self.outage.failures() == 1 {
+                        tracing::warn!(object = %job.target.object(), reason, "the API server takes no writes; tried on");
+                    }
+                }
+                return;
+            }
+            Answer::Forbidden(message) => {
+                if self.forbidden.insert(resource) {
+                    let message = message.clone();
+                    self.troubles.push(WriteNotice::Forbidden { verb: "patch", resource, message });
+                }
+            }
+            Answer::Written(_) => {
+                self.forbidden.remove(resource);
+            }
+            Answer::Gone | Answer::Stale | Answer::Held(_) | Answer::Refused(_) => {}
+        }
+        if self.outage.failures() > 0 {
+            tracing::info!("the API server takes writes again");
+        }
+        self.outage.reset();
+        self.paused = None;
+    }
+
+    fn enqueue(&mut self, target: WriteTarget, now: Now) {
+        let Some(state) = self.states.get_mut(&target) else { return };
+        if state.writing || state.queued {
+            return;
+        }
+        match state.not_before.filter(|at| *at > now.instant) {
+            Some(at) => {
+                self.delayed.insert((at, target));
+            }
+            None => {
+                state.queued = true;
+                self.ready.push_back(target);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

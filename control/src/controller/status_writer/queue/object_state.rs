@@ -1,0 +1,291 @@
+//! What is remembered of one object between writes. It must not know about other objects.
+
+use std::time::{Duration, Instant};
+
+use crate::controller::api_writer::answer::{Answer, Held};
+use crate::controller::ownership::Ownership;
+use crate::controller::status_writer::backoff::{Backoff, Contest, LONGEST};
+use crate::controller::status_writer::next_step::Step;
+use crate::controller::status_writer::queue::{Now, WriteJob};
+use crate::controller::status_writer::target::{WriteSubject, fingerprint};
+use crate::controller::status_writer::write_notice::WriteNotice;
+
+/// So long the answer to a write counts as newer than a cache that does not show it yet.
+const CACHE_LAG: Duration = Duration::from_secs(30);
+/// A single object that the server does not answer for; the server as a whole is paused for elsewhere.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// Races are over by then: what is still refused is worth telling.
+const TOLD_AFTER: u32 = 3;
+/// The same where a newer object, or a server that comes back, usually ends it.
+const LONG_TOLD_AFTER: u32 = 6;
+
+/// What is to be done next.
+#[must_use]
+pub(super) enum NextWrite {
+    Rest,
+    Wait(Instant),
+    Write { step: Step, fingerprint: u64, force: bool, uid: String, version: String },
+}
+
+/// The object as the API server last sent it to us, which is newer than what the cache has.
+struct WrittenObject {
+    /// `None`: it has gone.
+    object: Option<WriteSubject>,
+    version: String,
+    until: Instant,
+}
+
+/// One object. The default knows nothing.
+#[derive(Default)]
+pub(super) struct ObjectState {
+    pub(super) uid: String,
+    pub(super) writing: bool,
+    pub(super) queued: bool,
+    pub(super) not_before: Option<Instant>,
+    /// What is wanted; nothing while the object is as it should be.
+    subject: Option<WriteSubject>,
+    released: bool,
+    known: Option<WrittenObject>,
+    /// The version for which a write came too late: any other ends the wait.
+    stale: Option<String>,
+    failures: Backoff,
+    /// What the server answers to writes for as long as it takes none.
+    pub(super) refused: Option<WriteNotice>,
+    contest: Contest,
+    force: bool,
+    /// `ClearStatus` was carried out.
+    cleared: bool,
+    /// Until then no status is written that only has other words.
+    minor_after: Option<Instant>,
+    /// What was written last, by kind of step: if it has to be written again, somebody has undone it.
+    written: [Option<u64>; 4],
+}
+
+impl ObjectState {
+    /// A wish, with the object as the cache has it.
+    pub(super) fn desire(&mut self, cached: WriteSubject, now: Now) {
+        if self.uid != cached.uid() {
+            let uid = cached.uid().to_owned();
+            *self = Self { uid, writing: self.writing, queued: self.queued, ..Self::default() };
+        }
+        if self.known.as_ref().is_some_and(|known| known.until <= now.instant || !is_older(&cached, known)) {
+            self.known = None;
+        }
+        let subject = match &self.known {
+            None => Some(cached),
+            Some(known) => known.object.as_ref().map(|object| cached.of(object)),
+        };
+        if let Some(subject) = &subject {
+            self.meet(subject);
+        }
+        self.subject = subject;
+    }
+
+    /// What the new subject ends: waits and memories that belong to the one before.
+    fn meet(&mut self, subject: &WriteSubject) {
+        if self.released != subject.is_released() {
+            let (uid, known) = (std::mem::take(&mut self.uid), self.known.take());
+            let (writing, queued, released) = (self.writing, self.queued, subject.is_released());
+            *self = Self { uid, known, writing, queued, released, ..Self::default() };
+        }
+        if self.stale.as_ref().is_some_and(|version| version != subject.version()) {
+            self.stale = None;
+            self.not_before = None;
+        }
+    }
+
+    /// Nothing is wanted any more, and answers that are still to come mean nothing.
+    pub(super) fn forget(&mut self) {
+        *self = Self { writing: self.writing, queued: self.queued, ..Self::default() };
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.uid.is_empty()
+    }
+
+    /// Whether something would be lost with it: who undid what, and what the cache does not have yet.
+    pub(super) fn is_worth_keeping(&self, now: Instant) -> bool {
+        let gone = self.known.as_ref().is_some_and(|known| known.until > now);
+        gone || self.written.iter().any(Option::is_some) || self.cleared || !self.contest.is_over(now)
+    }
+
+    pub(super) fn plan(&mut self, options: &Ownership, now: Now) -> NextWrite {
+        let Some(subject) = &self.subject else { return NextWrite::Rest };
+        let step = subject.next_step(self.cleared, options, now.time);
+        if step == Step::Nothing {
+            self.subject = None;
+            self.refused = None;
+            return NextWrite::Rest;
+        }
+        if let Some(at) = self.minor_after.filter(|at| *at > now.instant)
+            && subject.is_minor(&step)
+        {
+            return NextWrite::Wait(at);
+        }
+        let fingerprint = fingerprint(&step);
+        if self.not_before.is_none_or(|at| at <= now.instant) && self.has_written(&step, fingerprint) {
+            let wait = self.contest.undone(now.instant);
+            self.not_before = Some(now.instant + wait);
+        }
+        if let Some(at) = self.not_before.filter(|at| *at > now.instant) {
+            return NextWrite::Wait(at);
+        }
+        let (uid, version) = (self.uid.clone(), subject.version().to_owned());
+        NextWrite::Write {
+            force: self.force && matches!(step, Step::ApplyStatus(_)),
+            step,
+            fingerprint,
+            uid,
+            version,
+        }
+    }
+
+    fn has_written(&self, step: &Step, fingerprint: u64) -> bool {
+        kind(step).is_some_and(|kind| self.written[kind] == Some(fingerprint))
+    }
+
+    /// Takes the answer to a write for this object.
+    pub(super) fn learn(&mut self, job: &WriteJob, answer: Answer, now: Now) -> Option<WriteNotice> {
+        let (message, told_after) = match answer {
+            Answer::Written(body) => return self.written(job, &body, now),
+            Answer::Held(held) if !job.force => return self.held(job, held, now),
+            Answer::Held(held) => {
+                self.wait(LONGEST, now);
+                (format!("it belongs to {}", held.rivals.join(", ")), TOLD_AFTER)
+            }
+            // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
+            Answer::Gone => {
+                self.wait_for_newer(job, now);
+                ("it has no such object".to_owned(), LONG_TOLD_AFTER)
+            }
+            Answer::Stale => {
+                self.wait_for_newer(job, now);
+                ("the object has changed, and no watch shows how".to_owned(), LONG_TOLD_AFTER)
+            }
+            Answer::Forbidden(message) => {
+                self.wait(LONGEST, now);
+                (message, TOLD_AFTER)
+            }
+            Answer::Refused(message) => {
+                self.wait_after_refusal(job, now);
+                (message, TOLD_AFTER)
+            }
+            Answer::Unreachable { reason, .. } => {
+                self.wait(LONGEST_SILENCE, now);
+                (reason, LONG_TOLD_AFTER)
+            }
+        };
+        // The first message stays: another in its place would be another Event.
+        if self.failures.failures() >= told_after && self.refused.is_none() {
+            let (object, what) = (job.target.object(), part(&job.step));
+            self.refused = Some(WriteNotice::Refused { object, what, message });
+        }
+        None
+    }
+
+    fn wait(&mut self, longest: Duration, now: Now) {
+        self.not_before = Some(now.instant + self.failures.next(longest));
+    }
+
+    /// As [`wait`](Self::wait), unless there is an object of another version, or until there is.
+    fn wait_for_newer(&mut self, job: &WriteJob, now: Now) {
+        self.wait(LONGEST, now);
+        self.stale = Some(job.version.clone());
+        if let Some(subject) = self.subject.take() {
+            self.meet(&subject);
+            self.subject = Some(subject);
+        }
+    }
+
+    fn gone(&mut self, version: String, now: Now) {
+        self.subject = None;
+        self.known = Some(WrittenObject { object: None, version, until: now.instant + CACHE_LAG });
+    }
+
+    fn written(&mut self, job: &WriteJob, body: &[u8], now: Now) -> Option<WriteNotice> {
+        self.failures.reset();
+        self.refused = None;
+        self.force = false;
+        self.cleared |= matches!(job.step, Step::ClearStatus(_));
+        if let Some(kind) = kind(&job.step) {
+            self.written[kind] = Some(job.fingerprint);
+        }
+        let (pause, minor) = (job.target.pause(), job.target.minor_pause());
+        if matches!(job.step, Step::ApplyStatus(_)) && !minor.is_zero() {
+            self.minor_after = Some(now.instant + minor);
+        }
+        self.not_before = (!pause.is_zero()).then(|| now.instant + pause);
+        self.renew(body, now);
+        let ended = self.contest.written();
+        (ended && !job.force && self.contest.goes_on()).then(|| WriteNotice::Contested {
+            object: job.target.object(),
+            fields: vec![part(&job.step).into()],
+            rivals: Vec::new(),
+        })
+    }
+
+    /// The answer has the object as it is now. If the cache was faster, or it cannot be read, the cache decides.
+    fn renew(&mut self, body: &[u8], now: Now) {
+        let Some(subject) = &self.subject else { return };
+        let Some(renewed) = subject.renewed(body).filter(|renewed| renewed.uid() == self.uid) else { return };
+        let version = renewed.version().to_owned();
+        if renewed.is_gone() {
+            // It has the version of before (the store deletes, and does not update), so the cache cannot tell.
+            self.gone(version, now);
+            return;
+        }
+        let known = WrittenObject { object: Some(renewed.clone()), version, until: now.instant + CACHE_LAG };
+        if is_older(subject, &known) || subject.version() == known.version {
+            self.meet(&renewed);
+            self.subject = Some(renewed);
+            self.known = Some(known);
+        }
+    }
+
+    fn held(&mut self, job: &WriteJob, held: Held, now: Now) -> Option<WriteNotice> {
+        self.force = true;
+        if held.rivals.is_empty() {
+            return None;
+        }
+        self.not_before = Some(now.instant + self.contest.undone(now.instant));
+        Some(WriteNotice::Contested { object: job.target.object(), fields: held.fields, rivals: held.rivals })
+    }
+
+    /// Often the object has just become something for which this write makes no sense; a newer one will tell.
+    fn wait_after_refusal(&mut self, job: &WriteJob, now: Now) {
+        if self.failures.failures() + 1 < TOLD_AFTER {
+            self.wait_for_newer(job, now);
+        } else {
+            self.wait(LONGEST, now);
+        }
+    }
+}
+
+/// Whether the cache does not have what we know. Versions are numbers that grow (Kubernetes 1.35 promises it, KEP-5504); if
+/// a server's are not, any other version counts as newer.
+fn is_older(cached: &WriteSubject, known: &WrittenObject) -> bool {
+    match (cached.version().parse::<u64>(), known.version.parse::<u64>()) {
+        (Ok(cached), Ok(version)) if known.object.is_none() => cached <= version,
+        (Ok(cached), Ok(version)) => cached < version,
+        _ => false,
+    }
+}
+
+fn kind(step: &Step) -> Option<usize> {
+    match step {
+        Step::AddFinalizer(_) => Some(0),
+        Step::ApplyStatus(_) => Some(1),
+        Step::RemoveFinalizer(_) => Some(2),
+        Step::RemoveRest(_) => Some(3),
+        // What it leaves belongs to others, so it is never undone.
+        Step::ClearStatus(_) | Step::Nothing => None,
+    }
+}
+
+/// The part of the object that a step writes.
+fn part(step: &Step) -> &'static str {
+    match step {
+        Step::AddFinalizer(_) | Step::RemoveFinalizer(_) => "metadata.finalizers",
+        _ => "status",
+    }
+}

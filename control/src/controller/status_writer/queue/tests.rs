@@ -1,0 +1,404 @@
+//! The queue against a model of the server.
+
+mod api_server;
+mod harness;
+mod interleavings;
+mod multi_cluster;
+mod refusals;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+use self::api_server::ModelServer;
+use self::harness::{Fate, Harness};
+use super::*;
+use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::service_object::ServiceObject;
+use crate::controller::tests::objects::ingress;
+use crate::store::ServiceKey;
+
+const FOREIGN: &str = "example.com/Ready";
+
+fn foreign_condition(status: &str) -> Value {
+    json!({"type": FOREIGN, "status": status, "reason": "Ready", "message": "",
+           "lastTransitionTime": "2027-01-15T08:00:00Z"})
+}
+
+fn foreign_ingress(last: u8) -> Value {
+    json!([{"ip": format!("198.51.100.{last}"), "ipMode": "VIP"}])
+}
+
+#[test]
+fn publishing_takes_two_writes() {
+    let mut harness = Harness::new();
+    harness.settle();
+    assert_eq!(harness.jobs, 2);
+    harness.check();
+}
+
+#[test]
+fn the_second_write_does_not_wait_for_the_cache() {
+    let mut harness = Harness::new();
+    assert!(harness.write(Fate::Answered));
+    assert!(harness.write(Fate::Answered));
+    assert!(!harness.write(Fate::Answered));
+    // The cache is at the very beginning, and is told so again: it is not believed.
+    harness.decide();
+    assert!(!harness.write(Fate::Answered));
+    harness.settle();
+    assert_eq!(harness.jobs, 2);
+}
+
+#[test]
+fn a_cache_that_stays_behind_is_believed_in_the_end() {
+    let mut harness = Harness::new();
+    while harness.write(Fate::Answered) {}
+    harness.elapsed += Duration::from_secs(31);
+    harness.decide();
+    assert!(harness.write(Fate::Answered), "the cache is believed");
+    harness.settle();
+    harness.check();
+}
+
+#[test]
+fn one_write_at_a_time_per_object() {
+    let mut harness = Harness::new();
+    let first = harness.send().unwrap();
+    harness.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
+    harness.relist();
+    assert!(harness.send().is_none());
+    harness.arrive(&first, Fate::Answered);
+    harness.settle();
+    harness.check();
+}
+
+#[test]
+fn a_finalizer_that_came_too_late_waits_for_the_newer_object() {
+    let mut harness = Harness::new();
+    harness.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
+    assert!(harness.write(Fate::Answered));
+    assert!(harness.send().is_none(), "it asks again before it can know better");
+    harness.deliver();
+    assert!(harness.write(Fate::Answered), "the newer object is there");
+    assert_eq!(harness.elapsed, Duration::ZERO);
+    harness.settle();
+    harness.check();
+}
+
+#[test]
+fn deletion_clears_and_lets_go() {
+    let mut harness = Harness::settled();
+    harness.server.delete();
+    harness.settle();
+    assert_eq!(harness.server.object, None);
+    assert_eq!(harness.jobs, 2);
+    harness.check();
+}
+
+#[test]
+fn after_the_last_finalizer_the_old_object_in_the_cache_is_not_believed() {
+    let mut harness = Harness::settled();
+    harness.server.delete();
+    harness.deliver();
+    while harness.write(Fate::Answered) {}
+    assert_eq!(harness.server.object, None);
+    harness.decide();
+    assert!(harness.send().is_none());
+}
+
+#[test]
+fn a_change_of_type_is_cleaned_and_undone() {
+    let mut harness = Harness::settled();
+    harness.server.set_type("ClusterIP");
+    harness.settle();
+    harness.check();
+    harness.server.set_type("LoadBalancer");
+    harness.settle();
+    harness.check();
+}
+
+#[test]
+fn a_write_for_one_object_never_reaches_its_successor() {
+    let mut harness = Harness::settled();
+    harness.wanted.gateways = 0;
+    harness.decide();
+    let late = harness.send().unwrap();
+    harness.server.delete();
+    harness.server.merge(&json!({"metadata": {"finalizers": null}}));
+    harness.server.create();
+    let version = harness.server.history.len();
+    harness.arrive(&late, Fate::Answered);
+    assert_eq!(harness.server.history.len(), version, "the successor was changed");
+    harness.settle();
+    harness.check();
+}
+
+#[test]
+fn conditions_of_others_are_kept() {
+    let mut harness = Harness::new();
+    harness.server.rival("other", FOREIGN, &foreign_condition("True"));
+    harness.settle();
+    harness.check();
+    assert_eq!(harness.server.field(FOREIGN), foreign_condition("True"));
+    harness.server.set_type("ClusterIP");
+    harness.settle();
+    harness.check();
+    assert_eq!(harness.server.field(FOREIGN), foreign_condition("True"));
+}
+
+#[test]
+fn an_ingress_of_others_stays_when_we_let_go() {
+    let mut harness = Harness::settled();
+    // While we are away the Service becomes somebody else's, who publishes at once.
+    harness.server.set_type("ClusterIP");
+    harness.server.set_type("LoadBalancer");
+    harness.server.rival("other", "ingress", &foreign_ingress(1));
+    let service: Service = serde_json::from_value(harness.server.object.clone().unwrap()).unwrap();
+    let subject = WriteSubject::Service(ServiceObject::from(&Arc::new(service)), Arc::new(Desired::Released));
+    harness.queue.desire(Harness::target(), subject, harness.now());
+    while harness.write(Fate::Answered) {}
+    assert_eq!(harness.server.field("ingress"), foreign_ingress(1));
+    assert_eq!(harness.server.object.as_ref().unwrap()["metadata"].get("finalizers"), None);
+}
+
+#[test]
+fn a_rival_is_named_and_then_overruled() {
+    let mut harness = Harness::settled();
+    harness.server.rival("cloud", "ingress", &foreign_ingress(1));
+    harness.settle();
+    harness.check();
+    let expected = WriteNotice::Contested {
+        object: Harness::target().object(),
+        fields: vec!["ingress".into()],
+        rivals: vec!["cloud".into()],
+    };
+    assert_eq!(harness.troubles, [expected]);
+    assert_eq!(harness.elapsed, Duration::ZERO, "a single mistake is put right at once");
+}
+
+/// A rival that answers each of our writes at once, for an hour.
+fn fight(strike: impl Fn(&mut ModelServer)) -> Harness {
+    let mut harness = Harness::settled();
+    strike(&mut harness.server);
+    while harness.elapsed < Duration::from_secs(3600) {
+        let changes = harness.server.changes;
+        harness.settle_until(|harness| harness.server.changes > changes);
+        strike(&mut harness.server);
+    }
+    harness
+}
+
+#[test]
+fn a_rival_that_never_gives_up_costs_little() {
+    let harness = fight(|server| server.rival("cloud", "ingress", &foreign_ingress(1)));
+    assert!(harness.jobs < 60, "{} writes in an hour", harness.jobs);
+    assert!(harness.jobs > 10, "{} writes in an hour: it gave up", harness.jobs);
+}
+
+#[test]
+fn a_rival_that_only_removes_costs_little() {
+    let harness = fight(|server| server.rival("cloud", "ingress", &Value::Null));
+    assert!(harness.jobs < 40, "{} writes in an hour", harness.jobs);
+    let nameless =
+        |trouble: &WriteNotice| matches!(trouble, WriteNotice::Contested { rivals, .. } if rivals.is_empty());
+    assert!(harness.troubles.iter().any(nameless));
+}
+
+#[test]
+fn somebody_who_takes_the_finalizer_again_and_again_costs_little() {
+    let harness = fight(|server| server.merge(&json!({"metadata": {"finalizers": null}})));
+    assert!(harness.jobs < 40, "{} writes in an hour", harness.jobs);
+}
+
+#[test]
+fn a_fight_that_is_over_is_forgotten() {
+    let mut harness = fight(|server| server.rival("cloud", "ingress", &foreign_ingress(1)));
+    harness.settle();
+    harness.elapsed += Duration::from_secs(601);
+    let before = harness.elapsed;
+    harness.server.rival("cloud", "ingress", &foreign_ingress(1));
+    harness.settle();
+    harness.check();
+    assert_eq!(harness.elapsed, before, "the first write after peace waits");
+}
+
+#[test]
+fn letting_go_does_not_wait_for_the_end_of_a_fight() {
+    let mut harness = fight(|server| server.rival("cloud", "ingress", &foreign_ingress(1)));
+    let before = harness.elapsed;
+    harness.server.delete();
+    harness.settle_until(|harness| harness.server.object.is_none());
+    assert_eq!((harness.server.object.clone(), harness.elapsed), (None, before));
+}
+
+#[test]
+fn a_server_that_does_not_keep_what_is_written_is_not_hammered() {
+    let mut harness = Harness::settled();
+    harness.wanted.ingress = vec![ingress("203.0.113.9", None)];
+    harness.decide();
+    // As an admission webhook would: each write is changed at once.
+    while harness.elapsed < Duration::from_secs(3600) {
+        if let Some(job) = harness.send() {
+            let Answer::Written(_) = harness.server.answer(&job) else { panic!("refused") };
+            harness.server.merge(&json!({"status": {"loadBalancer": {"ingress": foreign_ingress(1)}}}));
+            let changed = harness.server.object.clone().unwrap().to_string().into_bytes();
+            harness.queue.finished(&job, Answer::Written(changed), harness.now());
+        } else {
+            harness.relist();
+            harness.sleep();
+        }
+    }
+    assert!(harness.jobs < 30, "{} writes in an hour", harness.jobs);
+}
+
+#[test]
+fn a_server_that_is_away_is_asked_rarely_and_answered_soon() {
+    let mut harness = Harness::new();
+    let outage = Duration::from_secs(600);
+    while harness.elapsed < outage {
+        if !harness.write(Fate::Lost) {
+            harness.sleep();
+        }
+    }
+    assert!(harness.jobs < 40, "{} writes to a server that is away", harness.jobs);
+    let back = harness.elapsed;
+    harness.settle();
+    harness.check();
+    assert!(
+        harness.elapsed - back < Duration::from_secs(45),
+        "{:?} after it is back",
+        harness.elapsed - back
+    );
+}
+
+#[test]
+fn the_server_says_how_long_to_wait() {
+    let mut harness = Harness::new();
+    assert!(harness.write(Fate::Rejected));
+    harness.sleep();
+    while harness.queue.next(harness.now()).is_none() {
+        harness.sleep();
+    }
+    assert!(harness.elapsed >= Duration::from_secs(3), "{:?}", harness.elapsed);
+}
+
+#[test]
+fn an_answer_that_the_object_is_gone_does_not_end_the_wish() {
+    let mut harness = Harness::new();
+    let job = harness.send().unwrap();
+    harness.queue.finished(&job, Answer::Gone, harness.now());
+    assert!(harness.send().is_none(), "asked again at once");
+    harness.settle();
+    harness.check();
+    harness.wanted.gateways = 0;
+    harness.decide();
+    let job = harness.send().unwrap();
+    harness.queue.finished(&job, Answer::Gone, harness.now());
+    harness.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
+    harness.relist();
+    assert!(harness.write(Fate::Answered), "the watch says that it is there");
+    harness.server.delete();
+    harness.settle();
+    assert_eq!(harness.server.object, None);
+    harness.check();
+}
+
+#[test]
+fn many_services_flow_thirty_two_at_a_time() {
+    let harness = Harness::new();
+    let mut queue = WriteQueue::new(Ownership::default());
+    let desired_status =
+        DesiredStatus { ingress: vec![ingress("203.0.113.7", None)], ..DesiredStatus::default() };
+    let desired = Arc::new(Desired::Published(desired_status));
+    let service = Arc::new(harness.server.history[1].clone().unwrap());
+    let services = 64 * MOST;
+    for index in 0..services {
+        let target = WriteTarget::Service(ServiceKey::new("shop", &index.to_string()));
+        queue.desire(
+            target,
+            WriteSubject::Service(ServiceObject::from(&service), Arc::clone(&desired)),
+            harness.now(),
+        );
+    }
+    let mut written = HashSet::new();
+    loop {
+        let jobs: Vec<WriteJob> = std::iter::from_fn(|| queue.next(harness.now())).collect();
+        if jobs.is_empty() {
+            break;
+        }
+        assert_eq!(jobs.len(), MOST);
+        for job in jobs {
+            written.insert(job.target.clone());
+            queue.finished(&job, Answer::Gone, harness.now());
+        }
+    }
+    assert_eq!(written.len(), services);
+}
+
+#[test]
+fn a_pool_is_written_at_most_once_in_five_seconds() {
+    let harness = Harness::new();
+    let mut queue = WriteQueue::new(Ownership::default());
+    let pool = json!({"metadata": {"name": "lan", "uid": "p1", "resourceVersion": "5"}, "spec": {}});
+    let pool: Arc<crate::address_pool::AddressPool> = Arc::new(serde_json::from_value(pool).unwrap());
+    let mut now = harness.now();
+    let want = |queue: &mut WriteQueue, used: i64, now: Now| {
+        let status = crate::address_pool::AddressPoolStatus { used, ..Default::default() };
+        queue.desire(
+            WriteTarget::Pool("lan".into()),
+            WriteSubject::Pool(Arc::clone(&pool), Arc::new(status)),
+            now,
+        );
+    };
+    want(&mut queue, 1, now);
+    let job = queue.next(now).unwrap();
+    let mut written = (*pool).clone();
+    written.metadata.resource_version = Some("6".into());
+    written.status = Some(crate::address_pool::AddressPoolStatus { used: 1, ..Default::default() });
+    queue.finished(&job, Answer::Written(serde_json::to_vec(&written).unwrap()), now);
+    want(&mut queue, 2, now);
+    assert!(queue.next(now).is_none());
+    assert_eq!(queue.wakes_at(), Some(now.instant + Duration::from_secs(5)));
+    now.instant += Duration::from_secs(5);
+    assert!(queue.next(now).is_some());
+}
+
+#[test]
+fn without_the_lease_everything_is_dropped() {
+    let mut harness = Harness::new();
+    harness.queue.drop_everything();
+    assert!(harness.send().is_none());
+    assert_eq!(harness.queue.wakes_at(), None);
+    harness.decide();
+    let sent = harness.send().unwrap();
+    harness.queue.drop_everything();
+    harness.decide();
+    assert!(harness.send().is_none(), "the write that is under way is not over");
+    harness.arrive(&sent, Fate::Answered);
+    harness.settle();
+    harness.check();
+}
+
+#[test]
+fn other_words_alone_wait_for_ten_seconds() {
+    let mut harness = Harness::settled();
+    let missing = |count: u32| {
+        let message = format!("gateways a and {count} more: cannot listen");
+        crate::controller::tests::objects::problem(crate::problem::reason::NO_ADDRESS, &message, None)
+    };
+    harness.wanted.problems = vec![missing(1)];
+    harness.decide();
+    harness.settle();
+    assert_eq!((harness.jobs, harness.elapsed), (1, Duration::ZERO), "another status is written at once");
+    for count in 2..500 {
+        harness.wanted.problems = vec![missing(count)];
+        harness.decide();
+        while harness.write(Fate::Answered) || harness.deliver() {}
+        harness.elapsed += Duration::from_millis(100);
+    }
+    assert!((5..=7).contains(&harness.jobs), "{} writes in 50 s", harness.jobs);
+    harness.settle();
+    harness.check();
+}

@@ -1,0 +1,225 @@
+//! A queue, a cache that lags, and a server: the whole of what may go wrong between them, without a network.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::controller::api_writer::answer::Answer;
+use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::ownership::Ownership;
+use crate::controller::service_object::ServiceObject;
+use crate::controller::status_writer::queue::tests::api_server::ModelServer;
+use crate::controller::status_writer::queue::{Now, WriteJob, WriteQueue};
+use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
+use crate::controller::status_writer::write_notice::WriteNotice;
+use crate::controller::tests::objects::{at, ingress};
+use crate::store::ServiceKey;
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Fate {
+    Answered,
+    /// It is done, and nobody tells.
+    AnswerLost,
+    /// It never arrives.
+    Lost,
+    /// The server is busy.
+    Rejected,
+}
+
+pub(super) struct Harness {
+    pub(super) server: ModelServer,
+    pub(super) queue: WriteQueue,
+    /// How much of the server's history the cache has seen.
+    cached: usize,
+    pub(super) wanted: DesiredStatus,
+    start: Instant,
+    pub(super) elapsed: Duration,
+    pub(super) jobs: usize,
+    pub(super) troubles: Vec<WriteNotice>,
+}
+
+impl Harness {
+    /// The cache has the Service; nothing is written yet.
+    pub(super) fn new() -> Self {
+        let mut harness = Self {
+            server: ModelServer::new(),
+            queue: WriteQueue::new(Ownership::default()),
+            cached: 0,
+            wanted: DesiredStatus {
+                ingress: vec![ingress("203.0.113.7", None)],
+                gateways: 1,
+                ..DesiredStatus::default()
+            },
+            start: Instant::now(),
+            elapsed: Duration::ZERO,
+            jobs: 0,
+            troubles: Vec::new(),
+        };
+        harness.deliver();
+        harness
+    }
+
+    /// A Service that is published, and a cache that knows.
+    pub(super) fn settled() -> Self {
+        let mut harness = Self::new();
+        harness.settle();
+        harness.jobs = 0;
+        harness.troubles.clear();
+        harness
+    }
+
+    pub(super) fn now(&self) -> Now {
+        let seconds = i64::try_from(self.elapsed.as_secs()).unwrap();
+        Now { instant: self.start + self.elapsed, time: at(seconds) }
+    }
+
+    pub(super) fn target() -> WriteTarget {
+        WriteTarget::Service(ServiceKey::new("shop", "web"))
+    }
+
+    /// The next event of the watch. Whether there was one.
+    pub(super) fn deliver(&mut self) -> bool {
+        let more = self.cached + 1 < self.server.history.len();
+        if more {
+            self.cached += 1;
+            self.decide();
+        }
+        more
+    }
+
+    /// A relist: what came between is never seen.
+    pub(super) fn relist(&mut self) {
+        self.cached = self.server.history.len() - 1;
+        self.decide();
+    }
+
+    /// As the control loop does, by the cache alone.
+    pub(super) fn decide(&mut self) {
+        let now = self.now();
+        let Some(service) = &self.server.history[self.cached] else {
+            self.queue.forget(&Self::target());
+            return;
+        };
+        let spec = service.spec.as_ref().unwrap();
+        let ours =
+            spec.type_.as_deref() == Some("LoadBalancer") && service.metadata.deletion_timestamp.is_none();
+        let desired = if ours { Desired::Published(self.wanted.clone()) } else { Desired::Released };
+        let subject =
+            WriteSubject::Service(ServiceObject::from(&Arc::new(service.clone())), Arc::new(desired));
+        self.queue.desire(Self::target(), subject, now);
+    }
+
+    /// The process is started again: it lists, and remembers nothing.
+    pub(super) fn crash(&mut self) {
+        self.queue = WriteQueue::new(Ownership::default());
+        self.relist();
+    }
+
+    pub(super) fn send(&mut self) -> Option<WriteJob> {
+        let job = self.queue.next(self.now())?;
+        self.jobs += 1;
+        Some(job)
+    }
+
+    pub(super) fn arrive(&mut self, job: &WriteJob, fate: Fate) {
+        let lost = |reason: &str| Answer::Unreachable { reason: reason.into(), retry_after: None };
+        let answer = match fate {
+            Fate::Answered => self.server.answer(job),
+            Fate::AnswerLost => {
+                let _answer = self.server.answer(job);
+                lost("no answer")
+            }
+            Fate::Lost => lost("connection refused"),
+            Fate::Rejected => {
+                Answer::Unreachable { reason: "busy".into(), retry_after: Some(Duration::from_secs(3)) }
+            }
+        };
+        self.queue.finished(job, answer, self.now());
+        self.troubles.append(&mut self.queue.happened());
+    }
+
+    /// One write, if there is one. Whether there was.
+    pub(super) fn write(&mut self, fate: Fate) -> bool {
+        match self.send() {
+            Some(job) => {
+                self.arrive(&job, fate);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Everything goes well until nothing more happens.
+    pub(super) fn settle(&mut self) {
+        self.settle_until(|_| false);
+    }
+
+    /// As [`settle`](Self::settle), or until `enough`.
+    pub(super) fn settle_until(&mut self, enough: impl Fn(&Self) -> bool) {
+        for _ in 0..200 {
+            if enough(self) {
+                return;
+            }
+            if self.write(Fate::Answered) || self.deliver() {
+                continue;
+            }
+            if self.queue.wakes_at().is_none() {
+                return;
+            }
+            self.sleep();
+        }
+        panic!("it never comes to rest: {:?}", self.server.object);
+    }
+
+    /// Until the queue wants to be asked again.
+    pub(super) fn sleep(&mut self) {
+        if let Some(at) = self.queue.wakes_at() {
+            self.elapsed = self.elapsed.max(at - self.start);
+        }
+    }
+
+    pub(super) fn wait_for_job(&mut self) -> WriteJob {
+        for _ in 0..10 {
+            if let Some(job) = self.send() {
+                return job;
+            }
+            self.sleep();
+        }
+        panic!("nothing is to be written");
+    }
+
+    /// The server has what is wanted, nobody else lost anything, and nothing more is to be written.
+    pub(super) fn check(&mut self) {
+        if let Some(object) = &self.server.object {
+            let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            let ours = finalizers.iter().any(|held| *held == "sheave.dev/load-balancer-cleanup");
+            let served = self.server.kind() == Some("LoadBalancer")
+                && object["metadata"]["deletionTimestamp"].is_null();
+            assert_eq!(ours, served, "{object}");
+            if served {
+                assert_eq!(
+                    self.server.field("ingress"),
+                    json!([{"ip": self.wanted.ingress[0].ip, "ipMode": "Proxy",
+                            "ports": [{"port": 80, "protocol": "TCP"}]}])
+                );
+            }
+            let conditions = ["sheave.dev/Programmed", "sheave.dev/Allocated"];
+            for kind in conditions.into_iter().filter(|_| served || !self.server.stripped) {
+                assert_eq!(!self.server.field(kind).is_null(), served, "{kind} of {object}");
+                assert_eq!(self.server.owns("sheave", kind), served, "{kind}");
+            }
+            assert_eq!(self.server.owns("sheave", "ingress"), served, "{object}");
+        }
+        let jobs = self.jobs;
+        for _ in 0..10 {
+            self.decide();
+            self.relist();
+            self.settle();
+        }
+        self.crash();
+        self.settle();
+        assert_eq!(self.jobs, jobs, "writes at rest: {:?}", self.server.object);
+    }
+}

@@ -1,0 +1,78 @@
+//! Writes that are refused for good: what is told of them, and when.
+
+use super::*;
+
+#[test]
+fn a_missing_right_is_told_once() {
+    let mut harness = Harness::new();
+    for _ in 0..2 {
+        let job = harness.wait_for_job();
+        harness.queue.finished(&job, Answer::Forbidden("no".into()), harness.now());
+    }
+    let expected = WriteNotice::Forbidden { verb: "patch", resource: "services", message: "no".into() };
+    assert_eq!(harness.queue.happened(), [expected]);
+    harness.settle();
+    harness.check();
+}
+
+/// A Service whose status is to change, and a server that answers each write so.
+fn refused(times: usize, answer: &Answer) -> Harness {
+    let mut harness = Harness::settled();
+    harness.wanted.gateways = 0;
+    harness.decide();
+    for _ in 0..times {
+        let job = harness.wait_for_job();
+        harness.queue.finished(&job, answer.clone(), harness.now());
+    }
+    harness
+}
+
+fn told(message: &str) -> WriteNotice {
+    WriteNotice::Refused { object: Harness::target().object(), what: "status", message: message.into() }
+}
+
+fn recovered() -> WriteNotice {
+    WriteNotice::Recovered { object: Harness::target().object() }
+}
+
+#[test]
+fn what_stays_refused_is_told_once_and_so_is_its_end() {
+    let mut harness = refused(6, &Answer::Refused("a webhook says no".into()));
+    assert_eq!(harness.queue.happened(), [told("a webhook says no")]);
+    harness.settle();
+    assert_eq!(std::mem::take(&mut harness.troubles), [recovered()]);
+    harness.check();
+}
+
+#[test]
+fn no_answer_but_success_stays_untold_for_ever() {
+    let unreachable = Answer::Unreachable { reason: "a webhook is silent".into(), retry_after: None };
+    for (answer, message) in [
+        (Answer::Gone, "it has no such object"),
+        (Answer::Stale, "the object has changed, and no watch shows how"),
+        (unreachable, "a webhook is silent"),
+    ] {
+        assert_eq!(refused(5, &answer).queue.happened(), [], "{message}: a race is no news");
+        assert_eq!(refused(9, &answer).queue.happened(), [told(message)]);
+    }
+    let troubles = refused(9, &Answer::Forbidden("no".into())).queue.happened();
+    let forbidden =
+        WriteNotice::Forbidden { verb: "patch", resource: "services/status", message: "no".into() };
+    assert_eq!(troubles, [forbidden, told("no")]);
+}
+
+#[test]
+fn a_refused_write_that_is_no_longer_wanted_is_over() {
+    let no = Answer::Refused("a webhook says no".into());
+    let mut harness = refused(3, &no);
+    harness.queue.happened();
+    harness.wanted.gateways = 1;
+    harness.decide();
+    harness.settle();
+    assert_eq!(std::mem::take(&mut harness.troubles), [], "the answers came without the harness");
+    assert_eq!(harness.queue.happened(), [recovered()], "nothing is to be written");
+    let mut harness = refused(3, &no);
+    harness.queue.happened();
+    harness.queue.forget(&Harness::target());
+    assert_eq!(harness.queue.happened(), [recovered()], "the object has gone");
+}

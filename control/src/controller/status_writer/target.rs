@@ -1,0 +1,152 @@
+//! One object with what is to be true of it: the kinds that the controller writes look the same from here on. It must
+//! not know about queues.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use sheave_model::FrontendSource;
+
+use crate::address_pool::{AddressPool, AddressPoolStatus, KIND};
+use crate::controller::desired_status::Desired;
+use crate::controller::ownership::Ownership;
+use crate::controller::service_object::ServiceObject;
+use crate::controller::status_writer::next_step;
+use crate::controller::status_writer::next_step::{Seen, Step};
+use crate::problem::ObjectRef;
+use crate::store::ServiceKey;
+
+/// A pool's counters move with every Service that comes or goes.
+const POOL_PAUSE: Duration = Duration::from_secs(5);
+/// Conditions count what comes and goes by itself: gateways that report the same, and endpoints in many clusters.
+const COUNT_PAUSE: Duration = Duration::from_secs(10);
+
+/// Which object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum WriteTarget {
+    /// Or a MultiClusterService: the key says so.
+    Service(ServiceKey),
+    Pool(Arc<str>),
+}
+
+impl WriteTarget {
+    pub(super) fn object(&self) -> ObjectRef {
+        match self {
+            Self::Service(key) => key.object(),
+            Self::Pool(name) => ObjectRef { kind: KIND, namespace: "".into(), name: Arc::clone(name) },
+        }
+    }
+
+    /// Whether it is an object of the Karmada control plane.
+    pub(super) fn is_of_fleet(&self) -> bool {
+        matches!(self, Self::Service(key) if key.source == FrontendSource::MultiClusterService)
+    }
+
+    /// How long nothing is written after a status was that only says the same in other words.
+    pub(super) fn minor_pause(&self) -> Duration {
+        match self {
+            Self::Service(_) => COUNT_PAUSE,
+            Self::Pool(_) => Duration::ZERO,
+        }
+    }
+
+    /// How long nothing is written after a write.
+    pub(super) fn pause(&self) -> Duration {
+        match self {
+            Self::Service(_) => Duration::ZERO,
+            Self::Pool(_) => POOL_PAUSE,
+        }
+    }
+}
+
+/// The object as last known, and what it is to be.
+#[derive(Clone, Debug)]
+pub(super) enum WriteSubject {
+    Service(ServiceObject, Arc<Desired>),
+    Pool(Arc<AddressPool>, Arc<AddressPoolStatus>),
+}
+
+impl WriteSubject {
+    pub(super) fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Service(object, _) => object.metadata(),
+            Self::Pool(pool, _) => &pool.metadata,
+        }
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.metadata().uid.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn version(&self) -> &str {
+        self.metadata().resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// It is gone, or goes as soon as nobody looks: the API server deletes with the write that takes the last finalizer.
+    pub(super) fn is_gone(&self) -> bool {
+        let metadata = self.metadata();
+        metadata.deletion_timestamp.is_some() && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        matches!(self, Self::Service(_, desired) if **desired == Desired::Released)
+            || self.metadata().deletion_timestamp.is_some()
+    }
+
+    pub(super) fn next_step(&self, cleared: bool, options: &Ownership, now: Timestamp) -> Step {
+        match self {
+            Self::Service(object, desired) => {
+                next_step::next_step(&Seen { object, status_cleared: cleared, now }, desired, options)
+            }
+            Self::Pool(pool, status) => next_step::next_pool_step(pool, status),
+        }
+    }
+
+    /// Whether the step that [`Self::next_step`] gave only says in other words what the object says already.
+    pub(super) fn is_minor(&self, step: &Step) -> bool {
+        match self {
+            Self::Service(object, desired) => next_step::is_minor(step, object, desired),
+            Self::Pool(..) => false,
+        }
+    }
+
+    /// The same wish for the object as the API server has just sent it; nothing if that cannot be read.
+    pub(super) fn renewed(&self, body: &[u8]) -> Option<Self> {
+        Some(match self {
+            Self::Service(object, desired) => Self::Service(object.read(body)?, Arc::clone(desired)),
+            Self::Pool(_, status) => {
+                Self::Pool(Arc::new(serde_json::from_slice(body).ok()?), Arc::clone(status))
+            }
+        })
+    }
+
+    /// The same wish for that object.
+    pub(super) fn of(&self, object: &Self) -> Self {
+        match (self, object) {
+            (Self::Service(_, desired), Self::Service(object, _)) => {
+                Self::Service(object.clone(), Arc::clone(desired))
+            }
+            (Self::Pool(_, status), Self::Pool(pool, _)) => Self::Pool(Arc::clone(pool), Arc::clone(status)),
+            _ => self.clone(),
+        }
+    }
+}
+
+/// What a write would achieve, without what differs between two writes of the same: versions and times.
+pub(super) fn fingerprint(step: &Step) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::mem::discriminant(step).hash(&mut hasher);
+    if let Step::ApplyStatus(body) = step {
+        let mut status = body["status"].clone();
+        if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+            for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+                condition.remove("lastTransitionTime");
+            }
+        }
+        status.to_string().hash(&mut hasher);
+    }
+    hasher.finish()
+}

@@ -1,0 +1,43 @@
+//! What becomes of a publisher whose task dies, and of a write that nobody answers.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use super::*;
+use crate::controller::service_object::ServiceObject;
+use crate::controller::tests::objects::{desired_status, service};
+
+fn key() -> ServiceKey {
+    ServiceKey::new("shop", "web")
+}
+
+#[tokio::test]
+async fn a_task_that_has_died_is_no_secret() {
+    let connection = Connection::to("http://127.0.0.1:1/");
+    let options = Ownership::default();
+    let mut publisher = StatusWriter::start(&connection, options, || panic!("as a bug would"));
+    publisher.desire(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
+    assert_eq!(publisher.happened().await, None);
+    // It can still be told what is wanted.
+    publisher.forget(&key());
+    assert_eq!(publisher.happened().await, None);
+}
+
+#[tokio::test]
+async fn a_write_is_given_up_with_the_term() {
+    // It lets in, and answers nobody.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connection = Connection::to(&format!("http://{}/", silent.local_addr().unwrap()));
+    let options = Ownership::default();
+    let mut queue = WriteQueue::new(options.clone());
+    let subject = WriteSubject::Service(
+        ServiceObject::from(&Arc::new(service(&json!({})))),
+        Arc::new(Desired::Published(desired_status())),
+    );
+    queue.desire(WriteTarget::Service(key()), subject, now());
+    let job = queue.next(now()).unwrap();
+    let answer = Sender::new(&connection, &options).send(&job, Duration::from_millis(200)).await;
+    let reason = "no answer within 0.2 s".to_owned();
+    assert_eq!(answer, Answer::Unreachable { reason, retry_after: None });
+}

@@ -1,0 +1,100 @@
+//! What users should be told of our writes. It must not know how they are told.
+
+use std::fmt;
+
+use crate::bounded::first_few;
+use crate::problem::{ObjectRef, reason};
+
+/// So many fields and field managers are named.
+const LISTED: usize = 8;
+
+/// Something that a write met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteNotice {
+    /// Somebody else writes what is ours to write. Ours is put back, ever more slowly while this goes on.
+    Contested {
+        /// Whose status.
+        object: ObjectRef,
+        /// The fields that they hold, or the part of the object that they changed.
+        fields: Vec<String>,
+        /// Their field managers; empty if they left no name.
+        rivals: Vec<String>,
+    },
+    /// Our account may not write. Told once, and again if it could in between.
+    Forbidden {
+        /// As RBAC rules have it.
+        verb: &'static str,
+        /// As RBAC rules have it: `services/status`.
+        resource: &'static str,
+        /// What the API server says.
+        message: String,
+    },
+    /// The API server refuses what is to be written, again and again. It is tried on, slowly.
+    Refused {
+        /// The object that stays as it is.
+        object: ObjectRef,
+        /// What was to be written: `finalizer`, `status`.
+        what: &'static str,
+        /// What the API server says.
+        message: String,
+    },
+    /// What was [`Refused`](Self::Refused) is written, or no longer to be written.
+    Recovered {
+        /// The object.
+        object: ObjectRef,
+    },
+}
+
+impl WriteNotice {
+    /// A CamelCase token for an Event. They are never renamed.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Contested { .. } => "StatusContested",
+            Self::Forbidden { .. } => "WriteForbidden",
+            Self::Refused { .. } => reason::WRITE_REFUSED,
+            Self::Recovered { .. } => "WriteRecovered",
+        }
+    }
+
+    /// The object that it is about; a missing right is about none.
+    pub fn object(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Contested { object, .. } | Self::Refused { object, .. } | Self::Recovered { object } => {
+                Some(object)
+            }
+            Self::Forbidden { .. } => None,
+        }
+    }
+}
+
+/// A sentence without the object's name.
+impl fmt::Display for WriteNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contested { fields, rivals, .. } if rivals.is_empty() => {
+                write!(
+                    f,
+                    "another client keeps changing {}; it is put back, ever more slowly",
+                    first_few(fields, ", ", LISTED)
+                )
+            }
+            Self::Contested { fields, rivals, .. } => {
+                let rivals = rivals.iter().map(|rival| format!("{rival:?}"));
+                write!(
+                    f,
+                    "field manager {} also writes {}; it is taken over: an object has only one load balancer",
+                    first_few(rivals, ", ", LISTED),
+                    first_few(fields, ", ", LISTED)
+                )
+            }
+            Self::Forbidden { verb, resource, message } => write!(
+                f,
+                "the account of this controller may not {verb} {resource}: {message}; grant it, or nothing is published"
+            ),
+            Self::Refused { what, message, .. } => {
+                write!(f, "the API server refuses its {what}: {message}; tried again later")
+            }
+            Self::Recovered { .. } => f.write_str("the API server refuses no write of it any more"),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What is to be said about a Service: what the projection gives it, and what the gateways could not do of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::Service;
+
+#[cfg(fuzzing)]
+use super::super::conditions::{self, DesiredCondition};
+use crate::bounded::{LONGEST_MESSAGE, cut_middle, first_few};
+use crate::controller::desired_status::DesiredStatus;
+use crate::controller::port_errors::PortFailure;
+use crate::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
+use crate::karmada::MultiClusterService;
+use crate::problem::{Problem, ProblemPort};
+use crate::projection::{LoadBalancerStatus, PortStatus};
+use crate::store::ServiceKey;
+
+/// So many gateways are named that could not do the same.
+const NAMED: usize = 3;
+/// So many texts count about the same port: gateways may fail at it for different causes, but hardly for more.
+const TEXTS: usize = 3;
+
+/// How far it is known that gateways serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gateways {
+    /// Those that are ready.
+    pub(super) ready: usize,
+    /// Whether one of them answers, or has no port to be asked at.
+    pub(super) answer: bool,
+    /// Whether one of them does, or did a short while ago.
+    pub(super) believed: bool,
+}
+
+impl Gateways {
+    /// Whether what is said of all Services differs by it; how many gateways there are is in no condition.
+    pub(super) fn differs(self, before: Self) -> bool {
+        (self.ready > 0, self.answer, self.believed) != (before.ready > 0, before.answer, before.believed)
+    }
+
+    /// How many are taken to serve a Service. One that was `programmed` stays so while a gateway is silent for a short while: it
+    /// may be busy. For another it needs one that answers: a machine that is dead is ready for a while longer.
+    fn serving(self, programmed: bool) -> usize {
+        if self.answer || (programmed && self.believed) { self.ready } else { 0 }
+    }
+}
+
+/// What the gateways could not do, by Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GatewayFailures {
+    gateways: Gateways,
+    services: BTreeMap<ServiceKey, ServiceFailures>,
+}
+
+/// What they could not do of one Service; both lists are sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ServiceFailures {
+    ports: Vec<PortFailure>,
+    problems: Vec<Problem>,
+}
+
+/// What is wrong, and with which port, if with one alone.
+type Cause = (&'static str, Option<PortFailure>);
+/// The gateways that give the same text for it, by text.
+type Reporters<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+impl GatewayFailures {
+    /// From the reports of these `gateways`. What several of them could not do is one Problem. Anyone may answer in the
+    /// place of a gateway, so only troubles of Services with a `status` count, with those of their ports, and for reasons that
+    /// gateways have.
+    pub(super) fn read<'a, 's>(
+        gateways: Gateways,
+        reports: impl Iterator<Item = &'a GatewayReport>,
+        status: impl Fn(&ServiceKey) -> Option<&'s LoadBalancerStatus>,
+    ) -> Self {
+        let mut found: BTreeMap<ServiceKey, BTreeMap<Cause, Reporters<'a>>> = BTreeMap::new();
+        for report in reports {
+            for trouble in &report.troubles {
+                let Some(key) = key(trouble) else { continue };
+                let Some(cause) = status(&key).and_then(|status| cause(status, trouble)) else { continue };
+                let reporters = found.entry(key).or_default().entry(cause).or_default();
+                reporters.entry(&trouble.message).or_default().insert(&report.node);
+            }
+        }
+        let services = found.into_iter().map(|(key, causes)| {
+            let troubles = ServiceFailures::of(&key, &causes);
+            (key, troubles)
+        });
+        Self { gateways, services: services.collect() }
+    }
+
+    /// How far they are known to serve.
+    pub(super) fn gateways(&self) -> Gateways {
+        self.gateways
+    }
+
+    /// Those of a Service.
+    pub(super) fn problems_of(&self, key: &ServiceKey) -> &[Problem] {
+        self.services.get(key).map(|service| service.problems.as_slice()).unwrap_or_default()
+    }
+
+    /// The Services of which these troubles are others than those `before`.
+    pub(super) fn differing<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a ServiceKey> {
+        let keys: BTreeSet<&ServiceKey> = self.services.keys().chain(before.services.keys()).collect();
+        keys.into_iter().filter(|key| self.services.get(*key) != before.services.get(*key))
+    }
+
+    /// What is to be said about a Service that the projection gives this status and finds these problems in. `programmed` tells
+    /// whether it was said to be served before.
+    pub(super) fn desired_status(
+        &self,
+        key: &ServiceKey,
+        status: &LoadBalancerStatus,
+        mut problems: Vec<Problem>,
+        programmed: bool,
+    ) -> DesiredStatus {
+        let gateways = self.gateways.serving(programmed);
+        let troubles = self.services.get(key).cloned().unwrap_or_default();
+        problems.extend(troubles.problems);
+        DesiredStatus {
+            ingress: status.ingress.clone(),
+            problems,
+            gateways,
+            silent: gateways == 0 && self.gateways.ready > 0,
+            failed_ports: troubles.ports,
+            ..DesiredStatus::default()
+        }
+    }
+}
+
+impl ServiceFailures {
+    fn of(key: &ServiceKey, causes: &BTreeMap<Cause, Reporters<'_>>) -> Self {
+        let mut problems = Vec::new();
+        for ((reason, failure), reporters) in causes {
+            problems.extend(reporters.iter().take(TEXTS).map(|(text, nodes)| Problem {
+                object: key.object(),
+                reason,
+                field: String::new(),
+                message: cut_middle(format!("{}: {text}", names(nodes)), LONGEST_MESSAGE),
+                port: failure.map(|PortFailure { port, protocol, .. }| ProblemPort { port, protocol }),
+            }));
+        }
+        problems.sort_unstable();
+        problems.dedup();
+        Self { ports: causes.keys().filter_map(|(_, failure)| *failure).collect(), problems }
+    }
+}
+
+/// As `gateway gw-1`, or `gateways gw-1, gw-2, gw-3 and at least 900 more`. Many are not counted exactly: while they come and
+/// go one by one, each new text would be a new Event and another write of the condition.
+fn names(nodes: &BTreeSet<&str>) -> String {
+    let noun = if nodes.len() == 1 { "gateway" } else { "gateways" };
+    let more = nodes.len().saturating_sub(NAMED);
+    if more < 10 {
+        return format!("{noun} {}", first_few(nodes, ", ", NAMED));
+    }
+    let power = 10_usize.pow(more.ilog10());
+    let first: Vec<&str> = nodes.iter().copied().take(NAMED).collect();
+    format!("{noun} {} and at least {} more", first.join(", "), more / power * power)
+}
+
+/// What the trouble is, if gateways can have it and the Service has the port.
+fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
+    let reason = known_reason(&trouble.reason)?;
+    Some(match &trouble.frontend {
+        None => (reason, None),
+        Some(frontend) => (reason, Some(failure(status, frontend, reason)?)),
+    })
+}
+
+/// The Services that gateways report troubles of, whether these count or not.
+pub(super) fn named<'a>(reports: impl Iterator<Item = &'a GatewayReport>) -> BTreeSet<ServiceKey> {
+    reports.flat_map(|report| &report.troubles).filter_map(key).collect()
+}
+
+/// Which of the kinds that have frontends the trouble is about, if it is about one.
+fn key(trouble: &Trouble) -> Option<ServiceKey> {
+    match trouble.kind.as_str() {
+        Service::KIND => Some(ServiceKey::new(&trouble.namespace, &trouble.name)),
+        MultiClusterService::KIND => Some(ServiceKey::multi_cluster(&trouble.namespace, &trouble.name)),
+        _ => None,
+    }
+}
+
+/// The Service's port that a gateway means, if the Service has it.
+fn failure(
+    status: &LoadBalancerStatus,
+    frontend: &TroubledFrontend,
+    reason: &'static str,
+) -> Option<PortFailure> {
+    let ingress = status.ingress.iter().find(|ingress| ingress.ip == frontend.address)?;
+    let named = |port: &&PortStatus| port.port == frontend.port && port.protocol == frontend.protocol;
+    let PortStatus { port, protocol, .. } = *ingress.ports.iter().find(named)?;
+    Some(PortFailure { ip: ingress.ip, port, protocol, reason })
+}
+
+/// For the fuzz target: what conditions say of a Service with this status and nothing else wrong, and how many of its ports are
+/// in trouble.
+#[cfg(fuzzing)]
+pub fn conditions_by_reports(
+    reports: &[GatewayReport],
+    status: &LoadBalancerStatus,
+) -> (Vec<DesiredCondition>, usize) {
+    let gateways = Gateways { ready: reports.len().max(1), answer: true, believed: true };
+    let key = &status.service;
+    let troubles = GatewayFailures::read(gateways, reports.iter(), |it| (it == key).then_some(status));
+    let desired_status = troubles.desired_status(key, status, Vec::new(), true);
+    (conditions::of(&desired_status), desired_status.failed_ports.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::reason;
+    use crate::projection::Ingress;
+
+    fn trouble(name: &str, reason: &str, port: u16) -> Trouble {
+        Trouble {
+            kind: "Service".to_owned(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            message: "cannot listen".to_owned(),
+            frontend: (port != 0).then(|| TroubledFrontend {
+                address: [203, 0, 113, 10].into(),
+                port,
+                protocol: "TCP".to_owned(),
+            }),
+        }
+    }
+
+    fn report(node: &str, troubles: Vec<Trouble>) -> GatewayReport {
+        GatewayReport { node: node.to_owned(), generation: 1, troubles }
+    }
+
+    /// `web`, which has TCP port 80 on the address that the troubles are about.
+    fn web() -> LoadBalancerStatus {
+        let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
+        let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
+        LoadBalancerStatus { ingress, ..LoadBalancerStatus::empty(&ServiceKey::new("shop", "web")) }
+    }
+
+    fn answering(ready: usize) -> Gateways {
+        Gateways { ready, answer: true, believed: true }
+    }
+
+    fn read(reports: &[GatewayReport]) -> GatewayFailures {
+        let web = web();
+        let gateways = answering(reports.len());
+        GatewayFailures::read(gateways, reports.iter(), |key| (*key == web.service).then_some(&web))
+    }
+
+    fn desired_status(troubles: &GatewayFailures, name: &str) -> DesiredStatus {
+        let key = ServiceKey::new("shop", name);
+        let status = LoadBalancerStatus::empty(&key);
+        troubles.desired_status(&key, &status, Vec::new(), false)
+    }
+
+    #[test]
+    fn gateways_that_are_silent_serve_what_they_served_for_a_while_and_nothing_new() {
+        let count = |gateways: Gateways, programmed: bool| {
+            let troubles = GatewayFailures { gateways, ..GatewayFailures::default() };
+            let said = troubles.desired_status(&web().service, &web(), Vec::new(), programmed);
+            (said.gateways, said.silent)
+        };
+        assert_eq!([false, true].map(|it| count(answering(2), it)), [(2, false); 2]);
+        let late = Gateways { answer: false, ..answering(2) };
+        assert_eq!([false, true].map(|it| count(late, it)), [(0, true), (2, false)]);
+        let dead = Gateways { believed: false, ..late };
+        assert_eq!([false, true].map(|it| count(dead, it)), [(0, true); 2]);
+        assert_eq!([false, true].map(|it| count(Gateways::default(), it)), [(0, false); 2]);
+        assert!(late.differs(answering(2)) && dead.differs(late) && !answering(3).differs(answering(2)));
+    }
+
+    #[test]
+    fn a_thousand_gateways_with_the_same_trouble_are_one_problem_and_few_texts() {
+        let all: Vec<GatewayReport> = (0..1000)
+            .map(|index| report(&format!("gw-{index:04}"), vec![trouble("web", reason::BIND_FAILED, 80)]))
+            .collect();
+        let texts: BTreeSet<String> = (1..=all.len())
+            .map(|count| desired_status(&read(&all[..count]), "web").problems[0].message.clone())
+            .collect();
+        assert!(texts.len() < 40, "{} texts while they join one by one", texts.len());
+        let said = desired_status(&read(&all), "web");
+        assert_eq!((said.problems.len(), said.failed_ports.len()), (1, 1));
+        assert_eq!(
+            said.problems[0].message,
+            "gateways gw-0000, gw-0001, gw-0002 and at least 900 more: cannot listen"
+        );
+        let five = desired_status(&read(&all[..5]), "web");
+        assert_eq!(five.problems[0].message, "gateways gw-0000, gw-0001, gw-0002 and 2 more: cannot listen");
+    }
+
+    #[test]
+    fn many_texts_about_one_port_are_cut_to_a_few() {
+        let reports: Vec<GatewayReport> = (0..100)
+            .map(|index| {
+                let message = format!("cause {index}");
+                report("gw-1", vec![Trouble { message, ..trouble("web", reason::BIND_FAILED, 80) }])
+            })
+            .collect();
+        assert_eq!(desired_status(&read(&reports), "web").problems.len(), TEXTS);
+    }
+
+    #[test]
+    fn a_report_concerns_the_services_that_it_changes() {
+        let before =
+            read(&[report("gw-1", vec![trouble("web", reason::BIND_FAILED, 80)]), report("gw-2", vec![])]);
+        let key = ServiceKey::new("shop", "web");
+        let after = read(&[report("gw-1", vec![]), report("gw-2", vec![])]);
+        assert_eq!(after.differing(&before).collect::<Vec<_>>(), [&key]);
+        assert_eq!(before.differing(&after).collect::<Vec<_>>(), [&key]);
+        assert_eq!(before.differing(&before).count(), 0);
+    }
+
+    #[test]
+    fn a_port_that_two_gateways_cannot_open_is_in_trouble_once_and_names_both() {
+        let reports =
+            ["gw-1", "gw-2"].map(|node| report(node, vec![trouble("web", reason::BIND_FAILED, 80)]));
+        let troubles = read(&reports);
+        let said = desired_status(&troubles, "web");
+        assert_eq!((said.gateways, said.failed_ports.len()), (2, 1));
+        assert_eq!(said.failed_ports[0].reason, reason::BIND_FAILED);
+        let told: Vec<&str> = said.problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(told, ["gateways gw-1, gw-2: cannot listen"]);
+        assert_eq!(
+            desired_status(&troubles, "other"),
+            DesiredStatus { gateways: 2, ..DesiredStatus::default() }
+        );
+    }
+
+    #[test]
+    fn trouble_with_the_whole_service_is_no_ports() {
+        let troubles = read(&[report("gw-1", vec![trouble("web", reason::CLIENT_SOURCE_LOST, 0)])]);
+        let said = desired_status(&troubles, "web");
+        assert_eq!((said.failed_ports.len(), said.problems.len()), (0, 1));
+        assert_eq!((said.problems[0].reason, said.problems[0].port), (reason::CLIENT_SOURCE_LOST, None));
+    }
+
+    #[test]
+    fn trouble_of_a_multi_cluster_service_is_not_that_of_the_service_of_its_name() {
+        let key = ServiceKey::multi_cluster("shop", "web");
+        let status = LoadBalancerStatus { service: key.clone(), ..web() };
+        let trouble =
+            Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) };
+        let reports = [report("gw-1", vec![trouble])];
+        let troubles =
+            GatewayFailures::read(answering(1), reports.iter(), |it| (*it == key).then_some(&status));
+        let said = troubles.desired_status(&key, &status, Vec::new(), false);
+        assert_eq!((said.failed_ports.len(), said.problems[0].object.kind), (1, "MultiClusterService"));
+        assert_eq!(desired_status(&troubles, "web").failed_ports, []);
+    }
+
+    #[test]
+    fn gateways_speak_only_of_what_they_serve_for_us() {
+        let fields = |change: fn(&mut TroubledFrontend)| {
+            let mut trouble = trouble("web", reason::BIND_FAILED, 80);
+            change(trouble.frontend.as_mut().unwrap());
+            trouble
+        };
+        for trouble in [
+            Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) },
+            Trouble { namespace: "other".to_owned(), ..trouble("web", reason::BIND_FAILED, 0) },
+            trouble("foreign", reason::BIND_FAILED, 80),
+            trouble("web", reason::NOT_SERVED, 0),
+            trouble("web", "FreeText", 80),
+            fields(|it| it.port = 81),
+            fields(|it| it.protocol = "UDP".to_owned()),
+            fields(|it| it.address = [203, 0, 113, 11].into()),
+        ] {
+            let told = format!("{trouble:?}");
+            assert_eq!(read(&[report("gw-1", vec![trouble])]), read(&[report("gw-1", vec![])]), "{told}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Which gateways count as ready: what the EndpointSlices of the gateways say, without their flapping. Under `fromGatewayNodes`
+//! each gateway that comes or goes changes the addresses of every Service. Pure; the time is given.
+//!
+//! A gateway that becomes ready counts once it has lasted for [`HOLD`], and one that was lost again and again once it has lasted
+//! longer. One that is not ready any more counts for another [`HOLD`]: clients may be sent to it for so long. One that
+//! terminates or whose endpoint has gone is counted out at once, and where no other is left, whatever is ready counts at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+
+use crate::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
+
+/// A restart of a container takes as long, and so does a probe that fails once.
+const HOLD: Duration = Duration::from_secs(5);
+/// The longest that a gateway which comes and goes has to last.
+const LONGEST: Duration = Duration::from_secs(300);
+/// A gateway that lasted for so long has not come and gone.
+const STEADY: Duration = Duration::from_secs(600);
+
+/// The gateways of one term.
+#[derive(Debug)]
+pub(super) struct GatewayMembership {
+    gateways: ServiceKey,
+    /// The slices as the API server has them, by name.
+    slices: BTreeMap<Arc<str>, Arc<EndpointSlice>>,
+    /// By Node, or by address where an endpoint names none.
+    members: BTreeMap<String, GatewayMember>,
+}
+
+/// One gateway.
+#[derive(Clone, Copy, Debug, Default)]
+struct GatewayMember {
+    counts: bool,
+    /// Since when its endpoint says otherwise.
+    since: Option<Instant>,
+    /// How often it was counted out, and when last.
+    lost: u32,
+    lost_at: Option<Instant>,
+}
+
+/// What the slices say of one gateway.
+#[derive(Clone, Copy, Debug, Default)]
+struct GatewayEndpoints {
+    ready: bool,
+    /// There is an endpoint that is not about to go.
+    stays: bool,
+}
+
+impl GatewayMembership {
+    pub(super) fn new(gateways: ServiceKey) -> Self {
+        Self { gateways, slices: BTreeMap::new(), members: BTreeMap::new() }
+    }
+
+    /// Takes the slices of the gateways out of what a source says; [`update`](Self::update) gives them back.
+    pub(super) fn admit(&mut self, change: Change) -> Option<Change> {
+        match change {
+            Change::Slices(Delta::Put(slice)) if self.is_of_gateways(&slice) => {
+                self.slices.insert(name(&slice), slice);
+                None
+            }
+            Change::Slices(Delta::Put(slice)) => {
+                if slice.metadata.namespace.as_deref() == Some(&*self.gateways.namespace) {
+                    self.slices.remove(&name(&slice));
+                }
+                Some(Change::Slices(Delta::Put(slice)))
+            }
+            Change::Slices(Delta::Gone { namespace, name }) => {
+                if namespace == self.gateways.namespace {
+                    self.slices.remove(&name);
+                }
+                Some(Change::Slices(Delta::Gone { namespace, name }))
+            }
+            Change::Slices(Delta::All(all)) => {
+                let of_gateways = all.iter().filter(|slice| self.is_of_gateways(slice));
+                self.slices = of_gateways.map(|slice| (name(slice), Arc::clone(slice))).collect();
+                // Those of the gateways are to stay what they are until the update.
+                let all = all.into_iter().map(|slice| self.shown(slice));
+                Some(Change::Slices(Delta::All(all.collect())))
+            }
+            other => Some(other),
+        }
+    }
+
+    /// The slices with the gateways that count now.
+    pub(super) fn update(&mut self, now: Instant) -> Vec<Change> {
+        let seen = self.seen();
+        for node in seen.keys() {
+            self.members.entry(node.clone()).or_default();
+        }
+        for (node, member) in &mut self.members {
+            member.update(seen.get(node).copied().unwrap_or_default(), now);
+        }
+        if !self.members.values().any(|member| member.counts) {
+            for (node, _) in seen.iter().filter(|(_, seen)| seen.ready) {
+                let member = self.members.entry(node.clone()).or_default();
+                (member.counts, member.since) = (true, None);
+            }
+        }
+        self.members.retain(|node, member| seen.contains_key(node) || member.was_lost_lately(now));
+        let slices = self.slices.values().map(|slice| self.shown(Arc::clone(slice)));
+        slices.map(|slice| Change::Slices(Delta::Put(slice))).collect()
+    }
+
+    /// When the time alone makes a difference.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.members.values().filter_map(|member| Some(member.since? + member.wait())).min()
+    }
+
+    fn is_of_gateways(&self, slice: &EndpointSlice) -> bool {
+        slice_owner(slice).as_ref() == Some(&self.gateways)
+    }
+
+    fn seen(&self) -> BTreeMap<String, GatewayEndpoints> {
+        let mut seen: BTreeMap<String, GatewayEndpoints> = BTreeMap::new();
+        for endpoint in self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten()) {
+            let seen = seen.entry(node(endpoint).to_owned()).or_default();
+            seen.ready |= is_ready(endpoint);
+            seen.stays |= !is_terminating(endpoint);
+        }
+        seen
+    }
+
+    /// The slice as the rest of the controller is to see it.
+    fn shown(&self, slice: Arc<EndpointSlice>) -> Arc<EndpointSlice> {
+        if !self.is_of_gateways(&slice) {
+            return slice;
+        }
+        let counts = |endpoint: &Endpoint| {
+            let counts = self.members.get(node(endpoint)).is_some_and(|member| member.counts);
+            counts && !is_terminating(endpoint)
+        };
+        let mut endpoints = slice.endpoints.iter().flatten();
+        if endpoints.all(|endpoint| is_ready(endpoint) == counts(endpoint)) {
+            return slice;
+        }
+        let mut shown = EndpointSlice::clone(&slice);
+        for endpoint in shown.endpoints.iter_mut().flatten() {
+            let ready = counts(endpoint);
+            endpoint.conditions.get_or_insert_default().ready = Some(ready);
+        }
+        Arc::new(shown)
+    }
+}
+
+impl GatewayMember {
+    fn update(&mut self, seen: GatewayEndpoints, now: Instant) {
+        if seen.ready == self.counts {
+            self.since = None;
+            if self.counts && !self.was_lost_lately(now) {
+                self.lost = 0;
+            }
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        let goes = self.counts && !seen.stays;
+        if !goes && now < since + self.wait() {
+            return;
+        }
+        // One that leaves by itself, as in a rollout, does not come and go.
+        if self.counts && !goes {
+            self.lost = self.lost.saturating_add(1);
+            self.lost_at = Some(now);
+        }
+        (self.counts, self.since) = (!self.counts, None);
+    }
+
+    /// How long its endpoint has to say otherwise.
+    fn wait(&self) -> Duration {
+        // The first loss is a restart, as any rollout has it.
+        let again = if self.counts { 0 } else { self.lost.saturating_sub(1).min(8) };
+        (HOLD * (1 << again)).min(LONGEST)
+    }
+
+    fn was_lost_lately(&self, now: Instant) -> bool {
+        self.lost_at.is_some_and(|at| now.saturating_duration_since(at) < STEADY)
+    }
+}
+
+fn is_terminating(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.terminating).unwrap_or(false)
+}
+
+fn node(endpoint: &Endpoint) -> &str {
+    let address = || endpoint.addresses.first().map(String::as_str);
+    endpoint.node_name.as_deref().or_else(address).unwrap_or_default()
+}
+
+fn name(slice: &EndpointSlice) -> Arc<str> {
+    slice.metadata.name.as_deref().unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests;

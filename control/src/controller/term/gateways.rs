@@ -1,0 +1,81 @@
+//! What the gateways of a term report, and which Services that concerns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::gateway_failures::{self, GatewayFailures, Gateways};
+use crate::controller::gateway_reports::{self, Liveness};
+use crate::controller::term::{ProblemSource, Term};
+use crate::gateway_report::GatewayReport;
+use crate::store::ServiceKey;
+
+/// Reports of gateways, as they were read last.
+#[derive(Default)]
+pub(super) struct ReadReports {
+    reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
+    own: Option<GatewayReport>,
+    /// The Services that they name.
+    named: BTreeSet<ServiceKey>,
+}
+
+impl Term {
+    /// Gateways say something new.
+    pub(super) fn republish(&mut self) {
+        if self.synced {
+            let touched = self.refresh_gateway_failures(&BTreeSet::new());
+            self.publish(touched);
+        }
+    }
+
+    pub(super) fn gateway_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
+    }
+
+    /// The Services of which the gateways report something else than before. Their reports are read again only if they are
+    /// others, or name a Service that was `touched`: it may have other ports now.
+    pub(super) fn refresh_gateway_failures(
+        &mut self,
+        touched: &BTreeSet<ServiceKey>,
+    ) -> BTreeSet<ServiceKey> {
+        let ready = gateway_reports::count(self.gateway_slices());
+        let unasked = gateway_reports::any_without_port(self.gateway_slices());
+        let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());
+        let reports = self.reports.now();
+        let same = Arc::ptr_eq(&reports, &self.read.reports) && own == self.read.own;
+        let stands = |standing| own.is_some() || unasked || self.reports.any(standing);
+        let gateways = Gateways {
+            ready: ready + usize::from(own.is_some()),
+            answer: stands(Liveness::Answering),
+            believed: stands(Liveness::Believed),
+        };
+        if same && gateways == self.gateway_failures.gateways() && touched.is_disjoint(&self.read.named) {
+            return BTreeSet::new();
+        }
+        let status = |key: &ServiceKey| self.projector.status(key);
+        let gateway_failures = GatewayFailures::read(gateways, reports.values().chain(&own), status);
+        if !same {
+            let named = gateway_failures::named(reports.values().chain(&own));
+            self.read = ReadReports { reports, own, named };
+        }
+        let before = std::mem::replace(&mut self.gateway_failures, gateway_failures);
+        let differing: BTreeSet<ServiceKey> = self.gateway_failures.differing(&before).cloned().collect();
+        for key in &differing {
+            self.problems.set(ProblemSource::Gateways(key.clone()), self.gateway_failures.problems_of(key));
+        }
+        if self.gateway_failures.gateways().differs(before.gateways()) {
+            self.all_services()
+        } else {
+            differing
+        }
+    }
+
+    /// Whether each gateway was asked, so that silence means something. One in this process says nothing before its first
+    /// table.
+    pub(super) fn heard(&self) -> bool {
+        let own = self.own_gateway.as_ref().is_none_or(|own| own.borrow().generation > 0);
+        own && self.reports.asked_all()
+    }
+}

@@ -1,0 +1,231 @@
+//! The Karmada control plane's part in a term: its objects come, and writes to them go, by a connection of their own, so that
+//! neither API server waits for the other.
+//!
+//! Several installations may see one control plane, each elected in a cluster of its own. Which of them writes there, Leases on
+//! the control plane itself decide: one for each class, and one for what no class names. An installation holds them by a name
+//! that all its processes share, so that a new leader goes on at once. It must not know what is made of the objects.
+
+use std::sync::Arc;
+
+use super::Broken;
+use crate::connection::Connection;
+use crate::controller::ControllerOptions;
+use crate::controller::desired_status::Desired;
+use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
+use crate::controller::events::EventRecorder;
+use crate::controller::karmada_export::{ExportWarning, ExportWriter, desired_export};
+use crate::controller::status_writer::{StatusWriter, WriteNotice};
+use crate::problem::{ObjectRef, Problem, reason};
+use crate::projection::Mandate;
+use crate::source::api::{self, ApiWatch, Batch};
+use crate::store::{Objects, ServiceKey};
+
+/// The Lease for what no class names. Never changed: other installations look for it.
+const UNCLASSIFIED_LEASE: &str = "sheave-unclassified";
+
+/// What is given up with the term.
+pub(super) struct KarmadaSide {
+    connection: Connection,
+    pub(super) source: ApiWatch,
+    /// Everything was known once.
+    pub(super) synced: bool,
+    /// The name of the installation.
+    installation: String,
+    class: KarmadaLease,
+    /// Only asked for while the seat of the class is held, so that two installations never have one each.
+    unclassified: Option<KarmadaLease>,
+    /// Of the term in the own cluster.
+    leadership: Leadership,
+    /// While the seat of the class is held.
+    pub(super) writers: Option<KarmadaWriters>,
+}
+
+/// A Lease, and whether this installation holds it.
+struct KarmadaLease {
+    lease: ServiceKey,
+    election: Election,
+    held: bool,
+}
+
+/// Those who write to the control plane, as long as both terms last.
+pub(super) struct KarmadaWriters {
+    pub(super) publisher: StatusWriter,
+    /// If Karmada is to be asked to collect endpoints.
+    exporter: Option<ExportWriter>,
+}
+
+/// What happens there.
+pub(super) enum KarmadaEvent {
+    Batch(Batch),
+    Trouble(WriteNotice),
+    ExportWarning(ExportWarning),
+    /// Another installation decides from now on about some MultiClusterServices, or this one does.
+    Seats,
+    Broken(Broken),
+}
+
+impl KarmadaSide {
+    /// Must be called inside a Tokio runtime. `installation` is the name that all processes of the installation have.
+    pub(super) fn start(
+        connection: &Connection,
+        options: &ControllerOptions,
+        installation: &str,
+        leadership: &Leadership,
+    ) -> Self {
+        Self {
+            connection: connection.clone(),
+            source: api::watch_fleet(connection),
+            synced: false,
+            class: KarmadaLease::ask_for(options.publish.field_manager(), installation, connection, options),
+            unclassified: None,
+            installation: installation.to_owned(),
+            leadership: leadership.clone(),
+            writers: None,
+        }
+    }
+
+    /// Which MultiClusterServices this installation decides about.
+    pub(super) fn mandate(&self) -> Mandate {
+        let own = self.class.held;
+        Mandate { own, untaken: own && self.unclassified.as_ref().is_some_and(|seat| seat.held) }
+    }
+
+    /// Whether the seat of the class was won, or lost, since [`Self::seat`].
+    pub(super) fn is_to_be_seated(&self) -> bool {
+        self.class.held != self.writers.is_some()
+    }
+
+    /// Starts those who write, or ends them, as the seat of the class is; who writes Events then.
+    pub(super) fn seat(&mut self, options: &ControllerOptions) -> Option<EventRecorder> {
+        (self.writers, self.unclassified) = (None, None);
+        if !self.class.held {
+            return None;
+        }
+        self.unclassified = options.projection.fleet.handle_unclassified.then(|| {
+            KarmadaLease::ask_for(UNCLASSIFIED_LEASE, &self.installation, &self.connection, options)
+        });
+        let leadership = self.class.election.leadership().within(&self.leadership);
+        let may_write = leadership.clone();
+        let connection = &self.connection;
+        let exporter = options.exports().map(|manager| ExportWriter::start(connection, manager, &leadership));
+        let publisher = StatusWriter::start(connection, options.publish.clone(), move || may_write.rest());
+        self.writers = Some(KarmadaWriters { publisher, exporter });
+        Some(EventRecorder::start(connection, options.identity.clone(), leadership))
+    }
+
+    /// Who decides in place of this installation.
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let class = (!self.class.held).then(|| {
+            self.class.problem(match self.class.taken_by() {
+                Some(leader) => format!(
+                    "installation {leader} writes the MultiClusterServices of this class; this one leaves them alone. Give one \
+                     of them another loadBalancerClass if both are to serve some"
+                ),
+                None => "this installation does not hold the Lease yet, and leaves MultiClusterServices as they are. If that \
+                         lasts, apply deploy/karmada, which has the right to it, and see the log"
+                    .to_owned(),
+            })
+        });
+        let unclassified = self.unclassified.as_ref().and_then(|seat| {
+            let message = format!(
+                "installation {} takes new MultiClusterServices that name no class; this one leaves them alone. Name a class \
+                 in each, or set karmada.handleUnclassified to false in one of them",
+                seat.taken_by()?
+            );
+            Some(seat.problem(message))
+        });
+        class.into_iter().chain(unclassified)
+    }
+}
+
+impl KarmadaLease {
+    /// Becomes a candidate.
+    fn ask_for(name: &str, installation: &str, connection: &Connection, options: &ControllerOptions) -> Self {
+        let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
+        let timing = Timing::INSTALLATION;
+        let election = Election::start(connection, &lease, installation.to_owned(), timing);
+        Self { lease, election, held: false }
+    }
+
+    /// Waits until it is won, or lost. Cancel safe.
+    async fn changed(&mut self) -> Result<(), ElectionEnded> {
+        if self.held { self.election.lost().await } else { self.election.won().await }?;
+        self.held = !self.held;
+        Ok(())
+    }
+
+    /// The other installation that holds it, as last seen.
+    fn taken_by(&self) -> Option<String> {
+        self.election.leader().filter(|_| !self.held)
+    }
+
+    fn problem(&self, message: String) -> Problem {
+        let ServiceKey { namespace, name, .. } = &self.lease;
+        let object = ObjectRef { kind: "Lease", namespace: namespace.clone(), name: name.clone() };
+        Problem { object, reason: reason::NOT_SERVED, field: String::new(), message, port: None }
+    }
+}
+
+impl KarmadaWriters {
+    /// What becomes of the exports of a MultiClusterService of which this is desired; nothing as long as that is not known.
+    pub(super) fn export(&self, key: &ServiceKey, objects: &Objects, desired: Option<&Desired>) {
+        let Some(exporter) = &self.exporter else { return };
+        match desired {
+            _ if !objects.fleet.services.contains_key(key) => exporter.forget(key),
+            Some(desired) => {
+                exporter
+                    .set_desired(key, desired_export(objects, key, matches!(desired, Desired::Published(_))));
+            }
+            None => {}
+        }
+    }
+}
+
+/// The next thing that happens there; never, where there is no Karmada control plane. Cancel safe.
+pub(super) async fn news(fleet: &mut Option<KarmadaSide>) -> KarmadaEvent {
+    let Some(fleet) = fleet else { return std::future::pending().await };
+    tokio::select! {
+        batch = fleet.source.next() => match batch {
+            Some(batch) => KarmadaEvent::Batch(batch),
+            None => KarmadaEvent::Broken(Broken("a watch of the Karmada API server has ended")),
+        },
+        changed = fleet.class.changed() => seats(changed),
+        changed = unclassified(&mut fleet.unclassified) => seats(changed),
+        news = written(&mut fleet.writers) => news,
+    }
+}
+
+fn seats(changed: Result<(), ElectionEnded>) -> KarmadaEvent {
+    match changed {
+        Ok(()) => KarmadaEvent::Seats,
+        Err(ElectionEnded) => KarmadaEvent::Broken(Broken("an election on the Karmada API server has ended")),
+    }
+}
+
+async fn unclassified(seat: &mut Option<KarmadaLease>) -> Result<(), ElectionEnded> {
+    match seat {
+        Some(seat) => seat.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn written(writers: &mut Option<KarmadaWriters>) -> KarmadaEvent {
+    let Some(KarmadaWriters { publisher, exporter }) = writers else { return std::future::pending().await };
+    tokio::select! {
+        trouble = publisher.happened() => match trouble {
+            Some(trouble) => KarmadaEvent::Trouble(trouble),
+            None => KarmadaEvent::Broken(Broken("the part that writes status to the Karmada API server has ended")),
+        },
+        trouble = troubles(exporter) => match trouble {
+            Some(trouble) => KarmadaEvent::ExportWarning(trouble),
+            None => KarmadaEvent::Broken(Broken("the part that exports Services has ended")),
+        },
+    }
+}
+
+async fn troubles(exporter: &mut Option<ExportWriter>) -> Option<ExportWarning> {
+    match exporter {
+        Some(exporter) => exporter.happened().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,143 @@
+//! What is to be true of Services, MultiClusterServices and pools, handed to whoever writes it. It must not know what made it so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use sheave_model::FrontendSource;
+
+use super::startup_hold::StartupHold;
+use super::{ProblemSource, Term, awaiting_karmada};
+use crate::address_pool;
+use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::pool_status;
+use crate::controller::service_object::ServiceObject;
+use crate::problem::{ObjectRef, Problem};
+use crate::projection::LoadBalancerStatus;
+use crate::store::ServiceKey;
+
+impl Term {
+    /// Says what is to be true of these objects, and what is wrong, once enough is known.
+    pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
+        let (first, ready) = (!matches!(self.hold, StartupHold::Over), self.heard() && !self.awaits_fleet());
+        let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
+        if first && self.awaits_fleet() {
+            tracing::warn!(
+                "the Karmada API server has not said yet which addresses MultiClusterServices have: until it does, Services \
+                 keep theirs, and none is given"
+            );
+        }
+        for key in &touched {
+            self.desire(key);
+            self.telling.assigned(key, self.projector.status(key), self.store.objects());
+        }
+        if !self.awaits_fleet() {
+            self.publish_pools();
+        }
+        self.tell_problems();
+        for key in &touched {
+            let object = key.object();
+            self.telling.offer(&object, self.problems.about(&object), self.store.objects());
+        }
+    }
+
+    /// Events for what is wrong now and was not before.
+    pub(super) fn tell_problems(&mut self) {
+        let refused: Vec<Problem> = self.telling.refused().collect();
+        self.problems.set(ProblemSource::Events, &refused);
+        let waiting = self.waiting();
+        self.problems.set(ProblemSource::Fleet, &waiting);
+        self.telling.problems(&self.problems.take_changes(), self.store.objects());
+    }
+
+    fn desire(&mut self, key: &ServiceKey) {
+        let object = ServiceObject::find(self.store.objects(), key);
+        let desired = object.as_ref().and_then(|object| self.desired(key, object));
+        let writers = self.fleet.as_mut().and_then(|fleet| fleet.writers.as_mut());
+        let publisher = match (key.source, writers) {
+            (FrontendSource::Service, _) => &mut self.publisher,
+            (FrontendSource::MultiClusterService, Some(writers)) => {
+                writers.export(key, self.store.objects(), desired.as_ref());
+                &mut writers.publisher
+            }
+            (FrontendSource::MultiClusterService, None) => return,
+        };
+        match (object, desired) {
+            (Some(object), Some(desired)) => {
+                if matches!(desired, Desired::Published(_)) {
+                    self.telling.locked(key, &object, self.store.objects());
+                }
+                publisher.desire(key, object, desired);
+            }
+            (Some(_), None) => {}
+            (None, _) => publisher.forget(key),
+        }
+    }
+
+    /// What is to be true of the object; nothing if that cannot be said yet.
+    fn desired(&self, key: &ServiceKey, object: &ServiceObject) -> Option<Desired> {
+        let fleet = match object {
+            ServiceObject::Service(_) => None,
+            ServiceObject::MultiClusterService(_) => self.projector.fleet_status(key),
+        };
+        let nothing = LoadBalancerStatus::empty(key);
+        let status = match (self.projector.status(key), fleet) {
+            (Some(status), _) => status,
+            // It is ours, but what it refers to is not there.
+            (None, Some(_)) if object.is_load_balancer() => &nothing,
+            (None, _) if self.projector.leaves_alone(key, self.store.objects()) => return None,
+            (None, _) => return Some(Desired::Released),
+        };
+        let problems = self.projector.problems_of(key);
+        let desired_status = DesiredStatus {
+            fleet: fleet.cloned(),
+            // Most have none of gateway nodes, and need not be told so.
+            node_families: (status.node_families.name().is_some() || object.tells_origin())
+                .then_some(status.node_families),
+            without_endpoints: self.projector.without_endpoints(key),
+            ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
+        };
+        if self.awaits_fleet() {
+            return awaiting_karmada::desired(object, status, desired_status);
+        }
+        Some(Desired::Published(desired_status))
+    }
+
+    /// The Services that get no address until Karmada's API server has answered.
+    fn waiting(&self) -> Vec<Problem> {
+        if !self.awaits_fleet() {
+            return Vec::new();
+        }
+        let objects = self.store.objects();
+        let waits = |status: &&LoadBalancerStatus| {
+            ServiceObject::find(objects, &status.service).is_some_and(|it| !it.has_addresses(status))
+        };
+        self.projector
+            .statuses()
+            .filter(waits)
+            .map(|status| awaiting_karmada::problem(&status.service))
+            .collect()
+    }
+
+    fn publish_pools(&mut self) {
+        let there = &self.store.objects().pools;
+        for gone in self.pools.extract_if(.., |name| !there.contains_key(name)) {
+            self.publisher.forget_pool(&gone);
+        }
+        for (name, used, free) in self.projector.pool_usage() {
+            let Some(pool) = self.store.objects().pools.get(name) else { continue };
+            let object = ObjectRef { kind: address_pool::KIND, namespace: "".into(), name: Arc::clone(name) };
+            // That its status is refused is nothing that the status could say.
+            let refused = self.write_failures.of(&object);
+            let problems = self.problems.about(&object).map(|problem| &**problem);
+            let problems: Vec<Problem> =
+                problems.filter(|problem| Some(*problem) != refused).cloned().collect();
+            let (used, free) = (i64::try_from(used), i64::try_from(free));
+            let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
+            let status = pool_status::of(pool, used, free, &problems, Timestamp::now());
+            self.publisher.desire_pool(pool, status);
+            self.pools.insert(Arc::clone(name));
+        }
+    }
+}

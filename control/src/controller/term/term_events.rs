@@ -1,0 +1,310 @@
+//! Which Events there are in a term of leadership. It must not know how they are sent, nor what is published.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::address_pool;
+use crate::bounded::first_few;
+use crate::controller::events::{self, EventRecorder, EventType, Uid};
+use crate::controller::karmada_export::ExportWarning;
+use crate::controller::service_object::ServiceObject;
+use crate::controller::status_writer::WriteNotice;
+use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::problem::{ObjectRef, Problem, ProblemChanges};
+use crate::projection::LoadBalancerStatus;
+use crate::store::{Objects, ServiceKey};
+
+/// The action of Events about writes that did not go as they should.
+const PUBLISH: &str = "Publish";
+/// So many of a Service's addresses are named in an Event.
+const LISTED: usize = 8;
+
+/// So many Problems of one moment are logged one by one: where Karmada or a whole cluster is at fault, it is all of them.
+const LOGGED: usize = 20;
+
+/// Kinds of the Karmada control plane that carry what others said.
+const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, EndpointSlice::KIND];
+
+/// The Events of one term.
+pub(super) struct TermEvents {
+    events: EventRecorder,
+    /// To the Karmada API server.
+    fleet_events: Option<EventRecorder>,
+    /// Problems of objects that get no Events, which the log has.
+    logged: BTreeSet<Arc<Problem>>,
+    /// Services that have addresses which their status did not have yet when they were last looked at.
+    unserved: BTreeSet<ServiceKey>,
+}
+
+impl TermEvents {
+    pub(super) fn new(events: EventRecorder) -> Self {
+        Self { events, fleet_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
+    }
+
+    /// Events go where their objects are: those about MultiClusterServices from now on with `events`, or not at all. `all`
+    /// are the Problems that there are by now.
+    pub(super) fn set_fleet_events<'a>(
+        &mut self,
+        events: Option<EventRecorder>,
+        all: impl Iterator<Item = &'a Arc<Problem>>,
+        objects: &Objects,
+    ) {
+        self.fleet_events = events;
+        self.fleet_problems(&ProblemChanges { came: all.cloned().collect(), gone: Vec::new() }, objects);
+    }
+
+    /// An Event for each Problem that came.
+    pub(super) fn problems(&mut self, changes: &ProblemChanges, objects: &Objects) {
+        if !changes.is_empty() {
+            self.events
+                .problems(&changes.about(|object| !is_of_fleet(object)), |object| uid(objects, object));
+            self.fleet_problems(changes, objects);
+        }
+    }
+
+    fn fleet_problems(&mut self, changes: &ProblemChanges, objects: &Objects) {
+        if let Some(events) = &mut self.fleet_events {
+            events.problems(&changes.about(is_of_fleet), |object| uid(objects, object));
+            self.log(changes);
+        }
+    }
+
+    /// Events for the Problems that the limits have held back until now.
+    pub(super) fn again(&mut self, objects: &Objects) {
+        for events in std::iter::once(&mut self.events).chain(&mut self.fleet_events) {
+            events.again(|object| uid(objects, object));
+        }
+    }
+
+    /// These are Problems of an object that may be another of its name than before.
+    pub(super) fn offer<'a>(
+        &mut self,
+        object: &ObjectRef,
+        problems: impl Iterator<Item = &'a Arc<Problem>>,
+        objects: &Objects,
+    ) {
+        let events = if is_of_fleet(object) { self.fleet_events.as_mut() } else { Some(&mut self.events) };
+        if let Some(events) = events {
+            events.offer(problems, |object| uid(objects, object));
+        }
+    }
+
+    /// What is wrong with Works, Clusters and the like is nothing that their owners, controllers of Karmada, would look for
+    /// in Events.
+    fn log(&mut self, changes: &ProblemChanges) {
+        let ProblemChanges { came, gone } = changes.about(|object| CARRIERS.contains(&object.kind));
+        for problem in gone {
+            self.logged.remove(&problem);
+        }
+        let new: BTreeSet<Arc<Problem>> =
+            came.into_iter().filter(|problem| self.logged.insert(problem.clone())).collect();
+        let (new, more) = one_by_one(new.iter().map(|problem| &**problem));
+        for problem in new {
+            tracing::warn!(object = %problem.object, reason = problem.reason, field = problem.field, "{}", problem.message);
+        }
+        if more > 0 {
+            tracing::warn!(
+                more,
+                "more Problems of objects that Karmada keeps, at the same time; see `sheave status`"
+            );
+        }
+    }
+
+    /// Ends when Events can be written no more. Cancel safe.
+    pub(super) async fn ended(&self) {
+        let fleet = async {
+            match &self.fleet_events {
+                Some(events) => events.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.events.ended() => {}
+            () = fleet => {}
+        }
+    }
+
+    /// How many Events were left out since the term began.
+    pub(super) fn events_dropped(&self) -> u64 {
+        self.writers().map(EventRecorder::dropped).sum()
+    }
+
+    /// That API servers refuse Events, which no Event can report.
+    pub(super) fn refused(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.writers().filter_map(EventRecorder::refused)
+    }
+
+    fn writers(&self) -> impl Iterator<Item = &EventRecorder> {
+        std::iter::once(&self.events).chain(&self.fleet_events)
+    }
+
+    fn tell(&mut self, occurrence: &events::Occurrence) {
+        if !is_of_fleet(&occurrence.object) {
+            self.events.tell(occurrence);
+        } else if let Some(events) = &mut self.fleet_events {
+            events.tell(occurrence);
+        }
+    }
+
+    /// An Event if Karmada would refuse every change of the object for what its status says. It is taken away.
+    pub(super) fn locked(&mut self, key: &ServiceKey, object: &ServiceObject, objects: &Objects) {
+        let Some((place, entry)) = object.locks().next() else { return };
+        let reference = key.object();
+        let Some(uid) = uid(objects, &reference) else { return };
+        let value =
+            [entry.hostname.as_deref(), entry.ip.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+        self.tell(&events::Occurrence {
+            object: reference,
+            uid,
+            r#type: EventType::Warning,
+            reason: "StatusInvalid",
+            action: PUBLISH,
+            note: format!(
+                "status.loadBalancer.ingress[{place}] ({}) is no address or DNS name, and Karmada would refuse every change \
+                 of the object for it; it is taken away",
+                value.join(", ")
+            ),
+        });
+    }
+
+    /// What a write of status met.
+    pub(super) fn trouble(&mut self, trouble: &WriteNotice, objects: &Objects) {
+        self.warn(trouble.object(), trouble.reason(), trouble.to_string(), objects);
+    }
+
+    /// What kept endpoints from being collected.
+    pub(super) fn export_trouble(&mut self, trouble: &ExportWarning, objects: &Objects) {
+        self.warn(trouble.object(), trouble.reason(), trouble.to_string(), objects);
+    }
+
+    /// An Event of the object, or a line of the log where there is none.
+    fn warn(&mut self, object: Option<&ObjectRef>, reason: &'static str, note: String, objects: &Objects) {
+        match object.map(|object| (object, uid(objects, object))) {
+            Some((object, Some(uid))) => self.tell(&events::Occurrence {
+                object: object.clone(),
+                uid,
+                r#type: EventType::Warning,
+                reason,
+                action: PUBLISH,
+                note,
+            }),
+            Some((object, None)) => tracing::error!(%object, reason, "{note}"),
+            None => tracing::error!(reason, "{note}"),
+        }
+    }
+
+    /// An Event once a Service's status has come to have the addresses that it was given. `status` is what it is to say, if it
+    /// is ours.
+    pub(super) fn assigned(
+        &mut self,
+        key: &ServiceKey,
+        status: Option<&LoadBalancerStatus>,
+        objects: &Objects,
+    ) {
+        let object = ServiceObject::find(objects, key);
+        let (Some(object), Some(status)) = (object, status.filter(|status| !status.ingress.is_empty()))
+        else {
+            self.unserved.remove(key);
+            return;
+        };
+        if !object.has_addresses(status) {
+            self.unserved.insert(key.clone());
+            return;
+        }
+        let object = key.object();
+        let Some(uid) = uid(objects, &object).filter(|_| self.unserved.remove(key)) else { return };
+        let addresses = status.ingress.iter().map(|ingress| ingress.ip.to_string());
+        self.tell(&events::Occurrence {
+            object,
+            uid,
+            r#type: EventType::Normal,
+            reason: "AddressesAssigned",
+            action: "Assign",
+            note: format!("served at {}", first_few(addresses, ", ", LISTED)),
+        });
+    }
+}
+
+/// The first few of the Problems, and how many more there are.
+fn one_by_one<'a>(mut problems: impl Iterator<Item = &'a Problem>) -> (Vec<&'a Problem>, usize) {
+    (problems.by_ref().take(LOGGED).collect(), problems.count())
+}
+
+/// What the object says of itself, if it is there.
+fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMeta> {
+    let key = || ServiceKey::of_service(object.namespace.clone(), object.name.clone());
+    match object.kind {
+        "Service" => objects.services.get(&key()).map(|it| &it.metadata),
+        MultiClusterService::KIND => {
+            let key = ServiceKey::multi_cluster(&object.namespace, &object.name);
+            objects.fleet.services.get(&key).map(|it| &it.metadata)
+        }
+        "EndpointSlice" => slice(objects, object).map(|it| &it.metadata),
+        "Node" => objects.nodes.get(&object.name).map(|it| &it.metadata),
+        address_pool::KIND => objects.pools.get(&object.name).map(|it| &it.metadata),
+        _ => None,
+    }
+}
+
+/// The slice of this name. Slices are kept by their Services, which are few in a Namespace.
+fn slice<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a EndpointSlice> {
+    let first = ServiceKey::of_service(object.namespace.clone(), "".into());
+    let owners = objects.slices.range(first..).take_while(|(owner, _)| owner.namespace == object.namespace);
+    owners.map(|(_, slices)| slices).find_map(|slices| slices.get(&object.name)).map(|slice| &**slice)
+}
+
+/// What Events say about which object is meant.
+fn uid(objects: &Objects, object: &ObjectRef) -> Option<Uid> {
+    let metadata = metadata(objects, object)?;
+    let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+    Some(Uid { uid: text(&metadata.uid)?, resource_version: text(&metadata.resource_version) })
+}
+
+/// Whether it is at the Karmada API server.
+fn is_of_fleet(object: &ObjectRef) -> bool {
+    object.kind == MultiClusterService::KIND
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::{Change, Delta, Store};
+
+    #[test]
+    fn ten_thousand_works_that_are_wrong_alike_are_a_few_lines() {
+        let problem = |number: usize| Problem {
+            object: ObjectRef { kind: Work::KIND, namespace: "m".into(), name: number.to_string().into() },
+            reason: crate::problem::reason::INVALID_MANIFEST,
+            field: String::new(),
+            message: "cannot be read".to_owned(),
+            port: None,
+        };
+        let problems: BTreeSet<Problem> = (0..10_000).map(problem).collect();
+        let (told, more) = one_by_one(problems.iter());
+        assert_eq!((told.len(), more), (LOGGED, 10_000 - LOGGED));
+        assert_eq!(one_by_one(problems.iter().take(3)).1, 0);
+    }
+
+    #[test]
+    fn events_find_the_slice_that_a_problem_is_about() {
+        let mut store = Store::default();
+        for (namespace, name) in [("shop", "web-1"), ("shop", "web-2"), ("garden", "web-2")] {
+            let slice = json!({"metadata": {"namespace": namespace, "name": name, "uid": format!("{namespace}-{name}"),
+                "labels": {"kubernetes.io/service-name": name}}, "addressType": "FQDN", "endpoints": []});
+            store.apply(Change::Slices(Delta::Put(Arc::new(serde_json::from_value(slice).unwrap()))));
+        }
+        let uid = |namespace: &str, name: &str| {
+            let object = ObjectRef { kind: "EndpointSlice", namespace: namespace.into(), name: name.into() };
+            uid(store.objects(), &object).map(|it| it.uid.to_string())
+        };
+        assert_eq!(uid("shop", "web-2").as_deref(), Some("shop-web-2"));
+        assert_eq!(uid("garden", "web-2").as_deref(), Some("garden-web-2"));
+        assert_eq!(uid("garden", "web-1"), None);
+    }
+}
