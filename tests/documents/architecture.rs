@@ -1,0 +1,132 @@
+//! The rules of the house: imports between the files of a crate have one direction, a type name stands once in a crate, and each
+//! file says what it owns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::known::{CIRCLES, TWINS};
+use crate::sources::{Crate, ModulePath, crates, regex};
+
+#[test]
+fn every_file_says_what_it_owns() {
+    let silent: Vec<String> = each_crate(|of| {
+        of.files.values().filter(|file| !file.text.starts_with("//!")).map(|file| file.path.clone()).collect()
+    });
+    assert_known(&silent, &[]);
+}
+
+#[test]
+fn a_type_name_stands_once_in_a_crate() {
+    let definition = regex(r"(?m)^(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union|type) (\w+)");
+    let twins: Vec<String> = each_crate(|of| {
+        let mut count = BTreeMap::<String, usize>::new();
+        for file in of.files.values() {
+            for found in definition.captures_iter(&file.text) {
+                *count.entry(found[1].to_owned()).or_default() += 1;
+            }
+        }
+        count.into_iter().filter(|(_, count)| *count > 1).map(|(name, _)| name).collect()
+    });
+    assert_known(&twins, TWINS);
+}
+
+#[test]
+fn imports_between_files_make_no_circle() {
+    let circles: Vec<String> = each_crate(circles);
+    assert_known(&circles, CIRCLES);
+}
+
+/// What is found is what is known: nothing new, and nothing that is gone still on the list.
+fn assert_known(found: &[String], known: &[&str]) {
+    let new: Vec<&String> = found.iter().filter(|found| !known.contains(&found.as_str())).collect();
+    let gone: Vec<&&str> = known.iter().filter(|known| !found.contains(&(**known).to_owned())).collect();
+    assert!(new.is_empty() && gone.is_empty(), "new: {new:#?}\ngone, to be taken out of known.rs: {gone:#?}");
+}
+
+/// What `find` finds in each crate, with the crate's folder before it.
+fn each_crate(find: impl Fn(&Crate) -> Vec<String>) -> Vec<String> {
+    let crates = crates();
+    assert!(crates.len() >= 3, "{} crates", crates.len());
+    let named =
+        |of: &Crate| find(of).into_iter().map(|found| format!("{}: {found}", of.name)).collect::<Vec<_>>();
+    crates.iter().flat_map(named).collect()
+}
+
+/// The groups of files of which each imports each other, directly or through others. A file's own ancestors and descendants are
+/// its family, which is no circle by itself.
+fn circles(of: &Crate) -> Vec<String> {
+    let imports: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
+        of.files.iter().map(|(module, file)| (module, imports(of, module, &file.text))).collect();
+    let reached: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
+        imports.keys().map(|module| (*module, reach(&imports, module))).collect();
+    let circle = |(module, reach): (&&ModulePath, &BTreeSet<&ModulePath>)| {
+        let back = reach.iter().filter(|other| reached[*other].contains(module));
+        let files: Vec<&str> = back.map(|other| of.files[*other].path.as_str()).collect();
+        (!files.is_empty()).then(|| files.join(", "))
+    };
+    reached.iter().filter_map(circle).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+fn reach<'a>(
+    imports: &BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>,
+    from: &ModulePath,
+) -> BTreeSet<&'a ModulePath> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&ModulePath> = imports[from].iter().copied().collect();
+    while let Some(module) = next.pop() {
+        if reached.insert(module) {
+            next.extend(&imports[module]);
+        }
+    }
+    reached
+}
+
+/// The other files of the crate that `text`, which is that of `module`, names items of.
+fn imports<'a>(of: &'a Crate, module: &ModulePath, text: &str) -> BTreeSet<&'a ModulePath> {
+    let text = regex(r"//[^\n]*").replace_all(text, "");
+    let mut paths = Vec::new();
+    for found in regex(r"\b(?:use|in)\s+((?:crate|super|self)\b[^;]*);").captures_iter(&text) {
+        expand(&found[1], "", &mut paths);
+    }
+    let inline = regex(r"\b(?:crate|super)(?:::[a-z_]+)+");
+    paths.extend(inline.find_iter(&text).map(|found| found.as_str().to_owned()));
+    paths.iter().filter_map(|path| resolve(of, module, path)).collect()
+}
+
+/// Adds every path of a use tree, as `a::{b, c::d as e}`.
+fn expand(tree: &str, prefix: &str, paths: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some((head, rest)) = tree.split_once('{') else {
+        return paths.push(format!("{prefix}{}", tree.split_whitespace().next().unwrap_or_default()));
+    };
+    let prefix = format!("{prefix}{}", head.trim());
+    let (mut depth, mut start) = (0, 0);
+    for (at, letter) in rest.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            ',' | '}' if depth == 0 => {
+                expand(&rest[start..at], &prefix, paths);
+                start = at + 1;
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+}
+
+/// The file that has the item at `path`, as `module` names it; none for the module itself and its family.
+fn resolve<'a>(of: &'a Crate, module: &ModulePath, path: &str) -> Option<&'a ModulePath> {
+    let mut full = module.clone();
+    for part in path.split("::").filter(|part| !part.is_empty()) {
+        match part {
+            "crate" => full.clear(),
+            "self" => {}
+            "super" => drop(full.pop()),
+            item => full.push(item.to_owned()),
+        }
+    }
+    while !of.files.contains_key(&full) {
+        full.pop()?;
+    }
+    let (found, _) = of.files.get_key_value(&full)?;
+    (!found.starts_with(module) && !module.starts_with(found)).then_some(found)
+}
