@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ipnet::IpNet;
-use sheave_dataplane::affinity::{AffinityTable, Scope};
 use sheave_dataplane::balance::hash::mix;
-use sheave_dataplane::pick::{ActiveTable, Origin, PickRequest};
+use sheave_dataplane::select::affinity::{AffinityTable, Scope};
+use sheave_dataplane::select::{ActiveTable, Origin, PickRequest};
 use sheave_model::{
     AddressSet, Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Protocol,
     Route, Spread, Weight,

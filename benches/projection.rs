@@ -10,7 +10,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use sheave_control::projection::{Options, Projection, Projector};
 use sheave_control::source::files;
 use sheave_control::store::{Dirty, Objects, Store};
-use sheave_dataplane::pick::ActiveTable;
+use sheave_dataplane::select::ActiveTable;
 use sheave_model::diff;
 
 /// Changes that are timed one by one, since criterion gives no percentiles.

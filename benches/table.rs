@@ -9,7 +9,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use sheave_dataplane::balance::hash;
 use sheave_dataplane::balance::maglev::Maglev;
 use sheave_dataplane::balance::weights::Weights;
-use sheave_dataplane::pick::ActiveTable;
+use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Affinity, Algorithm, Frontend, RoutingTable, diff};
 
 #[path = "support/frontends.rs"]

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use sheave_control::projection::Projector;
 use sheave_control::store::Objects;
-use sheave_dataplane::affinity::AffinityTable;
-use sheave_dataplane::pick::ActiveTable;
+use sheave_dataplane::select::ActiveTable;
+use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_model::FrontendAddr;
 
 pub(crate) use self::question::{

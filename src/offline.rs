@@ -12,7 +12,7 @@ use sheave_control::problem::{ObjectRef, Problem};
 use sheave_control::projection::{Placement, Projection, Projector};
 use sheave_control::source::files::{self, FieldLines, Loaded, Of};
 use sheave_control::store::{Objects, Store};
-use sheave_dataplane::pick::ActiveTable;
+use sheave_dataplane::select::ActiveTable;
 
 use crate::app::projection_options;
 use crate::cli::{AdminUrl, Explain, Folders, Output, Routes, Status, TextOutput, Validate};

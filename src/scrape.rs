@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
-use sheave_dataplane::pick::ActiveTable;
+use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::tcp::counters::TcpTotals;
 use sheave_dataplane::{HealthCounts, Observer};
 use sheave_model::{Frontend, FrontendKind, Protocol, Route, RoutingTable};

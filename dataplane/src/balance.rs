@@ -1,7 +1,7 @@
 //! Balancing: which of a frontend's candidates takes a new connection or flow. One file per algorithm.
 //!
 //! Pure: no clock, no socket, no task, no log, no hidden random numbers. A balancer knows candidates by their index,
-//! weight and hash identity; what it is asked is all in [`Question`], so the same question gets the same answer.
+//! weight and hash identity; what it is asked is all in [`PickInput`], so the same input gets the same answer.
 
 pub mod clusters;
 pub mod failover;
@@ -30,7 +30,7 @@ pub type Tried<'a> = &'a dyn Fn(usize) -> bool;
 
 /// All that a choice may depend on besides the candidates themselves.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
+pub struct PickInput<'a> {
     /// Stable hash of the client ([`hash::client`] or [`hash::client_ip`]).
     pub hash: u64,
     /// A fresh random number.
@@ -46,7 +46,7 @@ pub struct Question<'a> {
 /// A balancing algorithm over a fixed, non-empty list of candidates.
 pub trait Balance {
     /// The index of the chosen candidate. A tried one only if there is no other, one of weight 0 never.
-    fn choose(&self, question: &Question<'_>) -> usize;
+    fn choose(&self, input: &PickInput<'_>) -> usize;
 }
 
 /// The balancer of any algorithm. Not a boxed trait object: a pick on a seldom used frontend is all cache misses, and
@@ -79,13 +79,13 @@ impl Balancer {
 }
 
 impl Balance for Balancer {
-    fn choose(&self, question: &Question<'_>) -> usize {
+    fn choose(&self, input: &PickInput<'_>) -> usize {
         match self {
-            Self::LeastConnections(balancer) => balancer.choose(question),
-            Self::Maglev(balancer) => balancer.choose(question),
-            Self::RoundRobin(balancer) => balancer.choose(question),
-            Self::Random(balancer) => balancer.choose(question),
-            Self::Clusters(balancer) => balancer.choose(question),
+            Self::LeastConnections(balancer) => balancer.choose(input),
+            Self::Maglev(balancer) => balancer.choose(input),
+            Self::RoundRobin(balancer) => balancer.choose(input),
+            Self::Random(balancer) => balancer.choose(input),
+            Self::Clusters(balancer) => balancer.choose(input),
         }
     }
 }

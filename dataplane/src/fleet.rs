@@ -13,7 +13,6 @@ use arc_swap::ArcSwap;
 use sheave_model::{AddressSet, ClientSource, Frontend, FrontendAddr, FrontendChange, RoutingTable, diff};
 use tokio::sync::mpsc;
 
-use crate::affinity::AffinityTable;
 use crate::capacity::{Capacity, CapacityLimits, MemoryGauge};
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
@@ -21,12 +20,13 @@ use crate::listener::{BindFailure, ListenerSet};
 use crate::observer::Observer;
 use crate::overload::{Overload, Overloaded};
 use crate::paths::Paths;
-use crate::pick::ActiveTable;
-use crate::return_path::{ReturnPath, ReturnPathError};
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
 use crate::shed::Shedding;
 use crate::steering::{Steering, SteeringMode, SteeringReport};
 use crate::tcp::PipeBudget;
-use crate::transparency::Transparency;
+use crate::transparent::Transparency;
+use crate::transparent::return_path::{ReturnPath, ReturnPathError};
 use crate::worker::{Broken, Command, Timeouts, WorkerSeed};
 use crate::workers::Workers;
 

@@ -4,10 +4,10 @@
 //! Where an endpoint is checked, the checks say when it serves again; else time does, and real traffic tries it. It must not
 //! know what the verdict is used for.
 
-mod checks;
+mod active_checks;
 mod log;
+mod outlier;
 mod probe;
-mod record;
 mod reports;
 #[cfg(test)]
 mod tests;
@@ -24,12 +24,12 @@ use arc_swap::ArcSwap;
 use sheave_model::{EndpointAddr, FrontendAddr, FrontendChange, Protocol, RoutingTable};
 use tokio::sync::mpsc;
 
-use self::checks::{Checks, Verdict};
-use self::log::{Log, Whose};
-use self::record::{Record, Turn};
+use self::active_checks::{ActiveChecks, CheckVerdict};
+use self::log::{DetectedBy, Log};
+use self::outlier::{Outlier, Transition};
 use self::reports::{EndpointKey, Report};
 use crate::paths::Paths;
-use crate::pick::{ActiveTable, Unhealthy};
+use crate::select::{ActiveTable, Unhealthy};
 
 pub(crate) use self::reports::Reports;
 
@@ -67,19 +67,19 @@ pub struct HealthCounts {
 /// One that connections failed to.
 #[derive(Debug)]
 struct Suspect {
-    record: Record,
-    /// Whose client it failed last; the record ends when that one has the endpoint no more.
+    outlier: Outlier,
+    /// The frontend whose client it failed last; the suspicion ends when that frontend no longer has the endpoint.
     frontend: FrontendAddr,
     /// Workers tell of its next answer.
-    untold: Arc<AtomicBool>,
+    report_next: Arc<AtomicBool>,
 }
 
 /// Why one is unhealthy.
 #[derive(Debug)]
-struct Ailment {
+struct Diagnosis {
     why: String,
     since: Instant,
-    whose: Whose,
+    by: DetectedBy,
 }
 
 /// All that is known of endpoints' health.
@@ -91,13 +91,13 @@ pub(crate) struct Health {
     suspects: HashMap<EndpointKey, Suspect>,
     /// When to look at a suspect; an entry with another moment than the record's is stale.
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
-    checks: Checks,
-    unhealthy: BTreeMap<EndpointKey, Ailment>,
+    checks: ActiveChecks,
+    unhealthy: BTreeMap<EndpointKey, Diagnosis>,
     ejections: u64,
     /// `unhealthy` has others than when it was last taken.
     changed: bool,
     /// Suspects came or went since the workers were told.
-    doubts_changed: bool,
+    suspects_changed: bool,
     rest_until: Instant,
     jitter: RandomState,
     log: Log,
@@ -113,11 +113,11 @@ impl Health {
             paths,
             suspects: HashMap::new(),
             deadlines: BinaryHeap::new(),
-            checks: Checks::default(),
+            checks: ActiveChecks::default(),
             unhealthy: BTreeMap::new(),
             ejections: 0,
             changed: false,
-            doubts_changed: false,
+            suspects_changed: false,
             rest_until: now(),
             jitter: RandomState::new(),
             log: Log::default(),
@@ -143,28 +143,28 @@ impl Health {
         }
         for frontend in changes.iter().filter_map(|change| previous.get(change.addr)) {
             for key in self.checks.remove(frontend) {
-                self.judge(key);
+                self.reassess(key);
             }
         }
         if !self.suspects.is_empty() {
             let changed: BTreeSet<FrontendAddr> = changes.iter().map(|change| change.addr).collect();
-            self.forget_departed(&changed, active);
+            self.forget_removed(&changed, active);
         }
-        self.tell_doubts();
+        self.publish_suspects();
     }
 
-    fn forget_departed(&mut self, changed: &BTreeSet<FrontendAddr>, active: &ActiveTable) {
+    fn forget_removed(&mut self, changed: &BTreeSet<FrontendAddr>, active: &ActiveTable) {
         let stays = |addr: FrontendAddr, endpoint| {
             let frontend = active.get(addr).filter(|frontend| frontend.spec().failover.is_some());
             frontend.is_some_and(|frontend| frontend.serves(endpoint))
         };
-        let departed: Vec<EndpointKey> = self
+        let removed: Vec<EndpointKey> = self
             .suspects
             .iter()
             .filter(|(key, suspect)| changed.contains(&suspect.frontend) && !stays(suspect.frontend, key.1))
             .map(|(key, _)| *key)
             .collect();
-        for key in departed {
+        for key in removed {
             self.forget(key);
         }
     }
@@ -192,15 +192,15 @@ impl Health {
                 }
             };
             tokio::select! {
-                Some(report) = self.inbox.recv() => self.hear(report, &table.load()),
+                Some(report) = self.inbox.recv() => self.receive(report, &table.load()),
                 Some(verdict) = self.checks.next() => {
                     if let Some(verdict) = verdict {
-                        self.conclude(verdict);
+                        self.apply_verdict(verdict);
                     }
                 }
                 () = wake => self.pass(now()),
             }
-            self.tell_doubts();
+            self.publish_suspects();
         }
     }
 
@@ -215,7 +215,7 @@ impl Health {
     }
 
     /// Takes in what workers said, with what waits behind it.
-    fn hear(&mut self, first: Report, active: &ActiveTable) {
+    fn receive(&mut self, first: Report, active: &ActiveTable) {
         let mut next = Some(first);
         for _ in 0..TOGETHER {
             match next {
@@ -235,16 +235,16 @@ impl Health {
         }
         let now = now();
         let suspect = self.suspects.entry(key).or_insert_with(|| {
-            self.doubts_changed = true;
-            Suspect { record: Record::new(now), frontend, untold: Arc::default() }
+            self.suspects_changed = true;
+            Suspect { outlier: Outlier::new(now), frontend, report_next: Arc::default() }
         });
         suspect.frontend = frontend;
-        suspect.untold.store(true, Ordering::Relaxed);
-        let turn = suspect.record.failed(now, self.jitter.hash_one((key, now)));
-        if turn == Turn::Ejected {
+        suspect.report_next.store(true, Ordering::Relaxed);
+        let turn = suspect.outlier.failed(now, self.jitter.hash_one((key, now)));
+        if turn == Transition::Ejected {
             self.ejections += 1;
-            self.unhealthy_for(key, error.to_string(), Whose::Frontend(frontend));
-            if self.checks.distrust(key) {
+            self.unhealthy_for(key, error.to_string(), DetectedBy::Frontend(frontend));
+            if self.checks.eject(key) {
                 self.forget(key);
             }
         }
@@ -253,16 +253,16 @@ impl Health {
 
     fn answered(&mut self, key: EndpointKey) {
         let Some(suspect) = self.suspects.get_mut(&key) else { return };
-        match suspect.record.succeeded() {
-            Turn::Forgotten => self.forget(key),
-            Turn::None | Turn::Ejected | Turn::Returned => self.watch(key),
+        match suspect.outlier.succeeded() {
+            Transition::Forgotten => self.forget(key),
+            Transition::None | Transition::Ejected | Transition::Returned => self.watch(key),
         }
     }
 
-    fn conclude(&mut self, Verdict { key, cluster, failure }: Verdict) {
+    fn apply_verdict(&mut self, CheckVerdict { key, cluster, failure }: CheckVerdict) {
         match failure {
-            Some(failure) => self.unhealthy_for(key, failure.to_string(), Whose::Cluster(cluster)),
-            None => self.judge(key),
+            Some(failure) => self.unhealthy_for(key, failure.to_string(), DetectedBy::Cluster(cluster)),
+            None => self.reassess(key),
         }
     }
 
@@ -273,63 +273,63 @@ impl Health {
         {
             self.deadlines.pop();
             let Some(suspect) = self.suspects.get_mut(&key) else { continue };
-            match suspect.record.pass(now) {
-                Turn::Returned => {
-                    suspect.untold.store(true, Ordering::Relaxed);
-                    self.judge(key);
+            match suspect.outlier.pass(now) {
+                Transition::Returned => {
+                    suspect.report_next.store(true, Ordering::Relaxed);
+                    self.reassess(key);
                     self.watch(key);
                 }
-                Turn::Forgotten => self.forget(key),
-                Turn::None | Turn::Ejected => {}
+                Transition::Forgotten => self.forget(key),
+                Transition::None | Transition::Ejected => {}
             }
         }
     }
 
     /// Looks at the suspect again when its record says.
     fn watch(&mut self, key: EndpointKey) {
-        let due = self.suspects.get(&key).and_then(|suspect| suspect.record.due());
+        let due = self.suspects.get(&key).and_then(|suspect| suspect.outlier.due());
         self.deadlines.extend(due.map(|at| Reverse((at, key))));
     }
 
     fn forget(&mut self, key: EndpointKey) {
-        self.doubts_changed |= self.suspects.remove(&key).is_some();
-        self.judge(key);
+        self.suspects_changed |= self.suspects.remove(&key).is_some();
+        self.reassess(key);
     }
 
-    fn unhealthy_for(&mut self, key: EndpointKey, why: String, whose: Whose) {
+    fn unhealthy_for(&mut self, key: EndpointKey, why: String, by: DetectedBy) {
         if !self.unhealthy.contains_key(&key) {
             self.changed = true;
-            self.log.unhealthy(key, &whose, &why);
-            self.unhealthy.insert(key, Ailment { why, since: now(), whose });
+            self.log.unhealthy(key, &by, &why);
+            self.unhealthy.insert(key, Diagnosis { why, since: now(), by });
         }
     }
 
     /// Healthy again, unless something still speaks against it.
-    fn judge(&mut self, key: EndpointKey) {
-        let ejected = self.suspects.get(&key).is_some_and(|suspect| suspect.record.is_ejected());
+    fn reassess(&mut self, key: EndpointKey) {
+        let ejected = self.suspects.get(&key).is_some_and(|suspect| suspect.outlier.is_ejected());
         if !ejected
             && !self.checks.is_failing(key)
-            && let Some(ailment) = self.unhealthy.remove(&key)
+            && let Some(diagnosis) = self.unhealthy.remove(&key)
         {
             self.changed = true;
-            self.log.healthy(key, &ailment.whose, now().saturating_duration_since(ailment.since));
+            self.log.healthy(key, &diagnosis.by, now().saturating_duration_since(diagnosis.since));
         }
     }
 
-    fn tell_doubts(&mut self) {
-        if std::mem::take(&mut self.doubts_changed) {
-            let doubt = |(key, suspect): (&EndpointKey, &Suspect)| (*key, Arc::clone(&suspect.untold));
-            self.reports.doubt(self.suspects.iter().map(doubt).collect());
+    fn publish_suspects(&mut self) {
+        if std::mem::take(&mut self.suspects_changed) {
+            let doubt = |(key, suspect): (&EndpointKey, &Suspect)| (*key, Arc::clone(&suspect.report_next));
+            self.reports.watch(self.suspects.iter().map(doubt).collect());
         }
     }
 
     /// Every endpoint that is to be avoided, sorted by protocol and address.
     pub(crate) fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
-        self.unhealthy.iter().map(|(&(protocol, addr), ailment)| UnhealthyEndpoint {
+        self.unhealthy.iter().map(|(&(protocol, addr), diagnosis)| UnhealthyEndpoint {
             addr,
             protocol,
-            why: ailment.why.clone(),
-            since: ailment.since,
+            why: diagnosis.why.clone(),
+            since: diagnosis.since,
         })
     }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use sheave_model::FrontendAddr;
 
-use crate::affinity::AffinityTable;
 use crate::counters::{CounterRegistry, FrontendCounters, Totals};
-use crate::pick::ActiveTable;
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
 
 /// A view of a data plane that outlives its changes. Clones see the same.
 #[derive(Clone, Debug)]

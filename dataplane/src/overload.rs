@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sheave_model::{FrontendAddr, Protocol};
 
 use crate::capacity::Capacity;
-use crate::pick::ActiveTable;
+use crate::select::ActiveTable;
 use crate::shed::{FrontendUse, ShedReason, Shedding};
 
 /// How often overloaded frontends are looked at.

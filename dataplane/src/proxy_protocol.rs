@@ -49,12 +49,12 @@ pub enum Parsed {
         addresses: Option<Addresses>,
     },
     /// No header, and more bytes will not make it one.
-    Invalid(Flaw),
+    Invalid(ParseError),
 }
 
 /// Why bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Flaw {
+pub enum ParseError {
     /// Something else is spoken here.
     #[error("it begins with no PROXY protocol header")]
     NoHeader,

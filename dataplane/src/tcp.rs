@@ -31,9 +31,9 @@ use sheave_model::{ClientAddr, ClientSource, FrontendAddr};
 use socket2::{SockRef, Socket};
 use tokio::io::Interest;
 
-use crate::pick::ActiveFrontend;
-use crate::pick::Picked;
 use crate::proxy_protocol::{self, Addresses, Transport};
+use crate::select::ActiveFrontend;
+use crate::select::Picked;
 use crate::sys;
 use crate::task;
 use crate::worker::Worker;

@@ -19,19 +19,19 @@ use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
 use crate::paths::Paths;
-use crate::pick::ActiveTable;
-use crate::random::Random;
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
 use crate::shed::Shedding;
+use crate::splitmix64::SplitMix64;
 use crate::steering::{Refusal, Register};
 use crate::task;
 use crate::tcp::{CrowdedEndpoints, PipeBudget, PipePool, RelayBuffers, Relays, Served};
 use crate::throttle::Throttle;
-use crate::transparency::Transparency;
+use crate::transparent::Transparency;
 use crate::udp::{UdpContext, UdpLimits, UdpParts};
 use listeners::Listeners;
 
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     pub(crate) reports: Arc<Reports>,
     pub(crate) paths: Arc<Paths>,
     pub(crate) timeouts: Timeouts,
-    pub(crate) random: Random,
+    pub(crate) random: SplitMix64,
     pub(crate) relays: Relays<Served>,
     pub(crate) crowded: CrowdedEndpoints,
     pub(crate) capacity: Arc<Capacity>,
@@ -136,7 +136,7 @@ impl Worker {
             table: seed.table,
             affinity: seed.affinity,
             timeouts: seed.timeouts,
-            random: Random::new(seed.random),
+            random: SplitMix64::new(seed.random),
             relays,
             crowded: CrowdedEndpoints::default(),
             capacity: seed.capacity,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, Served, Verdict, Why};
 use sheave_control::store::ServiceKey;
 use sheave_control::suggest;
-use sheave_dataplane::pick::{ActiveFrontend, Origin};
+use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
 
 use super::place::{self, Place};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sheave_dataplane::affinity::AffinityTable;
-use sheave_dataplane::pick::{ActiveFrontend, Origin, PickRequest, Preview};
+use sheave_dataplane::select::affinity::AffinityTable;
+use sheave_dataplane::select::{ActiveFrontend, Origin, PickRequest, Preview};
 use sheave_model::{Affinity, Algorithm, EndpointAddr, Protocol};
 
 use super::Basis;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use sheave_dataplane::pick::{ActiveFrontend, Origin};
-use sheave_dataplane::transparency::{self, Masked};
+use sheave_dataplane::select::{ActiveFrontend, Origin};
+use sheave_dataplane::transparent::{self, Masked};
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKind, Protocol};
 
 use super::Basis;
@@ -139,8 +139,8 @@ pub(super) fn seen(
 fn masked(active: &ActiveFrontend, client: Option<IpAddr>, endpoint: Option<EndpointAddr>) -> Option<Masked> {
     let (client, frontend) = (client?, active.spec().addr);
     match endpoint {
-        Some(endpoint) => transparency::speaker(client, frontend, endpoint),
-        None => transparency::presentable(client, frontend),
+        Some(endpoint) => transparent::source_ip(client, frontend, endpoint),
+        None => transparent::presentable(client, frontend),
     }
     .err()
 }

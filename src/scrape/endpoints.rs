@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sheave_dataplane::pick::{ActiveTable, EndpointLoad};
+use sheave_dataplane::select::{ActiveTable, EndpointLoad};
 use sheave_model::{EndpointAddr, Frontend};
 
 use super::frontends;

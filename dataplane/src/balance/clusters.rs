@@ -15,20 +15,20 @@ use super::hash::mix;
 use super::maglev::Maglev;
 use super::p2c::LeastConnections;
 use super::weights::Weights;
-use super::{Balance, Question, Tried};
+use super::{Balance, PickInput, Tried};
 
 /// So many failures in one cluster speak against it rather than against its endpoints.
 pub const SUSPICIOUS: usize = 2;
 
 /// One cluster before it is made ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cluster {
+pub struct ClusterSpec {
     /// Its [`hash::cluster`](super::hash::cluster).
     pub identity: u64,
     /// Share among the clusters; not 0.
     pub load: u64,
     /// Its candidates: not none.
-    pub members: Vec<Member>,
+    pub members: Vec<ClusterMember>,
 }
 
 /// How an endpoint is chosen inside its cluster.
@@ -42,7 +42,7 @@ pub enum Inside {
 
 /// One candidate of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct ClusterMember {
     /// Index among all candidates.
     pub index: u32,
     /// Its [`hash::endpoint`](super::hash::endpoint).
@@ -56,12 +56,12 @@ pub struct Member {
 pub struct Clusters {
     inside: Inside,
     /// In the order of `inner`; apart from it, because every choice reads all of them.
-    keys: Box<[Key]>,
-    inner: Box<[Inner]>,
+    keys: Box<[ClusterKey]>,
+    inner: Box<[InnerCluster]>,
 }
 
 #[derive(Debug)]
-struct Key {
+struct ClusterKey {
     identity: u64,
     load: u64,
     /// 1 / load.
@@ -69,7 +69,7 @@ struct Key {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct InnerCluster {
     /// Indices among all candidates.
     members: Box<[u32]>,
     balancer: InnerBalancer,
@@ -90,7 +90,7 @@ impl InnerBalancer {
     }
 }
 
-impl Inner {
+impl InnerCluster {
     fn tried(&self, tried: Tried<'_>) -> usize {
         self.members.iter().filter(|&&index| tried(index as usize)).count()
     }
@@ -98,12 +98,12 @@ impl Inner {
 
 impl Clusters {
     /// A balancer over `clusters`; Maglev tables that `known` has of the same candidates are taken over.
-    pub fn new(inside: Inside, clusters: &[Cluster], known: Option<&Self>) -> Self {
-        let key = |cluster: &Cluster| {
-            let Cluster { identity, load, .. } = *cluster;
-            Key { identity, load, pace: 1.0 / load as f64 }
+    pub fn new(inside: Inside, clusters: &[ClusterSpec], known: Option<&Self>) -> Self {
+        let key = |cluster: &ClusterSpec| {
+            let ClusterSpec { identity, load, .. } = *cluster;
+            ClusterKey { identity, load, pace: 1.0 / load as f64 }
         };
-        let inner = |cluster: &Cluster| {
+        let inner = |cluster: &ClusterSpec| {
             let (weights, identities) = candidates(cluster)?;
             let balancer = match inside {
                 Inside::LeastConnections => InnerBalancer::LeastConnections(LeastConnections::new(weights)),
@@ -114,16 +114,19 @@ impl Clusters {
                     InnerBalancer::Maglev(same.unwrap_or_else(made))
                 }
             };
-            Some(Inner { members: cluster.members.iter().map(|member| member.index).collect(), balancer })
+            Some(InnerCluster {
+                members: cluster.members.iter().map(|member| member.index).collect(),
+                balancer,
+            })
         };
-        let (keys, inner): (Vec<Key>, Vec<Inner>) =
+        let (keys, inner): (Vec<ClusterKey>, Vec<InnerCluster>) =
             clusters.iter().filter_map(|cluster| Some((key(cluster), inner(cluster)?))).unzip();
         Self { inside, keys: keys.into(), inner: inner.into() }
     }
 
     /// Whether this is the balancer over `clusters`.
-    pub fn is_over(&self, inside: Inside, clusters: &[Cluster]) -> bool {
-        let same = |(cluster, (key, inner)): (&Cluster, (&Key, &Inner))| {
+    pub fn is_over(&self, inside: Inside, clusters: &[ClusterSpec]) -> bool {
+        let same = |(cluster, (key, inner)): (&ClusterSpec, (&ClusterKey, &InnerCluster))| {
             (key.identity, key.load) == (cluster.identity, cluster.load)
                 && inner.members.iter().copied().eq(cluster.members.iter().map(|member| member.index))
                 && candidates(cluster)
@@ -143,7 +146,7 @@ impl Clusters {
     }
 
     /// The cluster of a client among those that `keep` keeps.
-    fn first(&self, client: u64, keep: impl Fn(&Inner) -> bool) -> Option<&Inner> {
+    fn first(&self, client: u64, keep: impl Fn(&InnerCluster) -> bool) -> Option<&InnerCluster> {
         let mut first = None;
         let mut earliest = f64::INFINITY;
         for (key, inner) in self.keys.iter().zip(&self.inner) {
@@ -157,8 +160,8 @@ impl Clusters {
     }
 
     /// After failures: another candidate of the same cluster, then other clusters, then whatever is left.
-    fn again(&self, client: u64, tried: Tried<'_>) -> Option<&Inner> {
-        let left = |inner: &Inner| inner.members.len() - inner.tried(tried);
+    fn again(&self, client: u64, tried: Tried<'_>) -> Option<&InnerCluster> {
+        let left = |inner: &InnerCluster| inner.members.len() - inner.tried(tried);
         self.first(client, |inner| left(inner) > 0 && inner.tried(tried) < SUSPICIOUS)
             .or_else(|| self.first(client, |inner| left(inner) > 0))
             .or_else(|| self.first(client, |_| true))
@@ -166,30 +169,30 @@ impl Clusters {
 }
 
 impl Balance for Clusters {
-    fn choose(&self, question: &Question<'_>) -> usize {
+    fn choose(&self, input: &PickInput<'_>) -> usize {
         let draw = match self.inside {
-            Inside::Maglev => question.hash,
+            Inside::Maglev => input.hash,
             // Not the number by which an endpoint is drawn, or the cluster would decide which one.
-            Inside::LeastConnections => mix(!question.random),
+            Inside::LeastConnections => mix(!input.random),
         };
-        let cluster = match question.tried {
+        let cluster = match input.tried {
             None => self.first(draw, |_| true),
             Some(tried) => self.again(draw, tried),
         };
-        let Some(Inner { members, balancer }) = cluster else { return 0 };
+        let Some(InnerCluster { members, balancer }) = cluster else { return 0 };
         let index = |member: usize| members.get(member).map_or(0, |&index| index as usize);
-        let load = |member: usize| (question.load)(index(member));
-        let was_tried = |member: usize| question.tried.is_some_and(|tried| tried(index(member)));
-        let tried: Option<Tried<'_>> = question.tried.is_some().then_some(&was_tried);
-        let question = Question { load: &load, tried, ..*question };
+        let load = |member: usize| (input.load)(index(member));
+        let was_tried = |member: usize| input.tried.is_some_and(|tried| tried(index(member)));
+        let tried: Option<Tried<'_>> = input.tried.is_some().then_some(&was_tried);
+        let input = PickInput { load: &load, tried, ..*input };
         index(match balancer {
-            InnerBalancer::Maglev(maglev) => maglev.choose(&question),
-            InnerBalancer::LeastConnections(balancer) => balancer.choose(&question),
+            InnerBalancer::Maglev(maglev) => maglev.choose(&input),
+            InnerBalancer::LeastConnections(balancer) => balancer.choose(&input),
         })
     }
 }
 
-fn candidates(cluster: &Cluster) -> Option<(Weights, Box<[u64]>)> {
+fn candidates(cluster: &ClusterSpec) -> Option<(Weights, Box<[u64]>)> {
     let weights: Vec<u32> = cluster.members.iter().map(|member| member.weight).collect();
     Some((Weights::new(&weights)?, cluster.members.iter().map(|member| member.identity).collect()))
 }

@@ -13,7 +13,7 @@ use super::shares::Member;
 
 /// A candidate as far as shares depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FailoverCandidate {
     /// Index into the backends.
     pub backend: u32,
     /// Share among the endpoints of its backend.
@@ -35,8 +35,8 @@ const GRAIN: u128 = 1 << 24;
 /// Endpoints that serve but are no candidates were left out by a policy: nothing is lost with them. Nor is it with a backend
 /// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere,
 /// every candidate counts as if it were: traffic is never refused while an endpoint exists.
-pub fn members(backends: &[Backend], places: &[Place], rules: &Failover) -> Vec<Member> {
-    let mut clusters = Cluster::all(backends, places);
+pub fn members(backends: &[Backend], places: &[FailoverCandidate], rules: &Failover) -> Vec<Member> {
+    let mut clusters = ClusterHealth::all(backends, places);
     if clusters.iter().all(|cluster| cluster.healthy == 0) {
         clusters.iter_mut().for_each(|cluster| cluster.healthy = cluster.candidates);
     }
@@ -46,7 +46,7 @@ pub fn members(backends: &[Backend], places: &[Place], rules: &Failover) -> Vec<
     let available = tiers.values().fold(0, |sum, tier| sum + tier.health).min(WHOLE);
     let alone = tiers.values().filter(|tier| tier.load > 0).count() == 1;
     for (priority, tier) in &tiers {
-        let mut of_tier: Vec<&mut Cluster> =
+        let mut of_tier: Vec<&mut ClusterHealth> =
             clusters.iter_mut().filter(|cluster| cluster.priority == *priority).collect();
         let unsound = tier.unsound(available, rules.panic_threshold);
         of_tier.iter_mut().for_each(|cluster| cluster.unsound = unsound);
@@ -67,7 +67,7 @@ pub fn members(backends: &[Backend], places: &[Place], rules: &Failover) -> Vec<
     places.iter().map(|place| member(&clusters, place)).collect()
 }
 
-fn member(clusters: &[Cluster], place: &Place) -> Member {
+fn member(clusters: &[ClusterHealth], place: &FailoverCandidate) -> Member {
     let cluster = clusters.get(place.backend as usize);
     let weight = cluster.map_or(0, |cluster| cluster.weight_of(place) * cluster.counts(place));
     Member {
@@ -78,7 +78,7 @@ fn member(clusters: &[Cluster], place: &Place) -> Member {
 }
 
 /// What is counted of one backend.
-struct Cluster {
+struct ClusterHealth {
     priority: u32,
     /// 0 only beside others.
     weight: u64,
@@ -96,8 +96,8 @@ struct Cluster {
     share: u64,
 }
 
-impl Cluster {
-    fn all(backends: &[Backend], places: &[Place]) -> Vec<Self> {
+impl ClusterHealth {
+    fn all(backends: &[Backend], places: &[FailoverCandidate]) -> Vec<Self> {
         let mut clusters: Vec<Self> = backends.iter().map(Self::new).collect();
         for place in places {
             if let Some(cluster) = clusters.get_mut(place.backend as usize) {
@@ -138,12 +138,12 @@ impl Cluster {
         }
     }
 
-    fn weight_of(&self, place: &Place) -> u64 {
+    fn weight_of(&self, place: &FailoverCandidate) -> u64 {
         if self.even { 1 } else { u64::from(place.weight.0) }
     }
 
     /// What the place counts, in parts of [`SOUND`].
-    fn counts(&self, place: &Place) -> u64 {
+    fn counts(&self, place: &FailoverCandidate) -> u64 {
         // With all of them counted as healthy, so is this one.
         if place.healthy || self.healthy == self.candidates { SOUND } else { self.unsound }
     }
@@ -166,7 +166,7 @@ struct Tier {
 }
 
 impl Tier {
-    fn all(clusters: &[Cluster], overprovisioning: u64) -> BTreeMap<u32, Self> {
+    fn all(clusters: &[ClusterHealth], overprovisioning: u64) -> BTreeMap<u32, Self> {
         let mut tiers = BTreeMap::<u32, Self>::new();
         for cluster in clusters {
             let tier = tiers.entry(cluster.priority).or_default();
@@ -212,20 +212,20 @@ fn distribute(tiers: &mut BTreeMap<u32, Tier>) {
 
 /// The parts of a tier's backends by weight. One that lost endpoints takes no more than its healthy part, overprovisioned,
 /// of its weight; what it leaves goes to those that have room, as far as they have. Beyond that all are overrun alike.
-fn fill(clusters: &[&mut Cluster], overprovisioning: u64) -> Vec<u64> {
+fn fill(clusters: &[&mut ClusterHealth], overprovisioning: u64) -> Vec<u64> {
     /// The part of weight 1.
     const UNIT: u64 = 1 << 16;
-    let wanted = |cluster: &Cluster| if cluster.total == 0 { 0 } else { cluster.weight * UNIT };
-    let able = |cluster: &Cluster| {
+    let wanted = |cluster: &ClusterHealth| if cluster.total == 0 { 0 } else { cluster.weight * UNIT };
+    let able = |cluster: &ClusterHealth| {
         let sound = u128::from(overprovisioning) * u128::from(cluster.sound());
         portion(u128::from(wanted(cluster)) * sound, u128::from(100 * SOUND * cluster.total))
     };
-    let base = |cluster: &Cluster| wanted(cluster).min(able(cluster));
-    let room = |cluster: &Cluster| able(cluster) - base(cluster);
+    let base = |cluster: &ClusterHealth| wanted(cluster).min(able(cluster));
+    let room = |cluster: &ClusterHealth| able(cluster) - base(cluster);
     let lost: u64 = clusters.iter().map(|cluster| wanted(cluster) - base(cluster)).sum();
     let rooms: u64 = clusters.iter().map(|cluster| room(cluster)).sum();
     let given = u128::from(lost.min(rooms));
-    let more = |cluster: &Cluster| portion(given * u128::from(room(cluster)), u128::from(rooms));
+    let more = |cluster: &ClusterHealth| portion(given * u128::from(room(cluster)), u128::from(rooms));
     clusters.iter().map(|cluster| base(cluster) + more(cluster)).collect()
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use sheave_model::{ClientAddr, EndpointAddr, Path, ServicePort};
 
 /// 2^64 divided by the golden ratio: SplitMix64's increment.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Starting values that keep the hashes of clients and endpoints apart, even for equal addresses.
 const CLIENT: u64 = 0x636c_6965_6e74_0000;

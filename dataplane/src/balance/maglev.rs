@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use super::hash::mix;
 use super::weights::{Weights, scale};
-use super::{Balance, Question};
+use super::{Balance, PickInput};
 
 /// Table sizes: primes, with at least 100 slots per candidate for even shares (the paper's section 5.3), up to 655
 /// candidates. Only two, because a change of size moves nearly every client, and it must happen at the same count on
@@ -85,7 +85,7 @@ impl Maglev {
     fn fill(&self) -> Vec<u32> {
         let size = self.size();
         let mut owners = vec![0; size];
-        let mut taken = Taken::new(size);
+        let mut taken = TakenSlots::new(size);
         let mut turns = Turns::new(&self.weights, &self.identities, size);
         for _ in 0..size {
             let Some((candidate, slots)) = turns.next() else { break };
@@ -97,12 +97,12 @@ impl Maglev {
 }
 
 impl Balance for Maglev {
-    fn choose(&self, question: &Question<'_>) -> usize {
+    fn choose(&self, input: &PickInput<'_>) -> usize {
         let size = self.size();
         let slots = self.slots();
-        let slot = scale(question.hash, size as u64) as usize;
+        let slot = scale(input.hash, size as u64) as usize;
         let index = slots.get(slot);
-        match question.tried {
+        match input.tried {
             Some(tried) if tried(index) => (slot + 1..size)
                 .chain(0..slot)
                 .map(|slot| slots.get(slot))
@@ -133,9 +133,9 @@ impl Slots {
 }
 
 /// Which slots are taken, one bit each: stays in the fastest cache while candidates probe it.
-struct Taken(Vec<u64>);
+struct TakenSlots(Vec<u64>);
 
-impl Taken {
+impl TakenSlots {
     fn new(slots: usize) -> Self {
         Self(vec![0; slots.div_ceil(64)])
     }

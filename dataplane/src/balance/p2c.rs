@@ -4,7 +4,7 @@
 
 use super::hash::mix;
 use super::weights::Weights;
-use super::{Balance, Question};
+use super::{Balance, PickInput};
 
 /// Chooses the less loaded of two distinct candidates drawn by weight.
 #[derive(Debug)]
@@ -23,15 +23,15 @@ impl LeastConnections {
         self.weights == *weights
     }
 
-    fn pair(&self, question: &Question<'_>) -> (usize, Option<usize>) {
-        let other_random = mix(question.random);
-        let untried = question.tried.and_then(|tried| {
-            let first = self.weights.draw_where(question.random, |index| !tried(index))?;
+    fn pair(&self, input: &PickInput<'_>) -> (usize, Option<usize>) {
+        let other_random = mix(input.random);
+        let untried = input.tried.and_then(|tried| {
+            let first = self.weights.draw_where(input.random, |index| !tried(index))?;
             let other = self.weights.draw_where(other_random, |index| index != first && !tried(index));
             Some((first, other))
         });
         untried.unwrap_or_else(|| {
-            let first = self.weights.draw(question.random);
+            let first = self.weights.draw(input.random);
             (first, self.weights.draw_other(other_random, first))
         })
     }
@@ -49,9 +49,9 @@ impl LeastConnections {
 }
 
 impl Balance for LeastConnections {
-    fn choose(&self, question: &Question<'_>) -> usize {
-        match self.pair(question) {
-            (first, Some(other)) if self.prefers(other, first, question.load) => other,
+    fn choose(&self, input: &PickInput<'_>) -> usize {
+        match self.pair(input) {
+            (first, Some(other)) if self.prefers(other, first, input.load) => other,
             (first, _) => first,
         }
     }

@@ -1,7 +1,7 @@
 //! Weighted random.
 
 use super::weights::Weights;
-use super::{Balance, Question};
+use super::{Balance, PickInput};
 
 /// Chooses at random, in proportion to weight.
 #[derive(Debug)]
@@ -17,10 +17,10 @@ impl Random {
 }
 
 impl Balance for Random {
-    fn choose(&self, question: &Question<'_>) -> usize {
-        question
+    fn choose(&self, input: &PickInput<'_>) -> usize {
+        input
             .tried
-            .and_then(|tried| self.weights.draw_where(question.random, |index| !tried(index)))
-            .unwrap_or_else(|| self.weights.draw(question.random))
+            .and_then(|tried| self.weights.draw_where(input.random, |index| !tried(index)))
+            .unwrap_or_else(|| self.weights.draw(input.random))
     }
 }

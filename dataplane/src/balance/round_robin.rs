@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::shares::gcd;
 use super::weights::Weights;
-use super::{Balance, Question};
+use super::{Balance, PickInput};
 
 /// A cycle of unequal weights is at most this long, or [`PER_CANDIDATE`] turns per candidate: awkward weights such as
 /// 65535:65534 are rounded to it (to 1 in 4,096) rather than remembered exactly.
@@ -39,11 +39,11 @@ impl RoundRobin {
 }
 
 impl Balance for RoundRobin {
-    fn choose(&self, question: &Question<'_>) -> usize {
-        let index = self.at(question.turn);
-        match question.tried {
+    fn choose(&self, input: &PickInput<'_>) -> usize {
+        let index = self.at(input.turn);
+        match input.tried {
             Some(tried) if tried(index) => (1..self.cycle_len())
-                .map(|step| self.at(question.turn.wrapping_add(step)))
+                .map(|step| self.at(input.turn.wrapping_add(step)))
                 .find(|&index| !tried(index))
                 .unwrap_or(index),
             _ => index,

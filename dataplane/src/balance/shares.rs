@@ -24,7 +24,7 @@ pub fn fold(members: &[Member]) -> Vec<u32> {
 }
 
 /// What is known of a backend's members together.
-struct Group {
+struct BackendTotals {
     backend: u32,
     weight: u64,
     /// Sum of the members' weights, after dividing by `unit`.
@@ -33,25 +33,25 @@ struct Group {
     unit: u64,
 }
 
-impl Group {
+impl BackendTotals {
     fn inside(&self, member: &Member) -> u64 {
         u64::from(member.weight).checked_div(self.unit).unwrap_or(1)
     }
 }
 
 /// Groups sorted by backend; their weights are not all zero.
-struct Backends(Vec<Group>);
+struct Backends(Vec<BackendTotals>);
 
 impl Backends {
     fn of(members: &[Member]) -> Self {
         let mut sorted: Vec<&Member> = members.iter().collect();
         sorted.sort_by_key(|member| member.backend);
-        let mut groups: Vec<Group> = sorted
+        let mut groups: Vec<BackendTotals> = sorted
             .chunk_by(|left, right| left.backend == right.backend)
             .filter_map(|chunk| {
                 let (backend, weight) = chunk.first().map(|first| (first.backend, first.backend_weight))?;
                 let unit = chunk.iter().fold(0, |unit, member| gcd(unit, u64::from(member.weight)));
-                let mut group = Group { backend, weight, sum: 0, unit };
+                let mut group = BackendTotals { backend, weight, sum: 0, unit };
                 group.sum = chunk.iter().map(|member| group.inside(member)).sum();
                 Some(group)
             })
@@ -64,7 +64,7 @@ impl Backends {
         Self(groups)
     }
 
-    fn group(&self, member: &Member) -> Option<&Group> {
+    fn group(&self, member: &Member) -> Option<&BackendTotals> {
         let at = self.0.binary_search_by_key(&member.backend, |group| group.backend).ok()?;
         self.0.get(at)
     }

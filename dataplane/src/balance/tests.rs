@@ -14,8 +14,8 @@ pub(super) fn endpoint(number: u32) -> EndpointAddr {
     EndpointAddr::new(IpAddr::V4((0x0a00_0000 + number).into()), 8080)
 }
 
-pub(super) fn question() -> Question<'static> {
-    Question { hash: 0, random: 0, turn: 0, load: &|_| 0, tried: None }
+pub(super) fn input() -> PickInput<'static> {
+    PickInput { hash: 0, random: 0, turn: 0, load: &|_| 0, tried: None }
 }
 
 fn make(algorithm: Algorithm, weights: &[u32]) -> Balancer {
@@ -23,10 +23,10 @@ fn make(algorithm: Algorithm, weights: &[u32]) -> Balancer {
     Balancer::new(algorithm, Weights::new(weights).unwrap(), identities)
 }
 
-/// The question that the `number`th client asks.
-fn nth(number: usize) -> Question<'static> {
+/// The input that the `number`th client asks.
+fn nth(number: usize) -> PickInput<'static> {
     let random = hash::mix(number as u64 + 1);
-    Question { hash: hash::mix(random ^ 1), random, turn: number, ..question() }
+    PickInput { hash: hash::mix(random ^ 1), random, turn: number, ..input() }
 }
 
 /// The part of `questions` choices that each candidate gets.
@@ -69,8 +69,8 @@ mod least_connections {
     fn the_less_loaded_of_two_wins_always() {
         let balancer = make(Algorithm::LeastConnections, &[1, 1]);
         for number in 0..1000 {
-            assert_eq!(balancer.choose(&Question { load: &|index| [7, 6][index], ..nth(number) }), 1);
-            assert_eq!(balancer.choose(&Question { load: &|index| [6, 7][index], ..nth(number) }), 0);
+            assert_eq!(balancer.choose(&PickInput { load: &|index| [7, 6][index], ..nth(number) }), 1);
+            assert_eq!(balancer.choose(&PickInput { load: &|index| [6, 7][index], ..nth(number) }), 0);
         }
     }
 
@@ -78,8 +78,8 @@ mod least_connections {
     fn load_counts_by_weight() {
         let balancer = make(Algorithm::LeastConnections, &[1, 3]);
         for number in 0..1000 {
-            assert_eq!(balancer.choose(&Question { load: &|index| [10, 29][index], ..nth(number) }), 1);
-            assert_eq!(balancer.choose(&Question { load: &|index| [10, 35][index], ..nth(number) }), 0);
+            assert_eq!(balancer.choose(&PickInput { load: &|index| [10, 29][index], ..nth(number) }), 1);
+            assert_eq!(balancer.choose(&PickInput { load: &|index| [10, 35][index], ..nth(number) }), 0);
         }
     }
 
@@ -88,7 +88,7 @@ mod least_connections {
         let balancer = make(Algorithm::LeastConnections, &[1; 10]);
         let mut counts = [0u32; 10];
         for number in 0..100_000 {
-            counts[balancer.choose(&Question { load: &|_| 5, ..nth(number) })] += 1;
+            counts[balancer.choose(&PickInput { load: &|_| 5, ..nth(number) })] += 1;
         }
         for count in counts {
             assert!((9_600..10_400).contains(&count), "got {counts:?}");
@@ -100,7 +100,7 @@ mod least_connections {
         let balancer = make(Algorithm::LeastConnections, &[1; 5]);
         for number in 0..10_000 {
             assert_ne!(
-                balancer.choose(&Question { load: &|index| [1, 1, 9, 1, 1][index], ..nth(number) }),
+                balancer.choose(&PickInput { load: &|index| [1, 1, 9, 1, 1][index], ..nth(number) }),
                 2
             );
         }
@@ -112,7 +112,7 @@ mod least_connections {
         let balancer = make(Algorithm::LeastConnections, &weights);
         let mut loads = [0u32; 4];
         for number in 0..8000 {
-            loads[balancer.choose(&Question { load: &|index| loads[index], ..nth(number) })] += 1;
+            loads[balancer.choose(&PickInput { load: &|index| loads[index], ..nth(number) })] += 1;
         }
         for (load, weight) in loads.into_iter().zip(weights) {
             assert!(load.abs_diff(weight * 1000) <= 10, "got {loads:?}");
@@ -198,7 +198,7 @@ mod stable_hash {
             ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.77:50000", "[2001:db8::1]:443", "[::ffff:192.0.2.1]:2"];
         let ask = |algorithm, number: u64, text| {
             let hash = hash::client(client(text));
-            let ask = Question { hash, random: hash::mix(number), turn: number as usize, ..question() };
+            let ask = PickInput { hash, random: hash::mix(number), turn: number as usize, ..input() };
             make(algorithm, &weights).choose(&ask)
         };
         let decisions = ALGORITHMS.map(|algorithm| {
@@ -242,11 +242,11 @@ proptest! {
         let one_is_left = (0..weights.len()).any(|index| eligible(index) && !was_tried(index));
         for algorithm in ALGORITHMS {
             let balancer = make(algorithm, &weights);
-            let ask = Question { hash, random, turn, load: &|index| loads[index], tried: Some(&was_tried) };
+            let ask = PickInput { hash, random, turn, load: &|index| loads[index], tried: Some(&was_tried) };
             let index = balancer.choose(&ask);
             prop_assert!(eligible(index), "{algorithm:?} chose {index}");
             prop_assert!(!was_tried(index) || !one_is_left, "{algorithm:?} chose {index} again");
-            prop_assert_eq!(balancer.choose(&ask), index, "the same question, the same answer");
+            prop_assert_eq!(balancer.choose(&ask), index, "the same input, the same answer");
         }
     }
 

@@ -16,14 +16,14 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Who noticed.
 #[derive(Debug)]
-pub(super) enum Whose {
+pub(super) enum DetectedBy {
     /// A client of this frontend.
     Frontend(FrontendAddr),
     /// A check of this cluster's endpoints.
     Cluster(Arc<str>),
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for DetectedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frontend(addr) => write!(f, "frontend {addr}"),
@@ -41,15 +41,15 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn unhealthy(&mut self, (protocol, endpoint): EndpointKey, whose: &Whose, why: &str) {
+    pub(super) fn unhealthy(&mut self, (protocol, endpoint): EndpointKey, by: &DetectedBy, why: &str) {
         if let Some(untold) = self.admits(Instant::now()) {
-            tracing::info!(%endpoint, %protocol, of = %whose, reason = why, untold, "endpoint is unhealthy");
+            tracing::info!(%endpoint, %protocol, of = %by, reason = why, untold, "endpoint is unhealthy");
         }
     }
 
-    pub(super) fn healthy(&mut self, (protocol, endpoint): EndpointKey, whose: &Whose, after: Duration) {
+    pub(super) fn healthy(&mut self, (protocol, endpoint): EndpointKey, by: &DetectedBy, after: Duration) {
         if let Some(untold) = self.admits(Instant::now()) {
-            tracing::info!(%endpoint, %protocol, of = %whose, ?after, untold, "endpoint is healthy again");
+            tracing::info!(%endpoint, %protocol, of = %by, ?after, untold, "endpoint is healthy again");
         }
     }
 

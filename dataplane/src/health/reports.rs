@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
 use tokio::sync::mpsc;
 
-use crate::pick::ActiveTable;
+use crate::select::ActiveTable;
 
 /// Reports that may wait. What does not fit is lost: that many failures say enough.
 const WAITING: usize = 1024;
@@ -21,7 +21,7 @@ const WAITING: usize = 1024;
 pub(super) type EndpointKey = (Protocol, EndpointAddr);
 
 /// Endpoints in doubt, each with whether the next answer of it is worth telling.
-pub(super) type Doubts = HashMap<EndpointKey, Arc<AtomicBool>, foldhash::fast::RandomState>;
+pub(super) type Suspects = HashMap<EndpointKey, Arc<AtomicBool>, foldhash::fast::RandomState>;
 
 /// What happened to an endpoint.
 #[derive(Debug)]
@@ -36,19 +36,19 @@ pub(super) enum Report {
 #[derive(Debug)]
 pub(crate) struct Reports {
     sender: mpsc::Sender<Report>,
-    any_doubt: AtomicBool,
-    doubts: ArcSwap<Doubts>,
+    any_suspect: AtomicBool,
+    suspects: ArcSwap<Suspects>,
 }
 
 impl Reports {
     pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Report>) {
         let (sender, inbox) = mpsc::channel(WAITING);
-        (Arc::new(Self { sender, any_doubt: AtomicBool::new(false), doubts: ArcSwap::default() }), inbox)
+        (Arc::new(Self { sender, any_suspect: AtomicBool::new(false), suspects: ArcSwap::default() }), inbox)
     }
 
-    /// For tests of workers, whose reports nobody reads.
+    /// For tests of workers whose reports nobody reads.
     #[cfg(test)]
-    pub(crate) fn unheard() -> Arc<Self> {
+    pub(crate) fn ignored() -> Arc<Self> {
         Self::new().0
     }
 
@@ -67,26 +67,26 @@ impl Reports {
 
     /// An endpoint answered.
     pub(crate) fn answered(&self, protocol: Protocol, endpoint: EndpointAddr) {
-        if self.any_doubt.load(Ordering::Relaxed) {
-            self.clear_doubt((protocol, endpoint));
+        if self.any_suspect.load(Ordering::Relaxed) {
+            self.report_success((protocol, endpoint));
         }
     }
 
     #[cold]
-    fn clear_doubt(&self, key: EndpointKey) {
-        let doubts = self.doubts.load();
-        let Some(untold) = doubts.get(&key) else { return };
-        if untold.load(Ordering::Relaxed)
-            && untold.swap(false, Ordering::Relaxed)
+    fn report_success(&self, key: EndpointKey) {
+        let suspects = self.suspects.load();
+        let Some(report_next) = suspects.get(&key) else { return };
+        if report_next.load(Ordering::Relaxed)
+            && report_next.swap(false, Ordering::Relaxed)
             && self.sender.try_send(Report::Answered(key)).is_err()
         {
-            untold.store(true, Ordering::Relaxed);
+            report_next.store(true, Ordering::Relaxed);
         }
     }
 
     /// Says which endpoints are in doubt from now on.
-    pub(super) fn doubt(&self, doubts: Doubts) {
-        self.any_doubt.store(!doubts.is_empty(), Ordering::Relaxed);
-        self.doubts.store(Arc::new(doubts));
+    pub(super) fn watch(&self, suspects: Suspects) {
+        self.any_suspect.store(!suspects.is_empty(), Ordering::Relaxed);
+        self.suspects.store(Arc::new(suspects));
     }
 }

@@ -68,9 +68,9 @@ mod text {
         let longest = format!("PROXY UNKNOWN {ip} {ip} 65535 65535\r\n");
         assert_eq!((longest.len(), parse(longest.as_bytes())), (107, header(107, None)));
         let longer = format!("PROXY UNKNOWN {ip} {ip} 65535 655355\r\n");
-        assert_eq!(parse(longer.as_bytes()), Parsed::Invalid(Flaw::EndlessLine));
+        assert_eq!(parse(longer.as_bytes()), Parsed::Invalid(ParseError::EndlessLine));
         assert_eq!(parse(&longer.as_bytes()[..106]), Parsed::Incomplete);
-        assert_eq!(parse(&longer.as_bytes()[..107]), Parsed::Invalid(Flaw::EndlessLine));
+        assert_eq!(parse(&longer.as_bytes()[..107]), Parsed::Invalid(ParseError::EndlessLine));
         let known = format!("PROXY TCP6 {ip} {ip} 65535 65535\r\n");
         assert!(matches!(parse(known.as_bytes()), Parsed::Header { length: 104, addresses: Some(_) }));
     }
@@ -124,7 +124,8 @@ mod text {
             "PROXY TCP6 1::2::3 ::2 1 2\r\n",
             "PROXY TCP6 00001::2 ::2 1 2\r\n",
         ] {
-            let refused = matches!(parse(line.as_bytes()), Parsed::Invalid(Flaw::Line | Flaw::NoHeader));
+            let refused =
+                matches!(parse(line.as_bytes()), Parsed::Invalid(ParseError::Line | ParseError::NoHeader));
             assert!(refused, "{} {:?}", line.escape_debug(), parse(line.as_bytes()));
         }
     }
@@ -135,7 +136,7 @@ mod text {
         {
             assert_eq!(parse(line.as_bytes()), Parsed::Incomplete, "{}", line.escape_debug());
             let later = format!("{line}{}", "x".repeat(107));
-            assert_eq!(parse(later.as_bytes()), Parsed::Invalid(Flaw::EndlessLine));
+            assert_eq!(parse(later.as_bytes()), Parsed::Invalid(ParseError::EndlessLine));
         }
     }
 
@@ -162,7 +163,7 @@ mod either {
             b"SSH-2.0-",
             b" PROXY",
         ] {
-            assert_eq!(parse(bytes), Parsed::Invalid(Flaw::NoHeader), "{}", bytes.escape_ascii());
+            assert_eq!(parse(bytes), Parsed::Invalid(ParseError::NoHeader), "{}", bytes.escape_ascii());
         }
         assert_eq!(parse(b""), Parsed::Incomplete);
     }
@@ -212,11 +213,11 @@ mod binary_form {
     #[test]
     fn unassigned_commands_versions_families_and_transports_are_refused() {
         for command in (0..=255).filter(|command| !matches!(command, 0x20 | 0x21)) {
-            assert_eq!(parse(&binary(command, 0x11, 12, &V4_BLOCK)), Parsed::Invalid(Flaw::Command));
-            assert_eq!(parse(&binary(command, 0, 0, b"")[..13]), Parsed::Invalid(Flaw::Command));
+            assert_eq!(parse(&binary(command, 0x11, 12, &V4_BLOCK)), Parsed::Invalid(ParseError::Command));
+            assert_eq!(parse(&binary(command, 0, 0, b"")[..13]), Parsed::Invalid(ParseError::Command));
         }
         for family in (0..=255).filter(|family| family & 0x0f > 2 || family >> 4 > 3) {
-            assert_eq!(parse(&binary(0x21, family, 216, &[7; 216])), Parsed::Invalid(Flaw::Family));
+            assert_eq!(parse(&binary(0x21, family, 216, &[7; 216])), Parsed::Invalid(ParseError::Family));
         }
     }
 
@@ -224,8 +225,8 @@ mod binary_form {
     fn a_length_that_does_not_hold_the_addresses_is_refused_before_they_come() {
         for (family, least) in [(0x11, 12), (0x12, 12), (0x21, 36), (0x22, 36), (0x31, 216), (0x32, 216)] {
             let short = binary(0x21, family, least - 1, &[0; 300]);
-            assert_eq!(parse(&short), Parsed::Invalid(Flaw::Short), "{family:#x}");
-            assert_eq!(parse(&short[..16]), Parsed::Invalid(Flaw::Short), "{family:#x}");
+            assert_eq!(parse(&short), Parsed::Invalid(ParseError::Short), "{family:#x}");
+            assert_eq!(parse(&short[..16]), Parsed::Invalid(ParseError::Short), "{family:#x}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::{Addresses, Flaw, Pair, Parsed, read};
+use super::{Addresses, Pair, ParseError, Parsed, read};
 
 const BEGIN: &[u8] = b"PROXY ";
 const END: &[u8] = b"\r\n";
@@ -13,16 +13,20 @@ const LONGEST: usize = 107;
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let shared = BEGIN.len().min(bytes.len());
     if bytes[..shared] != BEGIN[..shared] {
-        return Parsed::Invalid(Flaw::NoHeader);
+        return Parsed::Invalid(ParseError::NoHeader);
     }
     // Nothing is decoded before the line is whole: what there is of a port may be half of it.
     let window = &bytes[..LONGEST.min(bytes.len())];
     let Some(end) = window.windows(END.len()).position(|pair| pair == END) else {
-        return if window.len() < LONGEST { Parsed::Incomplete } else { Parsed::Invalid(Flaw::EndlessLine) };
+        return if window.len() < LONGEST {
+            Parsed::Incomplete
+        } else {
+            Parsed::Invalid(ParseError::EndlessLine)
+        };
     };
     match line(&window[BEGIN.len()..end]) {
         Some(addresses) => Parsed::Header { length: end + END.len(), addresses },
-        None => Parsed::Invalid(Flaw::Line),
+        None => Parsed::Invalid(ParseError::Line),
     }
 }
 

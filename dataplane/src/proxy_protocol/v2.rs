@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Addresses, Flaw, Pair, Parsed, Transport, read};
+use super::{Addresses, Pair, ParseError, Parsed, Transport, read};
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, command, family and length.
@@ -33,7 +33,7 @@ enum Form {
 
 impl Form {
     /// By the bytes of command and family.
-    fn of(command: u8, family: u8) -> Result<Self, Flaw> {
+    fn of(command: u8, family: u8) -> Result<Self, ParseError> {
         let (family, transport) = (family & 0xf0, family & 0x0f);
         match (command, family, transport) {
             // LOCAL is a proxy's own health check; its family "is ignored". Of what is unspecified so are the addresses.
@@ -43,8 +43,8 @@ impl Form {
             (PROXY, INET, STREAM | DGRAM) => Ok(Self::V4),
             (PROXY, INET6, STREAM | DGRAM) => Ok(Self::V6),
             (PROXY, UNIX, STREAM | DGRAM) => Ok(Self::Ignored(2 * 108)),
-            (PROXY, _, _) => Err(Flaw::Family),
-            _ => Err(Flaw::Command),
+            (PROXY, _, _) => Err(ParseError::Family),
+            _ => Err(ParseError::Command),
         }
     }
 
@@ -69,12 +69,12 @@ impl Form {
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let shared = SIGNATURE.len().min(bytes.len());
     if bytes[..shared] != SIGNATURE[..shared] {
-        return Parsed::Invalid(Flaw::NoHeader);
+        return Parsed::Invalid(ParseError::NoHeader);
     }
     let [command, family, high, low] = match bytes[shared..] {
         [command, family, high, low, ..] => [command, family, high, low],
         // A wrong command is told as early as it can be.
-        [command, ..] if !matches!(command, LOCAL | PROXY) => return Parsed::Invalid(Flaw::Command),
+        [command, ..] if !matches!(command, LOCAL | PROXY) => return Parsed::Invalid(ParseError::Command),
         _ => return Parsed::Incomplete,
     };
     let form = match Form::of(command, family) {
@@ -83,7 +83,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     };
     let following = usize::from(u16::from_be_bytes([high, low]));
     if following < form.length() {
-        return Parsed::Invalid(Flaw::Short);
+        return Parsed::Invalid(ParseError::Short);
     }
     let length = FIXED + following;
     match bytes.get(FIXED..length) {

@@ -11,7 +11,7 @@ use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
 use crate::paths::Paths;
-use crate::pick::{Pick, PickRequest, Picked};
+use crate::select::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
 use crate::sys::bind_as_client::{bind_as_client, is_of_the_source};
 use crate::worker::Worker;
@@ -117,7 +117,7 @@ impl<'a> Search<'a, '_> {
         attempts: &mut usize,
     ) -> Result<Connecting<'a, Served>, Unconnected> {
         let worker = self.worker;
-        let speaker = worker.transparency.speaker(source, self.client, self.frontend, endpoint);
+        let speaker = worker.transparency.source_ip(source, self.client, self.frontend, endpoint);
         let mut way = Way {
             endpoint,
             paths: &worker.paths,

@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::time::Sleep;
 
 use super::counters::CloseReason;
-use crate::proxy_protocol::{Addresses, Flaw, LONGEST, Parsed, parse};
+use crate::proxy_protocol::{Addresses, LONGEST, ParseError, Parsed, parse};
 use crate::sys::reactor::{self, Registered};
 use crate::sys::stream;
 
@@ -32,7 +32,7 @@ pub(super) struct Introduction {
 #[derive(Debug, Error)]
 pub(super) enum Unintroduced {
     #[error("no PROXY protocol header: {0}")]
-    Flawed(#[from] Flaw),
+    Flawed(#[from] ParseError),
     #[error("closed before its PROXY protocol header was whole")]
     Ended,
     #[error("no whole PROXY protocol header within the connect timeout")]

@@ -12,7 +12,7 @@ use sheave_model::{ClientAddr, FrontendAddr};
 use super::counters::{CloseReason, TcpCounters};
 use super::relays::Story;
 use crate::limiter::{Limiter, Permit};
-use crate::pick::Picked;
+use crate::select::Picked;
 use crate::shed::ShedReason;
 use crate::worker::{Live, Worker};
 

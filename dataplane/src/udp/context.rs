@@ -12,16 +12,16 @@ use arc_swap::ArcSwap;
 use super::flows::FlowBudget;
 use super::ports::LocalPorts;
 use super::socket::Offload;
-use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::health::Reports;
 use crate::paths::Paths;
-use crate::pick::ActiveTable;
-use crate::random::Random;
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
 use crate::shed::Shedding;
+use crate::splitmix64::SplitMix64;
 use crate::sys::mmsg::{Receiver, Sender};
 use crate::throttle::Throttle;
-use crate::transparency::Transparency;
+use crate::transparent::Transparency;
 
 /// Time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ pub(crate) struct UdpContext {
     pub(super) capacity: Arc<Capacity>,
     pub(super) shedding: Arc<Shedding>,
     pub(super) limits: UdpLimits,
-    pub(super) random: Random,
+    pub(super) random: SplitMix64,
     pub(super) budget: Rc<FlowBudget>,
     pub(super) offload: Offload,
     pub(super) scratch: RefCell<Scratch>,
@@ -101,7 +101,7 @@ impl UdpContext {
             capacity,
             shedding,
             limits,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             offload: Offload::new(paths, ports),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
             warnings: Throttle::new(WARNING_INTERVAL),

@@ -8,7 +8,7 @@ use sheave_model::{
     test_util,
 };
 
-use crate::pick::ActiveTable;
+use crate::select::ActiveTable;
 
 /// A frontend whose endpoints all serve; new flows go to those that are Ready, in turn.
 pub(super) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, EndpointState)]) -> Frontend {

@@ -23,11 +23,11 @@ use self::decision::{Decision, forwarded};
 use self::expiry::{BUSY, Queues};
 use super::counters::{DropReason, UdpCounters};
 use super::tenant::Tenant;
-use crate::affinity::AffinityTable;
 use crate::limiter::Permit;
-use crate::pick::{ActiveFrontend, ActiveTable, Picked};
-use crate::random::Random;
+use crate::select::affinity::AffinityTable;
+use crate::select::{ActiveFrontend, ActiveTable, Picked};
 use crate::shed::ShedReason;
+use crate::splitmix64::SplitMix64;
 
 /// The way from a client to an endpoint, to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) trait Links {
 pub(super) struct View<'a> {
     pub(super) table: &'a ActiveTable,
     pub(super) affinity: &'a AffinityTable,
-    pub(super) random: &'a Random,
+    pub(super) random: &'a SplitMix64,
     pub(super) now: Instant,
 }
 

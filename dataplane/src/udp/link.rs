@@ -109,7 +109,7 @@ impl<'a> Opener<'a> {
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
         let State { context, addr: frontend, counters, .. } = &**self.state;
-        let speaker = context.transparency.speaker(way.source, way.client, *frontend, way.endpoint);
+        let speaker = context.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
         let tenant: Weak<dyn Tenant> = Rc::<State>::downgrade(self.state);
         let opened =
             from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker, &tenant));

@@ -13,10 +13,10 @@ use tokio::{task, time};
 
 use super::fixture::{follow, frontend, with_sources};
 use super::*;
-use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::health::Reports;
-use crate::pick::ActiveTable;
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
 use crate::sys::mmsg::Sender;
 
 mod client_source;
@@ -56,7 +56,7 @@ impl Gateway {
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let limits = UdpLimits { flows, idle: IDLE, unanswered: IDLE };
-        let (reports, paths) = (Reports::unheard(), Arc::default());
+        let (reports, paths) = (Reports::ignored(), Arc::default());
         let counters = Arc::new(UdpCounters::default());
         let context = UdpContext::new(UdpParts {
             table: Arc::default(),

@@ -14,7 +14,7 @@ fn start() -> WorkerHandle {
         table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
         affinity: Arc::default(),
         transparency: Arc::default(),
-        reports: Reports::unheard(),
+        reports: Reports::ignored(),
         paths: Arc::default(),
         timeouts: Timeouts {
             connect: patience,

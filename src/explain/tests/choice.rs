@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_dataplane::affinity::Scope;
-use sheave_dataplane::pick::{ActiveTable, Origin, Pick, PickRequest};
+use sheave_dataplane::select::affinity::Scope;
+use sheave_dataplane::select::{ActiveTable, Origin, Pick, PickRequest};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, Protocol, Route, Weight};
 
 use super::{Fixture, reason, web, web_with};

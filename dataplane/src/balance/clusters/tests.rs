@@ -4,29 +4,29 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::balance::hash;
-use crate::balance::tests::{endpoint, question};
+use crate::balance::tests::{endpoint, input};
 
 /// Clusters of these loads, each with so many endpoints of its own; the indices go on from cluster to cluster.
-fn clusters(sizes: &[(u64, u32)]) -> Vec<Cluster> {
+fn clusters(sizes: &[(u64, u32)]) -> Vec<ClusterSpec> {
     let mut index = 0;
     let mut clusters = Vec::new();
     for (number, &(load, size)) in sizes.iter().enumerate() {
-        let member = |place: u32| Member {
+        let member = |place: u32| ClusterMember {
             index: index + place,
             identity: hash::endpoint(endpoint(1000 * number as u32 + place)),
             weight: 100,
         };
         let members = (0..size).map(member).collect();
-        clusters.push(Cluster { identity: hash::cluster(&format!("member{number}")), load, members });
+        clusters.push(ClusterSpec { identity: hash::cluster(&format!("member{number}")), load, members });
         index += size;
     }
     clusters
 }
 
 /// Which cluster, and which endpoint by its identity, a client gets.
-fn goes(clusters: &[Cluster], balancer: &Clusters, client: u64) -> (u64, u64) {
-    let index = balancer.choose(&Question { hash: hash::mix(client), ..question() }) as u32;
-    let hit = |cluster: &Cluster| {
+fn goes(clusters: &[ClusterSpec], balancer: &Clusters, client: u64) -> (u64, u64) {
+    let index = balancer.choose(&PickInput { hash: hash::mix(client), ..input() }) as u32;
+    let hit = |cluster: &ClusterSpec| {
         let member = cluster.members.iter().find(|member| member.index == index)?;
         Some((cluster.identity, member.identity))
     };
@@ -34,7 +34,7 @@ fn goes(clusters: &[Cluster], balancer: &Clusters, client: u64) -> (u64, u64) {
 }
 
 /// Where each of 10,000 clients goes.
-fn all(clusters: &[Cluster]) -> Vec<(u64, u64)> {
+fn all(clusters: &[ClusterSpec]) -> Vec<(u64, u64)> {
     let balancer = Clusters::new(Inside::Maglev, clusters, None);
     (1..=10_000).map(|client| goes(clusters, &balancer, client)).collect()
 }
@@ -68,7 +68,7 @@ fn decisions_are_the_same_in_every_version() {
     let clusters = clusters(&[(100, 3), (50, 3), (1, 3)]);
     let balancer = Clusters::new(Inside::Maglev, &clusters, None);
     let choices: Vec<usize> =
-        (1..=12).map(|client| balancer.choose(&Question { hash: hash::mix(client), ..question() })).collect();
+        (1..=12).map(|client| balancer.choose(&PickInput { hash: hash::mix(client), ..input() })).collect();
     assert_eq!(choices, [5, 5, 1, 0, 0, 2, 0, 2, 4, 0, 2, 2]);
 }
 
@@ -116,7 +116,7 @@ fn after_two_failures_in_a_cluster_the_client_goes_to_another() {
         let mut visited = Vec::new();
         for _ in 0..5 {
             let was_tried = |index: usize| tried.contains(&index);
-            let ask = Question { hash: hash::mix(client), tried: Some(&was_tried), ..question() };
+            let ask = PickInput { hash: hash::mix(client), tried: Some(&was_tried), ..input() };
             let index = balancer.choose(&ask);
             visited.push(index / 10);
             tried.push(index);
@@ -152,11 +152,11 @@ proptest! {
         let mut tried: Vec<usize> = Vec::new();
         for _ in 0..candidates {
             let was_tried = |index: usize| tried.contains(&index);
-            let next = balancer.choose(&Question { hash: client, tried: Some(&was_tried), ..question() });
+            let next = balancer.choose(&PickInput { hash: client, tried: Some(&was_tried), ..input() });
             prop_assert!(!tried.contains(&next));
             tried.push(next);
         }
-        let again = balancer.choose(&Question { hash: client, tried: Some(&|_| true), ..question() });
+        let again = balancer.choose(&PickInput { hash: client, tried: Some(&|_| true), ..input() });
         prop_assert_eq!(again, tried[0]);
     }
 }

@@ -25,9 +25,9 @@ fn rules(spread: Spread) -> Failover {
     Failover { spread, overprovisioning: 140, panic_threshold: 50, check: None }
 }
 
-fn places(sketches: &[Sketch]) -> Vec<Place> {
+fn places(sketches: &[Sketch]) -> Vec<FailoverCandidate> {
     let of = |(backend, sketch): (u32, &Sketch)| {
-        let place = move |healthy| Place { backend, weight: Weight(100), healthy };
+        let place = move |healthy| FailoverCandidate { backend, weight: Weight(100), healthy };
         let healthy = (0..sketch.healthy).map(move |_| place(true));
         healthy.chain((0..sketch.sick).map(move |_| place(false)))
     };
@@ -126,7 +126,7 @@ fn a_cluster_of_weight_zero_gets_nothing_beside_others_and_is_not_missed() {
 #[test]
 fn an_endpoint_of_weight_zero_gets_nothing_beside_others() {
     let backend = [test_util::backend("a", 1, &[(1, 0), (2, 5)])];
-    let place = |weight| Place { backend: 0, weight: Weight(weight), healthy: true };
+    let place = |weight| FailoverCandidate { backend: 0, weight: Weight(weight), healthy: true };
     for spread in BOTH {
         let share = |weights: [u16; 2]| fold(&members(&backend, &weights.map(place), &rules(spread)));
         assert_eq!(share([0, 5]), [0, 1]);
@@ -140,7 +140,7 @@ fn endpoints_that_a_policy_left_out_are_not_missed() {
     let all: Vec<(u32, u16)> = (0..10).map(|number| (number, 100)).collect();
     let own = Backend { capacity: 10, ..test_util::backend("own", 1, &all) };
     let other = Backend { priority: 1, ..test_util::backend("other", 1, &all) };
-    let place = |backend| Place { backend, weight: Weight(100), healthy: true };
+    let place = |backend| FailoverCandidate { backend, weight: Weight(100), healthy: true };
     let places = [place(0), place(1)];
     assert_eq!(fold(&members(&[own, other], &places, &rules(Spread::Endpoints))), [1, 0]);
 }
@@ -183,7 +183,7 @@ fn no_panic_while_another_tier_has_enough() {
 #[test]
 fn no_candidates_make_no_members() {
     assert_eq!(members(&[], &[], &rules(Spread::Endpoints)), []);
-    let stray = Place { backend: 3, weight: Weight(1), healthy: true };
+    let stray = FailoverCandidate { backend: 3, weight: Weight(1), healthy: true };
     assert_eq!(members(&[], &[stray], &rules(Spread::Endpoints)).len(), 1);
 }
 
@@ -218,7 +218,7 @@ proptest! {
         let shares = fold(&members(&backends(&sketches), &places, &rules(spread)));
         prop_assert_eq!(shares.len(), places.len());
         prop_assert_eq!(shares.iter().any(|&share| share > 0), !places.is_empty());
-        let well = |place: &Place| place.healthy && sketches[place.backend as usize].weight > 0;
+        let well = |place: &FailoverCandidate| place.healthy && sketches[place.backend as usize].weight > 0;
         let panicking = members(&backends(&sketches), &places, &Failover { panic_threshold: 0, ..rules(spread) });
         if places.iter().any(well) {
             for (place, share) in places.iter().zip(fold(&panicking)) {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::balance::hash;
-use crate::balance::tests::{endpoint, question};
+use crate::balance::tests::{endpoint, input};
 
 type Candidates = Vec<(u64, u32)>;
 
@@ -131,7 +131,7 @@ fn more_candidates_than_slots_fill_every_slot_with_another_one() {
 fn the_table_is_made_on_first_use_only() {
     let maglev = maglev(&equal(3));
     assert!(maglev.slots.get().is_none());
-    maglev.choose(&question());
+    maglev.choose(&input());
     assert!(maglev.slots.get().is_some());
 }
 
@@ -147,7 +147,7 @@ fn a_retry_takes_the_next_other_candidate_in_slot_order() {
         let third = in_order().find(|&index| index != first && index != second).unwrap();
         let tried_one = |index| index == first;
         let tried_two = |index| index == first || index == second;
-        let ask = |tried| maglev.choose(&Question { hash, tried, ..question() });
+        let ask = |tried| maglev.choose(&PickInput { hash, tried, ..input() });
         assert_eq!([ask(None), ask(Some(&tried_one)), ask(Some(&tried_two))], [first, second, third]);
     }
 }

@@ -3,7 +3,7 @@
 use tokio::net::UdpSocket as AsyncSocket;
 
 use super::*;
-use crate::health::record::FIRST_EJECTION;
+use crate::health::outlier::FIRST_EJECTION;
 
 /// Jitter and a bit of slack included.
 const EJECTED: Duration = FIRST_EJECTION.saturating_mul(13).checked_div(10).unwrap();

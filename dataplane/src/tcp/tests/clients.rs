@@ -16,14 +16,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::affinity::AffinityTable;
 use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
-use crate::pick::ActiveTable;
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
 use crate::tcp::counters::{CloseReason, TcpCounters};
-use crate::transparency::Transparency;
+use crate::transparent::Transparency;
 use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,7 +70,7 @@ impl Gateway {
             table: Arc::new(ArcSwap::from_pointee(ActiveTable::compile(table, &ActiveTable::default()))),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
-            reports: Reports::unheard(),
+            reports: Reports::ignored(),
             paths: Arc::default(),
             timeouts: Timeouts {
                 connect: PATIENCE,

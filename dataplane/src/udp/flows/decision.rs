@@ -8,7 +8,7 @@ use std::time::Instant;
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr};
 
 use super::{Flow, Links, NewFlow, View, Way};
-use crate::pick::{ActiveFrontend, Pick, PickRequest, Picked};
+use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
 use crate::udp::counters::{DropReason, UdpCounters};
 use crate::udp::socket;
 

@@ -66,7 +66,7 @@ impl Links for FakeLinks {
 struct World {
     table: ActiveTable,
     affinity: AffinityTable,
-    random: Random,
+    random: SplitMix64,
     now: Instant,
     flows: FlowTable<EndpointAddr>,
     links: FakeLinks,
@@ -93,7 +93,7 @@ impl World {
         Self {
             table: follow(&ActiveTable::default(), [frontend(frontend_addr(53), endpoints)]),
             affinity: AffinityTable::default(),
-            random: Random::new(7),
+            random: SplitMix64::new(7),
             now: Instant::now(),
             flows: FlowTable::new(timeouts, budget, tenant, Arc::clone(&counters)),
             links: FakeLinks::default(),

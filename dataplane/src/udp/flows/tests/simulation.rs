@@ -36,7 +36,7 @@ enum Allowed {
 
 struct Simulation {
     world: World,
-    script: Random,
+    script: SplitMix64,
     endpoints: Vec<(EndpointAddr, EndpointState)>,
     idle: Duration,
     flows: Model<ClientAddr, Expected>,
@@ -48,7 +48,7 @@ impl Simulation {
         let timeouts = FlowTimeouts { idle: IDLE, unanswered: UNANSWERED };
         let nobody = Weak::<RefCell<World>>::new();
         let world = World::of_tenant(nobody, World::budget(LIMIT), timeouts, &endpoints);
-        Self { world, script: Random::new(seed), endpoints, idle: IDLE, flows: Model::new() }
+        Self { world, script: SplitMix64::new(seed), endpoints, idle: IDLE, flows: Model::new() }
     }
 
     fn below(&self, bound: u64) -> u64 {

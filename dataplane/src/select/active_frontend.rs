@@ -7,11 +7,11 @@ use sheave_model::{
     AddressSet, Affinity, Algorithm, Candidate, ClientAddr, ClientSource, EndpointAddr, Frontend, Route,
 };
 
-use super::selection::Selection;
-use super::serving::Serving;
+use super::affinity::{AffinityTable, Scope};
+use super::candidates::Candidates;
+use super::endpoint_load::{EndpointLoad, Picked, ServingEndpoints};
 use super::unhealthy::Unhealthy;
-use super::{EndpointLoad, Origin, Pick, PickRequest, Picked};
-use crate::affinity::{AffinityTable, Scope};
+use super::{Origin, Pick, PickRequest};
 use crate::balance::hash;
 use crate::limiter::Limiter;
 
@@ -36,14 +36,14 @@ pub enum Preview {
 
 /// A route made ready.
 #[derive(Clone, Debug)]
-enum Target {
-    Forward(Arc<Selection>),
+enum ActiveRoute {
+    Forward(Arc<Candidates>),
     Reject,
     Drop,
 }
 
-impl Target {
-    fn new(route: &Route, select: impl FnOnce(&[Candidate]) -> Option<Arc<Selection>>) -> Self {
+impl ActiveRoute {
+    fn new(route: &Route, select: impl FnOnce(&[Candidate]) -> Option<Arc<Candidates>>) -> Self {
         match route {
             Route::Forward(candidates) => select(candidates).map_or(Self::Reject, Self::Forward),
             Route::Reject => Self::Reject,
@@ -51,7 +51,7 @@ impl Target {
         }
     }
 
-    fn selection(&self) -> Option<&Arc<Selection>> {
+    fn selection(&self) -> Option<&Arc<Candidates>> {
         match self {
             Self::Forward(selection) => Some(selection),
             Self::Reject | Self::Drop => None,
@@ -68,9 +68,9 @@ pub struct ActiveFrontend {
     /// Whether there are source ranges at all.
     ranged: bool,
     scope: Scope,
-    serving: Serving,
-    external: Target,
-    internal: Target,
+    serving: ServingEndpoints,
+    external: ActiveRoute,
+    internal: ActiveRoute,
     limiter: Option<Arc<Limiter>>,
 }
 
@@ -82,19 +82,19 @@ impl ActiveFrontend {
         limiter: Option<Arc<Limiter>>,
         previous: Option<&Self>,
     ) -> Self {
-        let nothing = Serving::default();
-        let serving = Serving::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
+        let nothing = ServingEndpoints::default();
+        let serving = ServingEndpoints::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
         let known_external = previous.and_then(|previous| previous.external.selection());
         let known_internal = previous.and_then(|previous| previous.internal.selection());
         let algorithm = effective_algorithm(&spec);
-        let select = |candidates: &[Candidate], known: [Option<&Arc<Selection>>; 3]| {
+        let select = |candidates: &[Candidate], known: [Option<&Arc<Candidates>>; 3]| {
             let known: Vec<_> = known.into_iter().flatten().collect();
-            Selection::compile(&spec, algorithm, candidates, unhealthy, &serving, &known)
+            Candidates::compile(&spec, algorithm, candidates, unhealthy, &serving, &known)
         };
-        let external = Target::new(&spec.external, |candidates| {
+        let external = ActiveRoute::new(&spec.external, |candidates| {
             select(candidates, [known_external, known_internal, None])
         });
-        let internal = Target::new(&spec.internal, |candidates| {
+        let internal = ActiveRoute::new(&spec.internal, |candidates| {
             select(candidates, [external.selection(), known_internal, known_external])
         });
         Self {
@@ -127,18 +127,18 @@ impl ActiveFrontend {
     /// What [`Self::pick`] answers a client that gets no endpoint; `None` if it would get one.
     pub(crate) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.target(origin, client) {
-            Target::Forward(_) => None,
-            Target::Reject => Some(Pick::Reject),
-            Target::Drop => Some(Pick::Drop),
+            ActiveRoute::Forward(_) => None,
+            ActiveRoute::Reject => Some(Pick::Reject),
+            ActiveRoute::Drop => Some(Pick::Drop),
         }
     }
 
     /// Chooses an endpoint for a new connection or flow, by affinity first, and records it there.
     pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
         let selection = match self.target(request.origin, request.client) {
-            Target::Forward(selection) => selection,
-            Target::Reject => return Pick::Reject,
-            Target::Drop => return Pick::Drop,
+            ActiveRoute::Forward(selection) => selection,
+            ActiveRoute::Reject => return Pick::Reject,
+            ActiveRoute::Drop => return Pick::Drop,
         };
         let index = match self.affinity {
             Affinity::None => self.balance(selection, selection.take_turn(), request),
@@ -150,9 +150,9 @@ impl ActiveFrontend {
     /// What [`Self::pick`] would answer, without counting, recording or renewing anything.
     pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
         let selection = match self.target(request.origin, request.client) {
-            Target::Forward(selection) => selection,
-            Target::Reject => return Preview::Reject,
-            Target::Drop => return Preview::Drop,
+            ActiveRoute::Forward(selection) => selection,
+            ActiveRoute::Reject => return Preview::Reject,
+            ActiveRoute::Drop => return Preview::Drop,
         };
         let sticky = match self.affinity {
             Affinity::None => None,
@@ -221,15 +221,15 @@ impl ActiveFrontend {
 
     /// Source ranges are looked at here as well as in the sockets' filter: a filter may be wider than the ranges, and
     /// a connection may have shaken hands before they were narrowed.
-    fn target(&self, origin: Origin, client: ClientAddr) -> &Target {
+    fn target(&self, origin: Origin, client: ClientAddr) -> &ActiveRoute {
         match origin {
-            _ if !self.admits(client) => &Target::Drop,
+            _ if !self.admits(client) => &ActiveRoute::Drop,
             Origin::External => &self.external,
             Origin::Internal => &self.internal,
         }
     }
 
-    fn balance(&self, selection: &Selection, turn: usize, request: &PickRequest<'_>) -> usize {
+    fn balance(&self, selection: &Candidates, turn: usize, request: &PickRequest<'_>) -> usize {
         let client_hash = match self.affinity {
             Affinity::None => hash::client(request.client),
             Affinity::ClientIp { .. } => hash::client_ip(request.client),
@@ -239,7 +239,7 @@ impl ActiveFrontend {
 
     fn stick(
         &self,
-        selection: &Selection,
+        selection: &Candidates,
         timeout: Duration,
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
@@ -266,6 +266,6 @@ fn effective_algorithm(spec: &Frontend) -> Algorithm {
 }
 
 /// The index of a recorded endpoint, if it is in the selected set and did not just fail.
-fn usable(selection: &Selection, endpoint: EndpointAddr, request: &PickRequest<'_>) -> Option<usize> {
+fn usable(selection: &Candidates, endpoint: EndpointAddr, request: &PickRequest<'_>) -> Option<usize> {
     selection.position(endpoint).filter(|_| !selection.avoidable(request.tried).contains(&endpoint))
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use sheave_model::{EndpointAddr, ServicePort};
 
 use crate::balance::hash;
-use shard::{Key, Shard};
+use shard::{AffinityKey, Shard};
 
 /// About 100 MB when full.
 const DEFAULT_RECORDS: usize = 1_000_000;
@@ -87,7 +87,7 @@ impl AffinityTable {
         now: Instant,
         usable: impl FnOnce(EndpointAddr) -> Option<T>,
     ) -> Option<T> {
-        let key = Key { scope, client };
+        let key = AffinityKey { scope, client };
         self.shard(&key).renew(&key, timeout, now, usable)
     }
 
@@ -100,7 +100,7 @@ impl AffinityTable {
         timeout: Duration,
         now: Instant,
     ) -> Option<(EndpointAddr, Duration)> {
-        let key = Key { scope, client };
+        let key = AffinityKey { scope, client };
         self.shard(&key).peek(&key, timeout, now)
     }
 
@@ -113,7 +113,7 @@ impl AffinityTable {
         timeout: Duration,
         now: Instant,
     ) {
-        let key = Key { scope, client };
+        let key = AffinityKey { scope, client };
         self.shard(&key).record(key, endpoint, timeout, now);
     }
 
@@ -132,7 +132,7 @@ impl AffinityTable {
         self.shards.iter().flat_map(|shard| lock(shard).export(now)).collect()
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: &AffinityKey) -> MutexGuard<'_, Shard> {
         // The shard's own map goes by the lowest and highest bits of the same hash: take others here.
         let bits = (self.hasher.hash_one(key) >> 32) as usize;
         let index = bits % self.shards.len();

@@ -3,9 +3,10 @@
 //!
 //! It must not know sockets or tasks.
 
-mod frontend;
-mod selection;
-mod serving;
+mod active_frontend;
+pub mod affinity;
+mod candidates;
+mod endpoint_load;
 mod unhealthy;
 
 #[cfg(test)]
@@ -14,13 +15,13 @@ mod tests;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, FrontendChange, RoutingTable, diff};
 
 use crate::limiter::Limiters;
-pub use frontend::{ActiveFrontend, Preview};
+pub use active_frontend::{ActiveFrontend, Preview};
+pub use endpoint_load::{EndpointLoad, Picked};
 pub use unhealthy::Unhealthy;
 
 /// Which class of clients one belongs to; decides between a frontend's external and internal route.
@@ -31,52 +32,6 @@ pub enum Origin {
     External,
     /// A pod, a node, or a configured internal CIDR.
     Internal,
-}
-
-/// Connections or flows that an endpoint has through this gateway. Shared by all workers and kept across tables.
-#[derive(Debug, Default)]
-pub struct EndpointLoad {
-    active: AtomicU32,
-    /// Next to `active`, which is written at the same time: it costs no cache miss.
-    picks: AtomicU64,
-}
-
-impl EndpointLoad {
-    /// Open connections or flows.
-    pub fn active(&self) -> u32 {
-        self.active.load(Ordering::Relaxed)
-    }
-
-    /// Times that it was chosen since it serves here.
-    pub fn picks(&self) -> u64 {
-        self.picks.load(Ordering::Relaxed)
-    }
-}
-
-/// A chosen endpoint. Counts as one connection or flow of its endpoint until dropped.
-#[derive(Debug)]
-pub struct Picked {
-    addr: EndpointAddr,
-    load: Arc<EndpointLoad>,
-}
-
-impl Picked {
-    fn new(addr: EndpointAddr, load: &Arc<EndpointLoad>) -> Self {
-        load.active.fetch_add(1, Ordering::Relaxed);
-        load.picks.fetch_add(1, Ordering::Relaxed);
-        Self { addr, load: Arc::clone(load) }
-    }
-
-    /// Where to connect.
-    pub fn addr(&self) -> EndpointAddr {
-        self.addr
-    }
-}
-
-impl Drop for Picked {
-    fn drop(&mut self) {
-        self.load.active.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Where a new connection or flow goes.

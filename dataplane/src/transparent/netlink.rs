@@ -7,6 +7,7 @@ use netlink_packet_core::{
     NetlinkPayload, NetlinkSerializable,
 };
 
+use crate::sys::Errno;
 use crate::sys::netlink::Netlink;
 
 /// What the kernel writes at most into one answer (NLMSG_GOODSIZE and `max_recvmsg_len` in net/netlink/af_netlink.c).
@@ -99,4 +100,17 @@ fn receive<M: NetlinkDeserializable>(netlink: &Netlink) -> io::Result<Vec<Netlin
         messages.push(message);
     }
     Ok(messages)
+}
+
+/// Whether the kernel refused with this error.
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno as i32)
+}
+
+/// Takes these errors for success.
+pub(super) fn unless(harmless: &[Errno], outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if harmless.iter().any(|&errno| is(&error, errno)) => Ok(()),
+        outcome => outcome,
+    }
 }

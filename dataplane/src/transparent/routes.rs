@@ -16,8 +16,8 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::netlink::{message, request};
-use super::{MARK, MARK_MASK, unless};
+use super::netlink::{message, request, unless};
+use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
 use crate::sys::netlink::Netlink;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::affinity::AffinityTable;
 use crate::balance::hash::mix;
+use crate::select::affinity::AffinityTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
 use sheave_model::{AddressSet, Affinity, Algorithm, Frontend, Route, SourceRanges};
 
@@ -244,7 +244,7 @@ proptest! {
         let mut held = Vec::new();
         for (number, random) in requests {
             let request = PickRequest { random, ..external(number) };
-            let known = affinity.peek(crate::affinity::Scope::of(&frontend.spec().service), request.client.ip(), TIMEOUT, request.now);
+            let known = affinity.peek(crate::select::affinity::Scope::of(&frontend.spec().service), request.client.ip(), TIMEOUT, request.now);
             let previews = [frontend.preview(&request, &affinity), frontend.preview(&request, &affinity)];
             let picked = forward(frontend.pick(&request, &affinity));
             let wanted = match known {

@@ -1,12 +1,25 @@
 //! Whether, and for whom, this process may speak from its clients' addresses. It must not know what that takes.
 
+mod local_addresses;
+mod netlink;
+mod nftables;
+pub(crate) mod return_path;
+mod routes;
+
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use thiserror::Error;
 
-use crate::return_path::is_here;
+use self::local_addresses::is_local;
+
+/// The bits of a packet's mark that are looked at, and what they are then. Bit 12 is the only one that nobody uses alone:
+/// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
+/// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a number other than 0 in bits 8
+/// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so that number must be 0 for us.
+const MARK: u32 = 0x1000;
+const MARK_MASK: u32 = 0x1f00;
 
 /// Off until someone has seen to it that answers find their way back. Shared by all workers.
 #[derive(Debug, Default)]
@@ -19,7 +32,7 @@ impl Transparency {
     }
 
     /// The client's address, if an endpoint is to see that as `source` has it, and can be spoken to from there now.
-    pub(crate) fn speaker(
+    pub(crate) fn source_ip(
         &self,
         source: ClientSource,
         client: ClientAddr,
@@ -27,7 +40,7 @@ impl Transparency {
         endpoint: EndpointAddr,
     ) -> Option<IpAddr> {
         let possible = source == ClientSource::Transparent && self.0.load(Ordering::Relaxed);
-        possible.then(|| speaker(client.ip(), frontend, endpoint).ok()).flatten()
+        possible.then(|| source_ip(client.ip(), frontend, endpoint).ok()).flatten()
     }
 }
 
@@ -57,27 +70,27 @@ pub enum Masked {
 ///
 /// # Errors
 /// If answers would not come back from there: then the gateway speaks for itself.
-pub fn speaker(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr) -> Result<IpAddr, Masked> {
+pub fn source_ip(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr) -> Result<IpAddr, Masked> {
     let client = presentable(client, frontend)?;
     if client.is_ipv4() != endpoint.ip.is_ipv4() {
         Err(Masked::OtherFamily)
     } else if client == endpoint.ip {
         Err(Masked::Endpoint)
-    } else if is_here(endpoint.ip) {
+    } else if is_local(endpoint.ip) {
         Err(Masked::EndpointHere)
     } else {
         Ok(client)
     }
 }
 
-/// As [`speaker`], as far as it does not depend on the endpoint.
+/// As [`source_ip`], as far as it does not depend on the endpoint.
 ///
 /// # Errors
 /// If no endpoint can be spoken to from the client's address.
 pub fn presentable(client: IpAddr, frontend: FrontendAddr) -> Result<IpAddr, Masked> {
     if client == frontend.ip {
         Err(Masked::FrontendAddress)
-    } else if is_nobody(client) || is_here(client) {
+    } else if is_nobody(client) || is_local(client) {
         Err(Masked::NoClient)
     } else {
         Ok(client)
@@ -99,7 +112,7 @@ mod tests {
     fn ask(client: &str, frontend: &str, endpoint: &str) -> Result<IpAddr, Masked> {
         let [client, frontend, endpoint] = [client, frontend, endpoint].map(|ip| ip.parse().unwrap());
         let frontend = FrontendAddr { ip: frontend, port: 80, protocol: Protocol::Tcp };
-        speaker(client, frontend, EndpointAddr::new(endpoint, 80))
+        source_ip(client, frontend, EndpointAddr::new(endpoint, 80))
     }
 
     #[test]

@@ -30,8 +30,8 @@ use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
 
-use super::netlink::{list, message, request};
-use super::{MARK, MARK_MASK, is, unless};
+use super::netlink::{is, list, message, request, unless};
+use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
 use crate::sys::netlink::{Netlink, open};
 

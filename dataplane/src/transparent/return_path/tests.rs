@@ -11,8 +11,9 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use nix::sched::{CloneFlags, unshare};
 
-use super::marks::tables;
-use super::netlink::{list, message, request};
+use super::super::MARK;
+use super::super::netlink::{list, message, request};
+use super::super::nftables::tables;
 use super::*;
 
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];

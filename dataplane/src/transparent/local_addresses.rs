@@ -14,7 +14,7 @@ use crate::sys::netlink::open;
 
 /// Whether what is sent to `ip` is for this machine, be it alone (local) or among others (broadcast, multicast). Sends no
 /// packet. False if the kernel knows no way, or does not say.
-pub(crate) fn is_here(ip: IpAddr) -> bool {
+pub(crate) fn is_local(ip: IpAddr) -> bool {
     use RouteType::{Anycast, Broadcast, Local, Multicast};
     kind_of_route(ip).is_ok_and(|kind| matches!(kind, Some(Local | Broadcast | Anycast | Multicast)))
 }
@@ -40,16 +40,16 @@ mod tests {
     fn every_address_of_an_interface_is_here_and_others_are_not() {
         // Sockets towards the second have 127.0.0.1 for their own.
         for own in ["127.0.0.1", "127.0.0.3", "::1"] {
-            assert!(is_here(own.parse().unwrap()), "{own}");
+            assert!(is_local(own.parse().unwrap()), "{own}");
         }
         for foreign in ["198.51.100.9", "2001:db8::9"] {
-            assert!(!is_here(foreign.parse().unwrap()), "{foreign}");
+            assert!(!is_local(foreign.parse().unwrap()), "{foreign}");
         }
     }
 
     #[test]
     fn what_is_for_everyone_is_for_this_machine_too() {
-        assert!(is_here("127.255.255.255".parse().unwrap()));
-        assert!(is_here("255.255.255.255".parse().unwrap()));
+        assert!(is_local("127.255.255.255".parse().unwrap()));
+        assert!(is_local("255.255.255.255".parse().unwrap()));
     }
 }

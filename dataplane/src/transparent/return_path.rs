@@ -6,29 +6,18 @@
 //!
 //! [`ClientSource::Transparent`]: sheave_model::ClientSource::Transparent
 
-mod here;
-mod marks;
-mod netlink;
-mod routes;
-
 use std::io;
 
 use netlink_packet_route::AddressFamily;
 use socket2::{Domain, Socket, Type};
 use thiserror::Error;
 
-pub(crate) use self::here::is_here;
-use self::marks::Marks;
+use super::netlink::is;
+use super::nftables::Marks;
+use super::routes;
 use crate::sys::Errno;
 use crate::sys::bind_as_client::allow_foreign_address;
 use crate::sys::netlink::{Netlink, open};
-
-/// The bits of a packet's mark that are looked at, and what they are then. Bit 12 is the only one that nobody uses alone:
-/// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
-/// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a number other than 0 in bits 8
-/// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so that number must be 0 for us.
-const MARK: u32 = 0x1000;
-const MARK_MASK: u32 = 0x1f00;
 
 /// Why the clients' addresses cannot be kept. Each says what helps.
 #[derive(Debug, Error)]
@@ -60,7 +49,7 @@ pub enum ReturnPathError {
 
 /// The established way back. Dropping it removes it.
 #[derive(Debug)]
-pub struct ReturnPath {
+pub(crate) struct ReturnPath {
     marks: Marks,
     netlink: Netlink,
     families: Vec<AddressFamily>,
@@ -71,7 +60,7 @@ impl ReturnPath {
     ///
     /// # Errors
     /// If the process may not do so, or the kernel has not got what it takes. Nothing is left behind then.
-    pub fn establish() -> Result<Self, ReturnPathError> {
+    pub(crate) fn establish() -> Result<Self, ReturnPathError> {
         let mut families = vec![AddressFamily::Inet];
         allow_transparency(Domain::IPV4).map_err(because("open a transparent socket"))?;
         match allow_transparency(Domain::IPV6) {
@@ -91,7 +80,7 @@ impl ReturnPath {
     ///
     /// # Errors
     /// If the kernel refuses them: then answers do not come back for now.
-    pub fn restore(&self) -> Result<(), ReturnPathError> {
+    pub(crate) fn restore(&self) -> Result<(), ReturnPathError> {
         for &family in &self.families {
             match routes::add(&self.netlink, family) {
                 // IPv6 is switched off on the loopback interface (`ip6_route_info_create` in net/ipv6/route.c).
@@ -125,18 +114,6 @@ impl Drop for ReturnPath {
 
 fn allow_transparency(domain: Domain) -> io::Result<()> {
     allow_foreign_address(&Socket::new(domain, Type::DGRAM.cloexec(), None)?, domain == Domain::IPV4)
-}
-
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno as i32)
-}
-
-/// Takes these errors for success.
-fn unless(harmless: &[Errno], outcome: io::Result<()>) -> io::Result<()> {
-    match outcome {
-        Err(error) if harmless.iter().any(|&errno| is(&error, errno)) => Ok(()),
-        outcome => outcome,
-    }
 }
 
 fn because(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {

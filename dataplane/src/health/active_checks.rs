@@ -72,7 +72,7 @@ impl Drop for Probe {
 
 /// An answer that changed a check's verdict.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct CheckVerdict {
     pub(super) key: EndpointKey,
     pub(super) cluster: Arc<str>,
     /// Why it does not serve; `None` = it does again.
@@ -81,7 +81,7 @@ pub(super) struct Verdict {
 
 /// All checks.
 #[derive(Debug, Default)]
-pub(super) struct Checks {
+pub(super) struct ActiveChecks {
     probes: HashMap<u64, Probe>,
     by_endpoint: HashMap<EndpointKey, Vec<u64>>,
     /// Each probe that does not run has one entry; one of a probe that is gone says nothing.
@@ -93,7 +93,7 @@ pub(super) struct Checks {
     failed: u64,
 }
 
-impl Checks {
+impl ActiveChecks {
     /// Asks the endpoints of a frontend's remote backends from now on, if it wants that.
     pub(super) fn add(&mut self, frontend: &Frontend, now: Instant) {
         for (key, cluster, check) in wanted(frontend) {
@@ -175,7 +175,7 @@ impl Checks {
 
     /// Waits until a check ends, and says so if that changes what is known of its endpoint. Cancel safe; `None` at once if
     /// none runs.
-    pub(super) async fn next(&mut self) -> Option<Option<Verdict>> {
+    pub(super) async fn next(&mut self) -> Option<Option<CheckVerdict>> {
         // One that was aborted belonged to an endpoint that has left.
         Some(
             self.running
@@ -186,7 +186,7 @@ impl Checks {
         )
     }
 
-    fn answered(&mut self, id: u64, began: Instant, answer: Result<(), ProbeError>) -> Option<Verdict> {
+    fn answered(&mut self, id: u64, began: Instant, answer: Result<(), ProbeError>) -> Option<CheckVerdict> {
         // Between nine and eleven tenths of the interval.
         let next = 0.9 + 0.2 * self.random(id, began);
         let probe = self.probes.get_mut(&id)?;
@@ -203,12 +203,16 @@ impl Checks {
             self.failed += 1;
         }
         let turned = probe.streak.add(serves, &probe.check);
-        turned.then(|| Verdict { key: probe.key, cluster: Arc::clone(&probe.cluster), failure: answer.err() })
+        turned.then(|| CheckVerdict {
+            key: probe.key,
+            cluster: Arc::clone(&probe.cluster),
+            failure: answer.err(),
+        })
     }
 
     /// Real connections found that the endpoint does not serve: the checks, if there are any, say when it does again.
     /// Whether there are.
-    pub(super) fn distrust(&mut self, key: EndpointKey) -> bool {
+    pub(super) fn eject(&mut self, key: EndpointKey) -> bool {
         let Some(ids) = self.by_endpoint.get(&key) else { return false };
         for id in ids {
             if let Some(probe) = self.probes.get_mut(id) {
@@ -279,7 +283,7 @@ mod tests {
 
     #[test]
     fn one_endpoint_is_asked_once_in_each_way_however_many_frontends_want_it() {
-        let (mut checks, now) = (Checks::default(), Instant::now());
+        let (mut checks, now) = (ActiveChecks::default(), Instant::now());
         let frontends = [1, 2].map(|number| frontend(number, true, Some(check(3, 2))));
         let other = frontend(3, true, Some(check(2, 2)));
         for frontend in frontends.iter().chain([&other]) {
@@ -294,7 +298,7 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_without_a_check_or_in_the_own_cluster() {
-        let (mut checks, now) = (Checks::default(), Instant::now());
+        let (mut checks, now) = (ActiveChecks::default(), Instant::now());
         checks.add(&frontend(1, true, None), now);
         checks.add(&frontend(2, false, Some(check(3, 2))), now);
         checks.add(&test_util::frontend(3, Algorithm::Random, &[(1, 100)]), now);
@@ -303,11 +307,11 @@ mod tests {
 
     #[test]
     fn a_check_that_is_edited_does_not_bring_back_what_the_one_before_took_out() {
-        let (mut checks, now) = (Checks::default(), Instant::now());
+        let (mut checks, now) = (ActiveChecks::default(), Instant::now());
         let [before, after] = [check(3, 2), check(2, 2)].map(|check| frontend(1, true, Some(check)));
         checks.add(&before, now);
         let keys: Vec<EndpointKey> = wanted(&before).map(|(key, ..)| key).collect();
-        assert!(checks.distrust(keys[0]));
+        assert!(checks.eject(keys[0]));
         checks.add(&after, now);
         checks.remove(&before);
         assert_eq!([0, 1].map(|at| checks.is_failing(keys[at])), [true, false]);
@@ -315,11 +319,11 @@ mod tests {
 
     #[test]
     fn what_real_connections_found_is_undone_by_answers() {
-        let (mut checks, now) = (Checks::default(), Instant::now());
+        let (mut checks, now) = (ActiveChecks::default(), Instant::now());
         let check = check(3, 2);
         checks.add(&frontend(1, true, Some(check)), now);
         let (id, key) = checks.probes.iter().map(|(id, probe)| (*id, probe.key)).next().unwrap();
-        assert!(checks.distrust(key) && checks.is_failing(key));
+        assert!(checks.eject(key) && checks.is_failing(key));
         assert!(checks.answered(id, now, Ok(())).is_none() && checks.is_failing(key));
         assert!(checks.answered(id, now, Ok(())).is_some_and(|verdict| verdict.failure.is_none()));
         assert!(!checks.is_failing(key));

@@ -16,7 +16,7 @@ const SWEPT: usize = 2;
 const SAMPLED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct AffinityKey {
     pub(super) scope: Scope,
     pub(super) client: IpAddr,
 }
@@ -24,14 +24,14 @@ pub(super) struct Key {
 /// Keeps the moment of use rather than the end, so that a changed timeout counts at once, for old records too (as with
 /// iptables' `recent --rcheck --seconds`).
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct StickyRecord {
     endpoint: EndpointAddr,
     /// The timeout at the last use, for sweeping.
     timeout_millis: u32,
     used: Instant,
 }
 
-impl Record {
+impl StickyRecord {
     fn new(endpoint: EndpointAddr, timeout: Duration, now: Instant) -> Self {
         let timeout_millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         Self { endpoint, timeout_millis, used: now }
@@ -52,7 +52,7 @@ impl Record {
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    records: IndexMap<Key, Record, foldhash::fast::RandomState>,
+    records: IndexMap<AffinityKey, StickyRecord, foldhash::fast::RandomState>,
     capacity: usize,
     /// Above the record that is swept next.
     hand: usize,
@@ -69,7 +69,7 @@ impl Shard {
 
     pub(super) fn peek(
         &self,
-        key: &Key,
+        key: &AffinityKey,
         timeout: Duration,
         now: Instant,
     ) -> Option<(EndpointAddr, Duration)> {
@@ -79,21 +79,27 @@ impl Shard {
 
     pub(super) fn renew<T>(
         &mut self,
-        key: &Key,
+        key: &AffinityKey,
         timeout: Duration,
         now: Instant,
         usable: impl FnOnce(EndpointAddr) -> Option<T>,
     ) -> Option<T> {
         let record = self.records.get_mut(key).filter(|record| record.counts(timeout, now))?;
         let answer = usable(record.endpoint)?;
-        *record = Record::new(record.endpoint, timeout, now);
+        *record = StickyRecord::new(record.endpoint, timeout, now);
         self.sweep(now);
         Some(answer)
     }
 
-    pub(super) fn record(&mut self, key: Key, endpoint: EndpointAddr, timeout: Duration, now: Instant) {
+    pub(super) fn record(
+        &mut self,
+        key: AffinityKey,
+        endpoint: EndpointAddr,
+        timeout: Duration,
+        now: Instant,
+    ) {
         self.sweep(now);
-        self.records.insert(key, Record::new(endpoint, timeout, now));
+        self.records.insert(key, StickyRecord::new(endpoint, timeout, now));
         if self.records.len() > self.capacity {
             self.evict(now);
         }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
-use super::serving::Serving;
+use super::PickRequest;
+use super::endpoint_load::{EndpointLoad, ServingEndpoints};
 use super::unhealthy::Unhealthy;
-use super::{EndpointLoad, PickRequest};
 use crate::balance::clusters::{self, Clusters, Inside, SUSPICIOUS};
-use crate::balance::failover::{self, Place};
+use crate::balance::failover::{self, FailoverCandidate};
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
-use crate::balance::{Balance, Balancer, Question, hash};
+use crate::balance::{Balance, Balancer, PickInput, hash};
 
 /// One endpoint that may be chosen.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ struct Choice {
 
 /// Candidates ready for choosing; never empty.
 #[derive(Debug)]
-pub(super) struct Selection {
+pub(super) struct Candidates {
     algorithm: Algorithm,
     /// Sorted by address.
     choices: Box<[Choice]>,
@@ -39,7 +39,7 @@ pub(super) struct Selection {
     turn: Option<AtomicUsize>,
 }
 
-impl Selection {
+impl Candidates {
     /// The selection over `candidates` with the loads that `serving` has; one of `known` if it is the same, so that its
     /// turns and Maglev table are kept. Else turns go on from the first known, or each change would begin with the
     /// first endpoint again. `None` without candidates.
@@ -48,7 +48,7 @@ impl Selection {
         algorithm: Algorithm,
         candidates: &[Candidate],
         unhealthy: &Unhealthy,
-        serving: &Serving,
+        serving: &ServingEndpoints,
         known: &[&Arc<Self>],
     ) -> Option<Arc<Self>> {
         let members = members(frontend, candidates, unhealthy);
@@ -95,7 +95,7 @@ impl Selection {
         &self,
         algorithm: Algorithm,
         shares: &[(EndpointAddr, u32)],
-        clusters: Option<&(Inside, Vec<clusters::Cluster>)>,
+        clusters: Option<&(Inside, Vec<clusters::ClusterSpec>)>,
     ) -> bool {
         let same_clusters = match (self.clusters(), clusters) {
             (None, None) => true,
@@ -155,7 +155,7 @@ impl Selection {
         let tried = self.avoidable(request.tried);
         let was_tried =
             |index: usize| self.choices.get(index).is_some_and(|choice| tried.contains(&choice.addr));
-        self.balancer.choose(&Question {
+        self.balancer.choose(&PickInput {
             hash: client_hash,
             random: request.random,
             turn,
@@ -239,7 +239,7 @@ fn members(
     };
     let place = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
         let healthy = is_healthy(frontend, endpoint, unhealthy);
-        (endpoint.addr, Place { backend, weight: endpoint.weight, healthy })
+        (endpoint.addr, FailoverCandidate { backend, weight: endpoint.weight, healthy })
     };
     let (addresses, places): (Vec<_>, Vec<_>) = named.map(place).unzip();
     addresses.into_iter().zip(failover::members(&frontend.backends, &places, rules)).collect()
@@ -278,8 +278,8 @@ fn clusters(
     frontend: &Frontend,
     members: &[(EndpointAddr, Member)],
     shares: &[(EndpointAddr, u32)],
-) -> Vec<clusters::Cluster> {
-    let mut loads: BTreeMap<u64, (BTreeMap<u32, u64>, Vec<clusters::Member>)> = BTreeMap::new();
+) -> Vec<clusters::ClusterSpec> {
+    let mut loads: BTreeMap<u64, (BTreeMap<u32, u64>, Vec<clusters::ClusterMember>)> = BTreeMap::new();
     for (addr, member) in members {
         let place = shares.binary_search_by_key(addr, |&(addr, _)| addr);
         let (Ok(index), Some(backend)) = (place, frontend.backends.get(member.backend as usize)) else {
@@ -289,12 +289,12 @@ fn clusters(
             let (loads, members) = loads.entry(hash::cluster(&backend.cluster)).or_default();
             loads.insert(member.backend, member.backend_weight);
             let (index, identity) = (index as u32, hash::endpoint(*addr));
-            members.push(clusters::Member { index, identity, weight: member.weight });
+            members.push(clusters::ClusterMember { index, identity, weight: member.weight });
         }
     }
     let cluster = |(identity, (loads, mut members)): (u64, (BTreeMap<u32, u64>, Vec<_>))| {
-        members.sort_unstable_by_key(|member: &clusters::Member| member.index);
-        clusters::Cluster { identity, load: loads.into_values().sum(), members }
+        members.sort_unstable_by_key(|member: &clusters::ClusterMember| member.index);
+        clusters::ClusterSpec { identity, load: loads.into_values().sum(), members }
     };
     loads.into_iter().map(cluster).collect()
 }
