@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use sheave_control::api::store::{Dirty, Objects, Store};
 use sheave_control::projection::{Options, Projection, Projector};
-use sheave_control::source::files;
-use sheave_control::store::{Dirty, Objects, Store};
+use sheave_control::sources::manifests;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::diff;
 
@@ -59,7 +59,7 @@ fn read(manifests: &str) -> Objects {
         std::fs::write(folder.path().join("all.yaml"), manifests)?;
         Ok(folder)
     });
-    folder.map(|folder| files::load(folder.path()).objects).unwrap_or_default()
+    folder.map(|folder| manifests::load(folder.path()).objects).unwrap_or_default()
 }
 
 fn projector() -> Projector {

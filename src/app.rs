@@ -19,12 +19,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_control::api::gateway_report::GatewayReport;
+use sheave_control::api::problem::{Problem, ProblemChanges};
+use sheave_control::api::store::Store;
 use sheave_control::controller::ControllerStatus;
-use sheave_control::due::{self, until};
-use sheave_control::gateway_report::GatewayReport;
-use sheave_control::problem::{Problem, ProblemChanges};
 use sheave_control::projection::{Placement, Projection, Projector};
-use sheave_control::store::Store;
+use sheave_control::time::{self, wait_until};
 use sheave_dataplane::{Dataplane, Drained, Observer};
 use sheave_model::ClientSource;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -170,7 +170,7 @@ impl App {
                         ready();
                     }
                 }
-                () = until(self.due) => self.project(Instant::now()),
+                () = wait_until(self.due) => self.project(Instant::now()),
                 () = self.dataplane.changed() => {
                     self.dataplane.refresh();
                     self.tell_overload();
@@ -219,7 +219,7 @@ impl App {
         self.projector.set_now(now);
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
-        self.due = projection.due.map(|due| Instant::now() + due::wait(due, now));
+        self.due = projection.due.map(|due| Instant::now() + time::time_until(due, now));
         let servers = self.servers.iter().copied().chain(health::places(&projection));
         let node_addresses = projection.node_addresses.iter().copied().collect();
         self.dataplane.reserve(servers.collect(), node_addresses);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use sheave_control::store::ServiceKey;
+use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
 use crate::config::{self, Overrides};

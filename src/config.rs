@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::Value;
+use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
 use sheave_control::projection::RESERVED_PORTS;
-use sheave_control::store::ServiceKey;
 use sheave_dataplane::SteeringMode;
 use sheave_model::FrontendKind;
 
@@ -29,7 +29,7 @@ pub(crate) use self::metrics::{Metrics, SeriesLimits};
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
 use crate::steering;
-pub(crate) use sheave_control::duration::parse as parse_duration;
+pub(crate) use sheave_control::time::parse_duration;
 
 /// The name by which this cluster's endpoints are told from other clusters'; nothing depends on it in a single one.
 const CLUSTER: &str = "local";

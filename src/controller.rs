@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_control::connection::Connection;
+use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
-use sheave_control::gateway_report::GatewayReport;
 use sheave_control::projection::{self, Placement};
+use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendKind;
 use tokio::sync::watch;
 

@@ -148,9 +148,8 @@ sent there any more:
 
 #[cfg(test)]
 mod tests {
+    use sheave_control::api::store::Store;
     use sheave_control::projection::{Placement, Projector};
-    use sheave_control::source::files;
-    use sheave_control::store::Store;
 
     use super::*;
     use crate::app::projection_options;
@@ -169,7 +168,7 @@ mod tests {
         fs::write(&manifest, web).unwrap();
 
         let mut store = Store::default();
-        store.replace(files::load(&manifest).objects);
+        store.replace(sheave_control::sources::manifests::load(&manifest).objects);
         let dirty = store.take_dirty();
         let projection =
             Projector::new(projection_options(&config, Placement::Alone)).project(store.objects(), &dirty);

@@ -16,8 +16,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use sheave_control::api::store::Objects;
 use sheave_control::projection::Projector;
-use sheave_control::store::Objects;
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_model::FrontendAddr;

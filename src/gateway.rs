@@ -5,9 +5,9 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use sheave_control::connection::Connection;
 use sheave_control::controller::Controller;
-use sheave_control::source::files::{self, Of};
+use sheave_control::sources::connection::Connection;
+use sheave_control::sources::manifests::{self, Of};
 use sheave_dataplane::Drained;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -100,12 +100,12 @@ async fn start(
     let own_metrics = app::install_metrics().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let local = match (&source, &connection) {
-        (Source::Manifests(manifests), _) => app::Source::files(files::watch(manifests)),
+        (Source::Manifests(manifests), _) => app::Source::files(manifests::watch(manifests)),
         (_, Some(connection)) => app::Source::Api(Box::new(ApiIntake::start(connection, config))),
         (_, None) => return Err("no API server".to_owned()),
     };
     let karmada = match (karmada_manifests, &fleet) {
-        (Some(manifests), _) => Some(app::Source::files(files::watch_of(Of::Karmada, manifests))),
+        (Some(manifests), _) => Some(app::Source::files(manifests::watch_of(Of::Karmada, manifests))),
         (None, Some(fleet)) => Some(app::Source::Api(Box::new(ApiIntake::karmada(fleet, config)))),
         (None, None) => None,
     };

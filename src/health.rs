@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sheave_control::problem::Problem;
+use sheave_control::api::problem::Problem;
 use sheave_control::projection::Projection;
 use tokio::net::TcpListener;
 

@@ -134,7 +134,7 @@ mod tests {
             [(LevelFilter::ERROR, false), (LevelFilter::INFO, false), (LevelFilter::DEBUG, true)]
         {
             let told = told(level);
-            assert!(told.would_enable("sheave_control::source", &Level::ERROR), "{level}");
+            assert!(told.would_enable("sheave_control::sources", &Level::ERROR), "{level}");
             for target in
                 ["kube_client::client::builder", "hyper_util::client", "tower::buffer", "rustls::conn"]
             {

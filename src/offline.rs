@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 
-use sheave_control::problem::{ObjectRef, Problem};
+use sheave_control::api::problem::{ObjectRef, Problem};
+use sheave_control::api::store::{Objects, Store};
 use sheave_control::projection::{Placement, Projection, Projector};
-use sheave_control::source::files::{self, FieldLines, Loaded, Of};
-use sheave_control::store::{Objects, Store};
+use sheave_control::sources::manifests::{self, FieldLines, Loaded, Of};
 use sheave_dataplane::select::ActiveTable;
 
 use crate::app::projection_options;
@@ -155,7 +155,7 @@ impl Manifests {
     fn load(folders: Folders<'_>) -> Self {
         let given = [(folders.local, Of::Cluster), (folders.karmada, Of::Karmada)];
         let load = |(path, of): (Option<&Path>, Of)| {
-            path.map(|path| (path.to_owned(), of, files::load_of(of, path)))
+            path.map(|path| (path.to_owned(), of, manifests::load_of(of, path)))
         };
         Self { folders: given.into_iter().filter_map(load).collect() }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sheave_control::connection::Connection;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
+use sheave_control::sources::connection::Connection;
 
 use crate::cli;
 use crate::config::Config;

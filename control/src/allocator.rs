@@ -27,10 +27,10 @@ use self::pool::{Admission, Pool};
 pub(crate) use self::pool::{NodeAddress, Nodes};
 pub(crate) use self::shortfall::{Assignment, Demand, Reservation, Several, Shortfall};
 use self::standing::Standing;
-use crate::address_pool::AddressPool;
-use crate::ip::Family;
-use crate::problem::Problem;
-use crate::store::ServiceKey;
+use crate::api::address_pool::AddressPool;
+use crate::api::problem::Problem;
+use crate::api::store::ServiceKey;
+use crate::net::Family;
 
 /// What a Service wants.
 #[derive(Clone, Copy, Debug)]

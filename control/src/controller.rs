@@ -15,7 +15,6 @@ pub mod election;
 pub mod events;
 mod gateway_reports;
 pub mod karmada_export;
-pub mod names;
 pub mod ownership;
 pub mod pool_status;
 pub mod port_errors;
@@ -35,13 +34,13 @@ use self::ownership::Ownership;
 #[cfg(fuzzing)]
 pub use self::term::conditions_by_reports;
 use self::term::{Broken, Term};
-use crate::connection::Connection;
-use crate::gateway_report::GatewayReport;
-use crate::guard::Held;
-use crate::problem::Problem;
+use crate::api::gateway_report::GatewayReport;
+use crate::api::problem::Problem;
+use crate::api::store::ServiceKey;
 use crate::projection;
-use crate::source::api::KindStatus;
-use crate::store::ServiceKey;
+use crate::sources::api_server::KindStatus;
+use crate::sources::connection::Connection;
+use crate::sources::mass_deletion_guard::Held;
 
 /// What the configuration says about the controller.
 #[derive(Clone, Debug)]

@@ -63,8 +63,8 @@ pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
 use self::waiting::Waiting;
 use crate::allocator::Allocator;
 pub use crate::allocator::NodeFamilies;
-use crate::problem::{Problem, ProblemChanges, ProblemSet};
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 /// Ports that no Service gets at an address of a node itself, unless the configuration says otherwise: what Kubernetes and
 /// its networks need to reach the node (sshd, BGP, etcd, the API server, VXLAN, Geneve, Flannel's VXLAN, the kubelet and the

@@ -7,11 +7,11 @@ mod api;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_control::problem::{ObjectRef, Problem};
+use sheave_control::api::problem::{ObjectRef, Problem};
+use sheave_control::api::store::Store;
 use sheave_control::projection::Placement;
-use sheave_control::snapshot::Part;
-use sheave_control::source::files::{FileWatch, Loaded, Origin};
-use sheave_control::store::Store;
+use sheave_control::sources::manifests::{FileWatch, Loaded, Origin};
+use sheave_control::sources::snapshot::Part;
 
 pub(crate) use self::api::ApiIntake;
 use self::api::ApiNews;

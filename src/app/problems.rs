@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sheave_control::problem::{ObjectRef, Problem, ProblemPort, reason};
+use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_dataplane::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
 use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendSource};

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use sheave_control::snapshot::Part;
-use sheave_control::source::files::{self, Of};
-use sheave_control::store::ServiceKey;
+use sheave_control::api::store::ServiceKey;
+use sheave_control::sources::manifests::{self, Of};
+use sheave_control::sources::snapshot::Part;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ struct Running {
 }
 
 fn app(manifests: &Path) -> App {
-    app_of(Intake::new(Source::files(files::watch(manifests)), None))
+    app_of(Intake::new(Source::files(manifests::watch(manifests)), None))
 }
 
 fn app_of(intake: Intake) -> App {
@@ -122,7 +122,7 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     let text = manifest("TCP", occupant.local_addr().unwrap(), endpoint);
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let mut app = app(folder.path());
-    let said = Said::Files(Arc::new(files::load(folder.path())));
+    let said = Said::Files(Arc::new(manifests::load(folder.path())));
     app.take(News { part: Part::Local, said });
     assert_eq!(app.told.count(), 1);
     app.retry();
@@ -175,7 +175,7 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let watch = {
         let _inside = other.enter();
-        files::watch(folder.path())
+        manifests::watch(folder.path())
     };
     other.shutdown_background();
     let mut app = app_of(Intake::new(Source::files(watch), None));
@@ -193,20 +193,20 @@ async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_wh
     let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
                metadata: {name: web, namespace: shop}\nspec: {types: [LoadBalancer]}\n";
     fs::write(fleet.path().join("web.yaml"), mcs).unwrap();
-    let karmada = Source::files(files::watch_of(Of::Karmada, fleet.path()));
-    let mut app = app_of(Intake::new(Source::files(files::watch(folder.path())), Some(karmada)));
+    let karmada = Source::files(manifests::watch_of(Of::Karmada, fleet.path()));
+    let mut app = app_of(Intake::new(Source::files(manifests::watch(folder.path())), Some(karmada)));
     assert!(!app.intake.has_spoken());
-    let said = Said::Files(Arc::new(files::load(folder.path())));
+    let said = Said::Files(Arc::new(manifests::load(folder.path())));
     app.take(News { part: Part::Local, said });
     assert_eq!(app.missing(), Some("no objects have been read yet"));
-    let said = Said::Files(Arc::new(files::load_of(Of::Karmada, fleet.path())));
+    let said = Said::Files(Arc::new(manifests::load_of(Of::Karmada, fleet.path())));
     app.take(News { part: Part::Karmada, said });
     assert_eq!(app.missing(), None);
     assert!(app.intake.has_spoken());
     let status = app.status();
     let kinds = status.karmada.unwrap().kinds;
     assert_eq!((kinds[0].kind.as_str(), kinds[0].objects), ("MultiClusterService", 1));
-    let said = Said::Files(Arc::new(files::load(folder.path())));
+    let said = Said::Files(Arc::new(manifests::load(folder.path())));
     app.take(News { part: Part::Local, said });
     assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
 }
@@ -231,12 +231,12 @@ async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
                spec: {types: [LoadBalancer]}\n";
     fs::write(fleet.path().join("web.yaml"), format!("{mcs}{}", service(2024, "ClusterIP"))).unwrap();
     for order in [[Part::Local, Part::Karmada], [Part::Karmada, Part::Local]] {
-        let karmada = Source::files(files::watch_of(Of::Karmada, fleet.path()));
-        let mut app = app_of(Intake::new(Source::files(files::watch(folder.path())), Some(karmada)));
+        let karmada = Source::files(manifests::watch_of(Of::Karmada, fleet.path()));
+        let mut app = app_of(Intake::new(Source::files(manifests::watch(folder.path())), Some(karmada)));
         for part in order {
             let said = match part {
-                Part::Local => files::load(folder.path()),
-                Part::Karmada => files::load_of(Of::Karmada, fleet.path()),
+                Part::Local => manifests::load(folder.path()),
+                Part::Karmada => manifests::load_of(Of::Karmada, fleet.path()),
             };
             app.take(News { part, said: Said::Files(Arc::new(said)) });
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
-use sheave_control::store::ServiceKey;
 
 use super::section::{Section, Wrong};
 use super::{NAMESPACE, values};

@@ -1,7 +1,7 @@
 //! Walks one mapping of the configuration: each key is asked for once, and what nobody asked for is a mistake.
 
 use serde_json::{Map, Value};
-use sheave_control::suggest;
+use sheave_control::text;
 
 use super::{ConfigMistake, values};
 
@@ -154,7 +154,7 @@ impl<'a> Section<'a> {
             if self.known.contains(&key.as_str()) || self.named.contains(&key.as_str()) {
                 continue;
             }
-            let hint = match suggest::closest(key, self.known.iter().copied()) {
+            let hint = match text::closest(key, self.known.iter().copied()) {
                 Some(known) => format!("did you mean {known}?"),
                 None => format!("known keys are {}", self.known.join(", ")),
             };

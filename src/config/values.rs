@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use sheave_control::duration;
-use sheave_control::store::ServiceKey;
-use sheave_control::suggest;
+use sheave_control::api::store::ServiceKey;
+use sheave_control::text;
+use sheave_control::time;
 use sheave_model::FrontendKind;
 
 use super::ConfigMistake;
@@ -183,7 +183,7 @@ fn length(
     (examples, unit): (&str, &str),
 ) -> Result<Duration, Wrong> {
     let wrong = Wrong::expected(wanted, value);
-    match value.as_str().map(duration::parse) {
+    match value.as_str().map(time::parse_duration) {
         Some(Ok(length)) if length > most => {
             Err(Wrong { message: format!("{value} is longer than {name}"), ..wrong })
         }
@@ -202,7 +202,7 @@ pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) ->
         }
         let known: Vec<&str> = words.iter().map(|&(word, _)| word).collect();
         let wrong = Wrong::expected(&format!("one of {}", known.join(", ")), value);
-        Err(match suggest::closest(text, known) {
+        Err(match text::closest(text, known) {
             Some(word) => wrong.hint(format!("did you mean {word}?")),
             None => wrong,
         })

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, Served, Verdict, Why};
-use sheave_control::store::ServiceKey;
-use sheave_control::suggest;
+use sheave_control::text;
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
 
@@ -75,7 +75,7 @@ fn unknown(question: &Question, basis: Basis<'_>) -> String {
     let same_name = keys().find(|key| key.name == question.service.name);
     let meant = same_name.map(ToString::to_string);
     let meant = meant
-        .or_else(|| suggest::closest(&service, known.iter().map(String::as_str)).map(str::to_owned))
+        .or_else(|| text::closest(&service, known.iter().map(String::as_str)).map(str::to_owned))
         .map(|name| format!("; did you mean {name}?"));
     format!("there is no {} {service}{}", source_name(question.service.source), meant.unwrap_or_default())
 }

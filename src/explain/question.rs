@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
-use sheave_control::store::ServiceKey;
+use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
 /// A question.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use axum::extract::Query;
 use serde_json::{Value, json};
+use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projection};
-use sheave_control::source::files::{self, Loaded};
-use sheave_control::store::Store;
+use sheave_control::sources::manifests::{self, Loaded};
 use sheave_model::{Frontend, FrontendKind, RoutingTable};
 use tempfile::TempDir;
 
@@ -76,7 +76,7 @@ impl Fixture {
     fn with(manifests: &str, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("all.yaml"), manifests).unwrap();
-        let loaded = files::load(folder.path());
+        let loaded = manifests::load(folder.path());
         let mut store = Store::default();
         store.replace(loaded.objects.clone());
         let mut projector = Projector::new(options);

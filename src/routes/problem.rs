@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sheave_control::problem::Problem;
-use sheave_control::source::files::{FILE, FileProblem, Origin};
+use sheave_control::api::problem::Problem;
+use sheave_control::sources::manifests::{FILE, FileProblem, Origin};
 
 /// How many of a list people are shown: the others have the same causes more often than not.
 pub(crate) const LISTED: usize = 20;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sheave_control::problem::reason;
+use sheave_control::api::problem::reason;
 use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus, PortStatus, port_error};
 use sheave_model::{FrontendAddr, Protocol};
 

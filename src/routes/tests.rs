@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sheave_control::problem::{ObjectRef, Problem, ProblemPort};
-use sheave_control::source::files::Origin;
+use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort};
+use sheave_control::sources::manifests::Origin;
 use sheave_model::{
     AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServiceLimits,
     ServicePort, ServiceTimeouts, SourceRanges, Weight,

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::{fs, thread};
 
+use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projector};
-use sheave_control::source::files;
-use sheave_control::store::Store;
+use sheave_control::sources::manifests;
 use sheave_dataplane::tcp::counters::CloseReason;
 use sheave_dataplane::{CapacityLimits, Dataplane, SteeringMode, Timeouts};
 use sheave_model::{
@@ -212,7 +212,7 @@ fn without_local(node: &str, kinds: &[FrontendKind]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("web.yaml"), manifest(node)).unwrap();
     let mut store = Store::default();
-    store.replace(files::load(folder.path()).objects);
+    store.replace(manifests::load(folder.path()).objects);
     let frontends = BTreeSet::from_iter(kinds.iter().copied());
     let dirty = store.take_dirty();
     let options = Options { node: "here".to_owned(), frontends, ..Options::default() };

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use sheave_control::api::store::Objects;
 use sheave_control::controller::ControllerStatus;
-use sheave_control::guard::Held;
-use sheave_control::snapshot::{Part, SnapshotWriter};
-use sheave_control::source::api::KindStatus;
-use sheave_control::store::Objects;
+use sheave_control::sources::api_server::KindStatus;
+use sheave_control::sources::mass_deletion_guard::Held;
+use sheave_control::sources::snapshot::{Part, SnapshotWriter};
 
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
 use crate::routes::ProblemView;
@@ -119,8 +119,8 @@ pub(crate) fn of_controller(status: &ControllerStatus) -> ControllerView {
 
 #[cfg(test)]
 mod tests {
+    use sheave_control::api::problem::{ObjectRef, Problem, reason};
     use sheave_control::controller::FIRST_PROBLEMS;
-    use sheave_control::problem::{ObjectRef, Problem, reason};
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use sheave_control::connection::Connection;
+use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::{Election, Timing};
-use sheave_control::store::ServiceKey;
+use sheave_control::sources::connection::Connection;
 use tempfile::NamedTempFile;
 
 use crate::support::apiserver::ApiServer;

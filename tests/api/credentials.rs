@@ -1,7 +1,7 @@
 //! Credentials that are replaced while a process runs, as seen by those who write.
 
-use sheave_control::connection::Connection;
 use sheave_control::controller::election::Election;
+use sheave_control::sources::connection::Connection;
 
 use super::connect::{kubeconfig, lease, short, soon};
 use crate::support::apiserver::ApiServer;

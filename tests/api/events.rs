@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use sheave_control::api::problem::{ObjectRef, Problem, ProblemChanges};
 use sheave_control::controller::election::Election;
 use sheave_control::controller::events::{EventRecorder, EventType, Occurrence, Uid};
-use sheave_control::problem::{ObjectRef, Problem, ProblemChanges};
 
 use super::connect::{candidate, connect, observe, soon};
 use crate::support::apiserver::ApiServer;

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
-use sheave_control::address_pool::{AddressPool, AddressPoolStatus};
-use sheave_control::connection::Connection;
+use sheave_control::api::address_pool::{AddressPool, AddressPoolStatus};
+use sheave_control::api::names::{ALLOCATED, FINALIZER, PROGRAMMED};
+use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::desired_status::{Desired, DesiredStatus};
-use sheave_control::controller::names::{ALLOCATED, FINALIZER, PROGRAMMED};
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::status_writer::{StatusWriter, WriteNotice};
 use sheave_control::projection::{Ingress, PortStatus};
-use sheave_control::store::ServiceKey;
+use sheave_control::sources::connection::Connection;
 use tokio::runtime::{Builder, Handle};
 
 use crate::support::apiserver::ApiServer;

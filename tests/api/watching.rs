@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sheave_control::connection::Connection;
-use sheave_control::source::api::{ApiWatch, KindStatus, Limits, Wanted, watch_with};
-use sheave_control::store::{Objects, Store};
+use sheave_control::api::store::{Objects, Store};
+use sheave_control::sources::api_server::{ApiWatch, KindStatus, Limits, Wanted, watch_with};
+use sheave_control::sources::connection::Connection;
 
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::faults::{Fault, Matching};

@@ -1,7 +1,7 @@
 //! The definition of AddressPool is generated from the Rust types; the file must be what they give.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use sheave_control::address_pool;
+use sheave_control::api::address_pool;
 
 use crate::files;
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sheave_control::address_pool::{self, AddressPool};
+use sheave_control::api::address_pool::{self, AddressPool};
 
 use crate::files::{self, Document};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::shortfall::{Assignment, Demand, Reservation, Shortfall};
 use super::standing::Standing;
 use super::{Allocator, Pool, Request, Uncovered};
-use crate::ip::Family;
+use crate::net::Family;
 
 impl Allocator {
     /// If `ip` is a gateway node's, and in no list: all of its family that are given together.

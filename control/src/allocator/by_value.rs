@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::shortfall::{Assignment, Refusal, Reservation, Shortfall};
 use super::standing::Standing;
 use super::{Allocator, Pool, Request, Uncovered};
-use crate::ip::Family;
+use crate::net::Family;
 
 impl Allocator {
     /// What the Service gets of the addresses that it asks for; `usable` are the pools that it may use.

@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 
 use super::Allocator;
-use crate::ip::Family;
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
+use crate::net::Family;
 
 /// The families of which a Service has the addresses of gateway nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

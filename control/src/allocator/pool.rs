@@ -8,10 +8,10 @@ use super::Request;
 use super::holders::Used;
 use super::range::{self, Range};
 use super::selector::{NAMESPACE_NAME, Selector};
-use crate::address_pool::{AddressPool, AddressPoolSpec, KIND, PER_SERVICE, Sharing};
-use crate::ip::Family;
-use crate::problem::{ObjectRef, Problem};
-use crate::report::Report;
+use crate::api::address_pool::{AddressPool, AddressPoolSpec, KIND, PER_SERVICE, Sharing};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::net::Family;
 
 /// Addresses that may be given to Services.
 #[derive(Clone, Debug, PartialEq, Eq)]

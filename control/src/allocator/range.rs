@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::holders::Used;
-use crate::ip::{self, Family};
+use crate::net::{self, Family};
 
 /// Addresses from `first` to `last`, both included.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +48,9 @@ impl Range {
         let (first, last) = if let Ok(cidr) = entry.parse::<IpNet>() {
             (cidr.network(), cidr.broadcast())
         } else if let Some((first, last)) = entry.split_once('-') {
-            (ip::parse(first)?, ip::parse(last)?)
+            (net::parse_ip(first)?, net::parse_ip(last)?)
         } else {
-            let ip = ip::parse(entry)?;
+            let ip = net::parse_ip(entry)?;
             (ip, ip)
         };
         let family = Family::of(first);

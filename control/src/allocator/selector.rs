@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use crate::report::Report;
+use crate::api::problem::report::Report;
 
 /// The one label of a Namespace that is known without reading it: the API server sets it to the name.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -110,7 +110,7 @@ fn test(expression: &LabelSelectorRequirement) -> Result<Test, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::ObjectRef;
+    use crate::api::problem::ObjectRef;
 
     fn read(yaml: &str, known_key: Option<&str>) -> (Selector, usize) {
         let selector: LabelSelector = serde_saphyr::from_str(yaml).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::ip::Family;
+use crate::net::Family;
 
 /// Why a part of a request was not met.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

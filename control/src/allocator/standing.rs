@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::pool::Admission;
 use super::shortfall::{Reservation, Shortfall};
 use super::{Allocator, Nodes, Pool, Request, Uncovered};
-use crate::ip::Family;
+use crate::net::Family;
 
 /// What becomes of an address that a Service has.
 #[derive(Clone, Debug, PartialEq, Eq)]

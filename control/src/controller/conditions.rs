@@ -14,13 +14,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub use self::multi_cluster::{
     CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN,
 };
-use super::names::{ALLOCATED, FROM_GATEWAY_NODES, PROGRAMMED, READY};
-use crate::bounded::{LONGEST_MESSAGE, cut_end, first_few};
+use crate::api::names::{ALLOCATED, FROM_GATEWAY_NODES, PROGRAMMED, READY};
+use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;
 use crate::controller::port_errors::reason_not_served;
-use crate::ip::Family;
-use crate::problem::{Problem, reason};
+use crate::net::Family;
 use crate::projection::NodeFamilies;
+use crate::text::{LONGEST_MESSAGE, cut_end, first_few};
 
 /// Reason of `sheave.dev/Allocated` when it is true.
 pub const HAS_ADDRESSES: &str = "Allocated";

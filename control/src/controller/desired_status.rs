@@ -5,8 +5,8 @@ use sheave_model::FrontendAddr;
 
 use super::port_errors::{PortFailure, port_statuses};
 use super::service_object::ServiceObject;
-use crate::host_name;
-use crate::problem::Problem;
+use crate::api::problem::Problem;
+use crate::net;
 use crate::projection::{FleetStatus, Ingress, NodeFamilies};
 
 /// What is to be true of one Service in the API.
@@ -48,7 +48,7 @@ impl DesiredStatus {
                 ip: Some(entry.ip.to_string()),
                 ip_mode: Some("Proxy".into()),
                 // What others wrote there is kept, unless Karmada would refuse the object for it.
-                hostname: entry.hostname.clone().filter(|name| host_name::is_valid(name)),
+                hostname: entry.hostname.clone().filter(|name| net::is_host_name(name)),
                 // An empty list is not stored, and would differ for ever.
                 ports: (!ports.is_empty()).then_some(ports),
             }

@@ -31,8 +31,8 @@ use tokio::time::{Instant, sleep_until};
 use self::elector::Elector;
 use self::lease_lock::ApiLeaseLock;
 
-use crate::connection::Connection;
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
+use crate::sources::connection::Connection;
 
 /// How long what lasts; the defaults are client-go's, which every kube-controller-manager runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]

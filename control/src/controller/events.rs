@@ -21,9 +21,9 @@ pub use self::event::{EventType, Occurrence, Uid};
 use self::rate_limit::EventLimits;
 use self::send::Outcome;
 
-use crate::connection::Connection;
+use crate::api::problem::{ObjectRef, Problem, ProblemChanges, reason};
 use crate::controller::election::Leadership;
-use crate::problem::{ObjectRef, Problem, ProblemChanges, reason};
+use crate::sources::connection::Connection;
 
 /// So many Events may wait for the API server.
 const QUEUE: usize = 256;

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::gateway_report::{GatewayReport, PORT_NAME};
-use crate::ip;
-use crate::store::is_ready;
+use crate::api::gateway_report::{GatewayReport, PORT_NAME};
+use crate::api::store::is_ready;
+use crate::net;
 
 /// How often each gateway is asked. A port in trouble is published that much later; an idle gateway answers in well under
 /// a millisecond.
@@ -122,7 +122,7 @@ pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>
     for slice in slices {
         let Some(port) = report_port(slice) else { continue };
         for endpoint in slice.endpoints.iter().flatten() {
-            let first = endpoint.addresses.first().and_then(|address| ip::parse(address).ok());
+            let first = endpoint.addresses.first().and_then(|address| net::parse_ip(address).ok());
             addresses.extend(first.filter(|_| is_ready(endpoint)).map(|ip| SocketAddr::new(ip, port)));
         }
     }

@@ -24,9 +24,9 @@ pub use self::object::Export;
 use self::send::{Answer, Sender};
 pub use self::warning::ExportWarning;
 use super::election::Leadership;
-use crate::connection::Connection;
-use crate::due::until;
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
+use crate::sources::connection::Connection;
+use crate::time::wait_until;
 
 /// What others changed or deleted of ours is seen after this at the latest.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
@@ -131,7 +131,7 @@ impl ExportTask {
                     None => return,
                 },
                 // Commands that wait come first: they may make a write needless.
-                () = until(self.due()), if commands.is_empty() => self.turn().await,
+                () = wait_until(self.due()), if commands.is_empty() => self.turn().await,
             }
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::names::{self, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 use super::service_object::ServiceObject;
+use crate::api::names::{self, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
 /// How Services are marked as one installation's. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::conditions::{DesiredCondition, sentences};
-use crate::address_pool::{AddressPool, AddressPoolStatus};
-use crate::problem::Problem;
+use crate::api::address_pool::{AddressPool, AddressPoolStatus};
+use crate::api::problem::Problem;
 
 /// The pool's condition, and its reason when it is true.
 pub const READY: &str = "Ready";

@@ -16,7 +16,7 @@ pub struct PortFailure {
     pub port: u16,
     /// As in the Service.
     pub protocol: &'static str,
-    /// One of [`crate::problem::reason`].
+    /// One of [`crate::api::problem::reason`].
     pub reason: &'static str,
 }
 

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use sheave_model::FrontendSource;
 
-use crate::controller::names::{FROM_GATEWAY_NODES, PROGRAMMED};
-use crate::host_name;
-use crate::karmada::MultiClusterService;
+use crate::api::karmada::MultiClusterService;
+use crate::api::names::{FROM_GATEWAY_NODES, PROGRAMMED};
+use crate::api::store::{Objects, ServiceKey};
+use crate::net;
 use crate::projection::LoadBalancerStatus;
-use crate::store::{Objects, ServiceKey};
 
 /// What `spec.type` and `spec.types` call it.
 const LOAD_BALANCER: &str = "LoadBalancer";
@@ -157,5 +157,5 @@ impl ServiceObject {
 fn is_valid(entry: &LoadBalancerIngress) -> bool {
     let ip = entry.ip.as_deref().filter(|ip| !ip.is_empty());
     let hostname = entry.hostname.as_deref().filter(|name| !name.is_empty());
-    ip.is_none_or(|ip| ip.parse::<IpAddr>().is_ok()) && hostname.is_none_or(host_name::is_valid)
+    ip.is_none_or(|ip| ip.parse::<IpAddr>().is_ok()) && hostname.is_none_or(net::is_host_name)
 }

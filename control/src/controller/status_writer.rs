@@ -21,13 +21,13 @@ use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::Sender;
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
-use crate::address_pool::{AddressPool, AddressPoolStatus};
-use crate::connection::Connection;
+use crate::api::address_pool::{AddressPool, AddressPoolStatus};
+use crate::api::store::ServiceKey;
 use crate::controller::api_writer::answer::Answer;
 use crate::controller::desired_status::Desired;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
-use crate::store::ServiceKey;
+use crate::sources::connection::Connection;
 
 enum Command {
     Desire(WriteTarget, WriteSubject),

@@ -32,16 +32,16 @@ use super::election::Leadership;
 use super::events::EventRecorder;
 use super::gateway_reports::{self, GatewayReports};
 use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS};
-use crate::connection::Connection;
+use crate::api::gateway_report::GatewayReport;
+use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
+use crate::api::store::{Change, Delta, ServiceKey, Store};
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
-use crate::due::{self, until};
-use crate::gateway_report::GatewayReport;
-use crate::guard::Guard;
-use crate::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::projection::{Mandate, Projector};
-use crate::source::api::{self, ApiWatch, Batch, Wanted};
-use crate::store::{Change, Delta, ServiceKey, Store};
+use crate::sources::api_server::{self, ApiWatch, Batch, Wanted};
+use crate::sources::connection::Connection;
+use crate::sources::mass_deletion_guard::Guard;
+use crate::time::{self, wait_until};
 
 /// A burst of changes is looked at together, so that a Service with many slices is not projected for each. Clients wait for
 /// none of it: gateways follow the endpoints themselves.
@@ -124,7 +124,7 @@ impl Term {
         Self {
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
-            source: api::watch(connection, Wanted { namespaces: true, pools: true }),
+            source: api_server::watch(connection, Wanted { namespaces: true, pools: true }),
             fleet: karmada.map(|karmada| KarmadaSide::start(karmada, options, installation, leadership)),
             guard: Guard::new(options.mass_deletion_hold),
             membership: GatewayMembership::new(options.gateways.clone()),
@@ -168,10 +168,10 @@ impl Term {
                     KarmadaEvent::Seats => self.take_seats(),
                     KarmadaEvent::Broken(broken) => return broken,
                 },
-                () = until(self.project_at) => self.update(BTreeSet::new()),
-                () = until(doubted) => self.believe(),
-                () = until(membership) => self.update(BTreeSet::new()),
-                () = until(held) => self.publish(BTreeSet::new()),
+                () = wait_until(self.project_at) => self.update(BTreeSet::new()),
+                () = wait_until(doubted) => self.believe(),
+                () = wait_until(membership) => self.update(BTreeSet::new()),
+                () = wait_until(held) => self.publish(BTreeSet::new()),
                 () = self.reports.changed() => self.republish(),
                 () = changed(&mut self.own_gateway) => self.republish(),
                 trouble = self.publisher.happened() => match trouble {
@@ -309,7 +309,8 @@ impl Term {
         let dirty = self.store.take_dirty();
         self.projector.set_now(now);
         let projection = self.projector.project(self.store.objects(), &dirty);
-        self.project_at = projection.due.map(|due| Instant::now() + due::wait(due, now).max(PROJECT_AGAIN));
+        self.project_at =
+            projection.due.map(|due| Instant::now() + time::time_until(due, now).max(PROJECT_AGAIN));
         self.problems.apply(&projection.problem_changes);
         let mut of_watches = self.source.problems();
         of_watches.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));

@@ -21,11 +21,11 @@ use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use crate::connection::Connection;
+use crate::api::karmada::MultiClusterService;
+use crate::api::store::ServiceKey;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
-use crate::karmada::MultiClusterService;
-use crate::store::ServiceKey;
+use crate::sources::connection::Connection;
 
 /// A leader renews every 2 s: one that does nothing for so long is dead or has trouble that it will see through.
 const LISTEN: Duration = Duration::from_secs(5);

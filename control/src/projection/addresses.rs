@@ -15,9 +15,9 @@ use super::wishes::Wishes;
 use crate::allocator::{
     Allocator, Assignment, Demand, NodeFamilies, Nodes, Request, Reservation, Several, Shortfall, Uncovered,
 };
-use crate::ip::Family;
-use crate::problem::{Problem, reason};
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::net::Family;
 
 /// The addresses that a Service has for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

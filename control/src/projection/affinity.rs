@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ServiceSpec;
 use sheave_model::Affinity;
 
-use crate::report::Report;
+use crate::api::problem::report::Report;
 
 /// What the API server fills in: three hours.
 const DEFAULT_TIMEOUT_SECONDS: i32 = 10_800;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 
-use crate::report::Report;
-use crate::suggest;
+use crate::api::problem::report::Report;
+use crate::text;
 
 /// What all of ours begin with.
 const PREFIX: &str = "sheave.dev/";
@@ -106,7 +106,7 @@ pub(super) fn field(name: &str) -> String {
 pub(super) fn check(service: &Service, report: &mut Report) {
     let annotations = service.metadata.annotations.iter().flat_map(BTreeMap::keys);
     for name in annotations.filter(|name| name.starts_with(PREFIX) && !KNOWN.contains(&name.as_str())) {
-        let hint = match suggest::closest(name, KNOWN) {
+        let hint = match text::closest(name, KNOWN) {
             Some(known) => format!("did you mean {known}?"),
             None => format!("known are {}", KNOWN.join(", ")),
         };

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use sheave_model::FrontendKind;
 
 use super::Options;
-use crate::problem::reason;
-use crate::report::Report;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
 
 /// Services with this label belong to another proxy (kube-proxy skips them as well).
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";

@@ -9,8 +9,8 @@ use sheave_model::{AddressSet, ClientSource, ClientSources, FrontendKind, Protoc
 use super::annotations::{self, ACCEPT_PROXY, CLIENT_SOURCE};
 use super::policy::TrafficPolicy;
 use super::ports::PlannedPort;
-use crate::ip::Family;
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::net::Family;
 
 /// What a Service says about its clients' addresses.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
 
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
 
 /// A Service's place in the queue: by creation, then by namespace and name. Without a creation time (a manifest that
 /// no API server has seen) it stands behind all that have one.

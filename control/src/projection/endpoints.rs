@@ -16,9 +16,9 @@ use super::members::{Listed, Member, Origin};
 use super::names::Names;
 use super::ports::{self, PlannedPort};
 use super::topology::{Facet, Hint, Hints};
-use crate::ip::{self, Family};
-use crate::problem::{ObjectRef, Problem};
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::net::{self, Family};
 
 /// Endpoints of one port and family that still serve, sorted by address and port; both vectors have the same order.
 #[derive(Debug, Default)]
@@ -224,7 +224,7 @@ impl<'r, W: Witness> Reader<'r, W> {
                 report.invalid(field, "the list is empty; the endpoint is left out");
                 continue;
             };
-            let (left_out, why) = match ip::parse(text) {
+            let (left_out, why) = match net::parse_ip(text) {
                 Ok(ip) if unchecked && is_of_one_machine(ip) => {
                     let why = "means this machine or its own link, and the endpoint is in another cluster";
                     (LeftOut::InvalidAddress(why), why.to_owned())

@@ -27,9 +27,9 @@ use super::plan::{self, Plan, Planned, Slices};
 use super::ports::PlannedPort;
 use super::topology::{Fit, Rule, Scope};
 use super::{Options, Projector, class, endpoints, route};
-use crate::ip::Family;
-use crate::problem::Problem;
-use crate::store::{Objects, ServiceKey};
+use crate::api::problem::Problem;
+use crate::api::store::{Objects, ServiceKey};
+use crate::net::Family;
 
 /// What becomes of a Service.
 #[derive(Debug)]

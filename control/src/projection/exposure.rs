@@ -14,9 +14,9 @@ use super::class::Kinds;
 use super::facts::Facts;
 use super::families::{self, Families};
 use super::plan::Plan;
-use crate::ip::{self, Family};
-use crate::problem::reason;
-use crate::report::Report;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
+use crate::net::{self, Family};
 
 /// One frontend as the Service asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ fn cluster_ips(spec: &ServiceSpec, families: &Families, report: &mut Report) -> 
 }
 
 fn address(text: &str, field: &str, families: &Families, report: &mut Report) -> Option<IpAddr> {
-    match ip::parse(text) {
+    match net::parse_ip(text) {
         Ok(ip) if families.fit(ip) => Some(ip),
         Ok(_) => {
             report.invalid(field, format!("{text:?} is not of the Service's ipFamilies; it is not served"));

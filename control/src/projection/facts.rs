@@ -12,10 +12,10 @@ use sheave_model::{AddressSet, FrontendAddr, FrontendKind};
 use super::addresses::Known;
 use super::{Options, Placement};
 use crate::allocator::{NodeAddress, Nodes};
-use crate::ip::{self, Family};
-use crate::problem::{ObjectRef, Problem, reason};
-use crate::report::Report;
-use crate::store::{Objects, ServiceKey};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem, reason};
+use crate::api::store::{Objects, ServiceKey};
+use crate::net::{self, Family};
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Set by whoever wants load balancers to leave a node alone (k8s.io/cloud-provider, service controller).
@@ -200,7 +200,7 @@ pub(super) fn addresses(node: &Node, report: &mut Report) -> Vec<(Reach, IpAddr)
             "InternalIP" => Reach::Internal,
             _ => continue,
         };
-        match ip::parse(&listed.address) {
+        match net::parse_ip(&listed.address) {
             Ok(ip) => addresses.push((reach, ip)),
             Err(why) => {
                 let message = format!("{:?} {why}; the address is not used", listed.address);

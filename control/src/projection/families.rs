@@ -8,8 +8,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ServiceSpec;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::ip::{self, Family};
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::net::{self, Family};
 
 /// Families in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn listed(spec: &ServiceSpec, report: &mut Report) -> Vec<Family> {
 /// allocates by `ipFamilies`, or else those of the slices, and IPv4 without any.
 fn suggested<'a>(spec: &ServiceSpec, slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Family> {
     let mut allocated: Vec<Family> = Vec::new();
-    for family in cluster_ips(spec).filter_map(|(_, ip)| ip::parse(ip).ok()).map(Family::of) {
+    for family in cluster_ips(spec).filter_map(|(_, ip)| net::parse_ip(ip).ok()).map(Family::of) {
         if !allocated.contains(&family) {
             allocated.push(family);
         }

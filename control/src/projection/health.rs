@@ -11,9 +11,9 @@ use super::class::Kinds;
 use super::plan::Plan;
 use super::policy::TrafficPolicy;
 use super::ports;
-use crate::ip::Family;
-use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::api::problem::report::Report;
+use crate::api::store::ServiceKey;
+use crate::net::Family;
 
 /// One Service's health check node port (pkg/proxy/healthcheck/service_health.go). Each family is counted, and answered,
 /// by itself, as kube-proxy's two proxiers do.

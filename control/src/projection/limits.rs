@@ -11,8 +11,8 @@ use super::annotations::{
     self, CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_RATE, MAX_CONNECTION_RATE_PER_CLIENT,
     MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT,
 };
-use crate::duration;
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::time;
 
 /// More connections than any machine has memory for are a slip of the finger.
 pub const MOST_CONNECTIONS: u32 = 10_000_000;
@@ -78,7 +78,7 @@ fn time(
     report: &mut Report,
 ) -> Option<Duration> {
     annotations::read(service, name, report, |text| {
-        let time = duration::parse(text.trim()).ok().filter(|time| allowed.contains(time));
+        let time = time::parse_duration(text.trim()).ok().filter(|time| allowed.contains(time));
         time.ok_or_else(|| {
             format!(
                 "{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; the gateway's own timeout holds"

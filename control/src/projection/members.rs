@@ -8,7 +8,7 @@ use sheave_model::{Candidate, EndpointAddr, Path, Weight};
 
 use super::endpoints::Serving;
 use super::topology::{Facet, Scope};
-use crate::problem::ObjectRef;
+use crate::api::problem::ObjectRef;
 
 /// One cluster, and how it counts beside others.
 #[derive(Clone, Debug)]

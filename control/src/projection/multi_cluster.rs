@@ -42,11 +42,11 @@ use super::plan::{self, Asked, Plan, Planned};
 use super::policy::TrafficPolicy;
 use super::wishes;
 use crate::allocator::NodeFamilies;
-use crate::ip;
-use crate::karmada::MultiClusterService;
-use crate::problem::{Problem, reason};
-use crate::report::Report;
-use crate::store::{Fleet, ServiceKey};
+use crate::api::karmada::MultiClusterService;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::api::store::{Fleet, ServiceKey};
+use crate::net;
 
 /// From which clusters something is served, and by which rules between them.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(super) fn kept_addresses(
 fn published(service: &MultiClusterService) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
-    ingress.iter().filter_map(|ingress| ip::parse(ingress.ip.as_deref()?).ok()).collect()
+    ingress.iter().filter_map(|ingress| net::parse_ip(ingress.ip.as_deref()?).ok()).collect()
 }
 
 /// Whether it is of this class, and another installation decides about it, or it is not known who does.

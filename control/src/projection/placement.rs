@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use crate::store::{Objects, ServiceKey, is_ready};
+use crate::api::store::{Objects, ServiceKey, is_ready};
 
 /// Who decides about load balancer addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,9 +23,9 @@ use super::ports::{self, ListedPort, PlannedPort};
 use super::source_ranges::{self, FamilyRanges};
 use super::wishes::{self, Wishes};
 use super::{Options, affinity, annotations, health, limits};
-use crate::problem::{ObjectRef, Problem};
-use crate::report::Report;
-use crate::store::{Objects, ServiceKey};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::api::store::{Objects, ServiceKey};
 
 /// A Service's slices by name.
 pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;

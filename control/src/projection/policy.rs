@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use sheave_model::{Algorithm, Protocol};
 
 use super::annotations::{self, BALANCE};
-use crate::report::Report;
+use crate::api::problem::report::Report;
 
 /// Which endpoints a class of clients may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::address_pool::AddressPool;
-use crate::problem::Problem;
-use crate::store::Objects;
+use crate::api::address_pool::AddressPool;
+use crate::api::problem::Problem;
+use crate::api::store::Objects;
 
 /// What the allocator was told of pools.
 #[derive(Clone, Debug)]

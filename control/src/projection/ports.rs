@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ServicePort;
 use sheave_model::Protocol;
 
-use crate::problem::{ProblemPort, reason};
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::api::problem::{ProblemPort, reason};
 
 /// A port that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]

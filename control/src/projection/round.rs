@@ -14,9 +14,9 @@ use super::plan::{self, Plan, Planned};
 use super::service::{self, Input, Output};
 use super::status::LoadBalancerStatus;
 use super::{Projected, Projector, addresses};
-use crate::ip::Family;
-use crate::problem::Problem;
-use crate::store::{Objects, ServiceKey};
+use crate::api::problem::Problem;
+use crate::api::store::{Objects, ServiceKey};
+use crate::net::Family;
 
 /// An address, and the frontend that is there now, if any is.
 type Replaced = (FrontendAddr, Option<Arc<Frontend>>);

@@ -19,9 +19,9 @@ use super::ports::PlannedPort;
 use super::route::Routes;
 use super::status::{self, LoadBalancerStatus};
 use super::topology::{self, Scope};
-use crate::ip::Family;
-use crate::problem::{Problem, reason};
-use crate::report::Report;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::net::Family;
 
 /// What a Service is projected from.
 #[derive(Clone, Copy)]

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Service;
 use sheave_model::{AddressSet, SourceRanges};
 
 use super::families::Families;
-use crate::ip::Family;
-use crate::problem::reason;
-use crate::report::Report;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
+use crate::net::Family;
 
 /// Older form of the field; counts when the field is empty, as in the cloud controllers' helper.
 const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

@@ -7,8 +7,8 @@ use super::addresses::Placed;
 use super::exposure::Exposure;
 use super::plan::Plan;
 use crate::allocator::NodeFamilies;
-use crate::problem::reason;
-use crate::store::ServiceKey;
+use crate::api::problem::reason;
+use crate::api::store::ServiceKey;
 
 /// What would be published for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct PortStatus {
     pub port: u16,
     /// As in the Service; not only those that we forward.
     pub protocol: &'static str,
-    /// Why it is not served, as a reason of [`crate::problem::reason`]; see [`port_error`].
+    /// Why it is not served, as a reason of [`crate::api::problem::reason`]; see [`port_error`].
     pub error: Option<&'static str>,
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::conflicts::Rank;
 use crate::allocator::{Allocator, Demand};
-use crate::ip::Family;
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
+use crate::net::Family;
 
 /// A pool, and the family of which it has no address left.
 type Shortage = (Arc<str>, Family);

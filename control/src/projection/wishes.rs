@@ -10,11 +10,10 @@ use super::annotations::{self, ADDRESS_POOL, ADDRESSES, RENUMBER};
 use super::families::Families;
 use super::status::port_error;
 use crate::allocator::NodeFamilies;
-use crate::controller::names;
-use crate::host_name;
-use crate::ip;
-use crate::problem::reason;
-use crate::report::Report;
+use crate::api::names;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
+use crate::net;
 
 const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
 /// Of so many values that cannot be used each is reported: an annotation may hold thousands.
@@ -89,7 +88,7 @@ fn read_status(service: &Service, families: &Families, wishes: &mut Wishes, repo
                 let ip = add(&mut wishes.published, text, || field("ip"), families, report);
                 match hostname {
                     // Karmada refuses every later change of an object whose status has it (karmada validatingmcs.go).
-                    Some(name) if !host_name::is_valid(name) => {
+                    Some(name) if !net::is_host_name(name) => {
                         let message = format!("{name:?} is no DNS name; it is not published again");
                         report.invalid(field("hostname"), message);
                     }
@@ -124,7 +123,7 @@ fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec
     }
     if annotation.is_none() {
         add(&mut addresses, older, || ADDRESS_FIELD.to_owned(), families, report);
-    } else if !ip::parse(older).is_ok_and(|ip| addresses.contains(&ip)) {
+    } else if !net::parse_ip(older).is_ok_and(|ip| addresses.contains(&ip)) {
         report.invalid(
             ADDRESS_FIELD,
             format!("{older:?} is ignored: the annotation {ADDRESSES} says otherwise"),
@@ -159,7 +158,7 @@ fn annotated(texts: &str, families: &Families, report: &mut Report) -> Vec<IpAdd
 
 /// The address, or why the Service cannot have it.
 fn usable(text: &str, families: &Families) -> Result<IpAddr, &'static str> {
-    let ip = ip::parse(text)?;
+    let ip = net::parse_ip(text)?;
     if families.fit(ip) { Ok(ip) } else { Err("is not of the Service's ipFamilies") }
 }
 

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use sheave_control::connection::Connection;
-use sheave_control::due::until;
-use sheave_control::guard::Guard;
-use sheave_control::problem::Problem;
-use sheave_control::snapshot::{self, Identity, Part, Snapshot, SnapshotWriter};
-use sheave_control::source::api::{self, ApiWatch, Batch, Wanted};
-use sheave_control::store::{Change, Delta, Objects, Store};
+use sheave_control::api::problem::Problem;
+use sheave_control::api::store::{Change, Delta, Objects, Store};
+use sheave_control::sources::api_server::{self, ApiWatch, Batch, Wanted};
+use sheave_control::sources::connection::Connection;
+use sheave_control::sources::mass_deletion_guard::Guard;
+use sheave_control::sources::snapshot::{self, Identity, Part, Snapshot, SnapshotWriter};
+use sheave_control::time::wait_until;
 use tokio::time::sleep_until;
 
 use crate::app::measures::PROGRAMMING_SECONDS;
@@ -59,12 +59,12 @@ impl ApiIntake {
     /// Tokio runtime.
     pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
         let wanted = Wanted { namespaces: false, pools: false };
-        Self::of(Part::Local, api::watch(connection, wanted), connection, config)
+        Self::of(Part::Local, api_server::watch(connection, wanted), connection, config)
     }
 
     /// The same for a Karmada control plane.
     pub(crate) fn karmada(connection: &Connection, config: &Config) -> Self {
-        Self::of(Part::Karmada, api::watch_fleet(connection), connection, config)
+        Self::of(Part::Karmada, api_server::watch_fleet(connection), connection, config)
     }
 
     fn of(part: Part, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {
@@ -98,7 +98,7 @@ impl ApiIntake {
             let failure = self.watch.first_failure();
             tokio::select! {
                 batch = self.watch.next() => return batch.map(ApiNews::Batch),
-                () = until(due) => return Some(ApiNews::Believed(self.guard.release(Instant::now()))),
+                () = wait_until(due) => return Some(ApiNews::Believed(self.guard.release(Instant::now()))),
                 () = self.snapshots.due() => self.snapshots.start(objects),
                 stored = away(&mut self.stand_in, failure) => return Some(ApiNews::Away(stored)),
             }

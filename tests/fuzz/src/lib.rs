@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sheave_control::problem::Problem;
+use sheave_control::api::problem::Problem;
 use sheave_control::projection::{Options, Projector};
-use sheave_control::source::files::{self, Of};
-use sheave_control::store::{Dirty, Objects};
+use sheave_control::sources::manifests::{self, Of};
+use sheave_control::api::store::{Dirty, Objects};
 use tempfile::TempDir;
 use sheave_model::{Candidate, Frontend, FrontendKind, Route};
 
@@ -46,7 +46,7 @@ impl Manifest {
     /// If it does not hold, or the file cannot be written.
     pub fn check(&self, of: Of, bytes: &[u8]) {
         std::fs::write(&self.path, bytes).expect("the temporary folder can be written");
-        let loaded = files::load_of(of, &self.path);
+        let loaded = manifests::load_of(of, &self.path);
         assert!(loaded.listed);
         loaded.problems.iter().for_each(|told| check_problem(&told.problem));
         check(&loaded.objects);

@@ -5,9 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use sheave_control::controller::conditions_by_reports;
-use sheave_control::gateway_report::GatewayReport;
+use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::projection::{Ingress, LoadBalancerStatus, NodeFamilies, PortStatus};
-use sheave_control::store::ServiceKey;
+use sheave_control::api::store::ServiceKey;
 use sheave_fuzz::LONGEST_MESSAGE;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
-use sheave_control::snapshot::{self, Identity, Part, Snapshot, SnapshotError};
+use sheave_control::sources::snapshot::{self, Identity, Part, Snapshot, SnapshotError};
 use sheave_fuzz::{check, scratch};
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
-use sheave_control::source::files::Of;
+use sheave_control::sources::manifests::Of;
 use sheave_fuzz::Manifest;
 
 static MANIFEST: LazyLock<Manifest> =

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 
-use crate::bounded::{LONGEST_MESSAGE, cut_middle};
-use crate::retry_after::LONGEST_OBEYED;
+use crate::backoff::LONGEST_RETRY_AFTER;
+use crate::text::{LONGEST_MESSAGE, cut_middle};
 
 /// Of the server's message, in bytes: a validation error quotes the value, and a sentence is built around it.
 const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
@@ -27,7 +27,7 @@ pub(in crate::controller) enum Answer {
     /// The server understood and does not want it.
     Refused(String),
     /// The server as a whole is of no use right now; it may have done the write. `retry_after` is at most
-    /// [`LONGEST_OBEYED`].
+    /// [`LONGEST_RETRY_AFTER`].
     Unreachable { reason: String, retry_after: Option<Duration> },
 }
 
@@ -59,7 +59,7 @@ pub(in crate::controller) fn read(
                 let details = status().details?;
                 details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
             });
-            let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_OBEYED));
+            let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
             Answer::Unreachable { reason: text(), retry_after }
         }
         _ => Answer::Refused(text()),

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::{DesiredCondition, allocated, not_served, programmed, sentences};
-use crate::bounded::first_few;
+use crate::api::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
+use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;
-use crate::controller::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
-use crate::problem::{Problem, reason};
 use crate::projection::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
+use crate::text::first_few;
 
 /// Reason of `sheave.dev/Accepted` when it is true.
 pub const TAKEN: &str = "Accepted";

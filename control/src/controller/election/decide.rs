@@ -13,7 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::Timing;
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
 
 /// A Lease that names a longer duration runs out after this one. Whoever leads writes its own with the next renewal, so
 /// another one stays only where nobody does.

@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::decide::{Action, Observed, decide, released};
 use super::{LeaderState, Timing};
+use crate::api::store::ServiceKey;
 use crate::controller::election::lease_lock::{LeaseLock, LeaseWrite};
-use crate::store::ServiceKey;
 
 /// How often a release is tried if others write to the Lease in between.
 const RELEASES: usize = 3;

@@ -4,9 +4,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::connection::Connection;
-use crate::controller::names::FIELD_MANAGER;
-use crate::store::ServiceKey;
+use crate::api::names::FIELD_MANAGER;
+use crate::api::store::ServiceKey;
+use crate::sources::connection::Connection;
 
 /// What became of a write.
 #[derive(Debug)]

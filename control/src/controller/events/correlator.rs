@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 
+use crate::api::problem::{Problem, ProblemChanges};
 use crate::controller::events::event::{Occurrence, Uid};
-use crate::problem::{Problem, ProblemChanges};
 
 /// So many single occurrences are remembered, some bytes each; forgetting one means that it may be told twice.
 const KEPT: usize = 1 << 18;
@@ -109,8 +109,8 @@ impl Correlator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::problem::ObjectRef;
     use crate::controller::events::event::EventType;
-    use crate::problem::ObjectRef;
 
     fn problem(name: &str, message: &str) -> Problem {
         Problem {
@@ -177,7 +177,7 @@ mod tests {
     fn the_same_thing_about_two_ports_is_told_once() {
         let mut follower = TestCorrelator::default();
         let of_port = |port: u16| {
-            let port = Some(crate::problem::ProblemPort { port, protocol: "TCP" });
+            let port = Some(crate::api::problem::ProblemPort { port, protocol: "TCP" });
             Problem { port, ..problem("a", "one") }
         };
         assert_eq!(follower.told(&[of_port(80), of_port(81)], "u"), ["one"]);

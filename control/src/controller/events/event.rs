@@ -8,10 +8,10 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::address_pool;
-use crate::bounded::LONGEST_MESSAGE;
-use crate::karmada::MultiClusterService;
-use crate::problem::ObjectRef;
+use crate::api::address_pool;
+use crate::api::karmada::MultiClusterService;
+use crate::api::problem::ObjectRef;
+use crate::text::LONGEST_MESSAGE;
 
 /// Who reports. The server wants a qualified name.
 const REPORTING_CONTROLLER: &str = "sheave.dev/controller";

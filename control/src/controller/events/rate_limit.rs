@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::problem::ObjectRef;
+use crate::api::problem::ObjectRef;
 
 /// As client-go's `EventSourceObjectSpamFilter`: so many at once about one object, ...
 const OBJECT_BURST: u32 = 25;

@@ -10,10 +10,10 @@ use kube::api::PostParams;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::bounded::{LONGEST_MESSAGE, cut_middle};
-use crate::connection::Connection;
+use crate::api::names::FIELD_MANAGER;
 use crate::controller::election::Leadership;
-use crate::controller::names::FIELD_MANAGER;
+use crate::sources::connection::Connection;
+use crate::text::{LONGEST_MESSAGE, cut_middle};
 
 /// How often one Event is tried.
 const TRIES: u32 = 3;

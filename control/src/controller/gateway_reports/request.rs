@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::gateway_report::{GatewayReport, PATH};
+use crate::api::gateway_report::{GatewayReport, PATH};
 
 /// From the first SYN to the last byte.
 const PATIENCE: Duration = Duration::from_secs(2);

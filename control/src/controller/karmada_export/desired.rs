@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::api::karmada::{MultiClusterService, ResourceBinding};
+use crate::api::store::{Objects, ServiceKey};
 use crate::controller::karmada_export::Export;
 use crate::controller::service_object::ServiceObject;
-use crate::karmada::{MultiClusterService, ResourceBinding};
-use crate::store::{Objects, ServiceKey};
 
 /// What is to be there for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::karmada::Cluster;
+    use crate::api::karmada::Cluster;
 
     const EVERYWHERE: [&str; 6] = ["a", "b", "east", "late", "north", "west"];
 

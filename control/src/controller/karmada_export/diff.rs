@@ -6,9 +6,9 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use kube::core::DynamicObject;
 
+use crate::api::store::ServiceKey;
 use crate::controller::karmada_export::object::{ExportObject, is_ours};
 use crate::controller::karmada_export::{DesiredExport, Export};
-use crate::store::ServiceKey;
 
 /// The next write for one MultiClusterService.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::controller::names::MANAGED_BY;
-use crate::karmada::MultiClusterService;
-use crate::store::ServiceKey;
+use crate::api::karmada::MultiClusterService;
+use crate::api::names::MANAGED_BY;
+use crate::api::store::ServiceKey;
 
 /// In front of the names of policies: users have policies of their Services' names.
 const POLICY_PREFIX: &str = "sheave-export-";

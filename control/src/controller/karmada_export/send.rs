@@ -5,11 +5,11 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 
-use crate::connection::Connection;
+use crate::api::store::ServiceKey;
 use crate::controller::election::Leadership;
 use crate::controller::karmada_export::diff::Step;
 use crate::controller::karmada_export::object::ExportObject;
-use crate::store::ServiceKey;
+use crate::sources::connection::Connection;
 
 /// More than the connection allows for a silent server; this one ends answers that trickle.
 const PATIENCE: Duration = Duration::from_secs(15);

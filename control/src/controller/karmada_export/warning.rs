@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::problem::ObjectRef;
+use crate::api::problem::ObjectRef;
 
 /// Why Karmada could not be asked to collect endpoints. Each is told once, until it has gone. Everything else goes on, by what
 /// is collected without it.

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::problem::reason;
 use crate::controller::status_writer::next_step::{Step, next_pool_step};
 use crate::controller::tests::objects::{at, problem};
-use crate::problem::reason;
 
 fn pool() -> AddressPool {
     let pool = json!({

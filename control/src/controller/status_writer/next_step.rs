@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::patch;
-use crate::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND};
+use crate::api::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND};
+use crate::api::names::READY;
 use crate::controller::conditions;
 use crate::controller::desired_status::{Desired, DesiredStatus};
-use crate::controller::names::READY;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 

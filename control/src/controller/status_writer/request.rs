@@ -9,14 +9,14 @@ use kube::api::{GetParams, Patch, PatchParams};
 use kube::client::Body;
 use sheave_model::FrontendSource;
 
-use crate::address_pool::API_VERSION;
-use crate::connection::Connection;
+use crate::api::address_pool::API_VERSION;
+use crate::api::karmada::MultiClusterService;
 use crate::controller::api_writer::answer::{Answer, read};
 use crate::controller::ownership::Ownership;
 use crate::controller::status_writer::next_step::Step;
 use crate::controller::status_writer::queue::WriteJob;
 use crate::controller::status_writer::target::WriteTarget;
-use crate::karmada::MultiClusterService;
+use crate::sources::connection::Connection;
 
 /// More than the connection allows for a silent server; this one ends answers that trickle.
 const PATIENCE: Duration = Duration::from_secs(15);

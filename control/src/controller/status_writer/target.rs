@@ -10,14 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use sheave_model::FrontendSource;
 
-use crate::address_pool::{AddressPool, AddressPoolStatus, KIND};
+use crate::api::address_pool::{AddressPool, AddressPoolStatus, KIND};
+use crate::api::problem::ObjectRef;
+use crate::api::store::ServiceKey;
 use crate::controller::desired_status::Desired;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step;
 use crate::controller::status_writer::next_step::{Seen, Step};
-use crate::problem::ObjectRef;
-use crate::store::ServiceKey;
 
 /// A pool's counters move with every Service that comes or goes.
 const POOL_PAUSE: Duration = Duration::from_secs(5);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::bounded::first_few;
-use crate::problem::{ObjectRef, reason};
+use crate::api::problem::{ObjectRef, reason};
+use crate::text::first_few;
 
 /// So many fields and field managers are named.
 const LISTED: usize = 8;

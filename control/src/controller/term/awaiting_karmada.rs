@@ -1,11 +1,11 @@
 //! What is published while nobody knows which addresses MultiClusterServices have: a new leader has not heard from the Karmada
 //! API server yet. A pool must not give such an address to a Service, so what Services have stays, and nothing is given. Pure.
 
+use crate::api::problem::{Problem, reason};
+use crate::api::store::ServiceKey;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
-use crate::problem::{Problem, reason};
 use crate::projection::LoadBalancerStatus;
-use crate::store::ServiceKey;
 
 /// What is to be true meanwhile of a Service that would get this status; nothing if that can only be said later.
 pub(super) fn desired(

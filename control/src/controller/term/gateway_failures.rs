@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::Service;
 
 #[cfg(fuzzing)]
 use super::super::conditions::{self, DesiredCondition};
-use crate::bounded::{LONGEST_MESSAGE, cut_middle, first_few};
+use crate::api::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
+use crate::api::karmada::MultiClusterService;
+use crate::api::problem::{Problem, ProblemPort};
+use crate::api::store::ServiceKey;
 use crate::controller::desired_status::DesiredStatus;
 use crate::controller::port_errors::PortFailure;
-use crate::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
-use crate::karmada::MultiClusterService;
-use crate::problem::{Problem, ProblemPort};
 use crate::projection::{LoadBalancerStatus, PortStatus};
-use crate::store::ServiceKey;
+use crate::text::{LONGEST_MESSAGE, cut_middle, first_few};
 
 /// So many gateways are named that could not do the same.
 const NAMED: usize = 3;
@@ -211,7 +211,7 @@ pub fn conditions_by_reports(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::reason;
+    use crate::api::problem::reason;
     use crate::projection::Ingress;
 
     fn trouble(name: &str, reason: &str, port: u16) -> Trouble {

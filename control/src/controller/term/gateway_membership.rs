@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use crate::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
+use crate::api::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
 
 /// A restart of a container takes as long, and so does a probe that fails once.
 const HOLD: Duration = Duration::from_secs(5);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::gateway_failures::{self, GatewayFailures, Gateways};
+use crate::api::gateway_report::GatewayReport;
+use crate::api::store::ServiceKey;
 use crate::controller::gateway_reports::{self, Liveness};
 use crate::controller::term::{ProblemSource, Term};
-use crate::gateway_report::GatewayReport;
-use crate::store::ServiceKey;
 
 /// Reports of gateways, as they were read last.
 #[derive(Default)]

@@ -8,17 +8,17 @@
 use std::sync::Arc;
 
 use super::Broken;
-use crate::connection::Connection;
+use crate::api::problem::{ObjectRef, Problem, reason};
+use crate::api::store::{Objects, ServiceKey};
 use crate::controller::ControllerOptions;
 use crate::controller::desired_status::Desired;
 use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
 use crate::controller::events::EventRecorder;
 use crate::controller::karmada_export::{ExportWarning, ExportWriter, desired_export};
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
-use crate::problem::{ObjectRef, Problem, reason};
 use crate::projection::Mandate;
-use crate::source::api::{self, ApiWatch, Batch};
-use crate::store::{Objects, ServiceKey};
+use crate::sources::api_server::{self, ApiWatch, Batch};
+use crate::sources::connection::Connection;
 
 /// The Lease for what no class names. Never changed: other installations look for it.
 const UNCLASSIFIED_LEASE: &str = "sheave-unclassified";
@@ -74,7 +74,7 @@ impl KarmadaSide {
     ) -> Self {
         Self {
             connection: connection.clone(),
-            source: api::watch_fleet(connection),
+            source: api_server::watch_fleet(connection),
             synced: false,
             class: KarmadaLease::ask_for(options.publish.field_manager(), installation, connection, options),
             unclassified: None,

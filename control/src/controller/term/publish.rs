@@ -9,13 +9,13 @@ use sheave_model::FrontendSource;
 
 use super::startup_hold::StartupHold;
 use super::{ProblemSource, Term, awaiting_karmada};
-use crate::address_pool;
+use crate::api::address_pool;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::api::store::ServiceKey;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::pool_status;
 use crate::controller::service_object::ServiceObject;
-use crate::problem::{ObjectRef, Problem};
 use crate::projection::LoadBalancerStatus;
-use crate::store::ServiceKey;
 
 impl Term {
     /// Says what is to be true of these objects, and what is wrong, once enough is known.

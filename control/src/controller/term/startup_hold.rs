@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::store::ServiceKey;
+use crate::api::store::ServiceKey;
 
 /// Gateways that have not answered by then are not waited for: addresses must not depend on them.
 const LONGEST: Duration = Duration::from_secs(3);

@@ -7,16 +7,16 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::address_pool;
-use crate::bounded::first_few;
+use crate::api::address_pool;
+use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::api::problem::{ObjectRef, Problem, ProblemChanges};
+use crate::api::store::{Objects, ServiceKey};
 use crate::controller::events::{self, EventRecorder, EventType, Uid};
 use crate::controller::karmada_export::ExportWarning;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::WriteNotice;
-use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
-use crate::problem::{ObjectRef, Problem, ProblemChanges};
 use crate::projection::LoadBalancerStatus;
-use crate::store::{Objects, ServiceKey};
+use crate::text::first_few;
 
 /// The action of Events about writes that did not go as they should.
 const PUBLISH: &str = "Publish";
@@ -274,13 +274,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::{Change, Delta, Store};
+    use crate::api::store::{Change, Delta, Store};
 
     #[test]
     fn ten_thousand_works_that_are_wrong_alike_are_a_few_lines() {
         let problem = |number: usize| Problem {
             object: ObjectRef { kind: Work::KIND, namespace: "m".into(), name: number.to_string().into() },
-            reason: crate::problem::reason::INVALID_MANIFEST,
+            reason: crate::api::problem::reason::INVALID_MANIFEST,
             field: String::new(),
             message: "cannot be read".to_owned(),
             port: None,

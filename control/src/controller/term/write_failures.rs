@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::Resource as _;
 
+use crate::api::karmada::MultiClusterService;
+use crate::api::problem::{ObjectRef, Problem};
 use crate::controller::status_writer::WriteNotice;
-use crate::karmada::MultiClusterService;
-use crate::problem::{ObjectRef, Problem};
 
 /// So many objects are logged one by one: where a webhook is down, it is all of them.
 const LOGGED: usize = 20;
@@ -75,7 +75,7 @@ impl WriteFailures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::ServiceKey;
+    use crate::api::store::ServiceKey;
 
     fn refused(name: &str) -> WriteNotice {
         let object = ServiceKey::new("shop", name).object();

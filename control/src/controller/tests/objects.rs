@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
+use crate::api::karmada::MultiClusterService;
+use crate::api::problem::{ObjectRef, Problem, ProblemPort};
 use crate::controller::desired_status::DesiredStatus;
-use crate::karmada::MultiClusterService;
-use crate::problem::{ObjectRef, Problem, ProblemPort};
 use crate::projection::{ClusterState, ClusterStatus, FleetStatus, Ingress, PortStatus, Resolved};
 
 pub(crate) fn at(second: i64) -> Timestamp {

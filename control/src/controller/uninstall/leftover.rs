@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 use sheave_model::FrontendSource;
 
+use crate::api::store::ServiceKey;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
-use crate::store::ServiceKey;
 
 /// What Sheave left on a Service or MultiClusterService. Prints as a user reads it.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +144,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::controller::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+    use crate::api::names::{FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
     fn object(finalizers: &[&str], manager: &str, operation: &str, status: &Value) -> Value {
         json!({

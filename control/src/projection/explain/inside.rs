@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::super::{Projector, facts};
-use crate::problem::ObjectRef;
-use crate::report::Report;
-use crate::store::Objects;
+use crate::api::problem::ObjectRef;
+use crate::api::problem::report::Report;
+use crate::api::store::Objects;
 
 /// What makes an address one inside the cluster. Prints as `address ... is`.
 #[derive(Clone, Debug, PartialEq, Eq)]

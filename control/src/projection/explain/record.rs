@@ -11,7 +11,7 @@ use super::super::multi_cluster::Left;
 use super::super::ports::PlannedPort;
 use super::super::topology::Fit;
 use super::verdict::{EndpointFact, EndpointFactState, Verdict};
-use crate::ip::{self, Family};
+use crate::net::{self, Family};
 
 /// What was heard so far.
 pub(super) struct Record<'a> {
@@ -91,7 +91,7 @@ impl<'a> Record<'a> {
     }
 
     fn add(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, text: &str, port: Option<u16>) -> usize {
-        let ip = ip::parse(text).ok().filter(|ip| Family::of(*ip) == self.family);
+        let ip = net::parse_ip(text).ok().filter(|ip| Family::of(*ip) == self.family);
         let addr = ip.zip(port).map(|(ip, port)| EndpointAddr { ip, port, path: self.path });
         let conditions = Conditions::of(endpoint);
         let state = match conditions.state() {

@@ -5,8 +5,8 @@ use sheave_model::FrontendSource;
 
 use super::super::class::{self, Elsewhere};
 use super::super::{Projector, multi_cluster};
-use crate::problem::{Problem, reason};
-use crate::store::{Objects, ServiceKey};
+use crate::api::problem::{Problem, reason};
+use crate::api::store::{Objects, ServiceKey};
 
 impl Projector {
     /// One note for each Service and MultiClusterService of type LoadBalancer that does not ask for this gateway, those

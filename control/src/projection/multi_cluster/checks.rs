@@ -8,10 +8,10 @@ use sheave_model::{Check, CheckKind, Failover, Spread};
 
 use super::super::Options;
 use super::super::annotations::{self, HEALTH_CHECK, OVERPROVISIONING, PANIC_THRESHOLD};
-use crate::duration;
-use crate::problem::Problem;
-use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::api::problem::Problem;
+use crate::api::problem::report::Report;
+use crate::api::store::ServiceKey;
+use crate::time;
 
 /// The rules between the clusters of a Service, and what is wrong with its annotations; a bad one does not count.
 pub(super) fn failover(
@@ -109,7 +109,7 @@ fn kind(word: &str) -> Result<(CheckKind, Option<u16>), String> {
 /// As `500ms`, `5s` or `1m`; from 1 ms to a day.
 fn time(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(1)..=Duration::from_secs(86_400);
-    let time = duration::parse(text).ok().filter(|time| allowed.contains(time));
+    let time = time::parse_duration(text).ok().filter(|time| allowed.contains(time));
     time.ok_or_else(|| format!("{text:?} is not a duration such as 500ms, 5s or 1m"))
 }
 

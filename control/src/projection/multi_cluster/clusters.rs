@@ -13,11 +13,11 @@ use super::super::annotations::{self, DRAIN};
 use super::sources::NotCounted;
 use super::status::{ClusterState, Drain};
 use super::{template, tiers};
-use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, cluster_of_namespace};
-use crate::problem::{ObjectRef, Problem, reason};
-use crate::report::Report;
-use crate::store::{Fleet, ServiceKey};
-use crate::suggest;
+use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, cluster_of_namespace};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem, reason};
+use crate::api::store::{Fleet, ServiceKey};
+use crate::text;
 
 /// The clusters of one MultiClusterService.
 pub(super) struct Clusters<'a> {
@@ -213,7 +213,7 @@ fn asked<'a>(
 
 fn nobody(name: &str, fleet: &Fleet) -> String {
     let known = fleet.clusters.keys().map(|name| &**name);
-    match suggest::closest(name, known) {
+    match text::closest(name, known) {
         Some(near) => format!("no member cluster is called {name:?}; did you mean {near:?}?"),
         None => format!("no member cluster is called {name:?}; nothing is served from it"),
     }
@@ -259,7 +259,7 @@ pub(super) fn check_names<'n>(
     report: &mut Report,
 ) {
     for name in names.filter(|name| !serving.contains(*name)) {
-        let hint = match suggest::closest(name, serving.iter().map(|it| &**it)) {
+        let hint = match text::closest(name, serving.iter().map(|it| &**it)) {
             Some(near) => format!("did you mean {near:?}?"),
             None => "it has no effect".to_owned(),
         };

@@ -8,7 +8,7 @@ use super::super::endpoints::Conditions;
 use super::super::members::{Listed, Member};
 use super::super::ports::PlannedPort;
 use super::status::ClusterStatus;
-use crate::ip;
+use crate::net;
 
 /// Fills in the counts.
 pub(super) fn count(standing: &[(ClusterStatus, Member)], ports: &[PlannedPort]) -> Vec<ClusterStatus> {
@@ -35,7 +35,7 @@ fn addresses(slices: &[Listed], ports: &[PlannedPort]) -> BTreeMap<IpAddr, bool>
     };
     for endpoint in slices.iter().filter(serves).flat_map(|it| it.slice.endpoints.iter().flatten()) {
         let conditions = Conditions::of(endpoint);
-        if let Some(Ok(ip)) = endpoint.addresses.first().map(|text| ip::parse(text))
+        if let Some(Ok(ip)) = endpoint.addresses.first().map(|text| net::parse_ip(text))
             && !conditions.terminating
         {
             *addresses.entry(ip).or_default() |= conditions.ready();

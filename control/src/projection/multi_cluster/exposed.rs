@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
-use crate::karmada::ExposurePort;
-use crate::problem::reason;
-use crate::report::Report;
+use crate::api::karmada::ExposurePort;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
 
 /// What is exposed.
 #[derive(Debug, Default)]

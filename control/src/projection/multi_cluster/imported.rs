@@ -9,10 +9,10 @@ use super::super::endpoints;
 use super::super::members::{Listed, Origin};
 use super::clusters::Clusters;
 use super::sources::{self, NotCounted, Part, Sources};
-use crate::karmada::cluster_of_namespace;
-use crate::problem::reason;
-use crate::report::Report;
-use crate::store::{SOURCE_CLUSTER_LABEL, ServiceKey};
+use crate::api::karmada::cluster_of_namespace;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
+use crate::api::store::{SOURCE_CLUSTER_LABEL, ServiceKey};
 
 /// On a slice: the Work that it was imported from. Versions before v1.11 do not set it.
 const WORK_NAMESPACE: &str = "work.karmada.io/namespace";

@@ -14,10 +14,10 @@ use super::super::annotations::{self, CLUSTER_ENDPOINTS};
 use super::super::members::{Listed, Origin};
 use super::clusters::Clusters;
 use super::sources::{Part, work_ref};
-use crate::ip::{self, Family};
-use crate::problem::{ObjectRef, Problem};
-use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::api::store::ServiceKey;
+use crate::net::{self, Family};
 
 /// What stands for the endpoints of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub(super) fn slices(
 /// What a Work says of the Service that it carries.
 fn said_by_work<'a>(key: &ServiceKey, part: &Part<'a>) -> Option<Said<'a>> {
     part.services.iter().find_map(|(name, work, service)| {
-        let of_service = |id: &crate::karmada::ManifestIdentifier| {
+        let of_service = |id: &crate::api::karmada::ManifestIdentifier| {
             id.kind == "Service" && id.namespace == *key.namespace && id.name == *key.name
         };
         let mut statuses = work.manifest_statuses().iter().enumerate();
@@ -189,7 +189,7 @@ fn read_addresses(said: &Said<'_>, clusters: &Clusters<'_>, report: &mut Report)
             continue;
         }
         match (ingress.ip.as_deref().filter(|text| !text.is_empty()), hostname) {
-            (Some(text), _) => match ip::parse(text) {
+            (Some(text), _) => match net::parse_ip(text) {
                 Ok(ip) if addresses.contains(&ip) => {}
                 Ok(ip) => addresses.push(ip),
                 Err(why) => report.invalid(field("ip"), format!("{text:?} {why}; it is not used")),

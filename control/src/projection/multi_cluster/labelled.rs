@@ -14,8 +14,8 @@ use super::super::members::{Listed, Member, Origin};
 use super::super::topology::Scope;
 use super::tiers::{self, Region, Tiers};
 use super::{Found, clusters, sources};
-use crate::report::Report;
-use crate::store::SOURCE_CLUSTER_LABEL;
+use crate::api::problem::report::Report;
+use crate::api::store::SOURCE_CLUSTER_LABEL;
 
 /// `None` if no slice says where it is from.
 pub(super) fn members<'a>(

@@ -15,9 +15,9 @@ use super::sources::{NotCounted, Sources};
 use super::status::{ClusterState, ClusterStatus, Lack};
 use super::tiers::{Region, Tiers};
 use super::{Found, template};
-use crate::karmada::ResourceBinding;
-use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::api::karmada::ResourceBinding;
+use crate::api::problem::report::Report;
+use crate::api::store::ServiceKey;
 
 /// Puts everything together.
 pub(super) fn build(
@@ -117,7 +117,7 @@ fn slices(
     effective: &Service,
     name: &Arc<str>,
     (clusters, sources, mode): (&Clusters<'_>, &mut Sources<'_>, Mode),
-    problems: &mut Vec<crate::problem::Problem>,
+    problems: &mut Vec<crate::api::problem::Problem>,
 ) -> Vec<Listed> {
     let pods = sources.parts.get_mut(name).map(|part| std::mem::take(&mut part.slices)).unwrap_or_default();
     let by_ingress = match mode {

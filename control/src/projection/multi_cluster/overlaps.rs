@@ -9,9 +9,9 @@ use sheave_model::{Backend, EndpointAddr};
 use super::super::members::Member;
 use super::super::ports::PlannedPort;
 use super::super::topology::Scope;
-use crate::problem::{Problem, reason};
-use crate::report::Report;
-use crate::store::ServiceKey;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::api::store::ServiceKey;
 
 /// Reports each two clusters once for a port, by the first address that both have.
 pub(in super::super) fn report(

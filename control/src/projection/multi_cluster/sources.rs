@@ -11,10 +11,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::super::members::{Listed, Origin};
 use super::clusters::Clusters;
 use super::{imported, ingress};
-use crate::karmada::{COLLECTED_LABEL, EXECUTION_SPACE_PREFIX, Manifest, Work, cluster_of_namespace};
-use crate::problem::{ObjectRef, Problem, reason};
-use crate::report::Report;
-use crate::store::{Fleet, SERVICE_NAME_LABEL, ServiceKey, WorkKey};
+use crate::api::karmada::{COLLECTED_LABEL, EXECUTION_SPACE_PREFIX, Manifest, Work, cluster_of_namespace};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem, reason};
+use crate::api::store::{Fleet, SERVICE_NAME_LABEL, ServiceKey, WorkKey};
 
 /// On copies that were made for consumers: the cluster that they are from (karmada pkg/apis/networking/v1alpha1,
 /// `EndpointSliceProvisionClusterAnnotation`).

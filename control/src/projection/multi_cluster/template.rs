@@ -7,11 +7,11 @@ use sheave_model::FrontendKind;
 use super::super::Options;
 use super::super::annotations::{self, CLASS};
 use super::super::plan::Plan;
-use crate::controller::names;
-use crate::karmada::MultiClusterService;
-use crate::problem::{Problem, reason};
-use crate::report::Report;
-use crate::store::{Fleet, ServiceKey};
+use crate::api::karmada::MultiClusterService;
+use crate::api::names;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::api::store::{Fleet, ServiceKey};
 
 /// Where `spec.types` puts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use sheave_model::{Spread, Weight};
 
 use super::super::annotations::{self, CLUSTER_PRIORITY, CLUSTER_WEIGHTS};
 use super::clusters::check_names;
-use crate::karmada::Cluster;
-use crate::report::Report;
+use crate::api::karmada::Cluster;
+use crate::api::problem::report::Report;
 
 /// What is known of where clusters are.
 pub(super) struct Region<'a> {

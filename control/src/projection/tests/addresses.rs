@@ -2,7 +2,7 @@
 
 use super::super::{Options, Projector};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, project, service, web};
-use crate::store::{Dirty, ServiceKey};
+use crate::api::store::{Dirty, ServiceKey};
 
 fn pool(name: &str, spec: &str) -> String {
     format!("kind: AddressPool\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n")

@@ -2,7 +2,7 @@
 
 use super::super::Projector;
 use super::support::{NODE, add, lines, objects, options, problems, project, service};
-use crate::store::{Dirty, ServiceKey};
+use crate::api::store::{Dirty, ServiceKey};
 
 fn port_80(name: &str, created: &str) -> String {
     let created =

@@ -1,8 +1,8 @@
 //! From slices to endpoints: matching ports, conditions, duplicates, families.
 
 use super::support::{NODE, WEB_SLICE, lines, objects, options, problems, project, service, web};
+use crate::api::store::{Dirty, ServiceKey};
 use crate::projection::Projector;
-use crate::store::{Dirty, ServiceKey};
 
 /// A slice of `shop/web`.
 fn slice(name: &str, rest: &str) -> String {

@@ -9,7 +9,7 @@ use sheave_model::{EndpointAddr, Frontend, FrontendKind, Route};
 use super::super::explain::{Explanation, Verdict, Why};
 use super::super::{Options, Projector};
 use super::support::{NODE, WEB_SLICE, objects, options, service, web};
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 /// A projector that has projected the manifests beside [`NODE`].
 fn projected(options: Options, manifests: &[&str]) -> (Projector, Objects) {

@@ -6,7 +6,7 @@ use sheave_model::{Affinity, Algorithm, FrontendKind};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, ips, lines, objects, options, problems, project, service, web};
-use crate::store::Dirty;
+use crate::api::store::Dirty;
 
 #[test]
 fn only_services_of_our_class_are_served() {

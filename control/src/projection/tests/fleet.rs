@@ -4,8 +4,8 @@ use sheave_model::{Frontend, Route};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, add, options};
-use crate::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 /// The template of `shop/web` with ports http 80 and dns 53 (UDP).
 pub(super) const TEMPLATE: &str = "

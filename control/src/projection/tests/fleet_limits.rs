@@ -5,9 +5,9 @@ use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
 };
 use super::support::{add, problems, service};
-use crate::karmada::Work;
-use crate::problem::reason;
-use crate::store::{Dirty, ServiceKey, unreadable_owner};
+use crate::api::karmada::Work;
+use crate::api::problem::reason;
+use crate::api::store::{Dirty, ServiceKey, unreadable_owner};
 
 const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.10/32]}\n";
 const LEAVING: &str =

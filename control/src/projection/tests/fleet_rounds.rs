@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::{Projection, Projector};
 use super::fleet::{TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, put, work};
-use crate::store::{Dirty, Objects};
+use crate::api::store::{Dirty, Objects};
 
 /// One change of what is about `shop/web`.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::placement::{NODES_POOL, POOL, all, gateways, managed, of_nodes, status, three_nodes};
 use super::support::{NODE, add, ips, objects, service, web};
-use crate::store::{Dirty, ServiceKey};
+use crate::api::store::{Dirty, ServiceKey};
 
 /// Whoever decides: a controller that saw the change, or one that starts afterwards from what is published.
 #[test]

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::support::{NODE, WEB_SLICE, lines, objects, options};
-use crate::bounded::LONGEST_MESSAGE;
+use crate::api::problem::Problem;
+use crate::api::store::{Dirty, Objects, ServiceKey, service_key};
 use crate::controller::conditions;
 use crate::controller::desired_status::DesiredStatus;
-use crate::problem::Problem;
 use crate::projection::{Projection, Projector};
-use crate::store::{Dirty, Objects, ServiceKey, service_key};
+use crate::text::LONGEST_MESSAGE;
 
 /// Bytes of all annotations of an object, at most (`TotalAnnotationSizeLimitB`), less those of their names.
 const ANNOTATION: usize = 250 << 10;
@@ -169,7 +169,8 @@ fn ten_thousand_services_that_are_wrong_alike_are_told_of_once_each() {
         );
     }
     let (_, projection) = project(&objects);
-    let wrong = projection.problems.iter().filter(|it| it.reason == crate::problem::reason::INVALID_VALUE);
+    let wrong =
+        projection.problems.iter().filter(|it| it.reason == crate::api::problem::reason::INVALID_VALUE);
     assert_eq!(wrong.count(), 10_000);
     let reasons: BTreeSet<&str> = projection.problems.iter().map(|problem| problem.reason).collect();
     assert!(reasons.len() <= 2, "{reasons:?}");

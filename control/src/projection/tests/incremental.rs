@@ -8,7 +8,7 @@ use sheave_model::EndpointState;
 
 use super::super::{Projection, Projector};
 use super::support::{NODE, WEB_SLICE, add, objects, options, service, web};
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 #[test]
 fn the_generation_grows_only_when_the_table_differs() {

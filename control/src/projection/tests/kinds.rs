@@ -4,7 +4,7 @@ use sheave_model::{ClientSource, ClientSources, FrontendKind};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, lines, objects, options, problems, service, web};
-use crate::store::Dirty;
+use crate::api::store::Dirty;
 
 const ALL: [FrontendKind; 4] =
     [FrontendKind::LoadBalancer, FrontendKind::ExternalIp, FrontendKind::NodePort, FrontendKind::ClusterIp];

@@ -11,7 +11,7 @@ use super::fleet::{
     work_of,
 };
 use super::support::{add, lines, objects, problems, service};
-use crate::store::Dirty;
+use crate::api::store::Dirty;
 
 const MCS: &str = "MultiClusterService shop/web";
 
@@ -506,6 +506,6 @@ fn explanations_say_of_each_endpoint_why() {
         assert!(said.iter().any(|it| it.contains(part)), "{part}: {said:?}");
     }
     assert!(why.external.reasons.iter().any(|it| it == "nothing new goes to m2"), "{why:?}");
-    let unknown = crate::store::ServiceKey::multi_cluster("shop", "other");
+    let unknown = crate::api::store::ServiceKey::multi_cluster("shop", "other");
     assert!(matches!(projector.explain(&objects, &unknown), Explanation::Unknown));
 }

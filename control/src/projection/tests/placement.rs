@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::super::{Options, Placement, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 pub(super) const POOL: &str =
     "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::Projector;
 use super::support::{NODE, add, objects, options, service};
-use crate::store::{Dirty, ServiceKey};
+use crate::api::store::{Dirty, ServiceKey};
 
 /// The `number`th Service, with a value that is none.
 fn mistaken(number: usize, value: &str) -> String {

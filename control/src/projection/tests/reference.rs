@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 
-use crate::source::{Step, known_fields_at};
+use crate::api::decode::field_path::Step;
+use crate::api::decode::known_fields;
 
 const REFERENCE: &str = include_str!("../fields.md");
 
@@ -24,7 +25,7 @@ fn fields<T: DeserializeOwned>(paths: &[&str]) -> Vec<String> {
             let index = (key != part).then_some(Step::Index(0));
             std::iter::once(Step::Key(key.to_owned())).chain(index)
         });
-        let names = known_fields_at::<T>(&steps.collect::<Vec<Step>>());
+        let names = known_fields::at::<T>(&steps.collect::<Vec<Step>>());
         assert!(!names.is_empty(), "{path} has no fields");
         let dot = if path.is_empty() { "" } else { "." };
         names.iter().map(|name| format!("{path}{dot}{name}")).collect::<Vec<String>>()

@@ -8,9 +8,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Frontend, Route};
 
 use super::super::{Options, Projection, Projector};
-use crate::address_pool::AddressPool;
-use crate::problem::Problem;
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::address_pool::AddressPool;
+use crate::api::problem::Problem;
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 /// The gateway's node in every test.
 pub(super) const NODE: &str = "

@@ -6,8 +6,8 @@ use sheave_model::FrontendKind;
 
 use super::super::{Options, Projector};
 use super::support::{objects, options, web};
-use crate::karmada::MultiClusterService;
-use crate::store::{Objects, ServiceKey};
+use crate::api::karmada::MultiClusterService;
+use crate::api::store::{Objects, ServiceKey};
 
 fn notes(options: Options, objects: &Objects) -> Vec<String> {
     Projector::new(options).unserved(objects).iter().map(ToString::to_string).collect()

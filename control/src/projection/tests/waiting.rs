@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::{Options, Placement, Projection, Projector};
 use super::support::{add, ips, objects, service};
-use crate::store::{Dirty, Objects, ServiceKey};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 const SMALL: &str =
     "kind: AddressPool\nmetadata: {name: small}\nspec: {addresses: [203.0.113.0-203.0.113.3]}\n";

@@ -19,9 +19,9 @@ use sheave_model::FrontendSource;
 use self::event::{Batch, Event, GATEWAYS, Term, batches};
 use self::server::{Kind, Server};
 use super::super::{LoadBalancerStatus, Mandate, Options, Placement, Projection, Projector};
+use crate::api::store::{Dirty, ServiceKey, Store};
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
-use crate::store::{Dirty, ServiceKey, Store};
 
 /// So many worlds take some ten seconds in a debug build.
 const CASES: u32 = 192;
@@ -292,7 +292,7 @@ impl World {
     fn is_shared(&self, ip: IpAddr) -> bool {
         let pools = self.store.objects().pools.values();
         let listing = pools.filter(|pool| lists(&pool.spec.addresses, ip));
-        listing.map(|pool| pool.spec.sharing).all(|it| it == crate::address_pool::Sharing::Cluster)
+        listing.map(|pool| pool.spec.sharing).all(|it| it == crate::api::address_pool::Sharing::Cluster)
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::members::Member;
 use super::super::names::Names;
 use super::super::ports::PlannedPort;
 use super::*;
-use crate::ip::Family;
+use crate::net::Family;
 
 #[derive(Clone, Copy)]
 struct Case {

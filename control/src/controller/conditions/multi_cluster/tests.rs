@@ -1,8 +1,8 @@
 //! What each state of a MultiClusterService is called, and that the words are stable.
 
 use super::*;
+use crate::api::names::{ALLOCATED, PROGRAMMED};
 use crate::controller::conditions;
-use crate::controller::names::{ALLOCATED, PROGRAMMED};
 use crate::controller::tests::objects::{desired_status, problem};
 
 fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> ClusterStatus {
@@ -194,5 +194,5 @@ fn messages_have_a_limit() {
     assert!(message.ends_with("m04 1/1 ready and 35 more."), "{message}");
     let long = problem(reason::INVALID_VALUE, &"x".repeat(5000), None);
     let with = DesiredStatus { problems: vec![long], ..desired_status() };
-    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), crate::bounded::LONGEST_MESSAGE);
+    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), crate::text::LONGEST_MESSAGE);
 }

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 use super::*;
-use crate::controller::names::{ALLOCATED, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+use crate::api::names::{ALLOCATED, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+use crate::api::problem::reason;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::tests::objects::{at, desired_status, ingress, service};
-use crate::problem::reason;
 
 const PLAIN: bool = false;
 const SHARED: bool = true;

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use self::api_server::ModelServer;
 use self::harness::{Fate, Harness};
 use super::*;
+use crate::api::store::ServiceKey;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 use crate::controller::tests::objects::ingress;
-use crate::store::ServiceKey;
 
 const FOREIGN: &str = "example.com/Ready";
 
@@ -342,10 +342,10 @@ fn a_pool_is_written_at_most_once_in_five_seconds() {
     let harness = Harness::new();
     let mut queue = WriteQueue::new(Ownership::default());
     let pool = json!({"metadata": {"name": "lan", "uid": "p1", "resourceVersion": "5"}, "spec": {}});
-    let pool: Arc<crate::address_pool::AddressPool> = Arc::new(serde_json::from_value(pool).unwrap());
+    let pool: Arc<crate::api::address_pool::AddressPool> = Arc::new(serde_json::from_value(pool).unwrap());
     let mut now = harness.now();
     let want = |queue: &mut WriteQueue, used: i64, now: Now| {
-        let status = crate::address_pool::AddressPoolStatus { used, ..Default::default() };
+        let status = crate::api::address_pool::AddressPoolStatus { used, ..Default::default() };
         queue.desire(
             WriteTarget::Pool("lan".into()),
             WriteSubject::Pool(Arc::clone(&pool), Arc::new(status)),
@@ -356,7 +356,7 @@ fn a_pool_is_written_at_most_once_in_five_seconds() {
     let job = queue.next(now).unwrap();
     let mut written = (*pool).clone();
     written.metadata.resource_version = Some("6".into());
-    written.status = Some(crate::address_pool::AddressPoolStatus { used: 1, ..Default::default() });
+    written.status = Some(crate::api::address_pool::AddressPoolStatus { used: 1, ..Default::default() });
     queue.finished(&job, Answer::Written(serde_json::to_vec(&written).unwrap()), now);
     want(&mut queue, 2, now);
     assert!(queue.next(now).is_none());
@@ -386,7 +386,7 @@ fn other_words_alone_wait_for_ten_seconds() {
     let mut harness = Harness::settled();
     let missing = |count: u32| {
         let message = format!("gateways a and {count} more: cannot listen");
-        crate::controller::tests::objects::problem(crate::problem::reason::NO_ADDRESS, &message, None)
+        crate::controller::tests::objects::problem(crate::api::problem::reason::NO_ADDRESS, &message, None)
     };
     harness.wanted.problems = vec![missing(1)];
     harness.decide();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::store::Store;
+use crate::api::store::Store;
 
 /// A store that is told what the slices say, and a clock.
 struct World {

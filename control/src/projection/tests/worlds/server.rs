@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api::names::FINALIZER;
+use crate::api::store::{Change, Delta, ServiceKey};
 use crate::controller::desired_status::Desired;
-use crate::controller::names::FINALIZER;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::{Seen, Step, next_step};
-use crate::store::{Change, Delta, ServiceKey};
 
 /// What is listed and watched by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::*;
+use crate::api::karmada::MultiClusterService;
 use crate::controller::tests::objects::{fleet_desired_status as fleet, multi_cluster_service};
-use crate::karmada::MultiClusterService;
 
 const FOREIGN: &str = "karmada.io/multi-cluster-service-controller";
 

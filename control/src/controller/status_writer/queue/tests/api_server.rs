@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
+use crate::api::names::FINALIZER;
 use crate::controller::api_writer::answer::{Answer, Held};
-use crate::controller::names::FINALIZER;
 use crate::controller::status_writer::next_step::Step;
 use crate::controller::status_writer::queue::WriteJob;
 use crate::controller::tests::objects;

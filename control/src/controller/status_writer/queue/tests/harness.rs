@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::api::store::ServiceKey;
 use crate::controller::api_writer::answer::Answer;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::ownership::Ownership;
@@ -14,7 +15,6 @@ use crate::controller::status_writer::queue::{Now, WriteJob, WriteQueue};
 use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
 use crate::controller::tests::objects::{at, ingress};
-use crate::store::ServiceKey;
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::controller::names::FINALIZER;
+use crate::api::names::FINALIZER;
 use crate::controller::status_writer::queue::tests::harness::{Fate, Harness};
 use crate::controller::status_writer::queue::tests::{FOREIGN, foreign_condition, foreign_ingress};
 use crate::controller::tests::objects::ingress;

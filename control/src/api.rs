@@ -1,0 +1,10 @@
+//! The Kubernetes and Karmada API objects that Sheave reads and writes: their types, names and decoding, the Problems found in
+//! them, and the store that indexes them. No client is here.
+
+pub mod address_pool;
+pub(crate) mod decode;
+pub mod gateway_report;
+pub mod karmada;
+pub mod names;
+pub mod problem;
+pub mod store;

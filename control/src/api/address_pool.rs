@@ -1,0 +1,143 @@
+//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that may be given to LoadBalancer Services. Its definition
+//! for the API server is made of these types, doc comments included. It must not know who asks for addresses.
+
+mod cel;
+
+use std::ops::RangeInclusive;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::{CustomResource, CustomResourceExt as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// API group and version of an AddressPool manifest.
+pub const API_VERSION: &str = "sheave.dev/v1alpha1";
+/// Kind of an AddressPool manifest.
+pub const KIND: &str = "AddressPool";
+/// What `spec.maxPerService` may be.
+pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
+
+/// What the pool holds and who may use it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(
+    group = "sheave.dev",
+    version = "v1alpha1",
+    kind = "AddressPool",
+    plural = "addresspools",
+    shortname = "sheavepool",
+    category = "sheave",
+    doc = "Addresses that may be given to Services of type LoadBalancer. The name is what annotations and Events refer to.",
+    derive = "Default",
+    derive = "PartialEq",
+    status = "AddressPoolStatus",
+    printcolumn = r#"{"name": "Addresses", "type": "string", "jsonPath": ".spec.addresses"}"#,
+    printcolumn = r#"{"name": "Nodes", "type": "boolean", "jsonPath": ".spec.fromGatewayNodes", "priority": 1,
+        "description": "Whether the gateway nodes' own addresses are used, too."}"#,
+    printcolumn = r#"{"name": "Used", "type": "integer", "jsonPath": ".status.used",
+        "description": "Addresses that Services have."}"#,
+    printcolumn = r#"{"name": "Free", "type": "integer", "jsonPath": ".status.free",
+        "description": "Addresses that can still be given."}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
+        "description": "Whether every entry of the spec can be used."}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel::of_specs()))]
+pub struct AddressPoolSpec {
+    /// CIDRs (`203.0.113.0/28`), ranges (`203.0.113.10-203.0.113.20`) or single addresses, of either family.
+    #[serde(default)]
+    #[schemars(schema_with = "cel::addresses")]
+    pub addresses: Vec<String>,
+    /// Use the gateway nodes' own addresses: ExternalIP, else InternalIP.
+    #[serde(default)]
+    pub from_gateway_nodes: bool,
+    /// Lower is asked first; 0, the default, comes last.
+    #[serde(default)]
+    // The API knows no unsigned formats.
+    #[schemars(range(min = 0, max = 4_294_967_295_u32), extend("format" = "int64"))]
+    pub priority: u32,
+    /// Whether Services that name no pool may get addresses from it.
+    #[serde(default = "yes")]
+    pub auto_assign: bool,
+    /// Leave out addresses that end in .0 or .255, which old equipment drops.
+    #[serde(default, rename = "avoidBuggyIPs")]
+    pub avoid_buggy_ips: bool,
+    /// Who may share one address: Services of the `Namespace` that had it first, or of the whole `Cluster`.
+    #[serde(default)]
+    #[schemars(schema_with = "cel::sharing")]
+    pub sharing: Sharing,
+    /// How many of these addresses one Service may ask for by value (`sheave.dev/addresses`).
+    #[serde(default = "eight")]
+    #[schemars(range(min = 1, max = 64), extend("format" = "int64"))]
+    pub max_per_service: u32,
+    /// Only Services in namespaces with these labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub namespace_selector: Option<LabelSelector>,
+    /// Only Services with these labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub service_selector: Option<LabelSelector>,
+}
+
+/// Whose Services may have one address of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sharing {
+    /// Those of one namespace.
+    #[default]
+    Namespace,
+    /// Those of every namespace.
+    Cluster,
+}
+
+/// How much of the pool is given away, and whether it can be used. The controller writes it, and nobody reads it back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolStatus {
+    /// Addresses that Services have.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub used: i64,
+    /// Addresses that can still be given; the largest number there is where there are more (IPv6).
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub free: i64,
+    /// `Ready`: every entry of the spec can be used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    // By type, so that others may add theirs by server-side apply.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+impl Default for AddressPoolSpec {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            from_gateway_nodes: false,
+            priority: 0,
+            auto_assign: true,
+            avoid_buggy_ips: false,
+            sharing: Sharing::default(),
+            max_per_service: eight(),
+            namespace_selector: None,
+            service_selector: None,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn eight() -> u32 {
+    8
+}
+
+/// What an API server must be told to know AddressPools.
+pub fn definition() -> CustomResourceDefinition {
+    AddressPool::crd()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! What a gateway tells the controller about itself: that it forwards, and what it could not do. Gateways have no right to
+//! write to the API, so the controller asks each of them over HTTP, at the port that the headless Service of the gateways
+//! calls `report`.
+//!
+//! Gateways and controllers of different versions meet in every rollout. So what a report has is only ever added to: fields
+//! that the reader does not know are ignored, those that the writer did not know have their defaults, and a trouble that
+//! cannot be read, or has a reason that is not known, is left out. What older controllers would misread gets another path,
+//! where older gateways answer 404; a gateway whose report cannot be read counts as one that does not answer.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::karmada::lenient;
+use crate::api::problem::reason;
+use crate::text::cut_end;
+
+/// The path that a gateway answers on.
+pub const PATH: &str = "/api/report";
+/// The name of the port in the gateways' Service.
+pub const PORT_NAME: &str = "report";
+
+/// So many troubles are told at most; whoever has more has one cause for most of them.
+const MOST_TROUBLES: usize = 1000;
+/// The length of a text in bytes, at most: two sentences, or a Node's name.
+const LONGEST_TEXT: usize = 256;
+
+/// What one gateway says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayReport {
+    /// The Node that it runs on.
+    pub node: String,
+    /// The generation of the routing table in force.
+    pub generation: u64,
+    /// What it could not do, sorted.
+    #[serde(default, deserialize_with = "lenient::list")]
+    pub troubles: Vec<Trouble>,
+}
+
+impl GatewayReport {
+    /// What a gateway has answered, within the limits.
+    ///
+    /// # Errors
+    /// If it is no report.
+    pub fn read(answer: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice::<Self>(answer).map(Self::bounded)
+    }
+
+    /// The same, but no larger than it may be: whoever answers on the port is believed so far and no farther.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        tidy(&mut self.node);
+        self.troubles.retain(Trouble::has_names);
+        self.troubles.truncate(MOST_TROUBLES);
+        self.troubles.iter_mut().for_each(|trouble| tidy(&mut trouble.message));
+        self
+    }
+}
+
+/// One line within the limits: it ends in conditions, Events and the log.
+fn tidy(text: &mut String) {
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, " ");
+    }
+    cut_end(text, LONGEST_TEXT);
+}
+
+/// The reason of this name, if gateways can have it. Others would let a gateway speak for the controller.
+pub(crate) fn known_reason(name: &str) -> Option<&'static str> {
+    let known =
+        [reason::BIND_FAILED, reason::CLIENT_SOURCE_LOST, reason::FAILED_TO_START_SERVICE_HEALTHCHECK];
+    known.into_iter().find(|known| *known == name)
+}
+
+/// One thing that a gateway could not do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trouble {
+    /// The kind of the object that is affected: `Service`, `MultiClusterService`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// One of [`crate::api::problem::reason`].
+    pub reason: String,
+    /// One sentence for the user.
+    pub message: String,
+    /// The frontend, if one alone is affected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frontend: Option<TroubledFrontend>,
+}
+
+impl Trouble {
+    /// Whether its names are no longer than names of objects can be.
+    fn has_names(&self) -> bool {
+        let protocol = self.frontend.as_ref().map_or("", |frontend| &frontend.protocol);
+        let names = [&self.kind, &self.namespace, &self.name, &self.reason].map(String::as_str);
+        names.iter().chain([&protocol]).all(|name| name.len() <= LONGEST_TEXT)
+    }
+}
+
+/// The frontend that a gateway could not open.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TroubledFrontend {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// `TCP` or `UDP`.
+    pub protocol: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(message: &str) -> Trouble {
+        Trouble {
+            kind: "Service".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            reason: reason::BIND_FAILED.to_owned(),
+            message: message.to_owned(),
+            frontend: None,
+        }
+    }
+
+    #[test]
+    fn a_report_has_its_limits() {
+        let troubles = vec![trouble(&"\u{e4}".repeat(200)); MOST_TROUBLES + 1];
+        let report = GatewayReport { troubles, ..GatewayReport::default() }.bounded();
+        assert_eq!(report.troubles.len(), MOST_TROUBLES);
+        // 253 bytes are left, and each letter has two.
+        assert_eq!(report.troubles[0].message, "\u{e4}".repeat(126) + "...");
+        let as_long_as_may_be = "x".repeat(LONGEST_TEXT);
+        let report = GatewayReport { troubles: vec![trouble(&as_long_as_may_be)], ..report }.bounded();
+        assert_eq!(report.troubles[0].message, as_long_as_may_be);
+    }
+
+    #[test]
+    fn whoever_answers_in_the_place_of_a_gateway_writes_no_lines_of_its_own() {
+        let long = "x".repeat(LONGEST_TEXT + 1);
+        let named = |change: fn(&mut Trouble, String)| {
+            let mut trouble = trouble("m");
+            change(&mut trouble, long.clone());
+            trouble
+        };
+        let frontend = |trouble: &mut Trouble, protocol: String| {
+            trouble.frontend = Some(TroubledFrontend { address: [192, 0, 2, 1].into(), port: 1, protocol });
+        };
+        let troubles = vec![
+            named(|it, long| it.kind = long),
+            named(|it, long| it.namespace = long),
+            named(|it, long| it.name = long),
+            named(|it, long| it.reason = long),
+            named(frontend),
+            trouble("cannot listen\n2026-01-01 ERROR \u{1b}[31mall is lost"),
+        ];
+        let report = GatewayReport { node: "gw\r\n1".to_owned(), generation: 1, troubles }.bounded();
+        assert_eq!(report.node, "gw  1");
+        let messages: Vec<&str> = report.troubles.iter().map(|it| it.message.as_str()).collect();
+        assert_eq!(messages, ["cannot listen 2026-01-01 ERROR  [31mall is lost"]);
+    }
+
+    /// As gateways answer since reports have been there. A later version reads it as this one does.
+    const RECORDED: &str = r#"{"node":"gw-1","generation":7,"troubles":[{"kind":"MultiClusterService","namespace":"shop","name":"web","reason":"ClientAddressLost","message":"cannot speak from others"},{"kind":"Service","namespace":"shop","name":"web","reason":"BindFailed","message":"cannot listen","frontend":{"address":"2001:db8::1","port":80,"protocol":"TCP"}}]}"#;
+
+    fn recorded() -> GatewayReport {
+        let lost = Trouble {
+            kind: "MultiClusterService".to_owned(),
+            reason: reason::CLIENT_SOURCE_LOST.to_owned(),
+            ..trouble("cannot speak from others")
+        };
+        let frontend = TroubledFrontend {
+            address: "2001:db8::1".parse().unwrap(),
+            port: 80,
+            protocol: "TCP".to_owned(),
+        };
+        let closed = Trouble { frontend: Some(frontend), ..trouble("cannot listen") };
+        GatewayReport { node: "gw-1".to_owned(), generation: 7, troubles: vec![lost, closed] }
+    }
+
+    #[test]
+    fn a_recorded_report_is_read_and_would_be_written_the_same() {
+        assert_eq!(GatewayReport::read(RECORDED.as_bytes()).unwrap(), recorded());
+        assert_eq!(serde_json::to_string(&recorded()).unwrap(), RECORDED);
+    }
+
+    #[test]
+    fn an_older_gateway_and_a_newer_one_are_understood_as_far_as_may_be() {
+        let read = |text: &str| GatewayReport::read(text.as_bytes()).unwrap();
+        let quiet = GatewayReport { troubles: Vec::new(), ..recorded() };
+        assert_eq!(read(r#"{"node":"gw-1","generation":7}"#), quiet);
+        assert_eq!(
+            read(r#"{"node":"gw-1","generation":7,"troubles":{"by":"Service"},"since":"now"}"#),
+            quiet
+        );
+        let mut newer: serde_json::Value = serde_json::from_str(RECORDED).unwrap();
+        newer["memory"] = 7.into();
+        let troubles = newer["troubles"].as_array_mut().unwrap();
+        troubles[1]["frontend"]["interface"] = "eth0".into();
+        troubles[0]["severity"] = "high".into();
+        let unknown = serde_json::json!({"kind": "Service", "namespace": "shop", "names": ["web", "api"]});
+        let elsewhere = serde_json::json!({
+            "kind": "Service", "namespace": "shop", "name": "web", "reason": "BindFailed", "message": "",
+            "frontend": {"path": "/run/web.sock"},
+        });
+        troubles.extend([unknown, elsewhere, 7.into()]);
+        assert_eq!(read(&newer.to_string()), recorded());
+    }
+
+    #[test]
+    fn gateways_have_few_reasons() {
+        assert_eq!(known_reason("BindFailed"), Some(reason::BIND_FAILED));
+        assert_eq!(known_reason(reason::NOT_SERVED), None);
+        assert_eq!(known_reason("x"), None);
+    }
+}

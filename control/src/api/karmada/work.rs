@@ -1,0 +1,175 @@
+//! `Work` (`work.karmada.io/v1alpha1`): what Karmada applies in one member cluster, or has collected from there. Its manifests
+//! are read where they arrive, so that nothing is kept of those that are not ours.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::lenient;
+use crate::api::decode;
+use crate::text::{LONGEST_MESSAGE, cut_middle};
+
+/// Bytes of what is wrong with a manifest, at most: a part of a message.
+const LONGEST_WHY: usize = LONGEST_MESSAGE / 2;
+
+/// Objects of one member cluster: the one that the namespace names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Standard metadata; the namespace says which cluster.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What is in it.
+    #[serde(default)]
+    spec: WorkSpec,
+    /// What the cluster says of it. A field that cannot be read counts as not given.
+    #[serde(default, deserialize_with = "lenient::value")]
+    status: WorkStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct WorkSpec {
+    workload: Workload,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Workload {
+    manifests: Vec<Manifest>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WorkStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::list")]
+    manifest_statuses: Vec<ManifestStatus>,
+}
+
+/// One object that a Work carries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Manifest {
+    /// Endpoints that were collected.
+    EndpointSlice(Arc<EndpointSlice>),
+    /// A Service, as it is in that cluster.
+    Service(Arc<Service>),
+    /// Of a kind that is not used.
+    Other {
+        /// Its kind; empty if it has none.
+        kind: String,
+    },
+    /// Of a kind that is used, but not readable as such.
+    Broken {
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What the member cluster says of one manifest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ManifestStatus {
+    /// Which manifest.
+    pub identifier: ManifestIdentifier,
+    /// The part of the object's status that Karmada collects: of a LoadBalancer Service `{"loadBalancer": …}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+}
+
+/// Names a manifest of a Work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ManifestIdentifier {
+    /// As `Service`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Work {
+    /// A Work with this in it.
+    pub fn new(metadata: ObjectMeta, manifests: Vec<Manifest>) -> Self {
+        Self { metadata, spec: WorkSpec { workload: Workload { manifests } }, status: WorkStatus::default() }
+    }
+
+    /// What it carries.
+    pub fn manifests(&self) -> &[Manifest] {
+        &self.spec.workload.manifests
+    }
+
+    /// What the member cluster says of it.
+    pub fn manifest_statuses(&self) -> &[ManifestStatus] {
+        &self.status.manifest_statuses
+    }
+
+    /// Whether Karmada collected it from the member cluster; others it brings there. Copies that are brought to other clusters
+    /// have the other labels, but not this one.
+    pub fn is_collected(&self) -> bool {
+        self.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(super::COLLECTED_LABEL))
+    }
+
+    /// The member cluster that it is for; `None` if the namespace names none.
+    pub fn cluster(&self) -> Option<&str> {
+        super::cluster_of_namespace(self.metadata.namespace.as_deref()?)
+    }
+}
+
+impl Manifest {
+    /// Reads what a Work carries; whatever it is, the Work is readable.
+    fn read(value: Value) -> Self {
+        let Value::Object(mut fields) = value else {
+            return Self::Broken { kind: String::new(), why: "is not an object".to_owned() };
+        };
+        let text = |fields: &Map<String, Value>, name| {
+            fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let (kind, api_version) = (text(&fields, "kind"), text(&fields, "apiVersion"));
+        decode::drop_nulls(&mut fields);
+        let read = match (api_version.as_str(), kind.as_str()) {
+            ("discovery.k8s.io/v1", "EndpointSlice") => serde_json::from_value(Value::Object(fields))
+                .map(|slice| Self::EndpointSlice(Arc::new(slice))),
+            ("v1", "Service") => {
+                decode::complete_conditions(&mut fields);
+                serde_json::from_value(Value::Object(fields)).map(|service| Self::Service(Arc::new(service)))
+            }
+            _ => Ok(Self::Other { kind: kind.clone() }),
+        };
+        // What cannot be read is quoted, and may be as long as an object.
+        read.unwrap_or_else(|error| Self::Broken { kind, why: cut_middle(error.to_string(), LONGEST_WHY) })
+    }
+}
+
+impl<'de> Deserialize<'de> for Manifest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self::read)
+    }
+}
+
+/// As it was read, so that a Work on disk is read back the same; of what is not used only the kind.
+impl Serialize for Manifest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            // k8s-openapi writes kind and apiVersion.
+            Self::EndpointSlice(slice) => slice.serialize(serializer),
+            Self::Service(service) => service.serialize(serializer),
+            Self::Other { kind } => json!({ "kind": kind }).serialize(serializer),
+            // Broken again when it is read, if in fewer words.
+            Self::Broken { kind, why } => {
+                json!({"apiVersion": api_version(kind), "kind": kind, "metadata": why}).serialize(serializer)
+            }
+        }
+    }
+}
+
+fn api_version(kind: &str) -> &'static str {
+    if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" }
+}
+
+super::resource!(Work, "work.karmada.io", "v1alpha1", "works", Namespace);

@@ -1,0 +1,120 @@
+//! Problems: what a user should know about an object. Collected by sources and projection, told by the CLI, logs and,
+//! later, Events and conditions. Knows nothing of how they are shown.
+
+mod problem_set;
+pub(crate) mod report;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::problem_set::ProblemChanges;
+pub(crate) use self::problem_set::ProblemSet;
+
+/// The object that a Problem is about. Prints as users name it: `Service shop/web`, `Node n1`, `File web.yaml`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// The object's kind as in its manifest, or `File` for a manifest file as a whole.
+    pub kind: &'static str,
+    /// Empty for cluster-scoped objects and files.
+    pub namespace: Arc<str>,
+    /// The object's name, or the file's path below the manifest folder.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// The Service port that a Problem is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProblemPort {
+    /// The port number as in the Service.
+    pub port: u16,
+    /// The protocol as in the Service; not only those that we forward.
+    pub protocol: &'static str,
+}
+
+/// One thing that is wrong, where, and what was done instead.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// What it is about.
+    pub object: ObjectRef,
+    /// A CamelCase token, fit for a condition or an Event. The list is in [`reason`].
+    pub reason: &'static str,
+    /// The field inside the object, as `spec.ports[0].port`; empty if the object as a whole is meant.
+    pub field: String,
+    /// One sentence: the value, why it is refused, and what happens instead.
+    pub message: String,
+    /// Set when one port alone is affected.
+    pub port: Option<ProblemPort>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: ", self.object, self.reason)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Every reason, with its meaning: users match on these, so they are never renamed.
+pub mod reason {
+    /// A manifest file or document cannot be read as YAML/JSON or as its type.
+    pub const INVALID_MANIFEST: &str = "InvalidManifest";
+    /// Two documents define the same object; the first one counts.
+    pub const DUPLICATE_OBJECT: &str = "DuplicateObject";
+    /// The API server holds an object that cannot be read as its type; its last readable version counts, if there is one.
+    pub const UNREADABLE_OBJECT: &str = "UnreadableObject";
+    /// The API server does not know a kind that we define: its CustomResourceDefinition is not installed.
+    pub const DEFINITION_MISSING: &str = "DefinitionMissing";
+    /// The API server does not let us read a kind.
+    pub const ACCESS_DENIED: &str = "AccessDenied";
+    /// A field has a value that the API does not allow; a default or nothing is used instead.
+    pub const INVALID_VALUE: &str = "InvalidValue";
+    /// The protocol cannot be forwarded (SCTP).
+    pub const PROTOCOL_NOT_SUPPORTED: &str = "ProtocolNotSupported";
+    /// Another Service already has this address and port.
+    pub const ADDRESS_IN_USE: &str = "AddressInUse";
+    /// `spec.externalIPs` names an address that the configuration does not allow.
+    pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
+    /// `loadBalancerSourceRanges` has no range of a family that the Service is of; everyone may use it there.
+    pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
+    /// No address could be found or allocated for the Service.
+    pub const NO_ADDRESS: &str = "NoAddress";
+    /// An endpoint is one of the gateway's own frontends: traffic would go round in circles.
+    pub const ENDPOINT_LOOP: &str = "EndpointLoop";
+    /// The gateway could not listen on the address.
+    pub const BIND_FAILED: &str = "BindFailed";
+    /// Endpoints are to see clients' own addresses, but see the gateway's: it cannot speak from others.
+    pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
+    /// New connections or flows are refused, since the gateway has no room or memory for more of the Service.
+    pub const OVERLOADED: &str = "Overloaded";
+    /// New connections or flows are refused, since the Service or a client has as many as it may.
+    pub const LIMIT_REACHED: &str = "LimitReached";
+    /// The object is of our class, but cannot be served as it stands.
+    pub const NOT_SERVED: &str = "NotServed";
+    /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.
+    pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
+    /// The MultiClusterService has no Service of its name on the Karmada API server.
+    pub const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
+    /// The Service has no such port.
+    pub const PORT_NOT_FOUND: &str = "PortNotFound";
+    /// No member cluster has this name.
+    pub const CLUSTER_NOT_FOUND: &str = "ClusterNotFound";
+    /// A field of older Karmada versions, which today's Karmada ignores.
+    pub const LEGACY_FIELD: &str = "LegacyField";
+    /// Something that the Service asks for cannot hold across clusters.
+    pub const NOT_ACROSS_CLUSTERS: &str = "NotAcrossClusters";
+    /// The API server refuses again and again what the controller has to write to the object; it is tried again ever more slowly.
+    pub const WRITE_REFUSED: &str = "WriteRefused";
+    /// Endpoints of two clusters have the same address, and nothing tells them apart on the way there.
+    pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
+}

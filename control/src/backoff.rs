@@ -1,0 +1,70 @@
+//! How long to pause after a failure: doubling, with jitter, and never shorter than the server asks for.
+
+use std::time::Duration;
+
+/// A server that asks for more than this by `Retry-After` is not obeyed further: proxies in front of it ask for hours.
+pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
+
+/// The pauses after failures of one sort.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first }
+    }
+
+    /// The next pause: between half and all of what the count of failures makes of it. `asked` is what the server said
+    /// by `Retry-After`; to that, too, up to half is added, so that not everyone returns at once.
+    pub(crate) fn pause(&mut self, asked: Option<Duration>) -> Duration {
+        let own = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.next = (self.next * 2).min(self.longest);
+        let asked = asked.map(|asked| asked.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + fastrand::f64() / 2.0));
+        asked.map_or(own, |asked| asked.max(own))
+    }
+
+    /// The server answered.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backoff() -> Backoff {
+        Backoff::new(Duration::from_secs(1), Duration::from_secs(10))
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_start_over_after_success() {
+        let mut backoff = backoff();
+        for whole in [1, 2, 4, 8, 10, 10] {
+            let pause = backoff.pause(None);
+            let whole = Duration::from_secs(whole);
+            assert!(pause >= whole / 2 && pause <= whole, "{pause:?} of {whole:?}");
+        }
+        backoff.reset();
+        assert!(backoff.pause(None) <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_time_gets_it_but_not_for_ever() {
+        let mut backoff = backoff();
+        let pause = backoff.pause(Some(Duration::from_secs(10)));
+        assert!(pause >= Duration::from_secs(10) && pause <= Duration::from_secs(15), "{pause:?}");
+        let pause = backoff.pause(Some(Duration::from_secs(86_400)));
+        assert!(pause >= Duration::from_secs(120) && pause <= Duration::from_secs(180), "{pause:?}");
+    }
+
+    #[test]
+    fn a_server_that_asks_for_nothing_is_not_hammered() {
+        let mut backoff = backoff();
+        assert!(backoff.pause(Some(Duration::ZERO)) >= Duration::from_millis(500));
+    }
+}

@@ -1,0 +1,126 @@
+//! All objects of one kind, as a stream where the server has that and in pages where it has not. Until a list is complete
+//! nothing that is kept changes.
+
+use kube::Client;
+use kube::core::params::{ListParams, WatchParams};
+use kube::core::request::Request;
+
+use super::cache::{Cache, Staging};
+use super::event::Event;
+use super::item::Item;
+use super::limits::Limits;
+use super::page;
+use super::request::{Failure, Patience, get, uncompressed};
+use super::resources::Watched;
+
+/// A complete list.
+pub(super) struct List<T: Watched> {
+    pub(super) stage: Staging<T>,
+    /// As of which version it is: what comes later is watched for.
+    pub(super) version: String,
+}
+
+/// What came of asking for a streamed list.
+#[must_use]
+pub(super) enum Streamed<T: Watched> {
+    Complete(List<T>),
+    /// This server does not stream lists: it says so, or ends the stream without a word of the list being complete.
+    NotHere,
+}
+
+/// All objects as a stream: the server need not build the list as a whole, and we need not hold it as text. The answer goes
+/// on as a watch, of which nothing is used, for that one may last so long that its silence would go unnoticed.
+pub(super) async fn streamed<T: Watched>(
+    client: &Client,
+    kept: &Cache<T>,
+    limits: &Limits,
+) -> Result<Streamed<T>, Failure> {
+    let seconds = u32::try_from(limits.list.as_secs()).ok();
+    let params = WatchParams {
+        timeout: seconds,
+        send_initial_events: true,
+        bookmarks: true,
+        label_selector: T::RESOURCE.selector(),
+        ..Default::default()
+    };
+    let request = uncompressed(Request::new(T::RESOURCE.path).watch(&params, ""));
+    let mut answer = match get(client, request, patience(limits)).await {
+        Err(failure) if refuses(&failure) => return Ok(Streamed::NotHere),
+        answer => answer?,
+    };
+    let mut stage = Staging::default();
+    loop {
+        let line = match answer.line().await {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(Streamed::NotHere),
+            Err(error) => return Err(error),
+        };
+        let event = match Event::read(line) {
+            Err(failure) if refuses(&failure) => return Ok(Streamed::NotHere),
+            event => event?,
+        };
+        match event {
+            Event::Put(item) => kept.stage_one(&mut stage, item),
+            Event::Gone(item) => stage.remove(&item.key),
+            Event::Bookmark { ends_list: false, .. } => {}
+            Event::Bookmark { version, ends_list: true } => {
+                return Ok(Streamed::Complete(List { stage, version }));
+            }
+        }
+    }
+}
+
+/// Whether it is streaming that the server cannot do: everything else may pass. A kind that it does not know it cannot list
+/// either.
+fn refuses(failure: &Failure) -> bool {
+    matches!(failure, Failure::Missing(_) | Failure::Status { code: 400 | 405 | 422, .. })
+}
+
+/// All objects in pages. Where the server has forgotten what the next page is of, everything is asked for at once, as
+/// client-go's pager does: a list that takes longer than the server remembers would never be complete.
+pub(super) async fn paged<T: Watched>(
+    client: &Client,
+    kept: &Cache<T>,
+    limits: &Limits,
+) -> Result<List<T>, Failure> {
+    let all = ListParams { label_selector: T::RESOURCE.selector(), ..Default::default() };
+    let mut params = ListParams { limit: Some(limits.page), ..all.clone() };
+    let mut stage = Staging::default();
+    loop {
+        let request = Request::new(T::RESOURCE.path).list(&params);
+        let text = match get(client, request, patience(limits)).await {
+            Ok(answer) => answer.whole().await?,
+            Err(Failure::Expired(_)) if params.continue_token.is_some() => {
+                params = all.clone();
+                stage = Staging::default();
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let page = page::read(&text, |value| match Item::new(value) {
+            Some(item) => kept.stage_one(&mut stage, item),
+            None => tracing::debug!(kind = T::RESOURCE.kind, "the API server lists an object without a name"),
+        });
+        let page = page.map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;
+        if page.resource_version.is_empty() {
+            return Err(Failure::Garbled("a list without a resourceVersion".to_owned()));
+        }
+        if page.next.is_empty() {
+            return Ok(List { stage, version: page.resource_version });
+        }
+        params.continue_token = Some(page.next);
+    }
+}
+
+/// As of which version the server is.
+pub(super) async fn version<T: Watched>(client: &Client, limits: &Limits) -> Result<String, Failure> {
+    let params = ListParams { limit: Some(1), label_selector: T::RESOURCE.selector(), ..Default::default() };
+    let request = Request::new(T::RESOURCE.path).list(&params);
+    let text = get(client, request, patience(limits)).await?.whole().await?;
+    let page = page::read(&text, drop).map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;
+    Ok(page.resource_version)
+}
+
+fn patience(limits: &Limits) -> Patience {
+    Patience { head: limits.silence, piece: limits.silence, whole: limits.list }
+}

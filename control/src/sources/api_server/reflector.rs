@@ -1,0 +1,384 @@
+//! Follows one kind for ever: lists it, watches it, and decides after each failure what it means and how long to pause. It
+//! must not know what the objects are for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::core::params::WatchParams;
+use kube::core::request::Request;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::cache::Cache;
+use super::event::Event;
+use super::limits::{Limits, spread};
+use super::list::{self, List, Streamed};
+use super::request::{Answer, Failure, Patience, get, uncompressed};
+use super::resources::Watched;
+use super::streaming::Streaming;
+use super::trouble;
+use crate::backoff::Backoff;
+use crate::sources::connection::Connection;
+
+/// A watch that ends sooner and brought nothing is a failure, or we would ask in a loop (client-go's "very short watch").
+const VERY_SHORT: Duration = Duration::from_secs(1);
+
+/// What became of a watch.
+#[must_use]
+enum End {
+    /// It brought something, or lasted: the next one takes up where it ended.
+    Used,
+    /// It lasted and brought nothing, not even a bookmark.
+    Quiet,
+    /// It was over before it began.
+    TooShort,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// How the watches of a kind fare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watches {
+    /// The last one ended as it should, or there was none.
+    Work,
+    /// None was of use since then.
+    Fail(Instant),
+    /// The same, but the server answered a question in between: if the next one fails, it is watches that fail.
+    FailAlone,
+    /// Lists replace them, and each list is followed by one watch, in case it works again.
+    Polled,
+}
+
+impl Watches {
+    /// Starts over, as a watch worked for a while, or the server does not answer questions either.
+    fn excuse(&mut self) {
+        if matches!(self, Self::Fail(_) | Self::FailAlone) {
+            *self = Self::Fail(Instant::now());
+        }
+    }
+}
+
+/// Follows the objects of one kind.
+pub(super) struct Reflector<T: Watched> {
+    connection: Connection,
+    limits: Limits,
+    kept: Arc<Cache<T>>,
+    backoff: Backoff,
+    streaming: Streaming,
+    watches: Watches,
+    /// A list was made since watches began to fail.
+    listed: bool,
+    /// Since when the server refuses the kind, or watches of it.
+    refused: Option<Instant>,
+}
+
+impl<T: Watched> Reflector<T> {
+    pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Cache<T>>) -> Self {
+        let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
+        let streaming = Streaming::new(&limits);
+        Self {
+            connection,
+            limits,
+            kept,
+            backoff,
+            streaming,
+            watches: Watches::Work,
+            listed: false,
+            refused: None,
+        }
+    }
+
+    /// Never ends.
+    pub(super) async fn follow(mut self) {
+        loop {
+            let version = self.list_until_complete().await;
+            self.watch_until_lost(version).await;
+        }
+    }
+
+    /// Answers as of which version the list is.
+    async fn list_until_complete(&mut self) -> String {
+        loop {
+            match self.list().await {
+                Ok(List { stage, version }) => {
+                    self.kept.replace(stage);
+                    if self.watches == Watches::Work {
+                        self.heard();
+                    } else {
+                        self.kept.answered();
+                    }
+                    return version;
+                }
+                Err(failure) => {
+                    self.watches.excuse();
+                    let pause = self.settle(&failure).await;
+                    sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    async fn list(&mut self) -> Result<List<T>, Failure> {
+        let client = self.connection.reader();
+        // A streamed list is a watch.
+        if self.watches != Watches::Polled && self.streaming.is_due() {
+            match list::streamed(&client, &self.kept, &self.limits).await {
+                Ok(Streamed::Complete(list)) => {
+                    self.streaming.worked();
+                    return Ok(list);
+                }
+                Ok(Streamed::NotHere) => {
+                    self.streaming.refused();
+                    tracing::debug!(kind = T::RESOURCE.kind, "the API server does not stream lists");
+                }
+                Err(failure) => {
+                    self.streaming.failed();
+                    return Err(failure);
+                }
+            }
+        }
+        list::paged(&client, &self.kept, &self.limits).await
+    }
+
+    /// Watches from `version` on, again and again, until only a list says what is next.
+    async fn watch_until_lost(&mut self, mut version: String) {
+        loop {
+            let lost = match self.watch(&mut version).await {
+                End::Used => {
+                    self.watches_work();
+                    false
+                }
+                End::Quiet => {
+                    self.watches_work();
+                    self.is_ahead_of_the_server(&version).await
+                }
+                End::TooShort => self.lists_after(None).await,
+                End::Failed(failure) => self.lists_after(Some(failure)).await,
+            };
+            if lost {
+                return;
+            }
+            self.kept.restarted();
+        }
+    }
+
+    fn watches_work(&mut self) {
+        (self.watches, self.listed) = (Watches::Work, false);
+        self.backoff.reset();
+    }
+
+    /// Decides what it means that a watch failed, or was over before it began, and pauses. Answers whether to list.
+    async fn lists_after(&mut self, failure: Option<Failure>) -> bool {
+        let forgotten =
+            matches!(failure, Some(Failure::Expired(_) | Failure::Missing(_) | Failure::Garbled(_)));
+        let pause = self.settle_watch(failure.as_ref()).await;
+        // A version is forgotten now and then, as while the server was away, but not in the list that has just been made.
+        if forgotten && !self.listed && self.watches != Watches::Polled {
+            (self.watches, self.listed) = (Watches::Fail(Instant::now()), true);
+            return true;
+        }
+        sleep(pause).await;
+        match self.watches {
+            Watches::Work => self.watches = Watches::Fail(Instant::now()),
+            Watches::Fail(since) if since.elapsed() < self.limits.unwatched => {}
+            Watches::Fail(_) if !forgotten => {
+                // A server that is away says nothing of watches.
+                self.watches = if self.answers().await { Watches::FailAlone } else { Watches::Work };
+            }
+            Watches::Fail(_) | Watches::FailAlone => {
+                self.watches = Watches::Polled;
+                let told = self.polled(failure.as_ref());
+                tracing::warn!(kind = T::RESOURCE.kind, server = %self.connection.server(), "{told}");
+            }
+            Watches::Polled => {}
+        }
+        forgotten || self.watches == Watches::Polled
+    }
+
+    /// Does what a failed watch calls for. Answers how long to pause.
+    async fn settle_watch(&mut self, failure: Option<&Failure>) -> Duration {
+        if self.watches == Watches::Polled {
+            self.polled(failure);
+            let asked = failure.and_then(Failure::retry_after);
+            return self.backoff.pause(asked).max(spread(self.limits.poll));
+        }
+        match failure {
+            // The list says what it is about.
+            None | Some(Failure::Expired(_) | Failure::Missing(_)) => self.backoff.pause(None),
+            // Whether lists are refused as well is asked later.
+            Some(failure @ Failure::Forbidden(_)) => {
+                self.refused_for(failure);
+                self.backoff.pause(None)
+            }
+            Some(failure) => self.settle(failure).await,
+        }
+    }
+
+    /// Records that lists replace watches. Answers that in words.
+    fn polled(&self, failure: Option<&Failure>) -> String {
+        if let Some(Failure::Forbidden(message)) = failure {
+            let problem = trouble::unwatched(&T::RESOURCE, self.limits.poll, message);
+            self.kept.is_denied(problem.clone());
+            return problem.to_string();
+        }
+        let why = failure.map_or_else(|| "they end at once".to_owned(), Failure::to_string);
+        let told = format!(
+            "watches of {} fail ({why}); they are listed every {} to {} s instead",
+            T::RESOURCE.plural,
+            self.limits.poll.as_secs(),
+            2 * self.limits.poll.as_secs()
+        );
+        self.kept.failed(&told);
+        told
+    }
+
+    /// Whether the server answers a question about the kind.
+    async fn answers(&mut self) -> bool {
+        match list::version::<T>(&self.connection.reader(), &self.limits).await {
+            Ok(_) => true,
+            Err(failure) => {
+                self.settle(&failure).await;
+                false
+            }
+        }
+    }
+
+    /// One watch. `version` moves on with what it brings.
+    async fn watch(&mut self, version: &mut String) -> End {
+        let timeout = spread(self.limits.watch).as_secs().max(1);
+        let params = WatchParams {
+            timeout: u32::try_from(timeout).ok(),
+            label_selector: T::RESOURCE.selector(),
+            ..Default::default()
+        };
+        let request = uncompressed(Request::new(T::RESOURCE.path).watch(&params, version));
+        let whole = Duration::from_secs(timeout) + self.limits.grace;
+        let patience = Patience { head: self.limits.silence, piece: whole, whole };
+        let started = Instant::now();
+        let mut answer = match get(&self.connection.reader(), request, patience).await {
+            Ok(answer) => answer,
+            Err(failure) => return End::Failed(failure),
+        };
+        let mut brought = false;
+        match self.take(&mut answer, version, &mut brought).await {
+            // Cut, or silent for longer than it should last: whether the server is there at all is seen next.
+            Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if brought => End::Used,
+            Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if started.elapsed() < VERY_SHORT => {
+                End::TooShort
+            }
+            Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) => End::Quiet,
+            Err(failure) => End::Failed(failure),
+        }
+    }
+
+    /// Takes in what a watch brings until it ends.
+    async fn take(
+        &mut self,
+        answer: &mut Answer,
+        version: &mut String,
+        brought: &mut bool,
+    ) -> Result<(), Failure> {
+        // Where watches fail, that one starts means little: it has to bring something or to last.
+        let mut works = self.watches == Watches::Work;
+        loop {
+            if works {
+                self.watches.excuse();
+                self.heard();
+            }
+            let patience = if works { Duration::MAX } else { VERY_SHORT };
+            let Ok(line) = timeout(patience, answer.line()).await else {
+                works = true;
+                continue;
+            };
+            let Some(line) = line? else { return Ok(()) };
+            let event = Event::read(line)?;
+            *brought = true;
+            works = true;
+            let seen = match event {
+                Event::Put(item) => {
+                    let seen = item.version.clone();
+                    self.kept.put(item);
+                    seen
+                }
+                Event::Gone(item) => {
+                    self.kept.remove(&item.key);
+                    item.version
+                }
+                Event::Bookmark { version, .. } => version,
+            };
+            if !seen.is_empty() {
+                *version = seen;
+            }
+        }
+    }
+
+    /// Whether the server is not as far as `version`, as after etcd was restored from a backup: it then is silent until it
+    /// gets there, and what comes until then would be lost. Versions of one server may be compared (KEP-5504).
+    async fn is_ahead_of_the_server(&mut self, version: &str) -> bool {
+        let Ok(current) = list::version::<T>(&self.connection.reader(), &self.limits).await else {
+            return false;
+        };
+        self.heard();
+        match (current.parse::<u64>(), version.parse::<u64>()) {
+            (Ok(current), Ok(version)) => current < version,
+            _ => false,
+        }
+    }
+
+    /// Does what a failure calls for. Answers how long to pause.
+    async fn settle(&mut self, failure: &Failure) -> Duration {
+        match (failure, T::RESOURCE.definition) {
+            (Failure::Missing(_), Some(definition)) => {
+                if self.kept.is_missing(trouble::missing(&T::RESOURCE, &definition)) {
+                    tracing::warn!("{}", trouble::missing(&T::RESOURCE, &definition));
+                }
+                spread(self.limits.absent)
+            }
+            (Failure::Forbidden(message), _) => {
+                let pause = self.backoff.pause(None);
+                let left = self.limits.refused.saturating_sub(self.refused_for(failure));
+                if left.is_zero() {
+                    let problem = trouble::denied(&T::RESOURCE, message);
+                    if self.kept.is_denied(problem.clone()) {
+                        tracing::warn!("{problem}");
+                    }
+                    pause
+                } else {
+                    pause.min(left)
+                }
+            }
+            (failure, _) => {
+                self.lost(failure);
+                match failure {
+                    Failure::Unauthorized(_) => self.connection.reopen().await,
+                    _ => self.connection.reopen_if_changed().await,
+                };
+                self.backoff.pause(failure.retry_after())
+            }
+        }
+    }
+
+    /// How long the server has refused the kind, of which nothing is said at first.
+    fn refused_for(&mut self, failure: &Failure) -> Duration {
+        let kept = &self.kept;
+        let since = self.refused.get_or_insert_with(|| {
+            kept.failed(&failure.to_string());
+            Instant::now()
+        });
+        since.elapsed()
+    }
+
+    fn lost(&self, failure: &Failure) {
+        if self.kept.failed(&failure.to_string()) {
+            let (kind, server) = (T::RESOURCE.kind, self.connection.server());
+            tracing::warn!(kind, %server, "{failure}; what is known of its {} stays in use", T::RESOURCE.plural);
+        }
+    }
+
+    fn heard(&mut self) {
+        self.refused = None;
+        if self.kept.heard() {
+            let (kind, server) = (T::RESOURCE.kind, self.connection.server());
+            tracing::info!(kind, %server, "the API server's {} can be read now", T::RESOURCE.plural);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Every fault at every point, in simulated time: what the server has is known again within a bounded time, and then in the
+//! best way, which is one stream and a watch.
+
+use std::collections::BTreeSet;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::memory::{Fault, MemoryServer, PAGE, Plan, Point};
+use super::*;
+
+/// A fault that lasts, lasts so long. Then nothing is wrong.
+const LASTS: Duration = Duration::from_secs(180);
+/// Everything is known within this time of what can be known.
+const BOUND: Duration = Duration::from_secs(90);
+/// How long a refusal of streams counts at most, after all that may be refused while a fault lasts.
+const UNSTREAMED: Duration = Duration::from_secs(11 * 60);
+
+const STATUSES: [u16; 13] = [400, 401, 403, 404, 405, 409, 410, 422, 429, 500, 502, 503, 504];
+
+/// The follower of a server's Nodes.
+struct Bench {
+    server: MemoryServer,
+    watch: ApiWatch,
+    store: Store,
+}
+
+impl Bench {
+    fn start(server: MemoryServer) -> Self {
+        let mut watch =
+            ApiWatch { news: Arc::new(SyncState::of(1)), feeds: Vec::new(), tasks: JoinSet::new() };
+        watch.follow::<Node>(&Connection::by(server.client()), Limits { page: PAGE, ..Limits::default() });
+        Self { server, watch, store: Store::default() }
+    }
+
+    fn status(&self) -> KindStatus {
+        self.watch.kinds().remove(0)
+    }
+
+    fn names(&self) -> BTreeSet<&str> {
+        self.store.objects().nodes.keys().map(|name| &**name).collect()
+    }
+
+    /// Takes in what comes until it is what the server has.
+    async fn until_known(&mut self, what: &str, limit: Duration) -> Result<(), String> {
+        let until = Instant::now() + limit;
+        while self.names() != self.server.names() {
+            match timeout_at(until, self.watch.next()).await {
+                Ok(Some(batch)) => batch.changes.into_iter().for_each(|change| self.store.apply(change)),
+                Ok(None) => return Err(format!("{what}: the follower has ended")),
+                Err(_) => return Err(format!("{what}: {:?} after {limit:?}", self.names())),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_well(&self) -> Result<(), String> {
+        match (self.status().error, self.watch.problems().is_empty()) {
+            (None, true) => Ok(()),
+            (error, _) => Err(format!("still {error:?}, {:?}", self.watch.problems())),
+        }
+    }
+
+    /// A change comes at once, and a version that is forgotten costs one stream.
+    async fn is_at_its_best(&mut self) -> Result<(), String> {
+        self.server.set("e", true);
+        self.until_known("a watch brings a change", Duration::from_secs(1)).await?;
+        sleep(UNSTREAMED).await;
+        let before = self.server.requests();
+        let lists = self.status().lists;
+        self.server.plan(Some(Plan { point: Point::WatchStart, fault: Fault::Status(410), times: 1 }));
+        sleep(Duration::from_secs(60)).await;
+        let after = self.server.requests();
+        let (streams, pages) = (after.streams - before.streams, after.pages - before.pages);
+        if (streams, pages, self.status().lists - lists) != (1, 0, 1) {
+            return Err(format!("listed by {streams} streams and {pages} pages"));
+        }
+        self.server.set("f", true);
+        self.until_known("the next watch brings a change", Duration::from_secs(1)).await
+    }
+}
+
+/// A fault that befalls so many requests from the start on, and is over after [`LASTS`].
+async fn recovers(point: Point, fault: Fault, times: usize) -> Result<(), String> {
+    let server = MemoryServer::new(&["a", "b", "c"]);
+    server.plan(Some(Plan { point, fault, times }));
+    let mut bench = Bench::start(server.clone());
+    let began = Instant::now();
+    // Pages that fail for ever leave nothing that could be known before the end.
+    let hopeless = times > 1 && matches!(point, Point::FirstPage | Point::SecondPage);
+    if !hopeless {
+        bench.until_known("the first list", BOUND).await?;
+    }
+    server.set("b", false);
+    server.set("d", true);
+    if !hopeless {
+        bench.until_known("what changes meanwhile", BOUND).await?;
+    }
+    tokio::time::sleep_until(began + LASTS).await;
+    server.plan(None);
+    bench.until_known("what changed meanwhile", BOUND).await?;
+    // A watch that the fault left hanging may last as long.
+    sleep(BOUND).await;
+    bench.is_well()?;
+    bench.is_at_its_best().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_fault_at_every_point_is_recovered_from() {
+    fastrand::seed(1);
+    let points = [
+        Point::FirstPage,
+        Point::SecondPage,
+        Point::StreamStart,
+        Point::MidStream,
+        Point::WatchStart,
+        Point::MidWatch,
+    ];
+    let faults = STATUSES.map(Fault::Status).into_iter().chain([Fault::Cut, Fault::Silence, Fault::Garbage]);
+    let mut wrong = Vec::new();
+    for fault in faults {
+        for point in points {
+            for times in [1, 3, usize::MAX] {
+                if let Err(error) = recovers(point, fault, times).await {
+                    wrong.push(format!("{times} of {fault:?} at {point:?}: {error}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}: {wrong:#?}", wrong.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_back_without_its_past_is_listed_at_once_and_watched() {
+    for seed in 0..20 {
+        fastrand::seed(seed);
+        comes_back_without_its_past().await;
+    }
+}
+
+async fn comes_back_without_its_past() {
+    let server = MemoryServer::new(&["a"]);
+    let mut bench = Bench::start(server.clone());
+    bench.until_known("the first list", BOUND).await.unwrap();
+    let away = Plan { point: Point::Everywhere, fault: Fault::Cut, times: usize::MAX };
+    server.plan(Some(away));
+    // The watch that is under way lasts for some of it.
+    sleep(Duration::from_secs(180)).await;
+    server.set("b", true);
+    server.plan(Some(Plan { point: Point::WatchStart, fault: Fault::Status(410), times: 1 }));
+    // The longest pause, and no other one.
+    bench.until_known("the list", Duration::from_secs(12)).await.unwrap();
+    server.set("c", true);
+    bench.until_known("a watch brings a change", Duration::from_secs(1)).await.unwrap();
+    assert_eq!(bench.status().lists, 2);
+    sleep(Duration::from_secs(2)).await;
+    bench.is_well().unwrap();
+}
+
+/// The follower of a server that has a fault at each watch.
+async fn unwatched(fault: Fault) -> Bench {
+    let server = MemoryServer::new(&["a"]);
+    server.plan(Some(Plan { point: Point::WatchStart, fault, times: usize::MAX }));
+    let mut bench = Bench::start(server);
+    bench.until_known("the first list", BOUND).await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_cannot_be_watched_is_listed_now_and_then() {
+    for fault in [Fault::Status(405), Fault::Status(500), Fault::Cut] {
+        let bench = unwatched(fault).await;
+        let error = bench.status().error.unwrap();
+        assert!(error.ends_with("they are listed every 15 to 30 s instead"), "{error}");
+        let lists = bench.status().lists;
+        sleep(Duration::from_secs(600)).await;
+        let lists = bench.status().lists - lists;
+        assert!((19..=40).contains(&lists), "{lists} lists in ten minutes: {fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_that_are_missing_for_watches_alone_are_named() {
+    let bench = unwatched(Fault::Status(403)).await;
+    let problems = bench.watch.problems();
+    assert!(problems[0].message.contains("lets us list them but not watch them"), "{problems:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_everything_as_it_starts_is_not_said_to_lack_rights() {
+    let server = MemoryServer::new(&["a"]);
+    server.plan(Some(Plan { point: Point::FirstPage, fault: Fault::Status(403), times: usize::MAX }));
+    let bench = Bench::start(server);
+    sleep(Duration::from_secs(4)).await;
+    assert!(bench.status().error.is_some());
+    assert!(bench.watch.problems().is_empty(), "{:?}", bench.watch.problems());
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(bench.watch.problems()[0].reason, crate::api::problem::reason::ACCESS_DENIED);
+}

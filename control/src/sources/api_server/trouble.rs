@@ -1,0 +1,88 @@
+//! Problems of a kind as a whole: what is missing on the server's side, and how it is mended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::resources::{Definition, Need, Resource};
+use crate::api::problem::{ObjectRef, Problem, reason};
+
+/// The server does not know the kind.
+pub(super) fn missing(resource: &Resource, definition: &Definition) -> Problem {
+    let Definition { name, remedy } = definition;
+    let message = format!(
+        "is not installed, so there are no {}s; {remedy}; it is looked for all the time",
+        resource.kind
+    );
+    about("CustomResourceDefinition", (*name).into(), reason::DEFINITION_MISSING, message)
+}
+
+/// The server does not let us read the kind.
+pub(super) fn denied(resource: &Resource, said: &str) -> Problem {
+    let instead = if resource.need == Need::Required {
+        "what was known of them stays in use, and nothing is served before they can be read"
+    } else {
+        "what was known of them stays in use; everything else works"
+    };
+    refused(resource, &format!("does not let us list and watch them; {instead}"), said)
+}
+
+/// The server lets us list the kind, but not watch it.
+pub(super) fn unwatched(resource: &Resource, poll: Duration, said: &str) -> Problem {
+    let seconds = poll.as_secs();
+    let instead = format!(
+        "lets us list them but not watch them; they are listed every {seconds} to {} s, so changes take effect late",
+        2 * seconds
+    );
+    refused(resource, &instead, said)
+}
+
+fn refused(resource: &Resource, what: &str, said: &str) -> Problem {
+    let Resource { group, plural, .. } = resource;
+    let message = format!(
+        "the API server {what}. Sheave's ClusterRole needs a rule with apiGroups [{group:?}], resources [{plural:?}], \
+         verbs [\"list\", \"watch\"]. The server says: {said}"
+    );
+    let name = if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") };
+    about("Resource", name.into(), reason::ACCESS_DENIED, message)
+}
+
+fn about(kind: &'static str, name: Arc<str>, reason: &'static str, message: String) -> Problem {
+    let object = ObjectRef { kind, namespace: "".into(), name };
+    Problem { object, reason, field: String::new(), message, port: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+    use super::super::resources::Watched;
+    use super::*;
+    use crate::api::address_pool::AddressPool;
+
+    #[test]
+    fn a_missing_definition_comes_with_how_to_install_it() {
+        let resource = AddressPool::RESOURCE;
+        let problem = missing(&resource, &resource.definition.unwrap()).to_string();
+        assert!(
+            problem.starts_with(
+                "CustomResourceDefinition addresspools.sheave.dev: DefinitionMissing: is not installed"
+            ),
+            "{problem}"
+        );
+        assert!(problem.contains("kubectl apply -k deploy/base"), "{problem}");
+    }
+
+    #[test]
+    fn missing_rights_are_named_as_a_rule_is_written() {
+        let problem = denied(&EndpointSlice::RESOURCE, "no").to_string();
+        assert!(problem.starts_with("Resource endpointslices.discovery.k8s.io: AccessDenied: "), "{problem}");
+        let rule = r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["list", "watch"]"#;
+        assert!(problem.contains(rule), "{problem}");
+        let problem = unwatched(&EndpointSlice::RESOURCE, Duration::from_secs(15), "no").to_string();
+        assert!(
+            problem.contains("lets us list them but not watch them; they are listed every 15 to 30 s"),
+            "{problem}"
+        );
+        assert!(problem.contains(rule), "{problem}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The manifest folder: which files count, how they are read, and all of what they say put together. Blocking; it must
+//! not know how changes are noticed, nor when what a file says is believed ([`known_file`](super::known_file)).
+
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::known_file::{KnownFile, Scan, Stamp};
+use super::manifest::{self, Object, Placed};
+use super::origin::{FileProblem, Origin, Origins};
+use super::{Loaded, Of};
+use crate::api::problem::{Problem, reason};
+use crate::api::store::{Objects, service_key, slice_owner};
+
+/// The largest file that is read. A Service takes about 1 KB, so this is far beyond what a folder is good for, and it
+/// bounds the memory that a mistake (a log, an image with the wrong name) can cost.
+const MAX_FILE: u64 = 256 << 20;
+
+/// The folder as last scanned.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    of: Of,
+    files: BTreeMap<Arc<str>, KnownFile>,
+    listed: bool,
+    /// Why the folder cannot be listed; then its files are kept as they were.
+    unlisted: Option<String>,
+}
+
+/// What reading a file came to.
+enum Outcome {
+    /// Not there (any more), or not a file.
+    Gone,
+    /// Looks as it did when it was last read.
+    Same,
+    /// Its text, and what it looked like.
+    Text(String, Stamp),
+    /// Somebody writes it at this moment.
+    Unsettled,
+    /// It cannot be read.
+    Unreadable(String),
+}
+
+impl Folder {
+    /// A folder of which nothing is known yet. A single file is a folder of one.
+    pub(super) fn new(path: PathBuf, of: Of) -> Self {
+        Self { path, of, files: BTreeMap::new(), listed: false, unlisted: None }
+    }
+
+    /// Looks at every file and reads those that changed.
+    pub(super) fn scan(&mut self) -> Scan {
+        self.scan_at(Instant::now())
+    }
+
+    fn scan_at(&mut self, now: Instant) -> Scan {
+        let listed = match list(&self.path) {
+            Ok(listed) => listed,
+            Err(error) => {
+                let before = self.unlisted.replace(error.to_string());
+                return Scan { changed: before != self.unlisted, unsettled: false };
+            }
+        };
+        let first = !std::mem::replace(&mut self.listed, true);
+        let before = self.files.len();
+        let mut unsettled = false;
+        self.files.retain(|name, file| {
+            let doubted = !listed.contains_key(name) && !file.is_gone(now);
+            unsettled |= doubted;
+            doubted || listed.contains_key(name)
+        });
+        let back = self.unlisted.take().is_some();
+        let changed = first || back || self.files.len() != before;
+        let mut scan = Scan { changed, unsettled };
+        for (name, path) in listed {
+            let file = self.scan_file(&name, &path, now);
+            scan.changed |= file.changed;
+            scan.unsettled |= file.unsettled;
+        }
+        scan
+    }
+
+    fn scan_file(&mut self, name: &Arc<str>, path: &Path, now: Instant) -> Scan {
+        let known = self.files.get(name);
+        let doubted = known.and_then(|file| file.doubted_at(now));
+        let outcome = read(path, doubted.or(known.and_then(|file| file.stamp)));
+        if let (Some(file), false) = (self.files.get_mut(name), matches!(outcome, Outcome::Gone)) {
+            file.is_there();
+        }
+        match outcome {
+            Outcome::Same if doubted.is_some() => Scan::UNSETTLED,
+            Outcome::Same => Scan::UNCHANGED,
+            Outcome::Unsettled => Scan::UNSETTLED,
+            Outcome::Gone => match self.files.get_mut(name).map(|file| file.is_gone(now)) {
+                None => Scan::UNCHANGED,
+                Some(false) => Scan::UNSETTLED,
+                Some(true) => {
+                    self.files.remove(name);
+                    Scan::CHANGED
+                }
+            },
+            Outcome::Unreadable(message) => {
+                self.files.entry(name.clone()).or_default().take_failure(name, message)
+            }
+            Outcome::Text(text, stamp) => {
+                self.files.entry(name.clone()).or_default().take_text((name, self.of), &text, stamp, now)
+            }
+        }
+    }
+
+    /// Everything that is in effect.
+    pub(super) fn loaded(&self) -> Loaded {
+        let mut loaded = Loaded { listed: self.listed, ..Loaded::default() };
+        if let Some(error) = &self.unlisted {
+            loaded.problems.push(self.folder_problem(error));
+        }
+        let mut origins = HashMap::new();
+        // What is doubtful yet gives way to what is there: a file may have got another name.
+        let (there, doubtful): (Vec<_>, Vec<_>) = self.files.values().partition(|file| !file.seems_gone());
+        for file in there.into_iter().chain(doubtful) {
+            loaded.problems.extend(file.problems.iter().cloned());
+            loaded.passed_over += file.passed_over;
+            for placed in &file.objects {
+                match origins.entry(placed.reference.clone()) {
+                    Entry::Vacant(entry) => {
+                        entry.insert((placed.origin.clone(), placed.place.clone()));
+                        insert(&mut loaded.objects, self.of, &placed.object);
+                    }
+                    Entry::Occupied(_) if file.seems_gone() => {}
+                    Entry::Occupied(first) => loaded.problems.push(duplicate(placed, &first.get().0)),
+                }
+            }
+        }
+        loaded.origins = Origins(origins);
+        loaded
+    }
+
+    fn folder_problem(&self, error: &str) -> FileProblem {
+        let name: Arc<str> = self.path.to_string_lossy().into();
+        let kept = if self.listed { ", so what it held before stays in effect" } else { "" };
+        let problem = manifest::file_problem(&name, format!("cannot be listed{kept}: {error}"));
+        FileProblem { origin: Origin { file: name, document: None, line: None }, problem }
+    }
+}
+
+/// The manifest files of a folder by name, or the one file that `path` is. Folders below are not entered, as with
+/// `kubectl apply -f DIR`; hidden names are left out, which covers editors' swap and lock files and the `..data` of a
+/// mounted ConfigMap.
+fn list(path: &Path) -> io::Result<BTreeMap<Arc<str>, PathBuf>> {
+    let mut listed = BTreeMap::new();
+    if fs::metadata(path)?.is_file() {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        listed.insert(name.to_string_lossy().into(), path.to_owned());
+        return Ok(listed);
+    }
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        if let Some(name) = path.file_name().filter(|name| is_manifest(name)) {
+            listed.insert(name.to_string_lossy().into(), path.clone());
+        }
+    }
+    Ok(listed)
+}
+
+/// The text of a file as [`list`] names it; none if it cannot be read any more.
+pub(super) fn text_of(path: &Path, name: &str) -> Option<String> {
+    let file = list(path).ok()?.remove(name)?;
+    match read(&file, None) {
+        Outcome::Text(text, _) => Some(text),
+        Outcome::Gone | Outcome::Same | Outcome::Unsettled | Outcome::Unreadable(_) => None,
+    }
+}
+
+fn is_manifest(name: &OsStr) -> bool {
+    let extension = Path::new(name).extension().and_then(OsStr::to_str);
+    !name.as_encoded_bytes().starts_with(b".") && matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+fn read(path: &Path, last: Option<Stamp>) -> Outcome {
+    match try_read(path, last) {
+        Ok(outcome) => outcome,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Outcome::Gone,
+        Err(error) => Outcome::Unreadable(format!("the file cannot be read: {error}")),
+    }
+}
+
+fn try_read(path: &Path, last: Option<Stamp>) -> io::Result<Outcome> {
+    // Looked at before it is opened: opening a FIFO would wait for its writer.
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Ok(Outcome::Gone);
+    }
+    if last == Some(Stamp::of(&metadata)) {
+        return Ok(Outcome::Same);
+    }
+    let mut file = File::open(path)?;
+    let before = Stamp::of(&file.metadata()?);
+    let mut bytes = Vec::new();
+    file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Ok(Outcome::Unreadable(format!("the file is larger than {} MiB", MAX_FILE >> 20)));
+    }
+    if Stamp::of(&file.metadata()?) != before {
+        return Ok(Outcome::Unsettled);
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => Outcome::Text(text, before),
+        Err(error) => {
+            let offset = error.utf8_error().valid_up_to();
+            Outcome::Unreadable(format!("the file cannot be read: byte {offset} is not UTF-8"))
+        }
+    })
+}
+
+fn insert(objects: &mut Objects, of: Of, object: &Object) {
+    match object {
+        Object::Service(service) if of == Of::Karmada => objects.fleet.put_template(service.clone()),
+        Object::Slice(slice) if of == Of::Karmada => objects.fleet.put_imported(slice.clone()),
+        Object::MultiClusterService(service) => objects.fleet.put_service(service.clone()),
+        Object::Work(work) => objects.fleet.put_work(work.clone()),
+        Object::Binding(binding) => objects.fleet.put_binding(binding.clone()),
+        Object::Cluster(cluster) => objects.fleet.put_cluster(cluster.clone()),
+        Object::Service(service) => {
+            objects.services.insert(service_key(&service.metadata), service.clone());
+        }
+        Object::Slice(slice) => {
+            // The manifest has told of those without an owner.
+            let Some(owner) = slice_owner(slice) else { return };
+            let name = slice.metadata.name.as_deref().unwrap_or_default().into();
+            objects.slices.entry(owner).or_default().insert(name, slice.clone());
+        }
+        Object::Node(node) => {
+            let name = node.metadata.name.as_deref().unwrap_or_default().into();
+            objects.nodes.insert(name, node.clone());
+        }
+        Object::Namespace(namespace) => {
+            let name = namespace.metadata.name.as_deref().unwrap_or_default().into();
+            objects.namespaces.insert(name, namespace.clone());
+        }
+        Object::Pool(pool) => {
+            let name = pool.metadata.name.as_deref().unwrap_or_default().into();
+            objects.pools.insert(name, pool.clone());
+        }
+    }
+}
+
+fn duplicate(second: &Placed, first: &Origin) -> FileProblem {
+    let problem = Problem {
+        object: second.reference.clone(),
+        reason: reason::DUPLICATE_OBJECT,
+        field: String::new(),
+        message: format!("is defined in {first} and again in {}; the first one counts", second.origin),
+        port: None,
+    };
+    FileProblem { origin: second.origin.clone(), problem }
+}
+
+#[cfg(test)]
+mod tests;

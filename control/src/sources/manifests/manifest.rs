@@ -1,0 +1,327 @@
+//! From the documents of one file to typed objects and Problems. Knows which kinds are ours and what a hand-written
+//! manifest may leave out; it must not know files, folders or the state before.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::Of;
+use super::document::{self, Document};
+use super::kind::{Kind, Use, is_lenient, is_of_our_groups};
+use super::line;
+use super::origin::{FILE, FileProblem, Origin};
+use crate::api::address_pool::AddressPool;
+use crate::api::decode::field_path::{FieldPath, Step};
+use crate::api::decode::{self, UnknownField};
+use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::api::problem::{ObjectRef, Problem, reason};
+use crate::api::store::{missing_label, slice_owner, unreadable_owner};
+use crate::text::{LONGEST_MESSAGE, cut_middle};
+
+/// An object of a kind that we use.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Object {
+    Service(Arc<Service>),
+    Slice(Arc<EndpointSlice>),
+    Node(Arc<Node>),
+    Namespace(Arc<Namespace>),
+    Pool(Arc<AddressPool>),
+    MultiClusterService(Arc<MultiClusterService>),
+    Work(Arc<Work>),
+    Binding(Arc<ResourceBinding>),
+    Cluster(Arc<Cluster>),
+}
+
+/// An object with its name and place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Placed {
+    pub(super) object: Object,
+    pub(super) reference: ObjectRef,
+    pub(super) origin: Origin,
+    /// The way to it inside its document.
+    pub(super) place: FieldPath,
+}
+
+/// What a file says.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Manifest {
+    /// In the order of the file.
+    pub(super) objects: Vec<Placed>,
+    /// In the order of the file.
+    pub(super) problems: Vec<FileProblem>,
+    /// Whether some document could not be taken as it stands, so that the file is not what its author meant.
+    pub(super) refused: bool,
+    /// How many objects are of kinds that we have no use for.
+    pub(super) passed_over: usize,
+}
+
+/// How deep lists may hold lists.
+const MAX_LIST_DEPTH: usize = 4;
+
+/// Reads the text of the file `name`, of a folder of these manifests.
+pub(super) fn parse(name: &Arc<str>, text: &str, of: Of) -> Manifest {
+    // Some editors put a byte order mark in front.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let documents = document::parse(text, name.ends_with(".json"));
+    let mut manifest = Manifest::default();
+    for document in documents {
+        let mut reader = Reader { of, file: name, document: &document, manifest: &mut manifest, lookups: 0 };
+        match &document.value {
+            Ok(value) => reader.read(value, &FieldPath::default(), None, 0),
+            Err(error) => reader.refuse_text(&error.message, error.line),
+        }
+    }
+    manifest
+}
+
+/// Reads one document into a manifest.
+struct Reader<'a> {
+    of: Of,
+    file: &'a Arc<str>,
+    document: &'a Document<'a>,
+    manifest: &'a mut Manifest,
+    lookups: usize,
+}
+
+impl Reader<'_> {
+    /// Reads an object, or the objects of a list. `listed_as` is the kind that the list around it says its items have:
+    /// the API server leaves `kind` and `apiVersion` out of the items of built-in lists.
+    fn read(&mut self, value: &Value, place: &FieldPath, listed_as: Option<Kind>, depth: usize) {
+        let fields = match value {
+            Value::Null => return,
+            Value::Object(fields) => fields,
+            _ => return self.refuse(place, None, "", "an object with apiVersion and kind is expected here"),
+        };
+        let Some(kind) = fields.get("kind").and_then(Value::as_str).or(listed_as.map(Kind::name)) else {
+            return self.refuse(place, None, "kind", "is missing, so the document is not used");
+        };
+        let item_kind =
+            kind.strip_suffix("List").and_then(Kind::by_name).filter(|_| is_of_our_groups(fields));
+        if kind == "List" || item_kind.is_some() {
+            return self.read_items(fields, place, item_kind, depth);
+        }
+        let Some(kind) = Kind::by_name(kind).filter(|_| is_of_our_groups(fields)) else {
+            self.manifest.passed_over += 1;
+            return tracing::debug!(file = %self.file, document = self.document.number, kind, "kind is not used");
+        };
+        match kind.use_in(self.of) {
+            Use::Taken => {}
+            Use::None => return self.manifest.passed_over += 1,
+            Use::Elsewhere => return self.misplaced(kind, fields, place),
+        }
+        let listed = listed_as == Some(kind);
+        if let Err(found) = check_api_version(kind, fields, listed) {
+            let reference = reference_in(kind, fields);
+            let message = format!("{found}; {} has {:?}", kind.with_article(), kind.api_version());
+            return self.refuse(place, reference, "apiVersion", &message);
+        }
+        self.read_object(kind, fields, place);
+    }
+
+    /// The object is of no use here, but where it belongs.
+    fn misplaced(&mut self, kind: Kind, fields: &Map<String, Value>, place: &FieldPath) {
+        let (folder, whose) = match self.of {
+            Of::Cluster => ("--karmada-manifests", "a Karmada control plane"),
+            Of::Karmada => ("--manifests", "the cluster that the gateways run in"),
+        };
+        let message = format!(
+            "is not used here: {} belongs in the folder of {folder}, with the objects of {whose}",
+            kind.with_article()
+        );
+        self.tell(
+            place,
+            reference_in(kind, fields),
+            &FieldPath::default(),
+            reason::INVALID_MANIFEST,
+            message,
+        );
+    }
+
+    fn read_items(&mut self, list: &Map<String, Value>, place: &FieldPath, kind: Option<Kind>, depth: usize) {
+        let items = match list.get("items") {
+            None | Some(Value::Null) => return,
+            Some(Value::Array(items)) if depth < MAX_LIST_DEPTH => items,
+            Some(Value::Array(_)) => return self.refuse(place, None, "items", "lists are nested too deeply"),
+            Some(_) => return self.refuse(place, None, "items", "a list is expected here"),
+        };
+        for (index, item) in items.iter().enumerate() {
+            let mut place = place.clone().then_key("items");
+            place.0.push(Step::Index(index));
+            self.read(item, &place, kind, depth + 1);
+        }
+    }
+
+    fn read_object(&mut self, kind: Kind, fields: &Map<String, Value>, place: &FieldPath) {
+        let Some(reference) = reference_in(kind, fields) else {
+            let message = match fields.get("metadata").and_then(|metadata| metadata.get("name")) {
+                None | Some(Value::Null) => format!("is missing, so the {} is not used", kind.name()),
+                Some(name) => format!("is {name} where a string is expected; put it in quotes"),
+            };
+            return self.refuse(place, None, "metadata.name", &message);
+        };
+        let mut value = fields.clone();
+        decode::drop_nulls(&mut value);
+        // Checked already, and not fields of the typed objects.
+        value.retain(|name, _| name != "kind" && name != "apiVersion");
+        if matches!(kind, Kind::Service | Kind::MultiClusterService | Kind::Cluster) {
+            decode::complete_conditions(&mut value);
+        }
+        let value = Value::Object(value);
+        let object = match kind {
+            Kind::Service => self
+                .typed(&value, &reference, place, |it: &mut Service| &mut it.metadata)
+                .map(Object::Service),
+            Kind::Slice => self
+                .typed(&value, &reference, place, |it: &mut EndpointSlice| &mut it.metadata)
+                .map(Object::Slice),
+            Kind::Node => {
+                self.typed(&value, &reference, place, |it: &mut Node| &mut it.metadata).map(Object::Node)
+            }
+            Kind::Namespace => self
+                .typed(&value, &reference, place, |it: &mut Namespace| &mut it.metadata)
+                .map(Object::Namespace),
+            Kind::Pool => self
+                .typed(&value, &reference, place, |it: &mut AddressPool| &mut it.metadata)
+                .map(Object::Pool),
+            Kind::MultiClusterService => self
+                .typed(&value, &reference, place, |it: &mut MultiClusterService| &mut it.metadata)
+                .map(Object::MultiClusterService),
+            Kind::Work => {
+                self.typed(&value, &reference, place, |it: &mut Work| &mut it.metadata).map(Object::Work)
+            }
+            Kind::Binding => self
+                .typed(&value, &reference, place, |it: &mut ResourceBinding| &mut it.metadata)
+                .map(Object::Binding),
+            Kind::Cluster => self
+                .typed(&value, &reference, place, |it: &mut Cluster| &mut it.metadata)
+                .map(Object::Cluster),
+        };
+        let Some(object) = object else { return };
+        if let Object::Slice(slice) = &object
+            && slice_owner(slice).is_none()
+        {
+            let path = FieldPath::key("metadata").then_key("labels");
+            let missing = missing_label(slice);
+            let message = format!("label {missing} is missing, so no Service uses the slice");
+            return self.tell(place, Some(reference), &path, reason::INVALID_VALUE, message);
+        }
+        if let Object::Work(work) = &object
+            && let Some(problem) = unreadable_owner(work)
+        {
+            let manifests = FieldPath::key("spec").then_key("workload").then_key("manifests");
+            self.tell(place, Some(reference.clone()), &manifests, problem.reason, problem.message);
+        }
+        let origin = self.origin(Some(self.document.first_line));
+        self.manifest.objects.push(Placed { object, reference, origin, place: place.clone() });
+    }
+
+    /// The object, with the namespace that `reference` says it has, unless some value does not fit its field.
+    fn typed<T: DeserializeOwned>(
+        &mut self,
+        value: &Value,
+        reference: &ObjectRef,
+        place: &FieldPath,
+        metadata: impl Fn(&mut T) -> &mut ObjectMeta,
+    ) -> Option<Arc<T>> {
+        match decode::read::<T>(value) {
+            Ok(mut typed) => {
+                for field in typed.unknown.iter().filter(|_| !is_lenient(reference.kind)) {
+                    self.tell_unknown(place, reference, field);
+                }
+                let namespace = &reference.namespace;
+                metadata(&mut typed.object).namespace =
+                    (!namespace.is_empty()).then(|| namespace.as_ref().to_owned());
+                Some(Arc::new(typed.object))
+            }
+            Err(error) => {
+                self.manifest.refused = true;
+                let reference = Some(reference.clone());
+                self.tell(place, reference, &error.path, reason::INVALID_MANIFEST, error.message);
+                None
+            }
+        }
+    }
+
+    fn tell_unknown(&mut self, place: &FieldPath, reference: &ObjectRef, field: &UnknownField) {
+        let mut message = "unknown field, which is ignored".to_owned();
+        if let Some(suggestion) = field.suggestion {
+            message += &format!("; did you mean {suggestion}?");
+        }
+        self.tell(place, Some(reference.clone()), &field.path, reason::INVALID_MANIFEST, message);
+    }
+
+    /// The object at `place` cannot be used.
+    fn refuse(&mut self, place: &FieldPath, reference: Option<ObjectRef>, field: &str, message: &str) {
+        self.manifest.refused = true;
+        let keys = field.split('.').filter(|key| !key.is_empty());
+        let path = keys.fold(FieldPath::default(), FieldPath::then_key);
+        self.tell(place, reference, &path, reason::INVALID_MANIFEST, message.to_owned());
+    }
+
+    /// The document is neither YAML nor JSON.
+    fn refuse_text(&mut self, message: &str, line: u32) {
+        self.manifest.refused = true;
+        let message = cut_middle(format!("the document cannot be read: {message}"), LONGEST_MESSAGE);
+        let problem = file_problem(self.file, message);
+        self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
+    }
+
+    /// Notes a Problem at `path` below `place`. An object without a name is told by its place in the file.
+    fn tell(
+        &mut self,
+        place: &FieldPath,
+        reference: Option<ObjectRef>,
+        path: &FieldPath,
+        reason: &'static str,
+        message: String,
+    ) {
+        let inside = path.below(place);
+        let line =
+            if self.lookups < line::MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
+        self.lookups += 1;
+        let line = line.map_or(self.document.first_line, |line| self.document.first_line + line - 1);
+        // A value that is quoted may be as long as the file.
+        let message = cut_middle(message, LONGEST_MESSAGE);
+        let problem = match reference {
+            Some(object) => Problem { object, reason, field: path.to_string(), message, port: None },
+            None => Problem { field: inside.to_string(), reason, ..file_problem(self.file, message) },
+        };
+        self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
+    }
+
+    fn origin(&self, line: Option<u32>) -> Origin {
+        Origin { file: self.file.clone(), document: Some(self.document.number), line }
+    }
+}
+
+/// A Problem of the file `name` as a whole.
+pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
+    let object = ObjectRef { kind: FILE, namespace: "".into(), name: name.clone() };
+    Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
+}
+
+/// Whether the object has its kind's API version; items of a typed list may leave it out.
+fn check_api_version(kind: Kind, fields: &Map<String, Value>, listed: bool) -> Result<(), String> {
+    match fields.get("apiVersion") {
+        None if listed => Ok(()),
+        None => Err("is missing".to_owned()),
+        Some(Value::String(found)) if kind.has_api_version(found) => Ok(()),
+        Some(found) => Err(format!("{found} is not supported")),
+    }
+}
+
+/// The object's name as far as its metadata can be read. Without a namespace it is in `default`, as for `kubectl`; a
+/// namespace on a cluster-scoped object means nothing.
+fn reference_in(kind: Kind, fields: &Map<String, Value>) -> Option<ObjectRef> {
+    let metadata = fields.get("metadata")?;
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let namespace = if kind.is_namespaced() { text("namespace").unwrap_or("default") } else { "" };
+    Some(ObjectRef { kind: kind.name(), namespace: namespace.into(), name: text("name")?.into() })
+}
+
+#[cfg(test)]
+mod tests;
