@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
+use sheave_dataplane::counters::TcpTotals;
 use sheave_dataplane::select::ActiveTable;
-use sheave_dataplane::tcp::counters::TcpTotals;
 use sheave_dataplane::{HealthCounts, Observer};
-use sheave_model::{Frontend, FrontendKind, Protocol, Route, RoutingTable};
+use sheave_model::RoutingTable;
+use sheave_model::{Frontend, FrontendKind, Protocol, Route};
 
 use crate::config::SeriesLimits;
 use crate::exposition::{self as names, Exposition, Family};

@@ -1,15 +1,20 @@
 //! What workers count: each for one frontend, by protocol, and at the same time for all that it ever had. Read by whoever
 //! exports metrics, on any thread.
 
+mod counter;
+mod shed;
+mod tcp;
+mod udp;
+
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+pub use counter::{Counter, Histogram};
 use sheave_model::{FrontendAddr, Protocol};
-
-use crate::shed::{FrontendUse, ShedCounts};
-use crate::tcp::counters::{TcpCounters, TcpTotals};
-use crate::udp::{UdpCounters, UdpTotals};
+pub use shed::{FrontendUse, ShedCounts, ShedReason};
+pub use tcp::{CloseReason, TcpCounters, TcpTotals};
+pub use udp::{DropReason, Traffic, UdpCounters, UdpTotals};
 
 /// What all frontends together have had since the start. Frontends that leave take nothing away, so no counter ever falls.
 #[derive(Debug)]

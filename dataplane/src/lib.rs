@@ -6,39 +6,31 @@
 //!
 //! It must not know Kubernetes: everything arrives as the values of [`sheave_model`].
 
-mod admitted;
 pub mod balance;
-mod capacity;
 pub mod counters;
-mod fleet;
+mod dataplane;
 mod health;
-mod limiter;
+mod limits;
 mod listener;
-mod observer;
-mod overload;
+mod log_throttle;
 mod paths;
 pub mod proxy_protocol;
 pub mod select;
-mod services;
-pub mod shed;
 mod splitmix64;
-mod steering;
 mod sys;
 mod task;
-pub mod tcp;
-mod throttle;
+mod tcp;
 pub mod transparent;
-pub mod udp;
+mod udp;
+mod weak_map;
 mod worker;
-mod workers;
 
-pub use capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
-pub use fleet::{Dataplane, Drained, Options};
+pub use dataplane::{Dataplane, Drained, Observer, Options};
 pub use health::{HealthCounts, UnhealthyEndpoint};
+pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
+pub use limits::overload::Overloaded;
 pub use listener::BindFailure;
-pub use observer::Observer;
-pub use overload::Overloaded;
-pub use steering::{SteeringMode, SteeringReport};
-pub use sys::rlimit::raise_open_files;
+pub use listener::steering::{SteeringMode, SteeringReport};
+pub use sys::raise_open_files;
 pub use transparent::return_path::ReturnPathError;
 pub use worker::Timeouts;

@@ -1,18 +1,18 @@
-//! The listeners of all frontends: opened, filtered and closed so that they say what the table says. Most have sockets of
-//! their own; those for which there is no room, or all if that is wanted, are steered.
+//! The listeners of all frontends: opens, filters and closes sockets so that they match the routing table. Most frontends have
+//! sockets of their own; those for which there is no room, or all if so configured, are steered.
 //!
-//! Reject is a closed socket, so the kernel answers RST or ICMP port unreachable. Drop and source ranges are a filter
-//! on the open socket, so packets vanish in silence. Steering has the same verdicts without the sockets. A frontend whose
-//! posture stays the same keeps its sockets, and whatever waits in their accept queues. It must not know balancing or
-//! relays.
+//! `Reject` is a closed socket, so the kernel answers RST or ICMP port unreachable. `Drop` and source ranges are a filter on the
+//! open socket, so packets vanish in silence. Steering reaches the same verdicts without the sockets. A frontend whose state
+//! stays the same keeps its sockets, and whatever waits in their accept queues.
 
-pub(crate) mod bind;
-mod departed;
-mod failure;
-mod filter;
-mod others;
-mod place;
-mod posture;
+mod address_claims;
+pub(crate) mod allowed_sources;
+mod bind;
+mod binding;
+pub(crate) mod sk_lookup;
+mod source_filter;
+mod state;
+pub(crate) mod steering;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -20,29 +20,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use sheave_model::{AddressSet, Frontend, FrontendAddr, Protocol};
-
-use crate::capacity::Capacity;
-use crate::counters::{CounterRegistry, FrontendCounters, Totals};
-use crate::overload::{Door, Frontends};
-use crate::services::OfServices;
-use crate::shed::FrontendUse;
-use crate::steering::{Steering, SteeringMode, SteeringReport};
-use crate::sys::{Errno, drops};
+use crate::counters::{CounterRegistry, FrontendCounters, FrontendUse, Totals};
+use crate::limits::capacity::Capacity;
+use crate::limits::overload::{Frontends, SynPolicy};
+use crate::sys::Errno;
+use crate::sys::sockets::dropped_packets;
+use crate::weak_map::OfServices;
 use crate::worker::{Broken, Command, WorkerHandle};
+use address_claims::AddressClaims;
+pub use bind::BindFailure;
 use bind::Claim;
-use departed::Departed;
-pub use failure::BindFailure;
-use filter::Filters;
-use place::{Occupancy, Place};
-use posture::{Audience, Posture};
+use binding::{Binding, Occupancy};
+use sheave_model::AddressSet;
+use sheave_model::{Frontend, FrontendAddr, Protocol};
+use source_filter::SourceFilters;
+use state::{Admission, ListenerState};
+use steering::{Steering, SteeringMode, SteeringReport};
 
 /// One frontend, open or closed.
 #[derive(Debug)]
 struct Listener {
     /// None if it is not known, because a change failed halfway.
-    posture: Option<Posture>,
-    place: Place,
+    state: Option<ListenerState>,
+    binding: Binding,
     counters: Arc<[FrontendCounters]>,
 }
 
@@ -55,8 +55,6 @@ pub(crate) struct ListenerSet {
     /// Frontends that are open, by how clients reach them.
     with_sockets: usize,
     steered: usize,
-    /// Places where this process listens for other ends.
-    servers: usize,
     capacity: Arc<Capacity>,
     listeners: HashMap<FrontendAddr, Listener>,
     /// What each Service has open.
@@ -64,8 +62,8 @@ pub(crate) struct ListenerSet {
     /// Those of `listeners`, for others to read.
     counters: Arc<CounterRegistry>,
     totals: Arc<Totals>,
-    departed: Departed,
-    filters: Filters,
+    claims: AddressClaims,
+    filters: SourceFilters,
     steering: Steering,
 }
 
@@ -77,14 +75,13 @@ impl ListenerSet {
             open: 0,
             with_sockets: 0,
             steered: 0,
-            servers: 0,
             capacity,
             listeners: HashMap::new(),
             open_of_services: OfServices::default(),
             counters: Arc::default(),
             totals: Arc::new(Totals::of_workers(workers)),
-            departed: Departed::default(),
-            filters: Filters::default(),
+            claims: AddressClaims::default(),
+            filters: SourceFilters::default(),
             steering,
         }
     }
@@ -106,29 +103,29 @@ impl ListenerSet {
         &mut self,
         frontend: &Arc<Frontend>,
         internal: &Arc<AddressSet>,
-        door: Door,
+        syn_policy: SynPolicy,
         workers: &[WorkerHandle],
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
-        let wanted = Posture::of(frontend, internal, door);
+        let wanted = ListenerState::of(frontend, internal, syn_policy);
         let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| {
             let open = self.open_of_services.get_or(frontend, AtomicU32::default);
             let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
             self.counters.insert(addr, &counters);
             // Where all are steered, closed ones are, too.
-            let posture = (self.steering.mode() != SteeringMode::Always).then_some(Posture::Closed);
-            Listener { posture, place: Place::Nowhere, counters }
+            let state = (self.steering.mode() != SteeringMode::Always).then_some(ListenerState::Closed);
+            Listener { state, binding: Binding::Nowhere, counters }
         });
-        let changed = if listener.posture.as_ref() == Some(&wanted) {
+        let changed = if listener.state.as_ref() == Some(&wanted) {
             Ok(())
         } else {
-            listener.posture = None;
-            let before = listener.place.occupancy();
+            listener.state = None;
+            let before = listener.binding.occupancy();
             let changed = self.change(addr, &mut listener, &wanted, workers);
-            self.count(before, listener.place.occupancy());
-            changed.map(|()| listener.posture = Some(wanted))
+            self.count(before, listener.binding.occupancy());
+            changed.map(|()| listener.state = Some(wanted))
         };
-        let listening = listener.place.is_open();
+        let listening = listener.binding.is_open();
         self.listeners.insert(addr, listener);
         changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error, listening })
     }
@@ -146,33 +143,34 @@ impl ListenerSet {
         &mut self,
         addr: FrontendAddr,
         listener: &mut Listener,
-        wanted: &Posture,
+        wanted: &ListenerState,
         workers: &[WorkerHandle],
     ) -> io::Result<()> {
-        match (wanted, &mut listener.place) {
-            (Posture::Closed, _) => self.retire(addr, &mut listener.place, workers),
-            (Posture::Open(audience), Place::Nowhere) => {
+        match (wanted, &mut listener.binding) {
+            (ListenerState::Closed, _) => self.retire(addr, &mut listener.binding, workers),
+            (ListenerState::Open(admission), Binding::Nowhere) => {
                 let steered = self.chooses_steering(workers)?;
-                listener.place = if steered {
+                listener.binding = if steered {
                     self.claim(addr, &listener.counters)?;
-                    self.steer(addr, audience, &listener.counters, workers)?
+                    self.steer(addr, admission, &listener.counters, workers)?
                 } else {
-                    self.bind(addr, audience, &listener.counters, workers)?
+                    self.bind(addr, admission, &listener.counters, workers)?
                 };
                 // A start opens thousands; those that cannot be opened are told.
                 tracing::debug!(frontend = %addr, steered, "listening");
                 Ok(())
             }
-            (Posture::Open(audience), Place::Sockets { sockets, share }) => {
-                let sources = audience.sources(addr.ip);
+            (ListenerState::Open(admission), Binding::Sockets { sockets, filter: filter_lease }) => {
+                let sources = admission.sources(addr.ip);
                 // In one step per socket; waiting connections stay.
-                (*share, ()) = self.filters.with(&sources, addr.ip, audience.door(), |filter| {
-                    sockets.iter().try_for_each(|socket| filter.attach(socket))
-                })?;
+                (*filter_lease, ()) =
+                    self.filters.with(&sources, addr.ip, admission.syn_policy(), |filter| {
+                        sockets.iter().try_for_each(|socket| filter.attach(socket))
+                    })?;
                 Ok(())
             }
-            (Posture::Open(audience), place @ Place::Steered(_)) => {
-                *place = self.steer(addr, audience, &listener.counters, workers)?;
+            (ListenerState::Open(admission), binding @ Binding::Steered(_)) => {
+                *binding = self.steer(addr, admission, &listener.counters, workers)?;
                 Ok(())
             }
         }
@@ -191,36 +189,37 @@ impl ListenerSet {
     fn bind(
         &mut self,
         addr: FrontendAddr,
-        audience: &Audience,
+        admission: &Admission,
         counters: &[FrontendCounters],
         workers: &[WorkerHandle],
-    ) -> io::Result<Place> {
-        let claim = if self.departed.holds(addr, counters) { Claim::Again } else { Claim::First };
-        let (sources, door) = (audience.sources(addr.ip), audience.door());
-        let (share, sockets) = self
+    ) -> io::Result<Binding> {
+        let claim = if self.claims.is_ours(addr, counters) { Claim::Again } else { Claim::First };
+        let (sources, syn_policy) = (admission.sources(addr.ip), admission.syn_policy());
+        let (filter, sockets) = self
             .filters
-            .with(&sources, addr.ip, door, |filter| bind::bind(addr, claim, filter, workers.len()))?;
+            .with(&sources, addr.ip, syn_policy, |filter| bind::bind(addr, claim, filter, workers.len()))?;
         for ((worker, socket), counters) in workers.iter().zip(&sockets).zip(counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
-        Ok(Place::Sockets { sockets, share })
+        Ok(Binding::Sockets { sockets, filter })
     }
 
     fn steer(
         &mut self,
         addr: FrontendAddr,
-        audience: &Audience,
+        admission: &Admission,
         counters: &[FrontendCounters],
         workers: &[WorkerHandle],
-    ) -> io::Result<Place> {
+    ) -> io::Result<Binding> {
+        if self.claims.is_reserved(addr) {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "this gateway itself listens there"));
+        }
         // Packets of connections that have begun do not come this way.
-        let sources = match audience.door() {
-            Door::Open => audience.sources(addr.ip),
-            Door::Closed => AddressSet::default(),
+        let sources = match admission.syn_policy() {
+            SynPolicy::Accept => admission.sources(addr.ip),
+            SynPolicy::Drop => AddressSet::default(),
         };
-        self.steering
-            .steer(addr, &sources, counters, workers)
-            .map(|admission| Place::Steered(Some(admission)))
+        self.steering.steer(addr, &sources, counters, workers).map(|lease| Binding::Steered(Some(lease)))
     }
 
     /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted, which it never is
@@ -228,30 +227,38 @@ impl ListenerSet {
     fn claim(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> io::Result<()> {
         let takes_over = self.steering.mode() == SteeringMode::Always
             && addr.protocol == Protocol::Tcp
-            && !self.steering.is_machines(addr.ip);
-        if takes_over || self.departed.holds(addr, counters) { Ok(()) } else { bind::probe(addr) }
+            && !self.claims.is_machine(addr.ip);
+        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { bind::probe(addr) }
     }
 
     /// Refuses everything new at `addr`; UDP flows live on.
-    fn retire(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) -> io::Result<()> {
-        let admission = match place {
-            Place::Steered(admission) => Some(admission.take()),
-            // So that no other process answers in its place, unless the place is rather that one's.
-            Place::Nowhere
-                if self.steering.mode() == SteeringMode::Always && !self.steering.is_machines(addr.ip) =>
+    fn retire(
+        &mut self,
+        addr: FrontendAddr,
+        binding: &mut Binding,
+        workers: &[WorkerHandle],
+    ) -> io::Result<()> {
+        let lease = match binding {
+            Binding::Steered(lease) => Some(lease.take()),
+            // So that no other process answers there, unless the address is the machine's.
+            Binding::Nowhere
+                if self.steering.mode() == SteeringMode::Always && !self.claims.is_machine(addr.ip) =>
             {
                 self.steering.is_ready().then_some(None)
             }
-            Place::Nowhere | Place::Sockets { .. } => None,
+            Binding::Nowhere | Binding::Sockets { .. } => None,
         };
-        let steered = admission.is_some();
-        let refusal = admission.map_or(Ok(None), |admission| self.steering.refuse(addr, admission))?;
+        let steered = lease.is_some();
+        let refusal = match lease {
+            Some(lease) if !self.claims.is_reserved(addr) => self.steering.refuse(addr, lease)?,
+            Some(_) | None => None,
+        };
         for worker in workers {
             worker.send(Command::Retire(addr, refusal.clone()));
         }
-        place.close(addr);
+        binding.close(addr);
         if steered {
-            *place = Place::Steered(None);
+            *binding = Binding::Steered(None);
         }
         Ok(())
     }
@@ -259,22 +266,22 @@ impl ListenerSet {
     /// Closes a frontend that has left the table. Its open connections go on.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
-            self.give_up(addr, &mut listener.place, workers);
-            self.departed.add(addr, &listener.counters);
+            self.give_up(addr, &mut listener.binding, workers);
+            self.claims.add_departed(addr, &listener.counters);
             self.counters.remove(addr);
         }
     }
 
-    fn give_up(&mut self, addr: FrontendAddr, place: &mut Place, workers: &[WorkerHandle]) {
-        self.count(place.occupancy(), Occupancy::default());
-        if matches!(place, Place::Steered(_)) {
+    fn give_up(&mut self, addr: FrontendAddr, binding: &mut Binding, workers: &[WorkerHandle]) {
+        self.count(binding.occupancy(), Occupancy::default());
+        if matches!(binding, Binding::Steered(_)) {
             self.steering.forget(addr);
         }
         // Also without sockets: flows of a retired frontend may live on.
         for worker in workers {
             worker.send(Command::Close(addr));
         }
-        place.close(addr);
+        binding.close(addr);
     }
 
     /// Forgets the sockets of a frontend of which a worker found one broken, so that the next reconcile binds anew.
@@ -285,7 +292,7 @@ impl ListenerSet {
             tracing::warn!(%error, "a socket of steered frontends is broken; opening it again");
             return false;
         }
-        let current = self.listeners.get(addr).is_some_and(|listener| listener.place.has(socket));
+        let current = self.listeners.get(addr).is_some_and(|listener| listener.binding.has(socket));
         if current {
             tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
             self.start_over(*addr, workers);
@@ -296,16 +303,16 @@ impl ListenerSet {
     /// Closes a frontend, so that the next reconcile opens it anew.
     fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         let Some(mut listener) = self.listeners.remove(&addr) else { return };
-        self.give_up(addr, &mut listener.place, workers);
-        listener.posture = None;
+        self.give_up(addr, &mut listener.binding, workers);
+        listener.state = None;
         self.listeners.insert(addr, listener);
     }
 
     /// Gives a worker that was started again the sockets that it had: what waits in their queues is served yet.
     pub(crate) fn serve_again(&self, index: usize, worker: &WorkerHandle) {
         for (addr, listener) in &self.listeners {
-            let (Place::Sockets { sockets, .. }, Some(counters)) =
-                (&listener.place, listener.counters.get(index))
+            let (Binding::Sockets { sockets, .. }, Some(counters)) =
+                (&listener.binding, listener.counters.get(index))
             else {
                 continue;
             };
@@ -320,64 +327,46 @@ impl ListenerSet {
         self.steering.serve_again(index, worker);
     }
 
-    /// Opens again what steered frontends share, where it was broken. Gives the frontends that must not be steered any more,
-    /// because another process of this machine has begun to listen at its own address: the next reconcile says so.
+    /// Opens again what steered frontends share, where it was broken. Returns the frontends that must not be steered any more,
+    /// because another process of this machine has begun to listen at its own address; the next reconcile fails for them.
     pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) -> Vec<FrontendAddr> {
         self.steering.restore(workers);
-        if !self.steering.has_machine() {
-            return Vec::new();
-        }
-        let steered = |(addr, listener): (&FrontendAddr, &Listener)| {
-            let asked = addr.protocol == Protocol::Tcp && self.steering.is_machines(addr.ip);
-            (asked && matches!(listener.place, Place::Steered(_))).then_some(*addr)
-        };
-        let mut steered = self.listeners.iter().filter_map(steered).peekable();
-        if steered.peek().is_none() {
-            return Vec::new();
-        }
-        let others = others::listening();
-        // Connected sockets are in the way of bind(2), too, and a listener for IPv6 alone is not one for IPv4.
-        let taken = |addr: &FrontendAddr| {
-            others.iter().any(|other| addr.is_reached_at(*other))
-                && bind::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
-        };
-        let taken: Vec<FrontendAddr> = steered.filter(taken).collect();
+        let taken = self.claims.taken_by_others(self.steered_frontends());
         for addr in &taken {
-            tracing::warn!(frontend = %addr, "another process of this machine listens there now, so it is not steered any more");
+            tracing::warn!(frontend = %addr, "another process of this machine listens there now, so it is no longer steered");
             self.start_over(*addr, workers);
         }
         taken
     }
 
-    /// Names the places where this process listens for other ends, and the addresses of this machine itself. Gives the
-    /// frontends that must not be steered any more: the next reconcile says so.
+    /// Sets the addresses where this process listens for other ends, and those of this machine itself. Returns the frontends
+    /// that must not be steered any more; the next reconcile fails for them.
     pub(crate) fn reserve(
         &mut self,
         servers: BTreeSet<SocketAddr>,
         machine: BTreeSet<IpAddr>,
         workers: &[WorkerHandle],
     ) -> Vec<FrontendAddr> {
-        self.steering.set_machine(machine);
-        let count = servers.len();
-        self.capacity.take(count);
-        self.capacity.give(std::mem::replace(&mut self.servers, count));
-        if !self.steering.reserve(servers) {
+        self.capacity.take(servers.len());
+        self.capacity.give(self.claims.reserved());
+        if !self.claims.set(servers, machine) {
             return Vec::new();
         }
-        let is_taken = |(addr, listener): (&FrontendAddr, &Listener)| {
-            let taken = matches!(listener.place, Place::Steered(_)) && self.steering.is_reserved(*addr);
-            taken.then_some(*addr)
-        };
-        let taken: Vec<FrontendAddr> = self.listeners.iter().filter_map(is_taken).collect();
+        let taken: Vec<_> = self.steered_frontends().filter(|addr| self.claims.is_reserved(*addr)).collect();
         taken.iter().for_each(|addr| self.start_over(*addr, workers));
         taken
+    }
+
+    fn steered_frontends(&self) -> impl Iterator<Item = FrontendAddr> {
+        let is_steered = |listener: &Listener| matches!(listener.binding, Binding::Steered(_));
+        self.listeners.iter().filter(move |(_, listener)| is_steered(listener)).map(|(addr, _)| *addr)
     }
 
     /// Lets go of all sockets, so that the workers hold them alone. What was counted stays.
     pub(crate) fn release(&mut self) {
         for listener in self.listeners.values_mut() {
-            listener.place.release();
-            listener.posture = None;
+            listener.binding.release();
+            listener.state = None;
         }
         (self.open, self.with_sockets) = (0, 0);
         self.steering.release();
@@ -415,11 +404,11 @@ impl Frontends for ListenerSet {
     }
 
     fn drops(&self, frontend: FrontendAddr) -> u64 {
-        match self.listeners.get(&frontend).map(|listener| &listener.place) {
-            Some(Place::Sockets { sockets, .. }) => {
-                sockets.iter().map(|socket| u64::from(drops::of(&**socket).unwrap_or(0))).sum()
+        match self.listeners.get(&frontend).map(|listener| &listener.binding) {
+            Some(Binding::Sockets { sockets, .. }) => {
+                sockets.iter().map(|socket| u64::from(dropped_packets(&**socket).unwrap_or(0))).sum()
             }
-            Some(Place::Nowhere | Place::Steered(_)) | None => 0,
+            Some(Binding::Nowhere | Binding::Steered(_)) | None => 0,
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, FrontendChange, RoutingTable, diff};
 
-use crate::limiter::Limiters;
+use crate::limits::service::Limiters;
 pub use active_frontend::{ActiveFrontend, Preview};
 pub use endpoint_load::{EndpointLoad, Picked};
 pub use unhealthy::Unhealthy;

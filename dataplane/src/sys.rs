@@ -1,24 +1,26 @@
-//! Everything that talks to the kernel past what the standard library and socket2 offer: the only unsafe code of the
-//! package, and the only place that names file descriptors. Wrappers take borrowed or async sockets and give
-//! `io::Result`.
-//!
-//! It must not know flows, frontends or tables.
+//! System calls that std, nix and socket2 do not wrap. This is the only unsafe code of the package and the only place that
+//! names file descriptors: wrappers take borrowed or async sockets and return `io::Result`.
 
 #![allow(unsafe_code, reason = "system calls that std, nix and socket2 do not wrap")]
 
-pub(crate) mod accept;
-pub(crate) mod bind_ahead;
-pub(crate) mod bind_as_client;
 pub(crate) mod bpf;
-pub(crate) mod drops;
-pub(crate) mod ebpf;
 pub(crate) mod epoll;
+pub(crate) mod errnos;
 pub(crate) mod mmsg;
-pub(crate) mod netlink;
-mod option;
 pub(crate) mod pipe;
-pub(crate) mod reactor;
-pub(crate) mod rlimit;
+pub(crate) mod sockets;
 pub(crate) mod stream;
 
-pub(crate) use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+pub(crate) use errnos::Errno;
+
+/// Raises the soft limit of open files to the hard one, since a proxy needs two descriptors per connection. Returns the limit
+/// that applies afterwards; `None` if it cannot be read.
+pub fn raise_open_files() -> Option<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => Some(hard),
+        Err(_) => Some(soft),
+    }
+}

@@ -6,17 +6,13 @@
 
 mod accept;
 mod connect;
-mod connect_times;
-pub mod counters;
-mod direction;
-mod idle;
-mod introduction;
-mod pipes;
+mod connection_table;
+mod idle_clock;
+mod pipe_pool;
+mod proxy_header;
 mod relay;
-mod relays;
-mod served;
-mod shortage;
-mod steered;
+mod session;
+mod splice;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -27,35 +23,35 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheave_model::{ClientAddr, ClientSource, FrontendAddr};
 use socket2::{SockRef, Socket};
 use tokio::io::Interest;
 
+use crate::counters::{CloseReason, TcpCounters};
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::select::ActiveFrontend;
 use crate::select::Picked;
 use crate::sys;
 use crate::task;
 use crate::worker::Worker;
+use sheave_model::{ClientAddr, ClientSource, FrontendAddr, Protocol};
 
 use accept::Acceptor;
+pub(crate) use accept::SteeredTcp;
+pub(crate) use connect::CrowdedEndpoints;
 use connect::{Connected, Search};
-use counters::{CloseReason, TcpCounters};
-use direction::Direction;
-pub(crate) use direction::RelayBuffers;
-use introduction::Introduction;
-pub(crate) use pipes::{PipeBudget, PipePool};
-use relays::Connecting;
-pub(crate) use relays::Relays;
-use served::Ending;
-pub(crate) use served::Served;
-pub(crate) use shortage::{CrowdedEndpoints, is_own_shortage};
-pub(crate) use steered::{SteeredTcp, listen as listen_steered};
+use connection_table::Connecting;
+pub(crate) use connection_table::ConnectionTable;
+pub(crate) use pipe_pool::{PipeBudget, PipePool};
+use proxy_header::ProxyHeader;
+use session::Ending;
+pub(crate) use session::Served;
+use splice::Direction;
+pub(crate) use splice::RelayBuffers;
 use stream::Stream;
 
-/// A peer that was quiet for so long is probed (SO_KEEPALIVE). It finds those that vanished without a word long before the
-/// idle timeout does, and a client's own probes end here.
-pub(crate) const PROBE_AFTER: Duration = Duration::from_secs(180);
+/// How long to wait while this machine is short of what sockets need: neither clients nor endpoints are to blame, and the
+/// kernel's queues hold the clients meanwhile. HAProxy waits as long (`src/listener.c`).
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts on one frontend's socket, each connection in a task of its own, until the socket breaks or the process
 /// drains. On draining, what has already shaken hands is still served.
@@ -71,6 +67,26 @@ pub(crate) async fn listen(
     accept_all(worker, addr, socket, |_| Some((addr, Arc::clone(counters)))).await
 }
 
+/// Accepts for all steered frontends on a socket whose own address is `own`, as [`listen`] does for one.
+///
+/// # Errors
+/// The error that made the socket useless.
+pub(crate) async fn listen_steered(
+    worker: &Rc<Worker>,
+    own: FrontendAddr,
+    socket: &Arc<Socket>,
+    frontends: &SteeredTcp,
+) -> io::Result<()> {
+    accept_all(worker, own, socket, |client| {
+        let called = client.local_addr().ok()?.as_socket()?;
+        let addr = FrontendAddr { ip: called.ip(), port: called.port(), protocol: Protocol::Tcp };
+        // Who calls the socket itself is no client of anyone.
+        let counters = if addr == own { None } else { frontends.counters(addr) };
+        Some((addr, counters?))
+    })
+    .await
+}
+
 /// Accepts on a socket whose own address is `addr`, as [`listen`] does. `find` says for which frontend a connection is; one
 /// that is for none is reset.
 async fn accept_all(
@@ -79,7 +95,7 @@ async fn accept_all(
     socket: &Arc<Socket>,
     find: impl Fn(&Socket) -> Option<(FrontendAddr, Arc<TcpCounters>)>,
 ) -> io::Result<()> {
-    let socket = sys::reactor::register(Arc::clone(socket), Interest::READABLE)?;
+    let socket = sys::sockets::register(Arc::clone(socket), Interest::READABLE)?;
     let acceptor = Acceptor::new(socket, addr, worker);
     let serve = |client: Socket, peer: ClientAddr| {
         let connection = find(&client)
@@ -163,7 +179,7 @@ impl Connection {
             let client = Arc::new(client);
             // Boxed, since few connections begin like this and all would have to carry its state.
             let limit = tokio::time::sleep(self.connect_timeout);
-            match Box::pin(introduction::read(&client, limit)).await {
+            match Box::pin(proxy_header::read(&client, limit)).await {
                 Ok(introduction) => (Arc::into_inner(client), Some(Box::new(introduction))),
                 Err(error) => {
                     tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
@@ -232,7 +248,7 @@ impl Connection {
     }
 
     /// Who speaks to whom: as the peer says, or the connection's own addresses.
-    fn addresses(&self, introduction: Option<&Introduction>) -> Addresses {
+    fn addresses(&self, introduction: Option<&ProxyHeader>) -> Addresses {
         introduction
             .and_then(|introduction| introduction.addresses)
             .unwrap_or_else(|| Addresses { client: self.peer.0, destination: self.frontend.socket_addr() })
@@ -242,7 +258,7 @@ impl Connection {
     fn upload(
         &self,
         source: ClientSource,
-        introduction: Option<Box<Introduction>>,
+        introduction: Option<Box<ProxyHeader>>,
         first: Vec<u8>,
     ) -> Direction {
         let mut bytes = match source {

@@ -9,42 +9,36 @@
 
 mod batch;
 mod context;
-mod counters;
-#[cfg(test)]
-mod fixture;
-mod flows;
+mod flow_table;
 mod forward;
+mod frontend;
 mod link;
-mod ports;
+mod local_ports;
+mod read_loop;
 mod reply;
-mod socket;
-mod state;
+mod sockets;
 mod steered;
-mod tenant;
-mod turn;
 
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sheave_model::FrontendAddr;
 use socket2::Socket;
 
 use self::forward::forward_batch;
+use self::frontend::{ReplySocket, UdpFrontend};
 use self::link::ClientSide;
-use self::state::{Answers, State};
+use crate::counters::UdpCounters;
+use sheave_model::FrontendAddr;
 
 pub(crate) use self::context::{UdpContext, UdpLimits, UdpParts};
-pub use self::counters::{Counter, DropReason, Traffic, UdpCounters, UdpTotals};
-pub use self::flows::FlowRecord;
-pub(crate) use self::socket::RECEIVE_BUFFER;
 pub(crate) use self::steered::SteeredUdp;
 
 /// One UDP frontend on one worker. Dropping it closes its socket and ends its flows at once.
 ///
 /// All its methods belong on the worker's thread, inside its runtime.
-pub struct UdpListener {
-    state: Rc<State>,
+pub(crate) struct UdpListener {
+    state: Rc<UdpFrontend>,
 }
 
 impl UdpListener {
@@ -56,7 +50,7 @@ impl UdpListener {
         counters: Arc<UdpCounters>,
         context: &Rc<UdpContext>,
     ) -> io::Result<Self> {
-        let state = State::new(context, addr, counters, Answers::FromListening);
+        let state = UdpFrontend::new(context, addr, counters, ReplySocket::Listening);
         let socket = context.offload.listening(socket)?;
         *state.listening.borrow_mut() = Some(ClientSide::start(&state, socket, None));
         Ok(Self { state })
@@ -67,32 +61,27 @@ impl UdpListener {
     /// endpoint. If endpoints come back, new clients need a new listener; the two stand side by side.
     ///
     /// A flow for which no socket can be made ends.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let state = &self.state;
         let Some(listening) = state.listening.take() else { return };
         state.detach_flows();
-        turn::read_rest(|| forward_batch(state, &listening.socket));
+        read_loop::drain(|| forward_batch(state, &listening.socket));
         state.flows_changed();
     }
 
     /// Opens no new flows and serves the others until they are quiet, for at most two seconds each.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.state.drain();
     }
 
     /// Waits until a listener that drains or has retired has no flow left. Cancel-safe; one may wait at a time.
-    pub async fn finished(&self) {
+    pub(crate) async fn finished(&self) {
         self.state.finished().await;
     }
 
     /// How many flows there are.
-    pub fn flows(&self) -> usize {
+    pub(crate) fn flows(&self) -> usize {
         self.state.flows.borrow().len()
-    }
-
-    /// The flows as plain values, in no particular order.
-    pub fn records(&self) -> Vec<FlowRecord> {
-        self.state.flows.borrow().records(self.state.addr).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! It must not decide anything: sockets come from `listener`, endpoints from the table.
 
 mod listeners;
+pub(crate) mod pool;
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,26 +15,26 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use sheave_model::FrontendAddr;
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
 use crate::health::Reports;
+use crate::limits::capacity::Capacity;
+use crate::limits::overload::Shedding;
+use crate::listener::{sk_lookup::DeferredRefusal, steering::SteeredFrontends};
+use crate::log_throttle::LogThrottle;
 use crate::paths::Paths;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
-use crate::shed::Shedding;
 use crate::splitmix64::SplitMix64;
-use crate::steering::{Refusal, Register};
 use crate::task;
-use crate::tcp::{CrowdedEndpoints, PipeBudget, PipePool, RelayBuffers, Relays, Served};
-use crate::throttle::Throttle;
+use crate::tcp::{ConnectionTable, CrowdedEndpoints, PipeBudget, PipePool, RelayBuffers, Served};
 use crate::transparent::Transparency;
 use crate::udp::{UdpContext, UdpLimits, UdpParts};
 use listeners::Listeners;
+use sheave_model::FrontendAddr;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub(crate) struct Worker {
     pub(crate) paths: Arc<Paths>,
     pub(crate) timeouts: Timeouts,
     pub(crate) random: SplitMix64,
-    pub(crate) relays: Relays<Served>,
+    pub(crate) relays: ConnectionTable<Served>,
     pub(crate) crowded: CrowdedEndpoints,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) shedding: Arc<Shedding>,
@@ -65,7 +66,7 @@ pub(crate) struct Worker {
     draining: Cell<bool>,
     drain_begins: Notify,
     /// Of complaints that the machine is short of something, for all listeners together.
-    pub(crate) complaints: Throttle,
+    pub(crate) complaints: LogThrottle,
     live: Cell<usize>,
     ended: Notify,
     broken: mpsc::UnboundedSender<Broken>,
@@ -96,7 +97,7 @@ pub(crate) struct WorkerSeed {
     pub(crate) shedding: Arc<Shedding>,
     pub(crate) random: u64,
     /// The steered frontends.
-    pub(crate) register: Arc<Register>,
+    pub(crate) steered: Arc<SteeredFrontends>,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<Broken>,
 }
@@ -111,7 +112,7 @@ impl Worker {
     /// Must be called inside the worker's runtime.
     fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
         let buffers = RelayBuffers::new(SCRATCH, PipePool::new(seed.pipes), Arc::clone(&seed.capacity));
-        let relays = Relays::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
+        let relays = ConnectionTable::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
         let udp = UdpContext::new(UdpParts {
             table: Arc::clone(&seed.table),
             affinity: Arc::clone(&seed.affinity),
@@ -143,7 +144,7 @@ impl Worker {
             shedding: seed.shedding,
             draining: Cell::new(false),
             drain_begins: Notify::new(),
-            complaints: Throttle::new(COMPLAIN_EVERY),
+            complaints: LogThrottle::new(COMPLAIN_EVERY),
             live: Cell::new(0),
             ended: Notify::new(),
             broken: seed.broken,
@@ -214,7 +215,7 @@ pub(crate) enum Command {
     Close(FrontendAddr),
     /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. Whoever is told last has the kernel
     /// refuse what still comes, if it was steered.
-    Retire(FrontendAddr, Option<Arc<Refusal>>),
+    Retire(FrontendAddr, Option<Arc<DeferredRefusal>>),
     /// Serve this socket, to which all steered frontends' packets of a protocol and family come. The address is its own.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
     /// Answer, to show that the worker runs.
@@ -257,12 +258,12 @@ impl WorkerHandle {
                 }
             };
             runtime.block_on(async {
-                let (register, index) = (Arc::clone(&seed.register), seed.index);
+                let (steered, index) = (Arc::clone(&seed.steered), seed.index);
                 match Worker::new(seed) {
                     Ok(worker) => {
                         started.send(Ok(())).ok();
                         let _cut = CutAtEnd(Rc::clone(&worker));
-                        let listeners = Listeners::new(&worker, register, index);
+                        let listeners = Listeners::new(&worker, steered, index);
                         tokio::select! {
                             () = obey(worker, listeners, inbox) => {}
                             () = task::panicked() => {}

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use sheave_control::api::problem::{Problem, reason};
-use sheave_dataplane::shed::ShedReason;
+use sheave_dataplane::counters::ShedReason;
 use sheave_dataplane::{Dataplane, Overloaded};
 use sheave_model::{Frontend, Protocol};
 

@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 
 use sheave_dataplane::Observer;
 use sheave_dataplane::counters::FrontendCounters;
-use sheave_dataplane::shed::ShedReason;
-use sheave_dataplane::tcp::counters::{CloseReason, TcpCounters};
-use sheave_dataplane::udp::{DropReason, UdpCounters};
-use sheave_model::{Frontend, Protocol, RoutingTable};
+use sheave_dataplane::counters::ShedReason;
+use sheave_dataplane::counters::{CloseReason, TcpCounters};
+use sheave_dataplane::counters::{DropReason, UdpCounters};
+use sheave_model::RoutingTable;
+use sheave_model::{Frontend, Protocol};
 
 use crate::exposition::{self as names, Exposition, Family, render};
 use crate::routes::algorithm_name;
@@ -102,21 +103,21 @@ fn write_shed(text: &mut Exposition, observer: &Observer, shown: &[Shown]) {
 }
 
 fn write_tcp(text: &mut Exposition, counts: &Counts<'_, TcpCounters>) {
-    counts.write(text, &names::CONNECTIONS_OPENED, TcpCounters::accepted);
+    counts.write(text, &names::CONNECTIONS_OPENED, |counters| counters.accepted.get());
     counts.write(text, &names::CONNECTIONS, |counters| {
         let closed: u64 = CloseReason::ALL.iter().map(|reason| counters.closed(*reason)).sum();
-        counters.accepted().saturating_sub(closed)
+        counters.accepted.get().saturating_sub(closed)
     });
     let closed = CloseReason::ALL
         .map(|reason| (reason.label(), move |counters: &TcpCounters| counters.closed(reason)));
     counts.write_by(text, &names::CONNECTIONS_CLOSED, "reason", &closed);
     let bytes = [
-        ("client", TcpCounters::client_bytes as fn(&TcpCounters) -> u64),
-        ("endpoint", TcpCounters::endpoint_bytes),
+        ("client", (|counters| counters.client_bytes.get()) as fn(&TcpCounters) -> u64),
+        ("endpoint", |counters| counters.endpoint_bytes.get()),
     ];
     counts.write_by(text, &names::TCP_BYTES, "from", &bytes);
-    counts.write(text, &names::CONNECT_RETRIES, TcpCounters::connect_retries);
-    counts.write(text, &names::TCP_SOURCE_LOST, TcpCounters::source_lost);
+    counts.write(text, &names::CONNECT_RETRIES, |counters| counters.connect_retries.get());
+    counts.write(text, &names::TCP_SOURCE_LOST, |counters| counters.source_lost.get());
 }
 
 fn write_udp(text: &mut Exposition, counts: &Counts<'_, UdpCounters>) {
@@ -137,7 +138,7 @@ fn write_udp(text: &mut Exposition, counts: &Counts<'_, UdpCounters>) {
     ];
     counts.write_by(text, &names::UDP_BYTES, "from", &bytes);
     let dropped = DropReason::ALL
-        .map(|reason| (reason.as_str(), move |counters: &UdpCounters| counters.dropped(reason)));
+        .map(|reason| (reason.label(), move |counters: &UdpCounters| counters.dropped(reason)));
     counts.write_by(text, &names::DATAGRAMS_DROPPED, "reason", &dropped);
 }
 

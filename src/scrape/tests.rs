@@ -9,7 +9,7 @@ use std::{fs, thread};
 use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projector};
 use sheave_control::sources::manifests;
-use sheave_dataplane::tcp::counters::CloseReason;
+use sheave_dataplane::counters::CloseReason;
 use sheave_dataplane::{CapacityLimits, Dataplane, SteeringMode, Timeouts};
 use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::paths::Paths;
-use crate::tcp::is_own_shortage;
+use crate::sys::errnos::is_local_shortage;
 
 /// How long a status line may be. The code is within the first dozen bytes.
 const STATUS_LINE: usize = 256;
@@ -36,7 +36,7 @@ pub(super) enum ProbeError {
 impl ProbeError {
     /// Whether this machine lacks what a socket needs: that says nothing of the endpoint.
     pub(super) fn is_own(&self) -> bool {
-        matches!(self, Self::Io(error) if is_own_shortage(error))
+        matches!(self, Self::Io(error) if is_local_shortage(error))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::capacity::CapacityLimits;
+use crate::limits::capacity::CapacityLimits;
 use crate::{Dataplane, Options, SteeringMode, Timeouts};
 use sheave_model::test_util::{self, table};
 use sheave_model::{
@@ -122,5 +122,5 @@ async fn is_served(addr: FrontendAddr) -> bool {
 }
 
 fn retries(dataplane: &Dataplane, addr: FrontendAddr) -> u64 {
-    dataplane.counters(addr).iter().filter_map(|worker| Some(worker.tcp()?.connect_retries())).sum()
+    dataplane.counters(addr).iter().filter_map(|worker| Some(worker.tcp()?.connect_retries.get())).sum()
 }

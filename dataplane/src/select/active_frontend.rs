@@ -13,7 +13,7 @@ use super::endpoint_load::{EndpointLoad, Picked, ServingEndpoints};
 use super::unhealthy::Unhealthy;
 use super::{Origin, Pick, PickRequest};
 use crate::balance::hash;
-use crate::limiter::Limiter;
+use crate::limits::service::Limiter;
 
 /// Where a request would go, without sending it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,23 +1,126 @@
-//! The vocabulary of classic BPF (bpf(4), linux/filter.h), as far as socket filters need it.
+//! Extended BPF (bpf(2), linux/bpf.h): maps, and programs written as instructions.
+//!
+//! Loading one needs CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) in the initial user namespace. Memory is charged to the
+//! cgroup: a prefix takes one or two trie nodes of 64 (IPv4) or 96 bytes (IPv6). Before Linux 5.11 it is charged to
+//! RLIMIT_MEMLOCK instead, about 60 bytes for each, which the default of 64 KiB does not hold. `EPERM` tells of either.
 
-pub(crate) use libc::sock_filter as Instruction;
+pub(crate) mod assembler;
+pub(crate) mod classic;
+pub(crate) mod instruction;
+pub(crate) mod map;
+pub(crate) mod sk_lookup;
 
-/// BPF_MAXINSNS: the kernel refuses longer programs.
-pub(crate) const LONGEST: usize = 4096;
-/// SKF_NET_OFF: loads count from the network header, wherever the transport layer has moved the packet's start.
-pub(crate) const NETWORK_HEADER: u32 = -0x0010_0000_i32 as u32;
+use std::ffi::{CStr, c_int, c_long};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// A = the word at k.
-pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-/// A = the byte at k.
-pub(crate) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
-/// A = A and k.
-pub(crate) const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-/// Skip jt instructions if A is k, else jf.
-pub(crate) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-/// Skip k instructions.
-pub(crate) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-/// Skip jt instructions if A >= k, else jf.
-pub(crate) const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-/// Let the first k bytes of the packet pass; none = drop it.
-pub(crate) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+use instruction::Instruction;
+
+use super::Errno;
+use super::sockets::set_int;
+
+const BPF_PROG_LOAD: c_long = 5;
+
+const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
+/// No helper that the programs call is for GPL programs only.
+const LICENSE: &CStr = c"Apache-2.0";
+/// The verifier gives way to signals (EAGAIN); libbpf tries as often.
+const LOAD_ATTEMPTS: usize = 5;
+
+/// Of `union bpf_attr`, as far as BPF_PROG_LOAD needs it.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct ProgramLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// A loaded program of type BPF_PROG_TYPE_SOCKET_FILTER. The kernel keeps it, and its maps, while a socket has it.
+#[derive(Debug)]
+pub(crate) struct SocketFilter(OwnedFd);
+
+impl SocketFilter {
+    /// Loads a program; `name` is what `bpftool prog` shows, cut to 15 letters.
+    ///
+    /// # Errors
+    /// As bpf(2): `EPERM` without the privilege, `EACCES` or `EINVAL` if the verifier refuses it.
+    pub(crate) fn load(program: &[Instruction], name: &str) -> io::Result<Self> {
+        load(BPF_PROG_TYPE_SOCKET_FILTER, 0, program, name).map(Self)
+    }
+
+    /// Makes it the socket's filter in one step, in place of any other, classic or not (`__sk_attach_prog` in the
+    /// kernel's net/core/filter.c replaces one pointer).
+    ///
+    /// # Errors
+    /// As setsockopt(2): `ENOMEM` if the socket's option memory does not suffice.
+    pub(crate) fn attach(&self, socket: impl AsFd) -> io::Result<()> {
+        set_int(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, self.0.as_raw_fd())
+    }
+}
+
+/// Lets tests have one without the privilege to load any.
+#[cfg(test)]
+impl From<OwnedFd> for SocketFilter {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+/// Loads a program of this type, for an attachment of that type.
+fn load(program_type: u32, attach_type: u32, program: &[Instruction], name: &str) -> io::Result<OwnedFd> {
+    let mut load = ProgramLoad {
+        prog_type: program_type,
+        insn_cnt: program.len() as u32,
+        insns: program.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        expected_attach_type: attach_type,
+        ..ProgramLoad::default()
+    };
+    for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    // SAFETY: instructions and licence outlive the call, and the log, which is not asked for, has no buffer.
+    let mut attempt = || unsafe { descriptor(BPF_PROG_LOAD, &mut load) };
+    for _ in 1..LOAD_ATTEMPTS {
+        match attempt() {
+            Err(error) if error.raw_os_error() == Some(Errno::EAGAIN as i32) => {}
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+/// The descriptor as bpf(2) takes it.
+fn number(fd: &impl AsFd) -> u32 {
+    fd.as_fd().as_raw_fd().cast_unsigned()
+}
+
+/// A command that answers with a descriptor, which is close-on-exec.
+///
+/// # Safety
+/// As [`bpf`].
+unsafe fn descriptor<A>(command: c_long, attributes: &mut A) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller promises.
+    let fd = unsafe { bpf(command, attributes) }?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+}
+
+/// # Safety
+/// `attributes` are those of the command, without padding, and what they point to outlives the call.
+unsafe fn bpf<A>(command: c_long, attributes: &mut A) -> io::Result<c_long> {
+    // SAFETY: as the caller promises; the kernel reads, and for some commands writes, so many bytes.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, mem::size_of::<A>()) };
+    Errno::result(outcome).map_err(io::Error::from)
+}

@@ -15,7 +15,7 @@ use libc::{c_int, c_uint};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, SockAddr};
 
-use super::option::set_int;
+use super::sockets::set_int;
 
 /// Messages moved by one system call. More gains little (the per-call cost is already spread thin) and costs memory.
 pub(crate) const BATCH: usize = 32;
@@ -56,7 +56,7 @@ pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<(
 }
 
 /// Asks the kernel to tell where datagrams were sent to, port included (ip(7), ipv6(7)).
-pub(crate) fn tell_destination(socket: impl AsFd, domain: Domain) -> io::Result<()> {
+pub(crate) fn report_destination(socket: impl AsFd, domain: Domain) -> io::Result<()> {
     let (level, option) = match domain {
         Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
         _ => (libc::IPPROTO_IPV6, libc::IPV6_RECVORIGDSTADDR),
@@ -151,7 +151,7 @@ impl Receiver {
         }
     }
 
-    /// Where the message at `index` was sent to; none unless [`tell_destination`] was asked for.
+    /// Where the message at `index` was sent to; none unless [`report_destination`] was asked for.
     pub(crate) fn destination(&self, index: usize) -> Option<SocketAddr> {
         destination(&self.headers[index].msg_hdr)
     }

@@ -2,18 +2,24 @@
 //!
 //! It must not know what is done with a connection.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{ClientAddr, FrontendAddr};
 use socket2::Socket;
 use tokio::io::Interest;
 
-use super::shortage::{PAUSE, is_shortage};
-use crate::sys::reactor::Registered;
+use super::SHORTAGE_PAUSE;
+use crate::counters::TcpCounters;
+use crate::listener::steering::SteeredFrontends;
+use crate::sys::errnos::is_shortage;
+use crate::sys::sockets::Registered;
 use crate::sys::{self, Errno};
 use crate::worker::Worker;
+use sheave_model::{ClientAddr, FrontendAddr};
 
 /// What to do about a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +56,8 @@ impl AcceptAction {
                 | Errno::ENETUNREACH
                 | Errno::ETIMEDOUT,
             ) => Self::Retry,
-            Some(errno) if is_shortage(errno) => Self::Pause(PAUSE),
-            Some(Errno::EPERM | Errno::ENOSR) => Self::Pause(PAUSE),
+            Some(errno) if is_shortage(errno) => Self::Pause(SHORTAGE_PAUSE),
+            Some(Errno::EPERM | Errno::ENOSR) => Self::Pause(SHORTAGE_PAUSE),
             Some(_) => Self::Rebind,
         }
     }
@@ -79,7 +85,7 @@ impl Acceptor {
         let mut taken = 0;
         loop {
             let accepted =
-                self.socket.async_io(Interest::READABLE, |socket| sys::accept::accept(socket)).await;
+                self.socket.async_io(Interest::READABLE, |socket| sys::sockets::accept(socket)).await;
             let error = match accepted {
                 Ok((stream, peer)) => {
                     serve(stream, ClientAddr(peer));
@@ -105,7 +111,7 @@ impl Acceptor {
     /// Hands the connections that are waiting right now to `serve`.
     pub(super) fn accept_waiting(&self, mut serve: impl FnMut(Socket, ClientAddr)) {
         loop {
-            match sys::accept::accept(self.socket.get_ref()) {
+            match sys::sockets::accept(self.socket.get_ref()) {
                 Ok((stream, peer)) => serve(stream, ClientAddr(peer)),
                 Err(error) if AcceptAction::for_error(&error) == AcceptAction::Retry => {}
                 Err(_) => return,
@@ -128,6 +134,37 @@ impl Acceptor {
     }
 }
 
+/// The steered TCP frontends that one worker has met.
+#[derive(Debug)]
+pub(crate) struct SteeredTcp {
+    steered: Arc<SteeredFrontends>,
+    /// Which worker this is.
+    index: usize,
+    met: RefCell<HashMap<FrontendAddr, Arc<TcpCounters>, foldhash::fast::RandomState>>,
+}
+
+impl SteeredTcp {
+    /// None met so far.
+    pub(crate) fn new(steered: Arc<SteeredFrontends>, index: usize) -> Rc<Self> {
+        Rc::new(Self { steered, index, met: RefCell::default() })
+    }
+
+    /// The frontend is gone, or takes nothing new.
+    pub(crate) fn forget(&self, addr: FrontendAddr) {
+        self.met.borrow_mut().remove(&addr);
+    }
+
+    pub(super) fn counters(&self, addr: FrontendAddr) -> Option<Arc<TcpCounters>> {
+        let mut met = self.met.borrow_mut();
+        if let Some(counters) = met.get(&addr) {
+            return Some(Arc::clone(counters));
+        }
+        let counters = self.steered.counters(addr, self.index)?.tcp()?;
+        met.insert(addr, Arc::clone(&counters));
+        Some(counters)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +183,7 @@ mod tests {
     #[test]
     fn running_out_of_descriptors_or_memory_pauses() {
         for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM] {
-            assert_eq!(action(errno), AcceptAction::Pause(PAUSE), "{errno}");
+            assert_eq!(action(errno), AcceptAction::Pause(SHORTAGE_PAUSE), "{errno}");
         }
     }
 

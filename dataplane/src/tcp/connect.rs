@@ -3,6 +3,8 @@
 //!
 //! It must not know what is relayed afterwards.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -13,14 +15,17 @@ use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 use crate::paths::Paths;
 use crate::select::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
-use crate::sys::bind_as_client::{bind_as_client, is_of_the_source};
+use crate::sys::{
+    errnos::{is_local_shortage, is_out_of_tcp_ports, is_source_unusable},
+    sockets::bind_transparent,
+};
 use crate::worker::Worker;
 
-use super::counters::TcpCounters;
-use super::relays::{Connecting, Relays};
-use super::served::Served;
-use super::shortage::{CrowdedEndpoints, PAUSE, is_of_ports, is_own_shortage};
+use super::SHORTAGE_PAUSE;
+use super::connection_table::{Connecting, ConnectionTable};
+use super::session::Served;
 use super::stream::Stream;
+use crate::counters::TcpCounters;
 
 /// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
@@ -85,14 +90,14 @@ impl<'a> Search<'a, '_> {
                     break;
                 }
                 // Ports come back as connections end.
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(SHORTAGE_PAUSE).await;
                 tried.retain(|endpoint| !crowded.contains(endpoint));
                 crowded.clear();
                 continue;
             };
             let endpoint = picked.addr();
             if attempts > 0 {
-                self.counters.add_connect_retry();
+                self.counters.add(|it| &it.connect_retries, 1);
             }
             match self.connect_to(endpoint, source, &mut attempts).await {
                 Ok(endpoint_side) => return Connected::To(endpoint_side, picked, source),
@@ -134,10 +139,12 @@ impl<'a> Search<'a, '_> {
             *attempts += 1;
             let error = match way.open().await {
                 Ok(endpoint_side) => {
-                    self.counters.add_connected(started.elapsed());
+                    if let Some(totals) = self.counters.totals() {
+                        totals.connect_times.record(started.elapsed());
+                    }
                     worker.reports.answered(self.frontend.protocol, endpoint);
                     if source == ClientSource::Transparent && way.speaker.is_none() {
-                        self.counters.add_source_lost();
+                        self.counters.add(|it| &it.source_lost, 1);
                     }
                     return Ok(endpoint_side);
                 }
@@ -148,7 +155,7 @@ impl<'a> Search<'a, '_> {
             if self.client_side.is_closed() {
                 return Err(Unconnected::ClientGone);
             }
-            if is_of_ports(&error) {
+            if is_out_of_tcp_ports(&error) {
                 // Nothing was sent to anybody.
                 *attempts -= 1;
                 self.complain_of_ports(endpoint);
@@ -201,7 +208,7 @@ impl<'a> Search<'a, '_> {
 struct Way<'a, 'c> {
     endpoint: EndpointAddr,
     paths: &'a Paths,
-    relays: &'a Relays<Served>,
+    relays: &'a ConnectionTable<Served>,
     crowded: &'a CrowdedEndpoints,
     client_side: &'c Stream,
     eager: bool,
@@ -219,17 +226,17 @@ impl<'a> Way<'a, '_> {
         let mut waited = Duration::ZERO;
         loop {
             let outcome = self.attempt().await;
-            self.short = outcome.as_ref().is_err_and(is_own_shortage);
+            self.short = outcome.as_ref().is_err_and(is_local_shortage);
             match outcome {
-                Err(error) if self.speaker.is_some() && is_of_the_source(&error) => {
+                Err(error) if self.speaker.is_some() && is_source_unusable(&error) => {
                     let Self { endpoint, speaker, .. } = self;
                     tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
                     self.speaker = None;
                 }
-                Err(error) if is_of_ports(&error) => return Err(error),
+                Err(error) if is_out_of_tcp_ports(&error) => return Err(error),
                 Err(_) if self.short && waited < self.timeout && !self.client_side.is_closed() => {
-                    waited += PAUSE;
-                    tokio::time::sleep(PAUSE).await;
+                    waited += SHORTAGE_PAUSE;
+                    tokio::time::sleep(SHORTAGE_PAUSE).await;
                 }
                 outcome => return outcome,
             }
@@ -245,17 +252,38 @@ impl<'a> Way<'a, '_> {
         let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
         paths.bind(&socket, endpoint.path)?;
         if let Some(client) = self.speaker {
-            bind_as_client(&socket, client)?;
+            bind_transparent(&socket, client)?;
         }
         let stream = Stream::to_connect(socket, self.eager);
         stream.connect(to).inspect_err(|error| {
-            if self.speaker.is_none() && is_of_ports(error) {
+            if self.speaker.is_none() && is_out_of_tcp_ports(error) {
                 crowded.add(*endpoint, Instant::now());
             }
         })?;
         let connecting = relays.connecting(stream, self.timeout)?;
         connecting.connected(|| !self.client_side.is_closed()).await?;
         Ok(connecting)
+    }
+}
+
+/// Endpoints towards which all local ports were in use a moment ago. The kernel looks at every port of its range to find that
+/// out (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), which thousands of clients must not make it do.
+#[derive(Debug, Default)]
+pub(crate) struct CrowdedEndpoints(RefCell<HashMap<EndpointAddr, Instant>>);
+
+impl CrowdedEndpoints {
+    /// Whether it is of no use to try this one now.
+    pub(super) fn contains(&self, endpoint: EndpointAddr, now: Instant) -> bool {
+        self.0
+            .borrow()
+            .get(&endpoint)
+            .is_some_and(|since| now.saturating_duration_since(*since) < SHORTAGE_PAUSE)
+    }
+
+    pub(super) fn add(&self, endpoint: EndpointAddr, now: Instant) {
+        let mut crowded = self.0.borrow_mut();
+        crowded.retain(|_, since| now.saturating_duration_since(*since) < SHORTAGE_PAUSE);
+        crowded.insert(endpoint, now);
     }
 }
 
@@ -277,10 +305,10 @@ mod tests {
         let buffers = RelayBuffers::new(
             1,
             PipePool::new(PipeBudget { pipes: 0, slots: 0 }),
-            crate::capacity::Capacity::unlimited(),
+            crate::limits::capacity::Capacity::unlimited(),
         );
         let second = Duration::from_secs(1);
-        let relays = Relays::new(
+        let relays = ConnectionTable::new(
             buffers,
             Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second },
         )
@@ -297,5 +325,15 @@ mod tests {
         }
         let seen = listener.accept().unwrap().1;
         assert_eq!((seen.ip(), way.speaker), (endpoint.ip, None));
+    }
+    #[test]
+    fn an_endpoint_is_crowded_for_a_moment() {
+        let endpoint = |number| EndpointAddr::new([10, 0, 0, number].into(), 80);
+        let (crowded, now) = (CrowdedEndpoints::default(), Instant::now());
+        crowded.add(endpoint(1), now);
+        assert!(crowded.contains(endpoint(1), now) && !crowded.contains(endpoint(2), now));
+        assert!(!crowded.contains(endpoint(1), now + SHORTAGE_PAUSE));
+        crowded.add(endpoint(2), now + SHORTAGE_PAUSE);
+        assert_eq!(crowded.0.borrow().len(), 1);
     }
 }

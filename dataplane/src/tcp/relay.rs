@@ -5,10 +5,10 @@
 
 use std::io;
 
-use super::counters::{CloseReason, TcpCounters};
-use super::direction::{Advanced, Broken, Direction, RelayBuffers, Side};
-use super::idle::{IdleClock, Tick};
+use super::idle_clock::{IdleClock, Tick};
+use super::splice::{Advanced, Broken, Direction, RelayBuffers, Side};
 use super::stream::Stream;
+use crate::counters::{CloseReason, TcpCounters};
 use crate::sys::epoll::Happened;
 
 /// One of the two parties of a connection.

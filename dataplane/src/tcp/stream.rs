@@ -11,15 +11,15 @@ use std::net::{Shutdown, SocketAddr};
 
 use socket2::{SockRef, Socket, TcpKeepalive};
 
-use super::PROBE_AFTER;
 use crate::sys::Errno;
 use crate::sys::epoll::{Happened, Watch};
 use crate::sys::pipe::Pipe;
+use crate::sys::sockets::KEEPALIVE_IDLE;
 use crate::sys::stream;
 
 /// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls in place
 /// of four.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(PROBE_AFTER);
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
 
 /// What an attempt to take bytes from a stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,8 +328,8 @@ mod tests {
     use socket2::SockFilter;
 
     use super::*;
-    use crate::sys::accept::accept;
-    use crate::sys::bpf::RETURN;
+    use crate::sys::bpf::classic::RETURN;
+    use crate::sys::sockets::accept;
 
     #[test]
     fn connections_do_not_keep_the_filter_of_their_listener() {

@@ -1,4 +1,4 @@
-//! Relays between real loopback sockets, on the copy path and on the splice path alike.
+//! ConnectionTable between real loopback sockets, on the copy path and on the splice path alike.
 
 mod clients;
 
@@ -12,11 +12,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::counters::{CloseReason, TcpCounters};
-use super::direction::Direction;
-use super::relays::Story;
+use super::connection_table::Story;
+use super::splice::Direction;
 use super::stream::Stream;
-use super::{Connection, PipeBudget, PipePool, RelayBuffers, Relays};
+use super::{Connection, ConnectionTable, PipeBudget, PipePool, RelayBuffers};
+use crate::counters::{CloseReason, TcpCounters};
 use crate::worker::Timeouts;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -61,10 +61,10 @@ async fn relayed_after<C, E>(
     let buffers = RelayBuffers::new(
         64 << 10,
         PipePool::new(PipeBudget { pipes, slots: usize::MAX }),
-        crate::capacity::Capacity::unlimited(),
+        crate::limits::capacity::Capacity::unlimited(),
     );
     let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
-    let relays = Relays::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
+    let relays = ConnectionTable::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
     let story = async {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, begin.holds());
@@ -119,7 +119,7 @@ async fn bulk_passes_both_ways_whether_copied_or_spliced() {
         .await;
         assert_eq!(reason, CloseReason::Finished);
         assert!(client == pattern(2) && endpoint == pattern(1), "{pipes} pipes");
-        assert_eq!((counters.client_bytes(), counters.endpoint_bytes()), (BULK as u64, BULK as u64));
+        assert_eq!((counters.client_bytes.get(), counters.endpoint_bytes.get()), (BULK as u64, BULK as u64));
     }
 }
 
@@ -268,7 +268,7 @@ async fn what_a_direction_begins_with_goes_first_and_its_own_part_is_not_counted
         .await;
     assert_eq!(reason, CloseReason::Finished);
     assert!(received == [&begin[..], b"end"].concat());
-    assert_eq!(counters.client_bytes(), (BULK - 1000 + 3) as u64);
+    assert_eq!(counters.client_bytes.get(), (BULK - 1000 + 3) as u64);
 }
 
 #[tokio::test]
@@ -301,11 +301,11 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     let to = silent.local_addr().unwrap().as_socket().unwrap();
     let patience = Duration::from_secs(7);
     let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG, udp_unanswered: LONG };
-    let relays = Relays::<Told>::new(
+    let relays = ConnectionTable::<Told>::new(
         RelayBuffers::new(
             1,
             PipePool::new(PipeBudget { pipes: 0, slots: 0 }),
-            crate::capacity::Capacity::unlimited(),
+            crate::limits::capacity::Capacity::unlimited(),
         ),
         timeouts,
     )

@@ -10,7 +10,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::netlink::ask;
-use crate::sys::netlink::open;
+use crate::sys::sockets::open_netlink;
 
 /// Whether what is sent to `ip` is for this machine, be it alone (local) or among others (broadcast, multicast). Sends no
 /// packet. False if the kernel knows no way, or does not say.
@@ -25,7 +25,7 @@ fn kind_of_route(ip: IpAddr) -> io::Result<Option<RouteType>> {
     let (family, length) = if ip.is_ipv4() { (AddressFamily::Inet, 32) } else { (AddressFamily::Inet6, 128) };
     (question.header.address_family, question.header.destination_prefix_length) = (family, length);
     question.attributes = vec![RouteAttribute::Destination(ip.into())];
-    let answers = ask(&open(libc::NETLINK_ROUTE)?, RouteNetlinkMessage::GetRoute(question))?;
+    let answers = ask(&open_netlink(libc::NETLINK_ROUTE)?, RouteNetlinkMessage::GetRoute(question))?;
     Ok(answers.into_iter().find_map(|answer| match answer {
         RouteNetlinkMessage::NewRoute(route) => Some(route.header.kind),
         _ => None,

@@ -8,7 +8,7 @@ use netlink_packet_core::{
 };
 
 use crate::sys::Errno;
-use crate::sys::netlink::Netlink;
+use crate::sys::sockets::Netlink;
 
 /// What the kernel writes at most into one answer (NLMSG_GOODSIZE and `max_recvmsg_len` in net/netlink/af_netlink.c).
 const LONGEST_ANSWER: usize = 32 << 10;

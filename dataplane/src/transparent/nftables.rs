@@ -33,7 +33,7 @@ use netlink_packet_netfilter::{
 use super::netlink::{is, list, message, request, unless};
 use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
-use crate::sys::netlink::{Netlink, open};
+use crate::sys::sockets::{Netlink, open_netlink};
 
 /// How the names of our tables begin.
 const PREFIX: &str = "sheave-";
@@ -72,7 +72,7 @@ impl Marks {
     }
 
     pub(super) fn install_with(flags: TableFlags) -> io::Result<Self> {
-        let netlink = open(libc::NETLINK_NETFILTER)?;
+        let netlink = open_netlink(libc::NETLINK_NETFILTER)?;
         // Ports are unique where tables are: in the network namespace. Process ids are not, containers having their own.
         let table = format!("{PREFIX}{}", netlink.port);
         request(&netlink, transaction(creation(&table, flags)))?;

@@ -16,8 +16,8 @@ use super::netlink::is;
 use super::nftables::Marks;
 use super::routes;
 use crate::sys::Errno;
-use crate::sys::bind_as_client::allow_foreign_address;
-use crate::sys::netlink::{Netlink, open};
+use crate::sys::sockets::set_transparent;
+use crate::sys::sockets::{Netlink, open_netlink};
 
 /// Why the clients' addresses cannot be kept. Each says what helps.
 #[derive(Debug, Error)]
@@ -68,7 +68,7 @@ impl ReturnPath {
             Err(error) if is(&error, Errno::EAFNOSUPPORT) => {}
             Err(error) => return Err(because("open a transparent IPv6 socket")(error)),
         }
-        let netlink = open(libc::NETLINK_ROUTE).map_err(nftables_error)?;
+        let netlink = open_netlink(libc::NETLINK_ROUTE).map_err(nftables_error)?;
         // From here on, dropping it removes what is there already.
         let path = Self { marks: Marks::install().map_err(nftables_error)?, netlink, families };
         path.restore()?;
@@ -113,7 +113,7 @@ impl Drop for ReturnPath {
 }
 
 fn allow_transparency(domain: Domain) -> io::Result<()> {
-    allow_foreign_address(&Socket::new(domain, Type::DGRAM.cloexec(), None)?, domain == Domain::IPV4)
+    set_transparent(&Socket::new(domain, Type::DGRAM.cloexec(), None)?, domain == Domain::IPV4)
 }
 
 fn because(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {

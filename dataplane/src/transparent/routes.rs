@@ -19,7 +19,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use super::netlink::{message, request, unless};
 use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
-use crate::sys::netlink::Netlink;
+use crate::sys::sockets::Netlink;
 
 /// Spells "SHEA" on a telephone's keys; above 255, where the tables of VRFs and network plugins begin at numbers of few
 /// digits.

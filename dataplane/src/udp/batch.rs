@@ -203,7 +203,7 @@ impl Failure {
             io::ErrorKind::WouldBlock => Self::NoRoom,
             _ if error.raw_os_error() == Some(Errno::ENODEV as i32) => Self::Stale,
             _ if message.segment.is_some() && mmsg::refuses_bundle(error) => Self::Bundle,
-            _ if super::socket::tells_of_peer(error) => Self::PeerRefuses,
+            _ if crate::sys::errnos::is_peer_unreachable(error) => Self::PeerRefuses,
             _ => Self::Other,
         }
     }

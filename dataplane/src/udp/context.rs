@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::flows::FlowBudget;
-use super::ports::LocalPorts;
-use super::socket::Offload;
-use crate::capacity::Capacity;
+use super::flow_table::FlowBudget;
+use super::local_ports::LocalPorts;
+use super::sockets::Offload;
 use crate::health::Reports;
+use crate::limits::capacity::Capacity;
+use crate::limits::overload::Shedding;
+use crate::log_throttle::LogThrottle;
 use crate::paths::Paths;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
-use crate::shed::Shedding;
 use crate::splitmix64::SplitMix64;
 use crate::sys::mmsg::{Receiver, Sender};
-use crate::throttle::Throttle;
 use crate::transparent::Transparency;
 
 /// Time between two warnings of the same kind.
@@ -73,7 +73,7 @@ pub(crate) struct UdpContext {
     pub(super) budget: Rc<FlowBudget>,
     pub(super) offload: Offload,
     pub(super) scratch: RefCell<Scratch>,
-    pub(super) warnings: Throttle,
+    pub(super) warnings: LogThrottle,
 }
 
 impl UdpContext {
@@ -104,7 +104,7 @@ impl UdpContext {
             random: SplitMix64::new(seed),
             offload: Offload::new(paths, ports),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
-            warnings: Throttle::new(WARNING_INTERVAL),
+            warnings: LogThrottle::new(WARNING_INTERVAL),
         })
     }
 }

@@ -1,43 +1,43 @@
 //! From clients to endpoints: a batch off a frontend's socket, sorted by client, each client's datagrams sent down its
 //! flow.
 //!
-//! It must not know how an endpoint is chosen ([`flows`](super::flows)) or how bytes are packed
+//! It must not know how an endpoint is chosen ([`flows`](super::flow_table)) or how bytes are packed
 //! ([`batch`]).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use sheave_model::{ClientAddr, Path};
 use tokio::time;
 
 use super::batch::{self, Outlet, Piece, Position, Sent, Tally};
 use super::context::Scratch;
-use super::counters::DropReason;
-use super::flows::{FlowTable, View};
+use super::flow_table::{FlowTable, View};
+use super::frontend::UdpFrontend;
 use super::link::{Link, Opener};
-use super::socket::Socket;
-use super::state::State;
-use super::turn::{self, Progress};
+use super::read_loop::{self, Progress};
+use super::sockets::Socket;
+use crate::counters::DropReason;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
+use sheave_model::{ClientAddr, Path};
 
 /// A sender, and the index of its message in the batch.
 pub(super) type Arrival = (SocketAddr, usize);
 
 /// Receives from a socket on the frontend's address, until whoever owns the task drops it.
-pub(super) async fn receive(state: Rc<State>, socket: Rc<Socket>) {
-    turn::read(&socket, || forward_batch(&state, &socket)).await;
+pub(super) async fn receive(state: Rc<UdpFrontend>, socket: Rc<Socket>) {
+    read_loop::run(&socket, || forward_batch(&state, &socket)).await;
 }
 
 /// Receives one batch and sends it on.
-pub(super) fn forward_batch(state: &Rc<State>, socket: &Socket) -> Progress {
+pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progress {
     let context = &*state.context;
     let mut scratch = context.scratch.borrow_mut();
     let Scratch { receiver, sender } = &mut *scratch;
     let count = match receiver.receive(socket.get_ref()) {
         Ok(count) => count,
         // A client that is gone; only a socket connected to one reports that.
-        Err(error) if super::socket::tells_of_peer(&error) => return Progress::More,
+        Err(error) if crate::sys::errnos::is_peer_unreachable(&error) => return Progress::More,
         Err(error) => return Progress::of_error(&error),
     };
     let table = context.table.load();
@@ -66,7 +66,7 @@ fn arrivals(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], usize) {
 /// Sends on what of a batch is for one frontend. Sorted by sender, each sender's messages in the order of arrival: one lookup
 /// and one send then serve all that a client has in the batch.
 pub(super) fn forward_arrivals(
-    state: &Rc<State>,
+    state: &Rc<UdpFrontend>,
     view: View<'_>,
     receiver: &Receiver,
     sender: &mut Sender,
@@ -89,7 +89,7 @@ pub(super) fn forward_arrivals(
 
 /// Sends the runs of one batch.
 struct Forwarder<'a> {
-    state: &'a Rc<State>,
+    state: &'a Rc<UdpFrontend>,
     flows: &'a mut FlowTable<Link>,
     sender: &'a mut Sender,
     view: View<'a>,
@@ -183,7 +183,7 @@ impl Forwarder<'_> {
         };
         if context.warnings.admits(self.view.now) {
             let frontend = self.state.addr;
-            tracing::warn!(%frontend, reason = reason.as_str(), advice, "new UDP flows are refused");
+            tracing::warn!(%frontend, reason = reason.label(), advice, "new UDP flows are refused");
         }
     }
 }

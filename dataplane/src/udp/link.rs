@@ -8,19 +8,18 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use sheave_model::{ClientSource, EndpointAddr};
-
 use super::batch::BundleLimit;
-use super::flows::{Links, Way};
-use super::socket::{Socket, Upstream, lacks_port, tells_of_peer};
-use super::state::State;
-use super::tenant::Tenant;
+use super::flow_table::FlowOwner;
+use super::flow_table::{Links, Way};
+use super::frontend::UdpFrontend;
+use super::sockets::{Socket, Upstream};
 use super::{forward, reply};
-use crate::capacity::Capacity;
+use crate::limits::capacity::Capacity;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::Errno;
-use crate::sys::bind_as_client::is_of_the_source;
+use crate::sys::errnos::{is_out_of_udp_ports, is_peer_unreachable, is_source_unusable};
 use crate::task::{self, Task};
+use sheave_model::{ClientSource, EndpointAddr};
 
 /// A socket on the frontend's address, and the task that reads what clients send to it; none if that is read elsewhere. The
 /// frontend's own is shared by all its flows; after retirement each flow has one to itself.
@@ -53,12 +52,16 @@ impl Drop for Descriptor {
 
 impl ClientSide {
     /// Starts to read `socket`, which has a descriptor of its own if it is for one client alone.
-    pub(super) fn start(state: &Rc<State>, socket: Rc<Socket>, descriptor: Option<Descriptor>) -> Rc<Self> {
+    pub(super) fn start(
+        state: &Rc<UdpFrontend>,
+        socket: Rc<Socket>,
+        descriptor: Option<Descriptor>,
+    ) -> Rc<Self> {
         let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
         Rc::new(Self { socket, _reader: Some(reader), _descriptor: descriptor })
     }
 
-    /// Answers only.
+    /// ReplySocket only.
     pub(super) fn deaf(socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
         Rc::new(Self { socket, _reader: None, _descriptor: Some(descriptor) })
     }
@@ -78,9 +81,9 @@ pub(super) struct Link {
 
 /// Opens links for clients whose datagrams came in on one socket.
 pub(super) struct Opener<'a> {
-    state: &'a Rc<State>,
+    state: &'a Rc<UdpFrontend>,
     /// An endpoint towards which ports are scarce, and who has the most of them.
-    pub(super) crowding: Option<(EndpointAddr, Weak<dyn Tenant>)>,
+    pub(super) crowding: Option<(EndpointAddr, Weak<dyn FlowOwner>)>,
 }
 
 impl Links for Opener<'_> {
@@ -103,20 +106,20 @@ impl Links for Opener<'_> {
 }
 
 impl<'a> Opener<'a> {
-    pub(super) fn new(state: &'a Rc<State>) -> Self {
+    pub(super) fn new(state: &'a Rc<UdpFrontend>) -> Self {
         Self { state, crowding: None }
     }
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
-        let State { context, addr: frontend, counters, .. } = &**self.state;
+        let UdpFrontend { context, addr: frontend, counters, .. } = &**self.state;
         let speaker = context.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
-        let tenant: Weak<dyn Tenant> = Rc::<State>::downgrade(self.state);
+        let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
         let opened =
-            from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker, &tenant));
-        let lacking = opened.as_ref().is_err_and(lacks_port);
+            from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker, &owner));
+        let lacking = opened.as_ref().is_err_and(is_out_of_udp_ports);
         self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
         let (upstream, speaker) = opened.inspect_err(|error| {
-            if tells_of_peer(error) {
+            if is_peer_unreachable(error) {
                 self.state.endpoint_failed(way.endpoint, error);
             }
         })?;
@@ -144,7 +147,7 @@ fn from_whom_it_can<T>(
     mut open: impl FnMut(Option<IpAddr>) -> io::Result<T>,
 ) -> io::Result<(T, Option<IpAddr>)> {
     match open(speaker) {
-        Err(error) if speaker.is_some() && is_of_the_source(&error) => {
+        Err(error) if speaker.is_some() && is_source_unusable(&error) => {
             tracing::debug!(?speaker, %error, "speaking from the gateway's address");
             Ok((open(None)?, None))
         }
@@ -156,11 +159,10 @@ fn from_whom_it_can<T>(
 mod tests {
     use std::net::Ipv4Addr;
 
-    use sheave_model::EndpointAddr;
-
     use super::*;
-    use crate::udp::ports::LocalPorts;
-    use crate::udp::socket::Offload;
+    use crate::udp::local_ports::LocalPorts;
+    use crate::udp::sockets::Offload;
+    use sheave_model::EndpointAddr;
 
     const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)));
 
@@ -190,7 +192,7 @@ mod tests {
         // An address of the other family cannot be bound, whatever one may.
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
         let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
-        let nobody: Weak<dyn Tenant> = Weak::<State>::new();
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
         let (upstream, speaker) =
             from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker, &nobody)).unwrap();
         let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();

@@ -5,32 +5,33 @@
 
 use std::rc::Rc;
 
-use sheave_model::{ClientAddr, EndpointAddr, Protocol};
 use tokio::time;
 
 use super::batch::{self, BundleLimit, Outlet, Piece, Position, Sent};
 use super::context::Scratch;
-use super::counters::{DropReason, UdpCounters};
+use super::frontend::UdpFrontend;
 use super::link::ClientSide;
-use super::socket::{Upstream, tells_of_peer};
-use super::state::State;
-use super::turn::{self, Progress};
+use super::read_loop::{self, Progress};
+use super::sockets::Upstream;
+use crate::counters::{DropReason, UdpCounters};
+use crate::sys::errnos::is_peer_unreachable;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
+use sheave_model::{ClientAddr, EndpointAddr, Protocol};
 
 /// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.
-pub(super) async fn receive(state: Rc<State>, client: ClientAddr, upstream: Rc<Upstream>) {
-    turn::read(&upstream, || reply_batch(&state, client, &upstream)).await;
+pub(super) async fn receive(state: Rc<UdpFrontend>, client: ClientAddr, upstream: Rc<Upstream>) {
+    read_loop::run(&upstream, || reply_batch(&state, client, &upstream)).await;
 }
 
 /// Receives one batch and sends it to the client.
-fn reply_batch(state: &State, client: ClientAddr, upstream: &Upstream) -> Progress {
+fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> Progress {
     let mut scratch = state.context.scratch.borrow_mut();
     let Scratch { receiver, sender } = &mut *scratch;
     let mut flows = state.flows.borrow_mut();
     let count = match receiver.receive(upstream.get_ref()) {
         Ok(count) => count,
         Err(error) => {
-            if tells_of_peer(&error) {
+            if is_peer_unreachable(&error) {
                 // An ICMP error for what this flow sent; it is reported once, so reading goes on.
                 if let Some(endpoint) = flows.suspect(client) {
                     state.endpoint_failed(endpoint, &error);
@@ -55,14 +56,14 @@ fn reply_batch(state: &State, client: ClientAddr, upstream: &Upstream) -> Progre
 
 /// Sends the client what the endpoint that it had before has answered already, since nobody reads that any more.
 pub(super) async fn last(
-    state: Rc<State>,
+    state: Rc<UdpFrontend>,
     client: ClientAddr,
     upstream: Rc<Upstream>,
     client_side: Rc<ClientSide>,
 ) {
     let mut limit = state.initial_limit();
     let way = ToClient { state: &state, client, client_side: &client_side };
-    turn::read_rest(|| {
+    read_loop::drain(|| {
         let mut scratch = state.context.scratch.borrow_mut();
         let Scratch { receiver, sender } = &mut *scratch;
         // Errors tell of what the client has left.
@@ -75,7 +76,7 @@ pub(super) async fn last(
 
 /// The way back to one client.
 struct ToClient<'a> {
-    state: &'a State,
+    state: &'a UdpFrontend,
     client: ClientAddr,
     client_side: &'a ClientSide,
 }

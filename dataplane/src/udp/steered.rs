@@ -11,27 +11,27 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 use tokio::time;
 
 use super::UdpListener;
 use super::context::{Scratch, UdpContext};
-use super::counters::DropReason;
-use super::flows::View;
+use super::flow_table::View;
 use super::forward::{Arrival, forward_arrivals};
-use super::socket::Socket;
-use super::state::{Answers, State};
-use super::turn::{self, Progress};
-use crate::steering::Register;
+use super::frontend::{ReplySocket, UdpFrontend};
+use super::read_loop::{self, Progress};
+use super::sockets::Socket;
+use crate::counters::DropReason;
+use crate::listener::steering::SteeredFrontends;
 use crate::sys::mmsg::{BATCH, Receiver};
 use crate::task::Task;
+use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 
 /// Where a message was sent to, and from whom.
 type Steered = (SocketAddr, Arrival);
 
 /// All steered UDP frontends on one worker. All its methods belong on the worker's thread, inside its runtime.
 pub(crate) struct SteeredUdp {
-    register: Arc<Register>,
+    steered: Arc<SteeredFrontends>,
     /// Which worker this is.
     index: usize,
     context: Rc<UdpContext>,
@@ -56,9 +56,9 @@ struct Inlet {
 
 impl SteeredUdp {
     /// Listens nowhere yet.
-    pub(crate) fn new(register: Arc<Register>, index: usize, context: &Rc<UdpContext>) -> Rc<Self> {
+    pub(crate) fn new(steered: Arc<SteeredFrontends>, index: usize, context: &Rc<UdpContext>) -> Rc<Self> {
         Rc::new(Self {
-            register,
+            steered,
             index,
             context: Rc::clone(context),
             frontends: RefCell::default(),
@@ -91,7 +91,7 @@ impl SteeredUdp {
         retired.state.listening.take();
         // What waits is for these flows, too.
         for Reader { inlet, .. } in &*self.readers.borrow() {
-            turn::read_rest(|| self.batch(inlet, Some(&retired.state)));
+            read_loop::drain(|| self.batch(inlet, Some(&retired.state)));
         }
         Some(retired)
     }
@@ -110,13 +110,13 @@ impl SteeredUdp {
     }
 
     /// What the frontend has on this worker; `None` if it is not steered.
-    fn state(&self, addr: FrontendAddr) -> Option<Rc<State>> {
+    fn state(&self, addr: FrontendAddr) -> Option<Rc<UdpFrontend>> {
         let mut frontends = self.frontends.borrow_mut();
         if let Some(listener) = frontends.get(&addr) {
             return Some(Rc::clone(&listener.state));
         }
-        let counters = self.register.counters(addr, self.index)?.udp()?;
-        let state = State::new(&self.context, addr, counters, Answers::FromOwnSocket);
+        let counters = self.steered.counters(addr, self.index)?.udp()?;
+        let state = UdpFrontend::new(&self.context, addr, counters, ReplySocket::Own);
         if self.draining.get() {
             state.drain();
         }
@@ -126,7 +126,7 @@ impl SteeredUdp {
 
     /// Receives one batch and sends it on, each frontend's part by itself. A frontend that retires still gets what its flows
     /// are sent; it may be open anew by now, so whatever else there is finds another one.
-    fn batch(&self, Inlet { socket, own }: &Inlet, retiring: Option<&Rc<State>>) -> Progress {
+    fn batch(&self, Inlet { socket, own }: &Inlet, retiring: Option<&Rc<UdpFrontend>>) -> Progress {
         let context = &*self.context;
         let mut scratch = context.scratch.borrow_mut();
         let Scratch { receiver, sender } = &mut *scratch;
@@ -162,7 +162,10 @@ impl SteeredUdp {
 }
 
 /// What the clients of a frontend's flows sent, and what others did.
-fn split_off_flows<'a>(state: &State, arrivals: &'a mut [Arrival]) -> (&'a mut [Arrival], &'a mut [Arrival]) {
+fn split_off_flows<'a>(
+    state: &UdpFrontend,
+    arrivals: &'a mut [Arrival],
+) -> (&'a mut [Arrival], &'a mut [Arrival]) {
     let flows = state.flows.borrow();
     let has_flow = |(from, _): &Arrival| flows.endpoint(ClientAddr(*from)).is_some();
     arrivals.sort_by_key(|arrival| !has_flow(arrival));
@@ -172,7 +175,7 @@ fn split_off_flows<'a>(state: &State, arrivals: &'a mut [Arrival]) -> (&'a mut [
 
 /// Receives from a socket, until whoever owns the task drops it.
 async fn receive(frontends: Rc<SteeredUdp>, inlet: Rc<Inlet>) {
-    turn::read(&inlet.socket, || frontends.batch(&inlet, None)).await;
+    read_loop::run(&inlet.socket, || frontends.batch(&inlet, None)).await;
 }
 
 const NOTHING: Steered = {

@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use sheave_model::{ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 use tokio::net::UdpSocket as AsyncSocket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::{task, time};
 
-use super::fixture::{follow, frontend, with_sources};
+use self::fixtures::{follow, frontend, with_sources};
 use super::*;
-use crate::capacity::Capacity;
+use crate::counters::DropReason;
 use crate::health::Reports;
+use crate::limits::capacity::Capacity;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::sys::mmsg::Sender;
+use sheave_model::{ClientAddr, ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 
 mod client_source;
+pub(super) mod fixtures;
 mod lifecycle;
 mod traffic;
 
@@ -90,6 +92,11 @@ impl Gateway {
 
     fn counters(&self) -> &UdpCounters {
         &self.counters
+    }
+
+    /// The endpoint that the client's flow leads to.
+    fn endpoint_of(&self, client: &Client) -> Option<EndpointAddr> {
+        self.listener.state.flows.borrow().endpoint(ClientAddr(client.addr()))
     }
 
     fn client(&self) -> Client {

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sheave_model::{FrontendAddr, Protocol};
 use socket2::Socket;
 
 use super::Worker;
 use crate::counters::FrontendCounters;
-use crate::steering::Register;
+use crate::listener::steering::SteeredFrontends;
 use crate::task::{self, Task};
 use crate::tcp::{self, SteeredTcp};
 use crate::udp::{SteeredUdp, UdpListener};
+use sheave_model::{FrontendAddr, Protocol};
 
 /// What a worker listens on. Dropping an entry closes its socket.
 pub(super) struct Listeners {
@@ -28,13 +28,13 @@ pub(super) struct Listeners {
 
 impl Listeners {
     /// Listens nowhere yet. `index` says which worker this is.
-    pub(super) fn new(worker: &Worker, register: Arc<Register>, index: usize) -> Self {
+    pub(super) fn new(worker: &Worker, steered: Arc<SteeredFrontends>, index: usize) -> Self {
         Self {
             tcp: HashMap::new(),
             udp: HashMap::new(),
             retired: Vec::new(),
-            steered_tcp: SteeredTcp::new(Arc::clone(&register), index),
-            steered_udp: SteeredUdp::new(register, index, &worker.udp),
+            steered_tcp: SteeredTcp::new(Arc::clone(&steered), index),
+            steered_udp: SteeredUdp::new(steered, index, &worker.udp),
         }
     }
 

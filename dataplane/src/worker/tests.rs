@@ -28,7 +28,7 @@ fn start() -> WorkerHandle {
         capacity: Capacity::unlimited(),
         shedding: Arc::default(),
         random: 1,
-        register: Arc::default(),
+        steered: Arc::default(),
         broken: mpsc::unbounded_channel().0,
     })
     .unwrap()

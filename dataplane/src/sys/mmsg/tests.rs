@@ -121,7 +121,7 @@ fn where_a_datagram_was_sent_to_is_told_beside_what_it_is_a_bundle_of() {
         let mut receiver = Receiver::new();
         for asked in [false, true] {
             if asked {
-                tell_destination(&to, domain).unwrap();
+                report_destination(&to, domain).unwrap();
             }
             let mut sender = Sender::new();
             let mut batch = sender.batch();

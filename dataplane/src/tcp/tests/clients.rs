@@ -6,25 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use sheave_model::{
-    AddressSet, Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr,
-    Protocol, Route, RoutingTable, SourceRanges, test_util,
-};
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::capacity::Capacity;
 use crate::counters::FrontendCounters;
+use crate::counters::{CloseReason, TcpCounters};
 use crate::health::Reports;
+use crate::limits::capacity::Capacity;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
-use crate::tcp::counters::{CloseReason, TcpCounters};
 use crate::transparent::Transparency;
 use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
+use sheave_model::RoutingTable;
+use sheave_model::test_util;
+use sheave_model::{AddressSet, SourceRanges};
+use sheave_model::{
+    Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A peer whose address is neither the frontend's nor an endpoint's.
@@ -84,7 +86,7 @@ impl Gateway {
             capacity: Capacity::unlimited(),
             shedding: Arc::default(),
             random: 1,
-            register: Arc::default(),
+            steered: Arc::default(),
             broken: mpsc::unbounded_channel().0,
         })
         .unwrap();
@@ -161,11 +163,11 @@ async fn a_silent_client_is_announced_and_the_header_is_not_counted_as_its_bytes
     endpoint.write_all(b"220 ready").await.unwrap();
     assert_eq!(receive(&mut client, 9).await, "220 ready");
     gateway.settle().await;
-    assert_eq!((gateway.counters.client_bytes(), gateway.counters.endpoint_bytes()), (0, 9));
+    assert_eq!((gateway.counters.client_bytes.get(), gateway.counters.endpoint_bytes.get()), (0, 9));
     client.write_all(b"HELO").await.unwrap();
     assert_eq!(receive(&mut endpoint, 4).await, "HELO");
     gateway.settle().await;
-    assert_eq!(gateway.counters.client_bytes(), 4);
+    assert_eq!(gateway.counters.client_bytes.get(), 4);
 }
 
 #[tokio::test]
@@ -201,7 +203,7 @@ async fn an_incoming_header_is_handed_on_before_what_came_behind_it() {
         peer.write_all(b" HTTP/1.1").await.unwrap();
         assert_eq!(receive(&mut endpoint, 9).await, " HTTP/1.1");
         gateway.settle().await;
-        assert_eq!(gateway.counters.client_bytes(), 14, "cut at {cut}");
+        assert_eq!(gateway.counters.client_bytes.get(), 14, "cut at {cut}");
     }
 }
 
@@ -288,7 +290,7 @@ async fn seen(gateway: &Gateway, client: &str) -> (IpAddr, u64) {
     let mut endpoint = gateway.accept().await;
     assert_eq!(receive(&mut endpoint, 4).await, "ping");
     gateway.settle().await;
-    (endpoint.peer_addr().unwrap().ip(), gateway.counters.source_lost())
+    (endpoint.peer_addr().unwrap().ip(), gateway.counters.source_lost.get())
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ struct Network {
 fn in_own_network(test: impl FnOnce(&Network) + Send) {
     let inside = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("tests/run provides for network namespaces");
-        let network = Network { routing: open(libc::NETLINK_ROUTE).unwrap() };
+        let network = Network { routing: open_netlink(libc::NETLINK_ROUTE).unwrap() };
         network.set_loopback(LinkFlags::Up);
         test(&network);
     };
@@ -46,7 +46,7 @@ impl Network {
 
     /// With a socket that takes no port for longer than that.
     fn tables(&self) -> Vec<String> {
-        tables(&open(libc::NETLINK_NETFILTER).unwrap()).unwrap()
+        tables(&open_netlink(libc::NETLINK_NETFILTER).unwrap()).unwrap()
     }
 
     /// How many rules look at our mark.

@@ -5,7 +5,7 @@ use sheave_model::ClientAddr;
 use super::traffic::send_bundle;
 use super::*;
 use crate::proxy_protocol::{self, Addresses, Parsed};
-use crate::udp::flows::{Links, Way};
+use crate::udp::flow_table::{Links, Way};
 use crate::udp::link::Opener;
 
 /// Addresses of this machine, all of loopback, and of nobody.

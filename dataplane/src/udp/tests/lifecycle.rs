@@ -1,8 +1,8 @@
 //! Flows and listeners from start to end: idle, retirement, drain, close.
 
 use super::*;
-use crate::udp::state::DRAIN_IDLE;
-use crate::udp::tenant::Tenant;
+use crate::udp::flow_table::FlowOwner;
+use crate::udp::frontend::DRAIN_IDLE;
 
 #[test]
 fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
@@ -15,10 +15,7 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
         assert_eq!(client.exchange(b"b").await, b"1b");
         gateway.swap(&[second]);
         assert_eq!(client.exchange(b"c").await, b"2c");
-        let records = gateway.listener.records();
-        assert_eq!(records.len(), 1);
-        assert_eq!((records[0].endpoint, records[0].frontend), (second, gateway.addr));
-        assert_eq!(records[0].client.0, client.addr());
+        assert_eq!((gateway.listener.flows(), gateway.endpoint_of(&client)), (1, Some(second)));
     });
 }
 
@@ -66,7 +63,7 @@ fn a_quiet_flow_ends_and_a_busy_one_does_not() {
             assert_eq!(busy.exchange(b"c").await, b"c");
         }
         until("the quiet flow ends", || gateway.listener.flows() == 1).await;
-        assert_eq!(gateway.listener.records()[0].client.0, busy.addr());
+        assert!(gateway.endpoint_of(&busy).is_some());
         time::advance(IDLE).await;
         until("the other ends too", || gateway.listener.flows() == 0).await;
         assert_eq!(quiet.exchange(b"d").await, b"d", "and comes back as a new flow");
@@ -162,10 +159,10 @@ fn the_tasks_of_listeners_and_flows_are_small() {
         client.exchange(b"a").await;
         let state = &gateway.listener.state;
         let socket = Rc::clone(&state.client_side().unwrap().socket);
-        let record = gateway.listener.records()[0];
-        let nobody: std::rc::Weak<dyn Tenant> = std::rc::Weak::<State>::new();
-        let upstream = state.context.offload.upstream(record.endpoint, None, &nobody).unwrap();
-        let reply = reply::receive(Rc::clone(state), record.client, upstream);
+        let endpoint = gateway.endpoint_of(&client).unwrap();
+        let nobody: std::rc::Weak<dyn FlowOwner> = std::rc::Weak::<UdpFrontend>::new();
+        let upstream = state.context.offload.upstream(endpoint, None, &nobody).unwrap();
+        let reply = reply::receive(Rc::clone(state), ClientAddr(client.addr()), upstream);
         let listen = forward::receive(Rc::clone(state), socket);
         assert!(size_of_val(&reply) <= 512, "{}", size_of_val(&reply));
         assert!(size_of_val(&listen) <= 512, "{}", size_of_val(&listen));

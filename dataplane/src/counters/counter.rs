@@ -1,0 +1,132 @@
+//! Numbers that one worker writes and any thread reads, and enums that are the values of a metric's label.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// One number. A single worker writes it, so a plain load and store does: the locked instruction of `fetch_add` buys nothing.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// The present value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, amount: u64) {
+        self.add(amount.wrapping_neg());
+    }
+}
+
+/// Upper bounds of a histogram's buckets: from neighbours in the same rack to beyond a SYN that was lost and sent again.
+const BOUNDS: [Duration; 13] = [
+    Duration::from_micros(100),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_micros(2_500),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_millis(2_500),
+];
+
+/// How long something took, by bucket.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    within: [Counter; BOUNDS.len()],
+    beyond: Counter,
+    nanoseconds: Counter,
+}
+
+impl Histogram {
+    /// How many took as long as each bound at most, and longer than the one before.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        BOUNDS.into_iter().zip(self.within.iter().map(Counter::get))
+    }
+
+    /// How many took longer than the last bound.
+    pub fn beyond(&self) -> u64 {
+        self.beyond.get()
+    }
+
+    /// How long all together took.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.get())
+    }
+
+    pub(crate) fn record(&self, took: Duration) {
+        let bucket = BOUNDS.iter().position(|bound| took <= *bound);
+        bucket.map_or(&self.beyond, |index| &self.within[index]).add(1);
+        self.nanoseconds.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// Declares an enum whose variants are the values of a metric's label, with `ALL` in the order of the discriminants and
+/// `label`.
+macro_rules! labelled {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $label:literal,)+ }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[must_use]
+        pub enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            /// Every value, in the order of the discriminants.
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            /// The value as a metric's label.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$variant => $label,)+ }
+            }
+        }
+    };
+}
+pub(super) use labelled;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_is_in_the_first_bucket_that_holds_it() {
+        let times = Histogram::default();
+        for millis in [0, 1, 2, 2_500, 2_501] {
+            times.record(Duration::from_millis(millis));
+        }
+        let filled: Vec<_> = times.buckets().filter(|(_, count)| *count > 0).collect();
+        let millis = Duration::from_millis;
+        let expected = [
+            (Duration::from_micros(100), 1),
+            (millis(1), 1),
+            (Duration::from_micros(2_500), 1),
+            (millis(2_500), 1),
+        ];
+        assert_eq!(filled, expected);
+        assert_eq!((times.beyond(), times.sum()), (1, millis(5_004)));
+    }
+
+    #[test]
+    fn bounds_rise() {
+        assert!(BOUNDS.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn a_counter_goes_up_and_down() {
+        let counter = Counter::default();
+        counter.add(3);
+        counter.subtract(1);
+        assert_eq!(counter.get(), 2);
+    }
+}

@@ -1,0 +1,91 @@
+//! Why new connections and flows are not taken, and how many were not: what workers count, and the control loop reads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::counter::labelled;
+
+labelled! {
+    /// Why a new connection or flow is not taken.
+    pub enum ShedReason {
+        /// The gateway has no room left, or the Service has its share of it.
+        Capacity = "capacity",
+        /// The gateway has no memory left, or the Service has its share of it.
+        Memory = "memory",
+        /// The Service has as many open as it may.
+        Connections = "max_connections",
+        /// The Service got as many within a second as it may.
+        ConnectionRate = "max_connection_rate",
+        /// The client has as many open to the Service as it may.
+        ClientConnections = "max_connections_per_client",
+        /// The client opened as many within a second as it may.
+        ClientConnectionRate = "max_connection_rate_per_client",
+    }
+}
+
+/// How many new connections and flows were not taken, by reason.
+#[derive(Debug, Default)]
+pub struct ShedCounts([AtomicU64; ShedReason::ALL.len()]);
+
+impl ShedCounts {
+    /// Those that were not taken for this reason.
+    pub fn get(&self, reason: ShedReason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    fn add(&self, reason: ShedReason, count: u64) {
+        self.0[reason as usize].fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// What one frontend's Service has open, and what the frontend was refused, on all workers together.
+#[derive(Debug, Default)]
+pub struct FrontendUse {
+    open: Arc<AtomicU32>,
+    shed: ShedCounts,
+    /// Where the same is counted for all frontends.
+    shed_by_all: Arc<ShedCounts>,
+    /// It is among those that the control loop has not looked at since it was last refused something.
+    noticed: AtomicBool,
+}
+
+impl FrontendUse {
+    /// That of a frontend whose Service counts here what it has open.
+    pub(crate) fn of_service(open: Arc<AtomicU32>, shed_by_all: Arc<ShedCounts>) -> Self {
+        Self { open, shed_by_all, ..Self::default() }
+    }
+
+    /// Connections and flows that the Service has open now, by all its frontends: what there is is shared between Services, or
+    /// whoever has many ports would get as many shares.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// New ones that were not taken for this reason.
+    pub fn shed(&self, reason: ShedReason) -> u64 {
+        self.shed.get(reason)
+    }
+
+    pub(crate) fn add_shed(&self, reason: ShedReason, count: u64) {
+        self.shed.add(reason, count);
+        self.shed_by_all.add(reason, count);
+    }
+
+    /// Whether the control loop is to be notified: it has looked since the frontend was last refused something.
+    pub(crate) fn set_noticed(&self) -> bool {
+        !self.noticed.load(Ordering::Relaxed) && !self.noticed.swap(true, Ordering::Relaxed)
+    }
+
+    /// The control loop wants to be notified of the next refusal.
+    pub(crate) fn clear_noticed(&self) {
+        self.noticed.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_open(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract_open(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,418 @@
+//! The data plane as a whole: workers, listeners and the table they forward by. The one place where a new table takes
+//! effect.
+//!
+//! It must not know where tables come from.
+
+mod observer;
+
+pub use observer::Observer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
+
+use crate::counters::FrontendCounters;
+use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
+use crate::limits::capacity::{Capacity, CapacityLimits, MemoryGauge};
+use crate::limits::overload::Shedding;
+use crate::limits::overload::{Overload, Overloaded};
+use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
+use crate::listener::{BindFailure, ListenerSet};
+use crate::paths::Paths;
+use crate::select::ActiveTable;
+use crate::select::affinity::AffinityTable;
+use crate::tcp::PipeBudget;
+use crate::transparent::Transparency;
+use crate::transparent::return_path::{ReturnPath, ReturnPathError};
+use crate::worker::pool::Workers;
+use crate::worker::{Broken, Command, Timeouts, WorkerSeed};
+use sheave_model::AddressSet;
+use sheave_model::RoutingTable;
+use sheave_model::{ClientSource, Frontend, FrontendAddr};
+use sheave_model::{FrontendChange, diff};
+
+/// Pipes of one worker, at most.
+const PIPES: usize = 64;
+/// Pipes may take this part of the descriptors: what finds none is copied.
+const PIPES_SHARE: usize = 32;
+
+/// What a data plane is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that forward; 0 is taken as 1.
+    pub workers: usize,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// How long a worker looks for traffic on its TCP connections after the last before it sleeps. Saves the time that it
+    /// takes to be woken, and costs a core while there is traffic; zero = not at all.
+    pub busy_poll: Duration,
+    /// What all traffic may take together.
+    pub capacity: CapacityLimits,
+    /// UDP flows that each worker may have; beyond it new ones take the place of old ones.
+    pub udp_flows: usize,
+    /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
+    /// are steered, or stay closed, with `EMFILE`.
+    pub listening_sockets: usize,
+    /// Which frontends do without sockets of their own.
+    pub steering: SteeringMode,
+    /// The network interface of each [`Path`](sheave_model::Path) but the default one, from path 1 on.
+    pub paths: Arc<[String]>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Drained {
+    /// Every connection and flow had ended.
+    Completely,
+    /// The deadline passed first; what was open was cut.
+    AtDeadline,
+}
+
+/// Workers that forward by the table last applied. Dropping it closes everything, as soon as each worker
+/// hears of it.
+#[derive(Debug)]
+pub struct Dataplane {
+    table: Arc<ArcSwap<ActiveTable>>,
+    listeners: ListenerSet,
+    /// Frontends of the table that could not be opened.
+    failures: BTreeMap<FrontendAddr, BindFailure>,
+    /// Grows with each change of `failures`.
+    failures_revision: u64,
+    workers: Workers,
+    broken: mpsc::UnboundedReceiver<Broken>,
+    affinity: Arc<AffinityTable>,
+    health: Health,
+    capacity: Arc<Capacity>,
+    overload: Overload,
+    transparency: Arc<Transparency>,
+    /// None until a frontend asks for it. Once established it stays: connections depend on it.
+    return_path: Option<Result<ReturnPath, ReturnPathError>>,
+    /// Why the one that was established does not lead back now.
+    interruption: Option<ReturnPathError>,
+}
+
+impl Dataplane {
+    /// Starts the workers, with an empty table.
+    ///
+    /// # Errors
+    /// If a thread or its reactor cannot be made.
+    pub fn start(options: Options) -> io::Result<Self> {
+        let Options { workers, timeouts, busy_poll, capacity, udp_flows, listening_sockets, steering, paths } =
+            options;
+        let (worker_count, steering) = (workers.max(1), Steering::new(steering));
+        let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
+        let affinity = Arc::new(AffinityTable::default());
+        let transparency = Arc::new(Transparency::default());
+        let paths = Paths::new(&paths);
+        let health = Health::new(Arc::clone(&paths));
+        let (report_broken, broken) = mpsc::unbounded_channel();
+        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / worker_count);
+        let capacity = Arc::new(Capacity::new(capacity));
+        capacity.take(2 * pipes * worker_count);
+        let shedding = Arc::<Shedding>::default();
+        let seed = WorkerSeed {
+            index: 0,
+            workers: worker_count,
+            table: Arc::clone(&table),
+            affinity: Arc::clone(&affinity),
+            transparency: Arc::clone(&transparency),
+            reports: health.reports(),
+            paths: Arc::clone(&paths),
+            timeouts,
+            busy_poll,
+            udp_flows,
+            pipes: PipeBudget::of_worker(pipes, worker_count),
+            capacity: Arc::clone(&capacity),
+            shedding: Arc::clone(&shedding),
+            random: 0,
+            steered: steering.frontends(),
+            broken: report_broken,
+        };
+        let workers = Workers::start(worker_count, seed)?;
+        Ok(Self {
+            table,
+            listeners: ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering),
+            failures: BTreeMap::new(),
+            failures_revision: 0,
+            workers,
+            broken,
+            affinity,
+            health,
+            overload: Overload::new(shedding, Arc::clone(&capacity)),
+            capacity,
+            transparency,
+            return_path: None,
+            interruption: None,
+        })
+    }
+
+    /// Makes `table` the one to forward by, and gives how many frontends came, changed or went. New traffic follows it
+    /// at once; open connections go on. What cannot be opened is in [`Dataplane::failures`].
+    ///
+    /// The new table is in place before any socket opens or closes, so a client of a new frontend never meets a table
+    /// without it. Unchanged frontends are not touched.
+    pub fn apply(&mut self, table: impl Into<Arc<RoutingTable>>) -> usize {
+        let table = table.into();
+        let previous = self.table.load_full();
+        let changes = diff(previous.table(), &table);
+        let internal = Arc::clone(table.internal_clients());
+        let internal_changed = **previous.table().internal_clients() != *internal;
+        let news = changes.iter().filter_map(|change| change.frontend.as_ref());
+        if self.return_path.is_some() || news.clone().any(wants_return_path) {
+            self.open_return_path(&table);
+        }
+        let mut active = ActiveTable::compile(table, &previous);
+        self.health.follow(previous.table(), &changes, &active);
+        if let Some(unhealthy) = self.health.take_changed() {
+            active = active.with_health(unhealthy);
+        }
+        let active = Arc::new(active);
+        self.table.store(Arc::clone(&active));
+        for FrontendChange { addr, frontend, .. } in &changes {
+            match frontend {
+                Some(frontend) => self.reconcile(frontend, &internal),
+                None => {
+                    self.listeners.remove(*addr, &self.workers);
+                    self.overload.forget(*addr);
+                    self.opened(*addr);
+                }
+            }
+        }
+        if internal_changed {
+            for frontend in active.table().frontends() {
+                self.reconcile(frontend, &internal);
+            }
+        }
+        changes.len()
+    }
+
+    /// Tries again what could not be had or has broken since: workers, sockets, and clients' addresses. Costs next to nothing
+    /// when all is well.
+    pub fn retry(&mut self) {
+        for index in self.workers.restart_failed() {
+            self.listeners.serve_again(index, &self.workers[index]);
+        }
+        let mut broken = BTreeSet::new();
+        while let Ok(socket) = self.broken.try_recv() {
+            if self.listeners.discard(&socket, &self.workers) {
+                broken.insert(socket.addr);
+            }
+        }
+        broken.extend(self.listeners.retry(&self.workers));
+        let active = self.table.load_full();
+        self.open_return_path(active.table());
+        self.keep_return_path();
+        self.open_again(&broken);
+        self.retry_failures(active.table());
+    }
+
+    /// Where descriptors are short, the first that gets none speaks for all that lack one: there may be thousands.
+    fn retry_failures(&mut self, table: &RoutingTable) {
+        let mut short = !self.listeners.has_room(&self.workers);
+        let failed: Vec<(FrontendAddr, bool)> =
+            self.failures.iter().map(|(addr, it)| (*addr, it.is_of_everyone())).collect();
+        for (addr, of_everyone) in failed {
+            if short && of_everyone {
+                continue;
+            }
+            if let Some(frontend) = table.get(addr) {
+                self.reconcile(frontend, table.internal_clients());
+                short |= self.failures.get(&addr).is_some_and(BindFailure::is_of_everyone);
+            }
+        }
+    }
+
+    /// Names every TCP address where this process listens for other ends than frontends, which steering would take over,
+    /// and the addresses of this machine itself, where it would take over what other processes listen for. A frontend
+    /// there fails with `AddrInUse`, as it does by itself where it has sockets.
+    pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) {
+        let taken = self.listeners.reserve(servers, machine, &self.workers);
+        self.open_again(&taken);
+    }
+
+    /// Reconciles frontends that were closed.
+    fn open_again<'a>(&mut self, closed: impl IntoIterator<Item = &'a FrontendAddr>) {
+        let active = self.table.load_full();
+        for frontend in closed.into_iter().filter_map(|addr| active.table().get(*addr)) {
+            self.reconcile(frontend, active.table().internal_clients());
+        }
+    }
+
+    /// How clients reach the frontends.
+    pub fn steering(&self) -> SteeringReport<'_> {
+        self.listeners.report()
+    }
+
+    /// Waits until something has changed that [`Dataplane::refresh`] puts in force: the health of an endpoint, or whether a
+    /// frontend is overloaded. Endpoints are checked only while this is waited for. Cancel safe.
+    pub async fn changed(&mut self) {
+        tokio::select! {
+            () = self.health.changed(&self.table) => {}
+            () = self.overload.due() => {}
+        }
+    }
+
+    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that, and closes or opens the
+    /// doors of overloaded frontends. Open connections go on.
+    pub fn refresh(&mut self) {
+        if let Some(unhealthy) = self.health.take_changed() {
+            let started = Instant::now();
+            self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
+            self.health.rest(started.elapsed());
+        }
+        let active = self.table.load_full();
+        for addr in self.overload.look(Instant::now(), &active, &self.listeners) {
+            if let Some(frontend) = active.table().get(addr) {
+                self.reconcile(frontend, active.table().internal_clients());
+            }
+        }
+    }
+
+    /// Frontends that are refused new connections or flows, or were a moment ago, by address.
+    pub fn overloaded(&self) -> impl Iterator<Item = Overloaded> {
+        self.overload.all()
+    }
+
+    /// Grows whenever [`Dataplane::overloaded`] says something else than before.
+    pub fn overload_revision(&self) -> u64 {
+        self.overload.revision()
+    }
+
+    /// Where to say how much memory there is for traffic. Until then as much as anybody takes.
+    pub fn memory_gauge(&self) -> MemoryGauge {
+        self.capacity.gauge()
+    }
+
+    /// The endpoints that are taken to be unhealthy, sorted by protocol and address.
+    pub fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
+        self.health.unhealthy()
+    }
+
+    /// What was done since the start to know endpoints' health.
+    pub fn health_counts(&self) -> HealthCounts {
+        self.health.counts()
+    }
+
+    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.
+    pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
+        self.failures.values()
+    }
+
+    /// Grows whenever [`Dataplane::failures`] says something else than before.
+    pub fn failures_revision(&self) -> u64 {
+        self.failures_revision
+    }
+
+    /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this
+    /// machine's until [`Dataplane::retry`] succeeds.
+    ///
+    /// # Errors
+    /// As of the latest attempt.
+    pub fn client_addresses(&self) -> Result<(), &ReturnPathError> {
+        match (&self.return_path, &self.interruption) {
+            (Some(Err(error)), _) | (_, Some(error)) => Err(error),
+            (None | Some(Ok(_)), None) => Ok(()),
+        }
+    }
+
+    fn open_return_path(&mut self, table: &RoutingTable) {
+        if matches!(self.return_path, Some(Ok(_))) {
+            return;
+        }
+        self.return_path = table.frontends().iter().any(wants_return_path).then(ReturnPath::establish);
+        self.transparency.set(matches!(self.return_path, Some(Ok(_))));
+    }
+
+    /// Others on this machine may remove what it is made of.
+    fn keep_return_path(&mut self) {
+        let Some(Ok(path)) = &self.return_path else { return };
+        self.interruption = path.restore().err();
+        self.transparency.set(self.interruption.is_none());
+    }
+
+    fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
+        let syn_policy = self.overload.syn_policy(frontend.addr);
+        match self.listeners.reconcile(frontend, internal, syn_policy, &self.workers) {
+            Ok(()) => self.opened(frontend.addr),
+            Err(failure) => {
+                let same = self.failures.get(&frontend.addr).is_some_and(|before| before.equals(&failure));
+                self.failures_revision += u64::from(!same);
+                self.failures.insert(frontend.addr, failure);
+            }
+        }
+    }
+
+    fn opened(&mut self, addr: FrontendAddr) {
+        let failed = self.failures.remove(&addr).is_some();
+        self.failures_revision += u64::from(failed);
+    }
+
+    /// The table that is forwarded by.
+    pub fn table(&self) -> Arc<ActiveTable> {
+        self.table.load_full()
+    }
+
+    /// What each worker counted for a frontend of the table.
+    pub fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
+        self.listeners.counters(addr)
+    }
+
+    /// For reading what there is and was on any thread, without a word to whoever has the data plane.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            table: Arc::clone(&self.table),
+            counters: self.listeners.registry(),
+            totals: self.listeners.totals(),
+            affinity: Arc::clone(&self.affinity),
+        }
+    }
+
+    /// Session affinity records that are kept.
+    pub fn affinity(&self) -> &AffinityTable {
+        &self.affinity
+    }
+
+    /// How often a worker was started again after it had panicked.
+    pub fn worker_restarts(&self) -> u64 {
+        self.workers.restarts()
+    }
+
+    /// Whether no worker has ended. One that is stuck runs, too; [`Dataplane::answers`] tells.
+    pub fn runs(&self) -> bool {
+        self.workers.run()
+    }
+
+    /// Whether every worker answers within `patience`. They are asked at once; the answer can be awaited anywhere.
+    pub fn answers(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
+        self.workers.all_reply(Command::Ping, patience)
+    }
+
+    /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
+    /// is cut by [`Dataplane::close`]. No table may be applied any more.
+    pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
+        // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
+        self.listeners.release();
+        let finished = self.workers.all_reply(Command::Drain, deadline);
+        async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
+    }
+
+    /// Ends the workers and cuts what is still open, with a reset on both sides. A worker that is stuck is left behind
+    /// after `patience`.
+    pub async fn close(self, patience: Duration) {
+        self.workers.end(patience).await;
+    }
+}
+
+/// Whether its endpoints are to see clients' own addresses.
+fn wants_return_path(frontend: &Arc<Frontend>) -> bool {
+    frontend.client_sources.any(ClientSource::Transparent)
+}
+
+#[cfg(test)]
+mod tests;

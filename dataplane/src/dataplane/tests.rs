@@ -1,0 +1,254 @@
+//! What becomes of frontends for which there are no descriptors, and of workers that panic.
+
+use std::time::Duration;
+
+use super::*;
+use crate::sys::Errno;
+use sheave_model::Algorithm;
+use sheave_model::test_util::{frontend, table};
+
+/// With room for so many sockets.
+fn dataplane(listening_sockets: usize) -> Dataplane {
+    dataplane_of(1, listening_sockets)
+}
+
+fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
+    let second = Duration::from_secs(1);
+    let timeouts = Timeouts { connect: second, idle: 60 * second, udp_idle: second, udp_unanswered: second };
+    Dataplane::start(Options {
+        workers,
+        timeouts,
+        busy_poll: Duration::ZERO,
+        capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
+        udp_flows: 1,
+        listening_sockets,
+        steering: SteeringMode::Never,
+        paths: Arc::default(),
+    })
+    .unwrap()
+}
+
+/// Frontends with these numbers, on addresses that no interface has and a port that needs no privilege.
+fn frontends(numbers: impl IntoIterator<Item = u32>) -> RoutingTable {
+    table(numbers.into_iter().map(|number| {
+        let mut frontend = frontend(number, Algorithm::Random, &[(1, 100)]);
+        frontend.addr.port = 8080;
+        frontend
+    }))
+}
+
+#[test]
+fn beyond_the_room_frontends_stay_closed_until_others_leave() {
+    let mut dataplane = dataplane(2);
+    dataplane.apply(frontends(1..=4));
+    let failed: Vec<_> =
+        dataplane.failures().map(|failure| (failure.frontend.addr, failure.error.raw_os_error())).collect();
+    let none_left = Some(Errno::EMFILE as i32);
+    let addrs: Vec<_> = frontends(3..=4).frontends().iter().map(|frontend| frontend.addr).collect();
+    assert_eq!(failed, [(addrs[0], none_left), (addrs[1], none_left)]);
+    let revision = dataplane.failures_revision();
+    dataplane.retry();
+    assert_eq!((dataplane.failures().count(), dataplane.failures_revision()), (2, revision));
+    dataplane.apply(frontends(2..=4));
+    dataplane.retry();
+    let failed: Vec<_> = dataplane.failures().map(|failure| failure.frontend.addr).collect();
+    assert_eq!(failed, addrs[1..]);
+    assert!(dataplane.failures_revision() > revision);
+    dataplane.apply(frontends([4]));
+    dataplane.retry();
+    assert_eq!(dataplane.failures().count(), 0);
+}
+
+mod panics {
+    //! A worker that panics is started again with the sockets that it had; the others notice nothing.
+
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use sheave_model::EndpointAddr;
+
+    use super::*;
+    use crate::worker::Command;
+
+    /// Two workers in front of an echoing server.
+    fn serving() -> (Dataplane, SocketAddr) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let serves = server.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in server.incoming() {
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read(&mut byte).is_ok_and(|read| read > 0) && stream.write_all(&byte).is_ok()
+                    {
+                    }
+                });
+            }
+        });
+        let mut dataplane = dataplane_of(2, 100);
+        let mut frontend = frontend(1, Algorithm::Random, &[(1, 100)]);
+        let mut backend = frontend.backends[0].clone();
+        backend.endpoints[0].addr = EndpointAddr::new(serves.ip(), serves.port());
+        frontend.backends = Arc::new([backend]);
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        (frontend.addr.ip, frontend.addr.port) = (free.ip(), free.port());
+        dataplane.apply(table([frontend]));
+        assert_eq!(dataplane.failures().count(), 0);
+        (dataplane, free)
+    }
+
+    fn open(to: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        exchange(&mut stream).unwrap();
+        stream
+    }
+
+    fn exchange(stream: &mut TcpStream) -> io::Result<()> {
+        stream.write_all(b"x")?;
+        stream.read_exact(&mut [0])
+    }
+
+    fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let started = Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+            thread::yield_now();
+        }
+    }
+
+    /// How often a worker was started again, by one more attempt.
+    fn restarts(dataplane: &mut Dataplane) -> u64 {
+        dataplane.retry();
+        dataplane.worker_restarts()
+    }
+
+    fn panics(in_a_task: bool) {
+        let (mut dataplane, to) = serving();
+        let addr = dataplane.table().table().frontends()[0].addr;
+        let accepted = |dataplane: &Dataplane, worker: usize| {
+            dataplane.counters(addr)[worker].tcp().map_or(0, |counters| counters.accepted.get())
+        };
+        // The kernel spreads connections: after a while both workers have some.
+        let mut streams = Vec::new();
+        while accepted(&dataplane, 0) < 3 || accepted(&dataplane, 1) < 3 {
+            streams.push(open(to));
+        }
+        let (lost, kept) = (accepted(&dataplane, 0), accepted(&dataplane, 1));
+        dataplane.workers[0].send(Command::Panic { in_a_task });
+        wait_until("the worker ends", || !dataplane.runs());
+        // These wait in the queue of the one that is gone, or are served by the other.
+        let waiting: Vec<TcpStream> = (0..32).map(|_| TcpStream::connect(to).unwrap()).collect();
+        wait_until("it is started again", || restarts(&mut dataplane) == 1);
+        assert!(dataplane.runs());
+        for mut stream in waiting {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            exchange(&mut stream).expect("nobody who waited is lost");
+        }
+        let alive = streams.iter_mut().filter_map(|stream| exchange(stream).ok()).count();
+        assert_eq!(alive as u64, kept, "the other worker's connections go on");
+        assert!(accepted(&dataplane, 0) > lost, "it accepts again");
+        assert_eq!(
+            dataplane.counters(addr)[0].tcp().unwrap().closed(crate::counters::CloseReason::Aborted),
+            lost
+        );
+    }
+
+    #[test]
+    fn a_task_that_panics_ends_its_worker_which_is_started_again() {
+        panics(true);
+    }
+
+    #[test]
+    fn a_loop_that_panics_ends_its_worker_which_is_started_again() {
+        panics(false);
+    }
+
+    #[test]
+    fn a_worker_that_keeps_failing_is_left_so() {
+        let (mut dataplane, _) = serving();
+        for number in 1..=5 {
+            dataplane.workers[1].send(Command::Panic { in_a_task: true });
+            wait_until("it is started again", || restarts(&mut dataplane) == number);
+            assert!(dataplane.runs());
+        }
+        dataplane.workers[1].send(Command::Panic { in_a_task: true });
+        wait_until("the worker ends", || !dataplane.runs());
+        dataplane.workers[0].send(Command::Panic { in_a_task: true });
+        wait_until("both have ended", || dataplane.workers.iter().all(|worker| !worker.runs()));
+        assert_eq!(restarts(&mut dataplane), 5, "now a restart of the process is due");
+    }
+}
+
+mod conflicts {
+    //! A frontend that comes back meets whoever took its address meanwhile as a new one would.
+
+    use sheave_model::Protocol;
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    /// A socket of another program that shares its address with whoever wants to (SO_REUSEPORT).
+    fn sharing(addr: SocketAddr, kind: Type) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(addr), kind, None)?;
+        socket.set_reuse_port(true)?;
+        socket.set_reuse_address(kind == Type::STREAM)?;
+        socket.bind(&addr.into())?;
+        if kind == Type::STREAM {
+            socket.listen(1)?;
+        }
+        Ok(socket)
+    }
+
+    /// Alone on its address, without sharing.
+    fn is_free(addr: SocketAddr, kind: Type) -> bool {
+        let socket = Socket::new(Domain::for_address(addr), kind, None).unwrap();
+        socket.bind(&addr.into()).is_ok()
+    }
+
+    fn expect_conflict(protocol: Protocol, kind: Type) {
+        let mut dataplane = dataplane_of(2, 100);
+        let spot = sharing("127.0.0.1:0".parse().unwrap(), kind).unwrap();
+        let addr = spot.local_addr().unwrap().as_socket().unwrap();
+        drop(spot);
+        let served = || {
+            let mut frontend = frontend(1, Algorithm::Random, &[(1, 100)]);
+            frontend.addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };
+            table([frontend])
+        };
+        for _ in 0..3 {
+            dataplane.apply(served());
+            assert_eq!(dataplane.failures().count(), 0, "its own sockets are no conflict");
+            dataplane.apply(RoutingTable::default());
+        }
+        let started = Instant::now();
+        while !is_free(addr, kind) {
+            assert!(started.elapsed() < Duration::from_secs(20), "the workers let go");
+        }
+        let other = sharing(addr, kind).unwrap();
+        // A worker's sockets are closed a moment before it has forgotten them.
+        loop {
+            dataplane.apply(served());
+            let errors: Vec<_> = dataplane.failures().map(|failure| failure.error.kind()).collect();
+            if errors == [io::ErrorKind::AddrInUse] {
+                break;
+            }
+            assert!(errors.is_empty() && started.elapsed() < Duration::from_secs(20), "{errors:?}");
+            dataplane.apply(RoutingTable::default());
+        }
+        drop(other);
+        dataplane.retry();
+        assert_eq!(dataplane.failures().count(), 0);
+    }
+
+    #[test]
+    fn of_tcp() {
+        expect_conflict(Protocol::Tcp, Type::STREAM);
+    }
+
+    #[test]
+    fn of_udp() {
+        expect_conflict(Protocol::Udp, Type::DGRAM);
+    }
+}

@@ -1,0 +1,358 @@
+//! What the process has for traffic, shared by all workers and fairly between Services: descriptors, connections and memory.
+//!
+//! A Service may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds
+//! for shared-memory packet switches", 1998): one alone gets most of it, several greedy ones get equal shares, and a part is
+//! always left for who comes next. It takes one comparison, and nobody has to know how many Services there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::counters::ShedReason;
+
+/// A Service may have so many times what is free: alone, four fifths of all.
+const SHARE: usize = 4;
+
+/// A Service that has fewer than this part of what is spared has next to nothing.
+const SMALL: usize = 8;
+
+/// A connection has one socket towards its client and one towards its endpoint.
+const DESCRIPTORS_OF_A_CONNECTION: usize = 2;
+
+/// Bytes that a connection is taken to need: two sockets are about 10 KiB while nothing waits in them.
+const MEMORY_OF_A_CONNECTION: u64 = 32 << 10;
+
+/// Bytes that a connection may hold: that is when memory runs out, and else.
+const LEAST_HELD: usize = 2 << 10;
+const MOST_HELD: usize = 64 << 10;
+
+/// What traffic may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityLimits {
+    /// File descriptors, listening sockets included. What is beyond it is left to the process itself.
+    pub descriptors: usize,
+    /// TCP connections.
+    pub connections: usize,
+}
+
+/// What traffic may take, and has.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    limits: CapacityLimits,
+    descriptors: AtomicUsize,
+    connections: AtomicUsize,
+    /// Connections and flows that memory is good for, as of the last look at it and since.
+    memory: AtomicIsize,
+    /// More of them for Services that have next to nothing: those that have most may hold far more than was foreseen.
+    spared: AtomicIsize,
+    /// Bytes that are to be given back.
+    excess: AtomicI64,
+    relief: Notify,
+}
+
+/// Tells workers how much memory they have.
+#[derive(Clone, Debug)]
+pub struct MemoryGauge(Arc<Capacity>);
+
+impl MemoryGauge {
+    /// Descriptors that traffic has.
+    pub fn descriptors(&self) -> usize {
+        self.0.descriptors.load(Ordering::Relaxed)
+    }
+
+    /// Workers count down from there, so it is to be said again, often.
+    pub fn set(&self, left: MemoryLeft) {
+        let connections = |bytes| isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX / 2);
+        let free = connections(left.free);
+        self.0.memory.store(free, Ordering::Relaxed);
+        self.0.spared.store(connections(left.by_small_ones).saturating_sub(free), Ordering::Relaxed);
+        self.0.excess.store(i64::try_from(left.excess).unwrap_or(i64::MAX), Ordering::Relaxed);
+        if left.excess > 0 {
+            self.0.relief.notify_waiters();
+        }
+    }
+}
+
+/// How much memory there is yet, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLeft {
+    /// Traffic may take so much.
+    pub free: u64,
+    /// Services that have next to nothing may take so much.
+    pub by_small_ones: u64,
+    /// So much is to be given back, by resetting connections for which most waits.
+    pub excess: u64,
+}
+
+impl Capacity {
+    /// Nothing is taken, and memory does not matter until a [`gauge`](Self::gauge) says so.
+    pub(crate) fn new(limits: CapacityLimits) -> Self {
+        Self {
+            limits,
+            descriptors: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            memory: AtomicIsize::new(isize::MAX / 2),
+            spared: AtomicIsize::new(0),
+            excess: AtomicI64::new(0),
+            relief: Notify::new(),
+        }
+    }
+
+    /// As much as anybody takes.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Arc<Self> {
+        let all = usize::MAX / 8;
+        Arc::new(Self::new(CapacityLimits { descriptors: all, connections: all }))
+    }
+
+    /// Where to say how much memory there is.
+    pub(crate) fn gauge(self: &Arc<Self>) -> MemoryGauge {
+        MemoryGauge(Arc::clone(self))
+    }
+
+    /// Takes room for one connection of a Service that has `own` open.
+    pub(crate) fn take_connection(&self, own: u32) -> Result<(), ShedReason> {
+        self.room(own, self.free_connections())?;
+        // Workers may come here at once and take one more each: what the process keeps for itself has room for that.
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.memory.fetch_sub(1, Ordering::Relaxed);
+        self.take(DESCRIPTORS_OF_A_CONNECTION);
+        Ok(())
+    }
+
+    /// Gives back what [`take_connection`](Self::take_connection) took.
+    pub(crate) fn give_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.memory.fetch_add(1, Ordering::Relaxed);
+        self.give(DESCRIPTORS_OF_A_CONNECTION);
+    }
+
+    /// Whether there is room for one more flow of a Service that has `own` open.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub(crate) fn room_for_flow(&self, own: u32) -> Result<(), ShedReason> {
+        self.room(own, self.free_descriptors())
+    }
+
+    fn room(&self, own: u32, free: usize) -> Result<(), ShedReason> {
+        let within_share = |free: usize| (own as usize) < free.saturating_mul(SHARE);
+        if !within_share(free) {
+            return Err(ShedReason::Capacity);
+        }
+        let memory = self.memory.load(Ordering::Relaxed);
+        let small = || {
+            let spared = self.spared.load(Ordering::Relaxed).saturating_add(memory.min(0));
+            (own as usize) < usize::try_from(spared).unwrap_or(0).div_ceil(SMALL)
+        };
+        let enough = within_share(usize::try_from(memory).unwrap_or(0)) || small();
+        enough.then_some(()).ok_or(ShedReason::Memory)
+    }
+
+    /// Takes room for a flow, which has one socket of its own.
+    pub(crate) fn take_flow(&self) {
+        self.memory.fetch_sub(1, Ordering::Relaxed);
+        self.take(1);
+    }
+
+    /// Gives back what [`take_flow`](Self::take_flow) took.
+    pub(crate) fn give_flow(&self) {
+        self.memory.fetch_add(1, Ordering::Relaxed);
+        self.give(1);
+    }
+
+    /// How many bytes a connection may hold while its other end does not take them: an equal share of the memory that is free, and
+    /// always some, so that it goes on.
+    pub(crate) fn bytes_to_hold(&self) -> usize {
+        let (free, connections) = (self.free_memory(), self.connections.load(Ordering::Relaxed));
+        if free / 2 >= connections {
+            return MOST_HELD;
+        }
+        (free * MEMORY_OF_A_CONNECTION as usize / connections).clamp(LEAST_HELD, MOST_HELD)
+    }
+
+    /// Waits until memory is to be given back. Cancel safe; who does not wait at that moment is told again soon.
+    pub(crate) async fn wants_relief(&self) {
+        self.relief.notified().await;
+    }
+
+    /// Whether so much is still to be given back; then it counts as done.
+    pub(crate) fn relieve_of(&self, bytes: u64) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.excess.load(Ordering::Relaxed) > 0 && self.excess.fetch_sub(bytes, Ordering::Relaxed) > 0
+    }
+
+    /// Takes so many descriptors, if they are there.
+    pub(crate) fn try_take(&self, descriptors: usize) -> bool {
+        let enough = self.free_descriptors() >= descriptors;
+        if enough {
+            self.take(descriptors);
+        }
+        enough
+    }
+
+    /// Takes so many descriptors in any case.
+    pub(crate) fn take(&self, descriptors: usize) {
+        self.descriptors.fetch_add(descriptors, Ordering::Relaxed);
+    }
+
+    /// Gives back so many descriptors.
+    pub(crate) fn give(&self, descriptors: usize) {
+        self.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
+    }
+
+    /// Whether a Service with `own` connections may soon have clearly more: for who has stopped asking meanwhile.
+    pub(crate) fn has_room_again(&self, own: u32) -> bool {
+        let free = self.free_connections().min(self.free_memory());
+        free > 0 && (own as usize).saturating_mul(8) < free.saturating_mul(SHARE).saturating_mul(7)
+    }
+
+    /// How many connections more there may be, memory aside.
+    fn free_connections(&self) -> usize {
+        let connections = self.limits.connections.saturating_sub(self.connections.load(Ordering::Relaxed));
+        connections.min(self.free_descriptors() / DESCRIPTORS_OF_A_CONNECTION)
+    }
+
+    fn free_descriptors(&self) -> usize {
+        self.limits.descriptors.saturating_sub(self.descriptors.load(Ordering::Relaxed))
+    }
+
+    /// In connections.
+    fn free_memory(&self) -> usize {
+        usize::try_from(self.memory.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacity(connections: usize) -> Capacity {
+        Capacity::new(CapacityLimits { descriptors: 2 * connections, connections: usize::MAX })
+    }
+
+    fn free(bytes: u64) -> MemoryLeft {
+        MemoryLeft { free: bytes, by_small_ones: bytes, excess: 0 }
+    }
+
+    /// Takes as many as are given.
+    fn fill(capacity: &Capacity, own: &mut u32) {
+        while capacity.take_connection(*own).is_ok() {
+            *own += 1;
+        }
+    }
+
+    #[test]
+    fn one_service_gets_most_and_leaves_a_part_to_others() {
+        let capacity = capacity(1000);
+        let (mut greedy, mut other) = (0, 0);
+        fill(&capacity, &mut greedy);
+        assert_eq!(greedy, 800);
+        fill(&capacity, &mut other);
+        assert!((100..=200).contains(&other), "{other}");
+        assert_eq!(capacity.take_connection(greedy), Err(ShedReason::Capacity));
+        assert_eq!(capacity.take_connection(0), Ok(()), "and some is left yet");
+    }
+
+    #[test]
+    fn greedy_services_come_to_equal_shares_as_connections_end() {
+        let capacity = capacity(1000);
+        let mut own = [0; 5];
+        fill(&capacity, &mut own[0]);
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let ends = (random >> 33) as usize % own.len();
+            if own[ends] > 0 {
+                own[ends] -= 1;
+                capacity.give_connection();
+            }
+            for one in &mut own {
+                fill(&capacity, one);
+            }
+        }
+        let (least, most) = (own.iter().min().unwrap(), own.iter().max().unwrap());
+        assert!(most - least <= 60 && *least > 150, "{own:?}");
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_counts_are_exact() {
+        let capacity = capacity(10);
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        for _ in 0..own {
+            capacity.give_connection();
+        }
+        assert_eq!(capacity.free_descriptors(), 20);
+        let mut again = 0;
+        fill(&capacity, &mut again);
+        assert_eq!(again, own);
+    }
+
+    #[test]
+    fn the_limit_of_connections_holds_where_descriptors_are_plenty() {
+        let capacity = Capacity::new(CapacityLimits { descriptors: usize::MAX / 8, connections: 10 });
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        assert_eq!(own, 8);
+    }
+
+    #[test]
+    fn memory_is_shared_like_the_rest_and_counted_down_between_looks() {
+        let capacity = Arc::new(capacity(1000));
+        capacity.gauge().set(free(10 * MEMORY_OF_A_CONNECTION));
+        let (mut greedy, mut other) = (0, 0);
+        fill(&capacity, &mut greedy);
+        assert_eq!((greedy, capacity.take_connection(greedy)), (8, Err(ShedReason::Memory)));
+        fill(&capacity, &mut other);
+        assert_eq!(other, 2);
+        assert_eq!(capacity.room_for_flow(0), Err(ShedReason::Memory));
+        capacity.gauge().set(free(0));
+        assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
+        capacity.give_connection();
+        assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(10));
+    }
+
+    #[test]
+    fn who_has_next_to_nothing_is_served_though_others_have_taken_all_memory() {
+        let capacity = Arc::new(capacity(1000));
+        capacity.gauge().set(MemoryLeft { by_small_ones: 80 * MEMORY_OF_A_CONNECTION, ..free(0) });
+        assert_eq!(capacity.take_connection(10), Err(ShedReason::Memory));
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        assert_eq!(own, 9, "an eighth of what was left by then");
+        assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(0));
+    }
+
+    #[test]
+    fn no_more_is_given_back_than_is_wanted() {
+        let capacity = Arc::new(capacity(10));
+        assert!(!capacity.relieve_of(1));
+        capacity.gauge().set(MemoryLeft { excess: 100, ..free(0) });
+        assert_eq!([60, 60, 60].map(|bytes| capacity.relieve_of(bytes)), [true, true, false]);
+    }
+
+    #[test]
+    fn what_connections_may_hold_is_what_memory_is_good_for() {
+        let capacity = Arc::new(capacity(1000));
+        assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
+        fill(&capacity, &mut 0);
+        capacity.gauge().set(free(800 * (16 << 10)));
+        assert_eq!(capacity.bytes_to_hold(), 16 << 10, "of 800 connections each the same");
+        capacity.gauge().set(free(0));
+        assert_eq!(capacity.bytes_to_hold(), LEAST_HELD);
+        (0..800).for_each(|_| capacity.give_connection());
+        assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
+    }
+
+    #[test]
+    fn more_than_there_is_may_be_taken_for_what_must_be() {
+        let capacity = capacity(1);
+        capacity.take(100);
+        assert_eq!(capacity.take_connection(0), Err(ShedReason::Capacity));
+        assert!(!capacity.try_take(1));
+        capacity.give(100);
+        assert_eq!(capacity.take_connection(0), Ok(()));
+    }
+}

@@ -1,0 +1,235 @@
+//! Holds a Service to its limits: how many connections and flows it may have, and how many new ones a second, in all and for
+//! each client. Shared by its frontends and by all workers; a Service without limits has none of this.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use indexmap::IndexMap;
+
+use crate::counters::ShedReason;
+use crate::weak_map::OfServices;
+use sheave_model::{Frontend, ServiceLimits};
+
+/// Clients of one Service that are counted; a few megabytes. Beyond it those with nothing open are forgotten first.
+const MOST_CLIENTS: usize = 65_536;
+/// Clients that are looked at when one is added, round and round, to forget those that need no remembering.
+const SWEPT: usize = 2;
+/// Clients among which one is chosen to be forgotten where there is no room.
+const SAMPLED: usize = 8;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Counts what one Service has, against what it may have.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    limits: [AtomicU32; 4],
+    open: AtomicU32,
+    /// When the next new one is due at an even rate, in nanoseconds since `epoch`.
+    due: AtomicU64,
+    clients: Mutex<Clients>,
+    epoch: Instant,
+}
+
+/// What is known of clients.
+#[derive(Debug, Default)]
+struct Clients {
+    known: IndexMap<IpAddr, Client, foldhash::fast::RandomState>,
+    hand: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Client {
+    open: u32,
+    due: u64,
+}
+
+/// The generic cell rate algorithm (ITU-T I.371): as many may come at once as are allowed in a second, and then at that rate.
+/// Gives the next due time if one may come now.
+fn conforms(due: u64, now: u64, rate: NonZeroU32) -> Option<u64> {
+    let interval = SECOND / u64::from(rate.get());
+    (due <= now + (SECOND - interval)).then(|| due.max(now) + interval)
+}
+
+impl Limiter {
+    fn new(limits: &ServiceLimits) -> Self {
+        let limiter = Self {
+            limits: Default::default(),
+            open: AtomicU32::new(0),
+            due: AtomicU64::new(0),
+            clients: Mutex::default(),
+            epoch: Instant::now(),
+        };
+        limiter.set(limits);
+        limiter
+    }
+
+    /// Holds to these limits from now on; what is open stays.
+    fn set(&self, limits: &ServiceLimits) {
+        let ServiceLimits {
+            connections,
+            connection_rate,
+            connections_per_client,
+            connection_rate_per_client,
+        } = *limits;
+        let values = [connections, connection_rate, connections_per_client, connection_rate_per_client];
+        for (limit, value) in self.limits.iter().zip(values) {
+            limit.store(value.map_or(0, NonZeroU32::get), Ordering::Relaxed);
+        }
+    }
+
+    fn limits(&self) -> ServiceLimits {
+        let [connections, connection_rate, connections_per_client, connection_rate_per_client] =
+            self.limits.each_ref().map(|limit| NonZeroU32::new(limit.load(Ordering::Relaxed)));
+        ServiceLimits { connections, connection_rate, connections_per_client, connection_rate_per_client }
+    }
+
+    /// Takes a place for a new connection or flow of `client`, or of one that is not known yet.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        client: Option<IpAddr>,
+        now: Instant,
+    ) -> Result<Permit, ShedReason> {
+        let limits = self.limits();
+        let now = self.time(now);
+        let most = limits.connections.map_or(u32::MAX, NonZeroU32::get);
+        let more = |open: u32| (open < most).then(|| open + 1);
+        self.open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .map_err(|_| ShedReason::Connections)?;
+        let mut permit = Permit { limiter: Arc::clone(self), client: None };
+        // First the client's own limits: one that asks too often takes nothing of the others' rate.
+        if let Some(client) = client {
+            permit.take_client_place(client, now, &limits)?;
+        }
+        if let Some(rate) = limits.connection_rate {
+            let next = |due| conforms(due, now, rate);
+            self.due
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+                .map_err(|_| ShedReason::ConnectionRate)?;
+        }
+        Ok(permit)
+    }
+
+    /// Whether one more could be open, clearly.
+    pub(crate) fn has_room_again(&self) -> bool {
+        let open = u64::from(self.open.load(Ordering::Relaxed));
+        self.limits().connections.is_none_or(|most| open * 8 < u64::from(most.get()) * 7)
+    }
+
+    fn time(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the connections of a Service, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    limiter: Arc<Limiter>,
+    /// Whose it is, if it counts for a client.
+    client: Option<IpAddr>,
+}
+
+impl Permit {
+    /// The connection turned out to be this client's.
+    pub(crate) fn identify(&mut self, client: IpAddr, now: Instant) -> Result<(), ShedReason> {
+        let limits = self.limiter.limits();
+        let now = self.limiter.time(now);
+        self.take_client_place(client, now, &limits)
+    }
+
+    fn take_client_place(
+        &mut self,
+        client: IpAddr,
+        now: u64,
+        limits: &ServiceLimits,
+    ) -> Result<(), ShedReason> {
+        if !limits.any_per_client() {
+            return Ok(());
+        }
+        let mut clients = self.limiter.clients();
+        let Some(known) = clients.entry(client, now) else { return Ok(()) };
+        if limits.connections_per_client.is_some_and(|most| known.open >= most.get()) {
+            return Err(ShedReason::ClientConnections);
+        }
+        if let Some(rate) = limits.connection_rate_per_client {
+            known.due = conforms(known.due, now, rate).ok_or(ShedReason::ClientConnectionRate)?;
+        }
+        known.open += 1;
+        drop(clients);
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.limiter.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(client) = self.client
+            && let Some(known) = self.limiter.clients().known.get_mut(&client)
+        {
+            known.open -= 1;
+        }
+    }
+}
+
+impl Clients {
+    /// What is known of a client; `None` if there is no room for one more, since all that are known have something open.
+    fn entry(&mut self, client: IpAddr, now: u64) -> Option<&mut Client> {
+        if !self.known.contains_key(&client) {
+            self.sweep(now);
+            if self.known.len() >= MOST_CLIENTS && !self.forget_one() {
+                return None;
+            }
+        }
+        Some(self.known.entry(client).or_default())
+    }
+
+    fn sweep(&mut self, now: u64) {
+        for _ in 0..SWEPT {
+            self.hand = self.hand.min(self.known.len()).checked_sub(1).unwrap_or(self.known.len());
+            if self.known.get_index(self.hand).is_some_and(|(_, known)| known.open == 0 && known.due <= now) {
+                self.known.swap_remove_index(self.hand);
+            }
+        }
+    }
+
+    /// Forgets the client among a few that has nothing open and was quiet the longest.
+    fn forget_one(&mut self) -> bool {
+        let count = self.known.len();
+        let sample = (0..SAMPLED).map(|step| (self.hand + step * count / SAMPLED) % count.max(1));
+        let idle = sample.filter_map(|index| {
+            let (_, known) = self.known.get_index(index)?;
+            (known.open == 0).then_some((known.due, index))
+        });
+        let Some((_, index)) = idle.min() else { return false };
+        self.known.swap_remove_index(index).is_some()
+    }
+}
+
+/// The limiters of all Services that have limits. They are found again when a table is made, so that what is open counts on.
+#[derive(Debug, Default)]
+pub(crate) struct Limiters(Mutex<OfServices<Limiter>>);
+
+impl Limiters {
+    /// That of a frontend's Service, with the limits that it has now; `None` if it has none.
+    pub(crate) fn get(&self, frontend: &Frontend) -> Option<Arc<Limiter>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !frontend.limits.any() {
+            known.forget(frontend);
+            return None;
+        }
+        let limiter = known.get_or(frontend, || Limiter::new(&frontend.limits));
+        limiter.set(&frontend.limits);
+        Some(limiter)
+    }
+}
+
+#[cfg(test)]
+mod tests;

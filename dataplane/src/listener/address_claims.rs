@@ -1,0 +1,196 @@
+//! Who may listen where: addresses that this process or this machine uses for other ends, that other processes listen at, and
+//! that sockets of departed frontends still hold.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use super::bind;
+use crate::counters::{FrontendCounters, UdpCounters};
+use sheave_model::{FrontendAddr, Protocol};
+
+/// What else than the table decides whether a frontend may have its address.
+#[derive(Debug, Default)]
+pub(super) struct AddressClaims {
+    /// Where this process listens for other ends.
+    reserved: BTreeSet<SocketAddr>,
+    /// The addresses of this machine itself: its sshd or kubelet must stay reachable there.
+    machine: BTreeSet<IpAddr>,
+    departed: Departed,
+}
+
+impl AddressClaims {
+    /// Sets the addresses that are used for other ends. True if those of this process changed.
+    pub(super) fn set(&mut self, reserved: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) -> bool {
+        let changed = self.reserved != reserved;
+        (self.reserved, self.machine) = (reserved, machine);
+        changed
+    }
+
+    /// How many addresses this process itself uses.
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved.len()
+    }
+
+    /// Whether a steered frontend there would take over a server of this process.
+    pub(super) fn is_reserved(&self, addr: FrontendAddr) -> bool {
+        addr.protocol == Protocol::Tcp && self.reserved.iter().any(|server| addr.is_reached_at(*server))
+    }
+
+    /// Whether this is an address of the machine itself.
+    pub(super) fn is_machine(&self, ip: IpAddr) -> bool {
+        self.machine.contains(&ip)
+    }
+
+    /// Remembers that workers may still have sockets on the address of a frontend that leaves.
+    pub(super) fn add_departed(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) {
+        self.departed.add(addr, counters);
+    }
+
+    /// Whether sockets of departed or retired frontends may still be on the address.
+    pub(super) fn is_ours(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
+        self.departed.holds(addr, counters)
+    }
+
+    /// Which of these steered frontends another process listens at by now, on an address of the machine itself.
+    pub(super) fn taken_by_others(&self, steered: impl Iterator<Item = FrontendAddr>) -> Vec<FrontendAddr> {
+        let on_machine = |addr: &FrontendAddr| addr.protocol == Protocol::Tcp && self.is_machine(addr.ip);
+        let mut asked = steered.filter(on_machine).peekable();
+        if asked.peek().is_none() {
+            return Vec::new();
+        }
+        let others = listening();
+        // Connected sockets are in the way of bind(2), too, and a listener for IPv6 alone is not one for IPv4.
+        let taken = |addr: &FrontendAddr| {
+            others.iter().any(|other| addr.is_reached_at(*other))
+                && bind::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        };
+        asked.filter(taken).collect()
+    }
+}
+
+/// So few may be remembered although all their sockets are closed.
+const KEPT: usize = 64;
+
+/// Frontends that have left, while sockets of theirs may still be on their addresses.
+#[derive(Debug, Default)]
+struct Departed {
+    /// The counters of UDP frontends: who still has one has sockets on the address.
+    counters: HashMap<FrontendAddr, Vec<Weak<UdpCounters>>>,
+    /// So many were left when those that are gone were last removed.
+    left: usize,
+}
+
+impl Departed {
+    /// Remembers who may still have sockets on the address.
+    fn add(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) {
+        let of_udp: Vec<_> = counters.iter().filter_map(FrontendCounters::udp).collect();
+        if of_udp.is_empty() {
+            return;
+        }
+        self.counters.entry(addr).or_default().extend(of_udp.iter().map(Arc::downgrade));
+        // Not at each of thousands that leave together.
+        if self.counters.len() > 2 * self.left + KEPT {
+            self.counters.retain(|_, counters| counters.iter().any(|one| one.strong_count() > 0));
+            self.left = self.counters.len();
+        }
+    }
+
+    /// Whether sockets of ours may still be on the address of a frontend that has none now: workers close those of UDP when
+    /// they come to it, and flows of a retired frontend keep theirs. Of TCP there are only connections left, which are in
+    /// nobody's way (SO_REUSEADDR, socket(7)).
+    fn holds(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
+        let departed = self.counters.remove(&addr).unwrap_or_default();
+        let alive: Vec<_> = departed.into_iter().filter(|counters| counters.strong_count() > 0).collect();
+        let held = !alive.is_empty() || counters.iter().any(FrontendCounters::is_used_for_udp);
+        if !alive.is_empty() {
+            self.counters.insert(addr, alive);
+        }
+        held
+    }
+}
+
+/// The state of a listening socket (include/net/tcp_states.h).
+const LISTEN: &str = "0A";
+
+/// Where TCP sockets of this thread's network namespace listen, of any process (proc_pid_net(5)). Nothing of a family that this kernel does not have.
+fn listening() -> BTreeSet<SocketAddr> {
+    ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].into_iter().flat_map(of_file).collect()
+}
+
+fn of_file(path: &str) -> Vec<SocketAddr> {
+    let Ok(file) = File::open(path) else { return Vec::new() };
+    let rows = BufReader::new(file).lines().skip(1).map_while(Result::ok);
+    // Listening sockets come first (tcp_seq_start in net/ipv4/tcp_ipv4.c): of connections there may be many.
+    rows.map_while(|row| row_of(&row)).collect()
+}
+
+/// `sl local_address rem_address st ...`; none for a row of another state.
+fn row_of(row: &str) -> Option<SocketAddr> {
+    let mut fields = row.split_ascii_whitespace().skip(1);
+    let local = fields.next()?;
+    if fields.nth(1)? != LISTEN {
+        return None;
+    }
+    let (ip, port) = local.split_once(':')?;
+    Some(SocketAddr::new(address(ip)?, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// Words of 32 bits as they lie in memory, each printed as a number.
+fn address(hex: &str) -> Option<IpAddr> {
+    let word = |index: usize| {
+        let digits = hex.get(8 * index..8 * index + 8)?;
+        u32::from_str_radix(digits, 16).ok().map(u32::to_ne_bytes)
+    };
+    if hex.len() == 8 {
+        return word(0).map(|bytes| Ipv4Addr::from(bytes).into());
+    }
+    let mut bytes = [0; 16];
+    for (index, chunk) in bytes.chunks_exact_mut(4).enumerate() {
+        chunk.copy_from_slice(&word(index)?);
+    }
+    Some(IpAddr::from(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn sockets_that_listen_are_found_and_those_that_are_connected_are_not() {
+        for ip in ["127.0.0.1", "0.0.0.0", "::1"] {
+            let listener = TcpListener::bind((ip, 0)).unwrap();
+            let addr = listener.local_addr().unwrap();
+            let target = if ip == "::1" { "::1" } else { "127.0.0.1" };
+            let client = TcpStream::connect((target, addr.port())).unwrap();
+            let listening = listening();
+            assert!(listening.contains(&addr), "{addr}");
+            assert!(!listening.contains(&client.local_addr().unwrap()), "{addr}");
+            drop(listener);
+            assert!(!super::listening().contains(&addr), "{addr}");
+        }
+    }
+
+    #[test]
+    fn servers_on_every_address_are_in_the_way_of_all_frontends_of_their_port() {
+        let mut claims = AddressClaims::default();
+        let mut in_the_way = |server: &str, (ip, protocol): (&str, Protocol)| {
+            claims.set(BTreeSet::from([server.parse().unwrap()]), BTreeSet::new());
+            claims.is_reserved(FrontendAddr { ip: ip.parse().unwrap(), port: 80, protocol })
+        };
+        let [v4, udp, v6] =
+            [("127.0.0.2", Protocol::Tcp), ("127.0.0.2", Protocol::Udp), ("::1", Protocol::Tcp)];
+        for server in ["127.0.0.2:80", "0.0.0.0:80", "[::]:80"] {
+            assert!(in_the_way(server, v4), "{server}");
+            assert!(!in_the_way(server, udp), "{server}: servers use TCP");
+        }
+        assert!(in_the_way("[::]:80", v6) && in_the_way("[::1]:80", v6));
+        assert!(
+            !in_the_way("0.0.0.0:80", v6) && !in_the_way("127.0.0.3:80", v4) && !in_the_way("[::]:81", v4)
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The frontends as the program in the kernel finds them: what becomes of packets to each.
+//!
+//! It must not know sockets or workers.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::SourceSetLease;
+use crate::sys::bpf::map::{Map, MapKind};
+use sheave_model::{FrontendAddr, Protocol};
+
+/// So many frontends may be steered. The kernel takes 2 MiB for a table of this size, more only for what is in it.
+const MOST: usize = 1 << 17;
+
+/// Bytes of a key: the address as IPv6 has it, port, protocol.
+pub(super) const KEY: usize = 16 + 2 + 2;
+/// Bytes of a value: one of the verdicts below, the source_set's number.
+const VALUE: usize = 4 + 4;
+
+/// The verdicts as the program reads them.
+pub(super) const REFUSED: i32 = 0;
+pub(super) const IGNORE: i32 = 1;
+pub(super) const FORWARD: i32 = 2;
+pub(super) const LISTED: i32 = 3;
+/// Whatever is none of the others, for the program.
+const LISTED_OR_ITSELF: i32 = 4;
+
+/// What becomes of packets to a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(in crate::listener) enum Verdict {
+    /// The kernel says that nobody is there.
+    Refuse,
+    /// They vanish.
+    Ignore,
+    /// The workers get them.
+    Forward,
+    /// The workers get those of an source_set.
+    Listed {
+        /// Its number.
+        source_set: u32,
+        /// The frontend's own address belongs to it, too.
+        itself: bool,
+    },
+}
+
+impl Verdict {
+    fn value(self) -> [u8; VALUE] {
+        let (verdict, source_set) = match self {
+            Self::Refuse => (REFUSED, 0),
+            Self::Ignore => (IGNORE, 0),
+            Self::Forward => (FORWARD, 0),
+            Self::Listed { source_set, itself: false } => (LISTED, source_set),
+            Self::Listed { source_set, itself: true } => (LISTED_OR_ITSELF, source_set),
+        };
+        let mut value = [0; VALUE];
+        value[..4].copy_from_slice(&verdict.to_ne_bytes());
+        value[4..].copy_from_slice(&source_set.to_ne_bytes());
+        value
+    }
+}
+
+/// An address of either family as the program has it.
+pub(super) fn address(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn key(addr: FrontendAddr) -> [u8; KEY] {
+    let protocol = match addr.protocol {
+        Protocol::Tcp => libc::IPPROTO_TCP,
+        Protocol::Udp => libc::IPPROTO_UDP,
+    };
+    let place = u32::from(addr.port) | protocol.cast_unsigned() << 16;
+    let mut key = [0; KEY];
+    key[..16].copy_from_slice(&address(addr.ip));
+    key[16..].copy_from_slice(&place.to_ne_bytes());
+    key
+}
+
+/// The map of all steered frontends.
+#[derive(Debug)]
+pub(in crate::listener) struct VerdictMap {
+    map: Map<KEY, VALUE>,
+    /// Held while the map changes, so that no late refusal undoes what came after it.
+    refusals: Mutex<Refusals>,
+}
+
+/// Refusals that are yet to come.
+#[derive(Debug, Default)]
+struct Refusals {
+    latest: u64,
+    due: HashMap<FrontendAddr, u64>,
+}
+
+impl VerdictMap {
+    /// None yet.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { map: Map::new(MapKind::Hash, MOST)?, refusals: Mutex::default() })
+    }
+
+    /// The map itself.
+    pub(super) fn map(&self) -> &Map<KEY, VALUE> {
+        &self.map
+    }
+
+    /// From now on this becomes of packets to `addr`.
+    ///
+    /// # Errors
+    /// As bpf(2): `E2BIG` if there are too many.
+    pub(in crate::listener) fn put(&self, addr: FrontendAddr, verdict: Verdict) -> io::Result<()> {
+        self.refusals().due.remove(&addr);
+        self.map.put(&key(addr), &verdict.value())
+    }
+
+    /// From now on packets to `addr` are none of ours.
+    pub(in crate::listener) fn remove(&self, addr: FrontendAddr) {
+        self.refusals().due.remove(&addr);
+        if let Err(error) = self.map.remove(&key(addr)) {
+            tracing::debug!(frontend = %addr, %error, "was not steered");
+        }
+    }
+
+    /// Packets to `addr` are refused once the answer is dropped, unless something else was said of it by then. Until then
+    /// it admits whom it admits.
+    pub(in crate::listener) fn refuse_later(
+        self: &Arc<Self>,
+        addr: FrontendAddr,
+        lease: Option<SourceSetLease>,
+    ) -> DeferredRefusal {
+        let mut refusals = self.refusals();
+        refusals.latest += 1;
+        let revision = refusals.latest;
+        refusals.due.insert(addr, revision);
+        DeferredRefusal { verdicts: Arc::clone(self), addr, revision, _admission: lease }
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A refusal that comes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct DeferredRefusal {
+    verdicts: Arc<VerdictMap>,
+    addr: FrontendAddr,
+    revision: u64,
+    _admission: Option<SourceSetLease>,
+}
+
+impl Drop for DeferredRefusal {
+    fn drop(&mut self) {
+        let mut refusals = self.verdicts.refusals();
+        if refusals.due.get(&self.addr) != Some(&self.revision) {
+            return;
+        }
+        refusals.due.remove(&self.addr);
+        // It is in the map already, so there is room for it.
+        if let Err(error) = self.verdicts.map.put(&key(self.addr), &Verdict::Refuse.value()) {
+            tracing::warn!(frontend = %self.addr, %error, "cannot be refused: clients are met with silence");
+        }
+    }
+}

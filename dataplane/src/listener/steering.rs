@@ -1,0 +1,280 @@
+//! Steering: one program in the kernel gives what comes for any number of frontends to a few sockets, one per worker,
+//! protocol and family. So frontends need no descriptors, and no socket of another process is in their way.
+//!
+//! The verdicts are those of sockets: a refused frontend is answered as a closed port, what is not admitted vanishes.
+//! Only new connections and datagrams are steered: connected sockets come first (`__inet_lookup_skb` in
+//! include/net/inet_hashtables.h, `__udp4_lib_lookup` in net/ipv4/udp.c).
+//!
+//! It must not know which frontends are to be steered, or what the workers do with what they get.
+
+mod frontends;
+mod sockets;
+
+use std::io;
+use std::sync::Arc;
+
+use socket2::Socket;
+
+use super::sk_lookup::{DeferredRefusal, SkLookup, SourceSetLease, Verdict};
+use crate::counters::FrontendCounters;
+use crate::sys::Errno;
+use crate::worker::{Command, WorkerHandle};
+pub(crate) use frontends::SteeredFrontends;
+use sheave_model::AddressSet;
+use sheave_model::{FrontendAddr, Protocol};
+use sockets::{SocketKind, SteeringSockets};
+
+/// Which frontends are steered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SteeringMode {
+    /// Those for whose sockets there is no room.
+    #[default]
+    Auto,
+    /// All.
+    Always,
+    /// None.
+    Never,
+}
+
+/// How clients reach the frontends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteeringReport<'a> {
+    /// Which frontends are to be steered.
+    pub mode: SteeringMode,
+    /// Frontends that have sockets of their own.
+    pub sockets: usize,
+    /// Frontends that are steered.
+    pub steered: usize,
+    /// Why none can be, and what to do about it. `None` also if nothing had to be steered yet.
+    pub obstacle: Option<&'a str>,
+}
+
+/// What keeps the kernel from steering.
+#[derive(Debug)]
+struct Obstacle {
+    why: String,
+    /// It will not go away by itself.
+    lasts: bool,
+}
+
+impl From<io::Error> for Obstacle {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EPERM) => Self {
+                why: format!(
+                    "the kernel does not let this process load the program ({error}): give it CAP_NET_ADMIN and CAP_BPF, \
+                     outside of user namespaces, and a seccomp profile that allows bpf(2); before Linux 5.11 \
+                     RLIMIT_MEMLOCK=infinity, too"
+                ),
+                lasts: true,
+            },
+            Some(Errno::EACCES) => Self {
+                why: format!(
+                    "the kernel's verifier refuses the program ({error}): report it with the kernel's version"
+                ),
+                lasts: true,
+            },
+            Some(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Self {
+                why: format!("the kernel does not know such programs ({error}): Linux has them since 5.9"),
+                lasts: true,
+            },
+            _ => Self { why: error.to_string(), lasts: false },
+        }
+    }
+}
+
+/// All steered frontends. Dropping it ends the steering.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    mode: SteeringMode,
+    frontends: Arc<SteeredFrontends>,
+    kernel: Option<Kernel>,
+    obstacle: Option<Obstacle>,
+}
+
+impl Steering {
+    /// Steers nothing yet.
+    pub(crate) fn new(mode: SteeringMode) -> Self {
+        Self { mode, frontends: Arc::default(), kernel: None, obstacle: None }
+    }
+
+    /// Where workers look up steered frontends.
+    pub(crate) fn frontends(&self) -> Arc<SteeredFrontends> {
+        Arc::clone(&self.frontends)
+    }
+
+    /// Which frontends are to be steered.
+    pub(crate) fn mode(&self) -> SteeringMode {
+        self.mode
+    }
+
+    /// Why nothing can be steered.
+    pub(crate) fn obstacle(&self) -> Option<&str> {
+        self.obstacle.as_ref().map(|obstacle| obstacle.why.as_str())
+    }
+
+    /// Whether it is worth while to ask [`is_ready`](Self::is_ready).
+    pub(crate) fn may_be_ready(&self) -> bool {
+        self.mode != SteeringMode::Never && !self.obstacle.as_ref().is_some_and(|obstacle| obstacle.lasts)
+    }
+
+    /// Whether frontends can be steered. Puts the program in force if it is not yet; says once why it cannot.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        if self.kernel.is_some() || !self.may_be_ready() {
+            return self.kernel.is_some();
+        }
+        match Kernel::new() {
+            Ok(kernel) => {
+                tracing::info!("the program that steers frontends is in force");
+                (self.kernel, self.obstacle) = (Some(kernel), None);
+                true
+            }
+            Err(error) => {
+                let obstacle = Obstacle::from(error);
+                if self.obstacle.is_none() {
+                    tracing::warn!(
+                        "no frontend can be steered, so each needs sockets of its own, as far as the limit of open files \
+                         allows: {}",
+                        obstacle.why
+                    );
+                }
+                self.obstacle = Some(obstacle);
+                false
+            }
+        }
+    }
+
+    /// Gives the workers what clients from `sources` send to `addr`; what others send vanishes. Only once it is
+    /// [ready](Self::is_ready). If it was steered before, that changes in one step.
+    ///
+    /// # Errors
+    /// `AddrInUse` where this process listens for other ends; as bpf(2) if there are too many frontends or prefixes, or as
+    /// socket(2).
+    pub(super) fn steer(
+        &mut self,
+        addr: FrontendAddr,
+        sources: &AddressSet,
+        counters: &[FrontendCounters],
+        workers: &[WorkerHandle],
+    ) -> io::Result<SourceSetLease> {
+        let kernel = self.kernel.as_mut().ok_or(io::ErrorKind::Unsupported)?;
+        kernel.open(SocketKind::of(addr), workers)?;
+        let (verdict, lease) = kernel.program.verdict(addr, sources)?;
+        self.frontends.insert(addr, counters);
+        kernel.program.verdicts.put(addr, verdict)?;
+        Ok(lease)
+    }
+
+    /// Has the kernel refuse what comes for `addr`, whomever it admitted before. For datagrams that waits until the answer is
+    /// dropped, so that the flows there can be given sockets of their own first.
+    ///
+    /// # Errors
+    /// As [`steer`](Self::steer).
+    pub(super) fn refuse(
+        &mut self,
+        addr: FrontendAddr,
+        lease: Option<SourceSetLease>,
+    ) -> io::Result<Option<Arc<DeferredRefusal>>> {
+        let known = self.frontends.remove(addr);
+        let Some(Kernel { program, .. }) = &self.kernel else { return Ok(None) };
+        if known && addr.protocol == Protocol::Udp {
+            return Ok(Some(Arc::new(program.verdicts.refuse_later(addr, lease))));
+        }
+        program.verdicts.put(addr, Verdict::Refuse).map(|()| None)
+    }
+
+    /// From now on what comes for `addr` is none of ours.
+    pub(crate) fn forget(&mut self, addr: FrontendAddr) {
+        self.frontends.remove(addr);
+        if let Some(kernel) = &self.kernel {
+            kernel.program.verdicts.remove(addr);
+        }
+    }
+
+    /// Discards the sockets that this one belongs to, to be [restored](Self::restore); false if it belongs to none.
+    pub(crate) fn discard(&mut self, socket: &Arc<Socket>) -> bool {
+        let has_it = |slot: &&mut OpenSockets| {
+            slot.open.iter().flat_map(|open| &open.sockets).any(|own| Arc::ptr_eq(own, socket))
+        };
+        let Some(slot) = self.kernel.iter_mut().flat_map(|kernel| &mut kernel.sockets).find(has_it) else {
+            return false;
+        };
+        slot.open = None;
+        true
+    }
+
+    /// Gives a restarted worker the sockets that it had.
+    pub(crate) fn serve_again(&self, index: usize, worker: &WorkerHandle) {
+        for open in
+            self.kernel.iter().flat_map(|kernel| &kernel.sockets).filter_map(|slot| slot.open.as_ref())
+        {
+            if let Some(socket) = open.sockets.get(index) {
+                worker.send(Command::Steer { addr: open.addr, socket: Arc::clone(socket) });
+            }
+        }
+    }
+
+    /// Opens the sockets again that were discarded.
+    pub(crate) fn restore(&mut self, workers: &[WorkerHandle]) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let discarded = kernel.sockets.iter().filter(|slot| slot.open.is_none());
+        for kind in discarded.filter_map(|slot| slot.kind).collect::<Vec<_>>() {
+            if let Err(error) = kernel.open(kind, workers) {
+                tracing::warn!(%error, "cannot open the sockets of steered frontends again");
+            }
+        }
+    }
+
+    /// Lets go of the sockets, so that the workers hold them alone. The program stays attached for them.
+    pub(crate) fn release(&mut self) {
+        for slot in self.kernel.iter_mut().flat_map(|kernel| &mut kernel.sockets) {
+            if let Some(open) = &mut slot.open {
+                open.sockets.clear();
+            }
+        }
+    }
+}
+
+/// The program with the sockets of each kind.
+#[derive(Debug)]
+struct Kernel {
+    program: SkLookup,
+    /// By [`SocketKind::index`].
+    sockets: [OpenSockets; SocketKind::COUNT],
+}
+
+/// The sockets of one kind, if a frontend needs them.
+#[derive(Debug, Default)]
+struct OpenSockets {
+    /// Set once a frontend is of this kind.
+    kind: Option<SocketKind>,
+    open: Option<SteeringSockets>,
+}
+
+impl Kernel {
+    fn new() -> io::Result<Self> {
+        Ok(Self { program: SkLookup::new()?, sockets: Default::default() })
+    }
+
+    /// Makes sure that there are sockets of this kind, and that workers serve them.
+    fn open(&mut self, kind: SocketKind, workers: &[WorkerHandle]) -> io::Result<()> {
+        let slot = &mut self.sockets[kind.index()];
+        slot.kind = Some(kind);
+        if slot.open.is_some() {
+            return Ok(());
+        }
+        let opened = SteeringSockets::open(kind, workers.len())?;
+        // One is enough: the kernel chooses among all that share its address.
+        if let Some(socket) = opened.sockets.first() {
+            self.program.set_sockets(kind.index(), socket, &opened.sink)?;
+        }
+        for (worker, socket) in workers.iter().zip(&opened.sockets) {
+            worker.send(Command::Steer { addr: opened.addr, socket: Arc::clone(socket) });
+        }
+        slot.open = Some(opened);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

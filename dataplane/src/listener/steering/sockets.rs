@@ -1,0 +1,93 @@
+//! The sockets that steered packets arrive on: for each protocol and address family one per worker, among which the kernel
+//! chooses as in any `SO_REUSEPORT` group, and one that drops everything.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use socket2::{Domain, Socket};
+
+use crate::listener::allowed_sources::Family;
+use crate::listener::bind::{bound, listen};
+use crate::listener::sk_lookup::SOCKET_KINDS;
+use crate::listener::source_filter::SourceFilter;
+use crate::sys::bpf::SocketFilter;
+use crate::sys::bpf::instruction::{Instruction, Register};
+use crate::sys::mmsg;
+use sheave_model::{FrontendAddr, Protocol};
+
+/// A protocol of an address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SocketKind {
+    protocol: Protocol,
+    family: Family,
+}
+
+impl SocketKind {
+    /// How many there are.
+    pub(super) const COUNT: usize = SOCKET_KINDS as usize;
+
+    /// The kind that a frontend's packets belong to.
+    pub(super) fn of(addr: FrontendAddr) -> Self {
+        Self { protocol: addr.protocol, family: Family::of(addr.ip) }
+    }
+
+    /// Its place in the program's map of sockets: IPv4 before IPv6, TCP before UDP.
+    pub(super) fn index(self) -> usize {
+        usize::from(self.family == Family::V6) + 2 * usize::from(self.protocol == Protocol::Udp)
+    }
+}
+
+/// The sockets of one kind.
+#[derive(Debug)]
+pub(super) struct SteeringSockets {
+    /// The address that they are bound to.
+    pub(super) addr: FrontendAddr,
+    /// One per worker.
+    pub(super) sockets: Vec<Arc<Socket>>,
+    /// Drops whatever is steered to it.
+    pub(super) sink: Socket,
+}
+
+impl SteeringSockets {
+    /// Opens them on a loopback address and a port that the kernel chooses, where no client looks for them.
+    ///
+    /// # Errors
+    /// As socket(2), bind(2), listen(2) and bpf(2).
+    pub(super) fn open(kind: SocketKind, workers: usize) -> io::Result<Self> {
+        let SocketKind { protocol, family } = kind;
+        // If asked for a port to be shared, the kernel might choose one that others share already.
+        let first = bound(protocol, any_loopback_port(family), false, &SourceFilter::Everyone)?;
+        let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        first.set_reuse_port(true)?;
+        let mut sockets = vec![first];
+        for _ in 1..workers {
+            sockets.push(bound(protocol, addr, true, &SourceFilter::Everyone)?);
+        }
+        if protocol == Protocol::Udp {
+            let domain = Domain::for_address(addr);
+            sockets.iter().try_for_each(|socket| mmsg::report_destination(socket, domain))?;
+        }
+        listen(protocol, &sockets)?;
+        let addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };
+        let sockets = sockets.into_iter().map(Arc::new).collect();
+        Ok(Self { addr, sockets, sink: sink(protocol, family)? })
+    }
+}
+
+fn sink(protocol: Protocol, family: Family) -> io::Result<Socket> {
+    // Not a classic program, which takes another capability on TCP sockets than steering does.
+    let drop_all = [Instruction::set(Register::Answer, 0), Instruction::exit()];
+    let filter = SourceFilter::Shared(Arc::new(SocketFilter::load(&drop_all, "sheave_sink")?));
+    let socket = bound(protocol, any_loopback_port(family), false, &filter)?;
+    listen(protocol, std::slice::from_ref(&socket))?;
+    Ok(socket)
+}
+
+fn any_loopback_port(family: Family) -> SocketAddr {
+    let ip: IpAddr = match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, 0)
+}

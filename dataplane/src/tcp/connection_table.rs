@@ -1,0 +1,359 @@
+//! The connections of one worker that an endpoint has been found for, or is being connected for: a table of plain
+//! entries, driven by one task that asks one epoll instance what has happened. A connection at rest is an entry here, and
+//! has no task, no timer and no buffer.
+//!
+//! One poll moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes:
+//! connections that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has
+//! the same two lists, of sparse and of other flows).
+//!
+//! It must not know how connections are accepted or endpoints chosen.
+
+mod connecting;
+mod sweep;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use super::idle_clock::{CHECKS, IdleClock, TICK, Tick, ticks};
+use super::relay::{Peer, Relay, Relayed};
+use super::splice::RelayBuffers;
+use super::stream::Stream;
+use crate::counters::{CloseReason, TcpCounters};
+use crate::sys::epoll::{Events, Happened, Watch};
+use crate::worker::Timeouts;
+pub(super) use connecting::Connecting;
+use connecting::Pending;
+
+/// Bytes that one poll moves before other tasks of the worker get their turn: less than a millisecond's work.
+const BYTES_PER_POLL: u64 = 1 << 20;
+/// A connection that moved as much in its last turn is a stream.
+const STREAM: u64 = 64 << 10;
+/// Idle connections are looked for as often as this at least, since a connection gets some of its options then.
+const LONGEST_ROUND: Duration = Duration::from_secs(60);
+/// Entries that are checked at a time. Each may take some system calls.
+const CHECKED_AT_A_TIME: usize = 256;
+
+/// What a connection has with it for as long as it is relayed. Dropping it says that it was aborted.
+pub(crate) trait Story {
+    /// Where its bytes are counted.
+    fn counters(&self) -> &TcpCounters;
+
+    /// It has come to its end.
+    fn end(self, reason: CloseReason);
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct ConnectionTable<S> {
+    watch: Watch,
+    entries: RefCell<Slab<Entry<S>>>,
+    /// Connections to be served next: an event has come, and they are no streams.
+    sparse: RefCell<VecDeque<Key>>,
+    /// Streams with an event, or whose turn ended before they were done.
+    streams: RefCell<VecDeque<Key>>,
+    /// Until when each endpoint that is being connected may take.
+    deadlines: RefCell<BTreeSet<(Instant, Key)>>,
+    /// The one that is waited for; it may have been met since.
+    next_deadline: Cell<Option<Instant>>,
+    /// There is an earlier one.
+    earlier_deadline: Notify,
+    /// Of the task that drives the table.
+    driver: RefCell<Waker>,
+    serial: Cell<u32>,
+    buffers: RelayBuffers,
+    timeouts: Timeouts,
+    /// Idle time is counted from here.
+    epoch: Instant,
+    /// The shortest idle timeout of any connection, in ticks.
+    shortest_idle: Cell<u32>,
+    /// The same of what the round that is under way has met, or what has begun since.
+    shortest_of_round: Cell<u32>,
+    /// It became shorter.
+    idle_shortened: Notify,
+    /// How long to look for events after the last one, before the thread may sleep.
+    busy_poll: Option<Duration>,
+    busy_until: Cell<Instant>,
+}
+
+/// A place in the table, and whose it is: places are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    index: u32,
+    serial: u32,
+}
+
+impl Key {
+    /// For events of one of the entry's sockets.
+    fn token(self, peer: Peer) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.index) << 1 | u64::from(peer == Peer::Client)
+    }
+
+    fn of_token(token: u64) -> (Self, Peer) {
+        let index = token as u32 >> 1;
+        let peer = if token & 1 == 1 { Peer::Client } else { Peer::Endpoint };
+        (Self { index, serial: (token >> 32) as u32 }, peer)
+    }
+}
+
+#[derive(Debug)]
+struct Entry<S> {
+    serial: u32,
+    /// It is in one of the queues, so it will have a turn anyway.
+    queued: bool,
+    is_stream: bool,
+    state: State<S>,
+}
+
+#[derive(Debug)]
+enum State<S> {
+    /// An endpoint is being connected, and somebody waits for the outcome.
+    Connecting(Pending),
+    Relaying(Relay, S),
+    /// Between the two.
+    Changing,
+}
+
+impl<S: Story> ConnectionTable<S> {
+    /// An empty table, whose connections end when nothing moved on them for the idle timeout. Must be called inside the worker's
+    /// runtime.
+    ///
+    /// # Errors
+    /// If the epoll instance cannot be made.
+    pub(crate) fn new(buffers: RelayBuffers, timeouts: Timeouts) -> io::Result<Self> {
+        Ok(Self {
+            watch: Watch::new()?,
+            entries: RefCell::default(),
+            sparse: RefCell::default(),
+            streams: RefCell::default(),
+            deadlines: RefCell::default(),
+            next_deadline: Cell::new(None),
+            earlier_deadline: Notify::new(),
+            driver: RefCell::new(Waker::noop().clone()),
+            serial: Cell::new(0),
+            buffers,
+            timeouts,
+            epoch: Instant::now(),
+            shortest_idle: Cell::new(ticks(timeouts.idle)),
+            shortest_of_round: Cell::new(u32::MAX),
+            idle_shortened: Notify::new(),
+            busy_poll: None,
+            busy_until: Cell::new(Instant::now()),
+        })
+    }
+
+    /// Looks for events for so long after the last one before the thread may sleep: being woken takes longer than looking.
+    pub(crate) fn busy_polling(self, time: Duration) -> Self {
+        Self { busy_poll: Some(time).filter(|time| !time.is_zero()), ..self }
+    }
+
+    /// What a client has sent already, up to a few KiB.
+    ///
+    /// # Errors
+    /// If the client has reset the connection meanwhile.
+    pub(super) fn first_bytes(&self, client: &mut Stream) -> io::Result<Vec<u8>> {
+        self.buffers.first_bytes(client)
+    }
+
+    /// Serves the table until it is dropped. One task at a time may do so.
+    pub(crate) async fn drive(&self) {
+        let mut events = Events::new();
+        loop {
+            poll_fn(|cx| self.poll(cx, &mut events)).await;
+            // Not by waking itself: only a task that yields has the reactor asked for what others wait for.
+            yield_now().await;
+        }
+    }
+
+    /// Ready when there is more to do at once.
+    fn poll(&self, cx: &mut Context<'_>, events: &mut Events) -> Poll<()> {
+        self.driver.borrow_mut().clone_from(cx.waker());
+        let more = self.poll_events(cx, events).unwrap_or_else(|error| {
+            tracing::error!(%error, "a worker hears no more of its connections");
+            false
+        });
+        self.serve();
+        if more || self.has_queued() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn has_queued(&self) -> bool {
+        !self.sparse.borrow().is_empty() || !self.streams.borrow().is_empty()
+    }
+
+    /// Gives queued connections their turns, as far as one poll may go, and at least one stream.
+    fn serve(&self) {
+        let mut moved = 0;
+        while moved < BYTES_PER_POLL && self.serve_next(&self.sparse, &mut moved) {}
+        let streams = self.streams.borrow().len();
+        for served in 0..streams {
+            if served > 0 && moved >= BYTES_PER_POLL || !self.serve_next(&self.streams, &mut moved) {
+                break;
+            }
+        }
+    }
+
+    /// Gives the first connection of a queue its turn; false if there is none.
+    fn serve_next(&self, queue: &RefCell<VecDeque<Key>>, moved: &mut u64) -> bool {
+        let Some(key) = queue.borrow_mut().pop_front() else { return false };
+        let mut entries = self.entries.borrow_mut();
+        if let Some(entry) = entry(&mut entries, key) {
+            entry.queued = false;
+            *moved += self.advance(&mut entries, key);
+        }
+        true
+    }
+
+    /// Tells connections what has happened to them; true if there may be more soon.
+    fn poll_events(&self, cx: &mut Context<'_>, events: &mut Events) -> io::Result<bool> {
+        let mut entries = self.entries.borrow_mut();
+        let mut told = false;
+        let mut tell = |token, happened| {
+            told = true;
+            let (key, peer) = Key::of_token(token);
+            self.tell(&mut entries, key, peer, happened);
+        };
+        loop {
+            match self.watch.poll(cx, events, &mut tell)? {
+                // Nothing is left; asking again lets the reactor know whom to wake.
+                Poll::Ready(false) => {}
+                Poll::Ready(true) => return Ok(true),
+                Poll::Pending => break,
+            }
+        }
+        let Some(busy_poll) = self.busy_poll else { return Ok(false) };
+        self.watch.look(events, &mut tell)?;
+        let now = Instant::now();
+        if told {
+            self.busy_until.set(now + busy_poll);
+        }
+        Ok(now < self.busy_until.get())
+    }
+
+    /// Lets a connection know what happened to one of its sockets.
+    fn tell(&self, entries: &mut Slab<Entry<S>>, key: Key, peer: Peer, happened: Happened) {
+        let Some(entry) = entry(entries, key) else { return };
+        match &mut entry.state {
+            State::Changing => {}
+            State::Connecting(pending) => pending.tell(happened),
+            State::Relaying(relay, _) => {
+                relay.note(peer, happened);
+                if !std::mem::replace(&mut entry.queued, true) {
+                    let queue = if entry.is_stream { &self.streams } else { &self.sparse };
+                    queue.borrow_mut().push_back(key);
+                }
+            }
+        }
+    }
+
+    /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
+    fn advance(&self, entries: &mut Slab<Entry<S>>, key: Key) -> u64 {
+        let Some(entry) = entry(entries, key) else { return 0 };
+        let State::Relaying(relay, story) = &mut entry.state else { return 0 };
+        let (relayed, moved) = relay.advance(&self.buffers, story.counters());
+        entry.is_stream = moved >= STREAM;
+        match relayed {
+            Relayed::Waits => {}
+            Relayed::ItsTurnEnds => {
+                entry.queued = true;
+                self.streams.borrow_mut().push_back(key);
+            }
+            Relayed::Ended(reason) => end(entries, key.index, reason),
+        }
+        moved
+    }
+
+    /// A connection that may be idle for so long.
+    fn idle_clock(&self, timeout: Duration) -> IdleClock {
+        let clock = IdleClock::new(Tick::now(self.epoch), timeout);
+        // It may begin behind the back of a round that is under way.
+        self.shortest_of_round.update(|shortest| shortest.min(clock.timeout()));
+        if clock.timeout() < self.shortest_idle.get() {
+            self.shortest_idle.set(clock.timeout());
+            self.idle_shortened.notify_one();
+        }
+        clock
+    }
+
+    /// Ends connections that have become idle, for ever: a few are checked at a time, so that no other one waits while
+    /// a large table is walked.
+    pub(crate) async fn watch_idle(&self) {
+        let mut next = 0;
+        loop {
+            tokio::select! {
+                () = sleep(self.until_next_check()) => {}
+                () = self.idle_shortened.notified() => continue,
+            }
+            let mut entries = self.entries.borrow_mut();
+            self.check_some(&mut entries, next);
+            next += CHECKED_AT_A_TIME;
+            if next >= entries.capacity() {
+                let shortest = self.shortest_of_round.replace(u32::MAX);
+                self.shortest_idle.set(shortest.min(ticks(self.timeouts.idle)));
+                next = 0;
+                if entries.len() < entries.capacity() / 4 {
+                    entries.shrink_to_fit();
+                }
+            }
+        }
+    }
+
+    /// So that all entries are checked in one round.
+    fn until_next_check(&self) -> Duration {
+        let round = (self.shortest_idle.get() * TICK / CHECKS).clamp(TICK / 2, LONGEST_ROUND);
+        let steps = self.entries.borrow().capacity().div_ceil(CHECKED_AT_A_TIME).max(1);
+        let step = round / u32::try_from(steps).unwrap_or(u32::MAX);
+        step.max(Duration::from_millis(1))
+    }
+
+    /// Checks the entries from `first` on.
+    fn check_some(&self, entries: &mut Slab<Entry<S>>, first: usize) {
+        let now = Tick::now(self.epoch);
+        for index in first..first + CHECKED_AT_A_TIME {
+            let Some(State::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state) else {
+                continue;
+            };
+            self.shortest_of_round.update(|shortest| shortest.min(relay.idle_ticks()));
+            if let Relayed::Ended(reason) = relay.check_idle(now) {
+                end(entries, index as u32, reason);
+            }
+        }
+    }
+
+    /// Closes pipes that streams do without, for ever.
+    pub(crate) async fn watch_pipes(&self) {
+        self.buffers.watch_pipes().await;
+    }
+
+    /// Resets every connection.
+    pub(crate) fn cut(&self) {
+        let entries = std::mem::take(&mut *self.entries.borrow_mut());
+        for (_, entry) in entries {
+            if let State::Relaying(relay, _story) = entry.state {
+                relay.cut();
+            }
+        }
+    }
+}
+
+fn entry<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut Entry<S>> {
+    entries.get_mut(key.index as usize).filter(|entry| entry.serial == key.serial)
+}
+
+fn end<S: Story>(entries: &mut Slab<Entry<S>>, index: u32, reason: CloseReason) {
+    if let Some(Entry { state: State::Relaying(relay, story), .. }) = entries.try_remove(index as usize) {
+        // Counted before anybody can see the sockets closed.
+        story.end(reason);
+        drop(relay);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! One direction of a connection: a single state machine that moves bytes through the worker's scratch buffer while
+//! traffic is small and through a pooled pipe while it is a stream.
+//!
+//! Between two events a direction holds bytes only if the receiving side would not take them; an idle connection holds
+//! no buffer. Back-pressure is the kernel's: nothing is read before everything held has been written. It must not know
+//! why the connection exists or what is done about errors.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::pipe_pool::{PipeLease, PipePool};
+use super::stream::{Stream, Taken};
+use crate::limits::capacity::Capacity;
+
+/// Bytes that one direction may move before others on the worker get their turn; a splice under way may exceed it.
+const TURN: u64 = 256 << 10;
+/// So many large reads in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe, which small
+/// exchanges never earn back.
+const STREAM_AFTER: u8 = 4;
+/// A read of so many bytes is large: from there on two splices take less time than two copies.
+const LARGE_READ: usize = 32 << 10;
+/// So many small bursts in a row, and the stream is over.
+const QUIET_AFTER: u8 = 8;
+/// A burst of less than so many bytes is small. A stream comes in bursts of one packet when its receiver is fast, and that
+/// packet has up to 64 KiB: who takes those for quiet goes to and fro between the two ways.
+const SMALL_BURST: u64 = 16 << 10;
+/// What is read of a client before its endpoint is connected.
+const FIRST_BYTES: usize = 4 << 10;
+/// Upper bound of one splice; the pipe's slots usually end it earlier.
+const SPLICE_LENGTH: usize = 512 << 10;
+
+/// What a direction needs from its worker.
+#[derive(Debug)]
+pub(crate) struct RelayBuffers {
+    scratch: std::cell::RefCell<Box<[u8]>>,
+    pipes: Rc<PipePool>,
+    capacity: Arc<Capacity>,
+}
+
+impl RelayBuffers {
+    /// `scratch` is the size in bytes of the copy buffer that all connections of a worker share.
+    pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>, capacity: Arc<Capacity>) -> Self {
+        Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes, capacity }
+    }
+
+    /// Closes pipes that are not needed any more, for ever.
+    pub(super) async fn watch_pipes(&self) {
+        self.pipes.watch().await;
+    }
+
+    /// What a client has sent already, as far as it fits into a packet or two.
+    pub(super) fn first_bytes(&self, client: &mut Stream) -> io::Result<Vec<u8>> {
+        let mut scratch = self.scratch.borrow_mut();
+        let room = scratch.len().min(FIRST_BYTES);
+        Ok(match client.receive(&mut scratch[..room])? {
+            Taken::Bytes(count) => scratch[..count].to_vec(),
+            Taken::End | Taken::NotNow => Vec::new(),
+        })
+    }
+}
+
+/// Which of the two streams failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The stream that bytes are read from.
+    From,
+    /// The stream that bytes are written to.
+    To,
+}
+
+/// A direction that cannot go on.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) side: Side,
+    pub(super) error: io::Error,
+}
+
+impl Broken {
+    fn reading(error: io::Error) -> Self {
+        Self { side: Side::From, error }
+    }
+
+    fn writing(error: io::Error) -> Self {
+        Self { side: Side::To, error }
+    }
+}
+
+/// Bytes that were read but not yet written.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Bytes(Box<HeldBytes>),
+    Urgent(u8),
+    Pipe(Box<PipeLease>),
+}
+
+#[derive(Debug)]
+struct HeldBytes {
+    bytes: Box<[u8]>,
+    written: usize,
+}
+
+impl Held {
+    fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
+        Self::Bytes(Box::new(HeldBytes { bytes: bytes.into(), written: 0 }))
+    }
+}
+
+/// How far a direction got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Advanced {
+    /// Until one of the streams has something to say.
+    Waits,
+    /// There is more, but others come first.
+    ItsTurnEnds,
+    /// To its end.
+    Over,
+}
+
+/// How the next bytes are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Small traffic; counts large reads in a row.
+    Copy { large: u8 },
+    /// A stream; counts small bursts in a row.
+    Splice { quiet: u8 },
+    /// The kernel refused to splice these sockets, or urgent data was among what is to be moved: splice(2) stops there and
+    /// does not tell it from the end.
+    CopyOnly,
+}
+
+/// State of one direction.
+#[derive(Debug)]
+pub(super) struct Direction {
+    held: Held,
+    mode: Mode,
+    burst: u64,
+    moved: u64,
+    /// So many bytes at the beginning are not the sender's.
+    own: u64,
+    ended: bool,
+}
+
+impl Direction {
+    pub(super) fn new() -> Self {
+        Self::beginning_with(Vec::new(), 0)
+    }
+
+    /// A direction whose receiver gets these bytes first. The sender sent them but for the first `own`, which are the
+    /// gateway's word.
+    pub(super) fn beginning_with(bytes: Vec<u8>, own: usize) -> Self {
+        let held = match bytes.is_empty() {
+            true => Held::Nothing,
+            false => Held::bytes(bytes),
+        };
+        Self { held, mode: Mode::Copy { large: 0 }, burst: 0, moved: 0, own: own as u64, ended: false }
+    }
+
+    /// The sender's bytes written to the receiving side so far.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.saturating_sub(self.own)
+    }
+
+    /// Whether the sending side has finished and everything was handed on.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended && !self.holds()
+    }
+
+    /// Whether the next thing it does is to read: then it hears of a reset.
+    pub(super) fn reads(&self) -> bool {
+        !self.ended && !self.holds()
+    }
+
+    /// Whether bytes were read that the receiving side would not take yet.
+    pub(super) fn holds(&self) -> bool {
+        !matches!(self.held, Held::Nothing)
+    }
+
+    /// Moves what can be moved now. Over when `from` has ended and everything is written; then `to` has been told by FIN,
+    /// unless `last` says that the whole connection is about to be closed anyway.
+    pub(super) fn advance(
+        &mut self,
+        from: &mut Stream,
+        to: &mut Stream,
+        buffers: &RelayBuffers,
+        last: bool,
+    ) -> Result<Advanced, Broken> {
+        let turn_ends = self.moved + TURN;
+        loop {
+            self.flush(to).map_err(Broken::writing)?;
+            if self.holds() {
+                return Ok(Advanced::Waits);
+            }
+            if self.ended {
+                if !last {
+                    to.finish().map_err(Broken::writing)?;
+                }
+                return Ok(Advanced::Over);
+            }
+            if self.moved >= turn_ends {
+                return Ok(Advanced::ItsTurnEnds);
+            }
+            if !from.is_readable() {
+                return Ok(Advanced::Waits);
+            }
+            if from.is_urgent() {
+                self.mode = Mode::CopyOnly;
+                if let Some(byte) = from.receive_urgent().map_err(Broken::reading)? {
+                    self.held = Held::Urgent(byte);
+                    continue;
+                }
+            }
+            match self.mode {
+                Mode::Splice { .. } => self.splice(from, to, buffers)?,
+                Mode::Copy { .. } | Mode::CopyOnly => self.copy(from, to, buffers)?,
+            }
+        }
+    }
+
+    fn flush(&mut self, to: &mut Stream) -> io::Result<()> {
+        while self.holds() && to.is_writable() {
+            let (left, moved) = match &mut self.held {
+                Held::Nothing => return Ok(()),
+                Held::Bytes(held) => {
+                    let moved = to.transmit(&held.bytes[held.written..])?;
+                    held.written += moved;
+                    (held.bytes.len() - held.written, moved)
+                }
+                Held::Urgent(byte) => match to.transmit_urgent(*byte)? {
+                    true => (0, 1),
+                    false => (1, 0),
+                },
+                Held::Pipe(lease) => drain(lease, to)?,
+            };
+            self.moved += moved as u64;
+            if left == 0 {
+                self.held = Held::Nothing;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
+        let mut scratch = buffers.scratch.borrow_mut();
+        // What the other end does not take is held, so who does not read must not have more of it than is there for all.
+        let room = scratch.len().min(buffers.capacity.bytes_to_hold());
+        let scratch = &mut scratch[..room];
+        let count = match from.receive(scratch).map_err(Broken::reading)? {
+            Taken::Bytes(count) => count,
+            Taken::End => {
+                self.ended = true;
+                return Ok(());
+            }
+            Taken::NotNow => return Ok(()),
+        };
+        let written = to.transmit(&scratch[..count]).map_err(Broken::writing)?;
+        self.moved += written as u64;
+        if written < count {
+            self.held = Held::bytes(&scratch[written..count]);
+        }
+        if let Mode::Copy { large } = self.mode {
+            self.mode = match large {
+                _ if count < LARGE_READ => Mode::Copy { large: 0 },
+                STREAM_AFTER => Mode::Splice { quiet: 0 },
+                large => Mode::Copy { large: large + 1 },
+            };
+        }
+        Ok(())
+    }
+
+    fn splice(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
+        let Some(mut lease) = buffers.pipes.take() else {
+            return self.copy(from, to, buffers);
+        };
+        let Some((pipe, level)) = lease.parts() else { return Ok(()) };
+        match from.splice_in(pipe, SPLICE_LENGTH) {
+            Ok(Taken::Bytes(count)) => *level = count,
+            Ok(Taken::End) => return self.copy(from, to, buffers),
+            Ok(Taken::NotNow) => {
+                self.end_burst();
+                return Ok(());
+            }
+            // Nothing is in the pipe yet, so the copy path can take over without losing a byte.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.mode = Mode::CopyOnly;
+                return Ok(());
+            }
+            Err(error) => return Err(Broken::reading(error)),
+        }
+        let (left, moved) = drain(&mut lease, to).map_err(Broken::writing)?;
+        self.moved += moved as u64;
+        self.burst += moved as u64;
+        if left > 0 {
+            self.held = Held::Pipe(Box::new(lease));
+        }
+        Ok(())
+    }
+
+    /// The sender has paused: judge whether this still is a stream.
+    fn end_burst(&mut self) {
+        if let Mode::Splice { quiet } = self.mode {
+            self.mode = if self.burst >= SMALL_BURST {
+                Mode::Splice { quiet: 0 }
+            } else if quiet < QUIET_AFTER {
+                Mode::Splice { quiet: quiet + 1 }
+            } else {
+                Mode::Copy { large: 0 }
+            };
+        }
+        self.burst = 0;
+    }
+}
+
+/// Writes what the pipe holds; gives what is left in it and what was written.
+fn drain(lease: &mut PipeLease, to: &mut Stream) -> io::Result<(usize, usize)> {
+    let Some((pipe, level)) = lease.parts() else { return Ok((0, 0)) };
+    let moved = to.splice_out(pipe, *level)?;
+    *level -= moved;
+    Ok((*level, moved))
+}

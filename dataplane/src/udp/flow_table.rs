@@ -1,0 +1,341 @@
+//! The flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when
+//! that is decided anew.
+//!
+//! It must not know sockets or tasks (a flow's [`Links::Link`] is whatever the caller keeps for it) and has no clock of
+//! its own, so that all of it can be simulated.
+
+mod budget;
+mod expiry;
+mod routing;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::budget::Slot;
+pub(super) use self::budget::{FlowBudget, FlowOwner};
+use self::expiry::{BUSY, Queues};
+use self::routing::{Decision, forwarded};
+use crate::counters::ShedReason;
+use crate::counters::{DropReason, UdpCounters};
+use crate::limits::service::Permit;
+use crate::select::affinity::AffinityTable;
+use crate::select::{ActiveFrontend, ActiveTable, Picked};
+use crate::splitmix64::SplitMix64;
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
+
+/// The way from a client to an endpoint, to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// From whom.
+    pub(super) client: ClientAddr,
+    /// To whom.
+    pub(super) endpoint: EndpointAddr,
+    /// What the endpoint is to see of the client.
+    pub(super) source: ClientSource,
+}
+
+/// Makes what a flow needs to reach its endpoint.
+pub(super) trait Links {
+    /// What is kept for each flow; dropping it closes the way.
+    type Link;
+
+    /// Opens `way`. `previous` is the flow's present link if the flow only changes its endpoint; it is dropped when this
+    /// succeeds, and stays when not.
+    fn open(&mut self, way: &Way, previous: Option<&Self::Link>) -> io::Result<Self::Link>;
+}
+
+/// What routing depends on beside the flow table; the same for a whole batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) table: &'a ActiveTable,
+    pub(super) affinity: &'a AffinityTable,
+    pub(super) random: &'a SplitMix64,
+    pub(super) now: Instant,
+}
+
+/// One client's way to one endpoint.
+pub(super) struct Flow<L> {
+    /// What the caller keeps for it.
+    pub(super) link: L,
+    picked: Picked,
+    /// What the endpoint sees of the client.
+    source: ClientSource,
+    /// When a datagram last passed, in either direction.
+    touched: Instant,
+    /// When the queue looks at this flow next; an entry with another moment is stale.
+    check_at: Instant,
+    /// The frontend's revision for which the endpoint was found good.
+    revision: u64,
+    /// The endpoint was reported unreachable.
+    suspect: bool,
+    /// An endpoint has answered.
+    answered: bool,
+    _slot: Slot,
+    _permit: Option<Box<Permit>>,
+}
+
+impl<L> Flow<L> {
+    /// Where its datagrams go.
+    pub(super) fn endpoint(&self) -> EndpointAddr {
+        self.picked.addr()
+    }
+}
+
+/// How long flows may be quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlowTimeouts {
+    /// In either direction.
+    pub(super) idle: Duration,
+    /// Until an endpoint's first answer.
+    pub(super) unanswered: Duration,
+}
+
+/// The flows of one frontend.
+pub(super) struct FlowTable<L> {
+    flows: HashMap<ClientAddr, Flow<L>, foldhash::fast::RandomState>,
+    /// When to look whether a flow has gone quiet: one live entry per flow.
+    queues: Queues,
+    /// The frontend that the flows were last checked against; kept so that its address cannot come back as another's.
+    frontend: Option<Arc<ActiveFrontend>>,
+    /// Grows each time that `frontend` becomes another.
+    revision: u64,
+    /// Those of the gateway, where the frontend has none of its own.
+    timeouts: FlowTimeouts,
+    idle: Duration,
+    /// No flow may be quiet for longer, whatever the frontend says.
+    longest_idle: Duration,
+    accepting: bool,
+    budget: Rc<FlowBudget>,
+    /// These flows, as the budget knows them.
+    owner: Weak<dyn FlowOwner>,
+    counters: Arc<UdpCounters>,
+}
+
+impl<L> FlowTable<L> {
+    /// An empty table that takes flows.
+    pub(super) fn new(
+        timeouts: FlowTimeouts,
+        budget: Rc<FlowBudget>,
+        owner: Weak<dyn FlowOwner>,
+        counters: Arc<UdpCounters>,
+    ) -> Self {
+        Self {
+            flows: HashMap::default(),
+            queues: Queues::default(),
+            frontend: None,
+            revision: 0,
+            timeouts,
+            idle: timeouts.idle,
+            longest_idle: Duration::MAX,
+            accepting: true,
+            budget,
+            owner,
+            counters,
+        }
+    }
+
+    /// Tells what the frontend is now; `None` if the table has it no more. Flows are not touched: each finds out on its
+    /// next datagram whether its endpoint still serves. Only a shorter idle timeout concerns them at once.
+    pub(super) fn set_frontend(&mut self, frontend: Option<&Arc<ActiveFrontend>>) {
+        if self.frontend.as_ref().map(Arc::as_ptr) != frontend.map(Arc::as_ptr) {
+            self.frontend = frontend.cloned();
+            self.revision += 1;
+            let own = frontend.and_then(|frontend| frontend.spec().timeouts.idle);
+            self.set_idle(own.unwrap_or(self.timeouts.idle));
+        }
+    }
+
+    fn set_idle(&mut self, idle: Duration) {
+        let (before, idle) = (self.idle, idle.min(self.longest_idle));
+        self.idle = idle;
+        // Longer ones are found out when the flows are looked at.
+        if idle < before {
+            self.requeue();
+        }
+    }
+
+    /// The flow that takes this client's datagrams: the present one, the present one with another endpoint, or a new one.
+    ///
+    /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more or is unhealthy, or if the endpoint
+    /// was reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
+    /// same rules: pkg/proxy/conntrack/cleanup.go). If the frontend's change is what the endpoint is to see of the client,
+    /// the flow stays with its endpoint and the way there is opened anew.
+    pub(super) fn route<K: Links<Link = L>>(
+        &mut self,
+        client: ClientAddr,
+        view: &View<'_>,
+        links: &mut K,
+    ) -> Result<&mut Flow<L>, DropReason> {
+        let (mut prepared, count, patience) = (None, self.flows.len(), self.patience(false));
+        if self.budget.room(&self.counters).is_err() && self.accepting && !self.flows.contains_key(&client) {
+            prepared = Some(self.exchange(client, view)?);
+        }
+        let decision = Decision {
+            frontend: self.frontend.as_deref(),
+            revision: self.revision,
+            client,
+            view,
+            counters: &self.counters,
+        };
+        match self.flows.entry(client) {
+            Entry::Occupied(mut entry) => {
+                let flow = entry.get_mut();
+                flow.touched = view.now;
+                if flow.revision == self.revision && !flow.suspect {
+                    return Ok(entry.into_mut());
+                }
+                decision.recheck(entry, links)
+            }
+            Entry::Vacant(_) if !self.accepting => Err(DropReason::Draining),
+            Entry::Vacant(entry) => {
+                let new = match prepared {
+                    Some(new) => new,
+                    None => {
+                        let permit = admission(self.frontend.as_deref(), client, view)?;
+                        NewFlow { slot: self.budget.take(&self.counters), permit }
+                    }
+                };
+                self.budget.note(&self.owner, count + 1);
+                let check_at = view.now + patience;
+                let flow = decision.admit(entry, new, check_at, links)?;
+                self.queues.push(false, check_at, client);
+                Ok(flow)
+            }
+        }
+    }
+
+    /// Ends a flow to an endpoint towards which ports are scarce: one of `holder`, who has the most. False if none was found that
+    /// may give way.
+    pub(super) fn make_room(
+        &mut self,
+        holder: &Weak<dyn FlowOwner>,
+        endpoint: EndpointAddr,
+        now: Instant,
+    ) -> bool {
+        if holder.ptr_eq(&self.owner) {
+            return self.evict(now, BUSY, Some(endpoint));
+        }
+        holder.upgrade().is_some_and(|holder| holder.evict(now, Some(endpoint)))
+    }
+
+    /// Takes the place of another flow for a new one, if it would be forwarded at all.
+    fn exchange(&mut self, client: ClientAddr, view: &View<'_>) -> Result<NewFlow, DropReason> {
+        let permit = admission(self.frontend.as_deref(), client, view)?;
+        let own = self.flows.len();
+        let evicted = self.budget.larger(&self.owner, own).is_some_and(|other| other.evict(view.now, None))
+            || self.evict(view.now, BUSY, None);
+        if !evicted {
+            let lacking = self.budget.room(&self.counters).err().unwrap_or(ShedReason::Capacity);
+            return Err(lacking.into());
+        }
+        Ok(NewFlow { slot: self.budget.take(&self.counters), permit })
+    }
+
+    /// The client's flow, found because its endpoint answered: that keeps it alive.
+    pub(super) fn answered(&mut self, client: ClientAddr, now: Instant) -> Option<&mut Flow<L>> {
+        let flow = self.flows.get_mut(&client)?;
+        flow.touched = now;
+        flow.answered = true;
+        Some(flow)
+    }
+
+    /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one. Which
+    /// endpoint that is, unless it was reported already.
+    pub(super) fn suspect(&mut self, client: ClientAddr) -> Option<EndpointAddr> {
+        self.counters.add(|it| &it.endpoint_errors, 1);
+        let flow = self.flows.get_mut(&client)?;
+        let known = std::mem::replace(&mut flow.suspect, true);
+        (!known).then(|| flow.endpoint())
+    }
+
+    /// Where the client's datagrams go.
+    pub(super) fn endpoint(&self, client: ClientAddr) -> Option<EndpointAddr> {
+        self.flows.get(&client).map(Flow::endpoint)
+    }
+
+    /// The flow's link is of no use any more: opens one anew to the same endpoint. If that fails the client's next datagram
+    /// goes to another, if there is one.
+    pub(super) fn renew<K: Links<Link = L>>(&mut self, client: ClientAddr, links: &mut K) {
+        let Some(flow) = self.flows.get_mut(&client) else { return };
+        let way = Way { client, endpoint: flow.endpoint(), source: flow.source };
+        match links.open(&way, Some(&flow.link)) {
+            Ok(link) => flow.link = link,
+            Err(error) => {
+                tracing::debug!(client.addr = %client, endpoint = %way.endpoint, %error, "a flow's way is not opened anew");
+                flow.suspect = true;
+            }
+        }
+    }
+
+    /// Takes no new flows from now on.
+    pub(super) fn stop_accepting(&mut self) {
+        self.accepting = false;
+    }
+
+    /// Whether new flows are taken.
+    pub(super) fn is_accepting(&self) -> bool {
+        self.accepting
+    }
+
+    /// Shortens the idle timeout, for the present flows too, and for good.
+    pub(super) fn shorten_idle(&mut self, idle: Duration) {
+        self.longest_idle = idle;
+        self.set_idle(self.idle);
+    }
+
+    /// Applies `keep` to every flow; those for which it says no end.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(ClientAddr, &mut L) -> bool) {
+        self.flows.retain(|client, flow| keep(*client, &mut flow.link));
+    }
+
+    /// Ends all flows.
+    pub(super) fn clear(&mut self) {
+        self.flows.clear();
+        self.queues.clear();
+    }
+
+    /// How many flows there are.
+    pub(super) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+}
+
+/// What a new flow needs beside its endpoint.
+struct NewFlow {
+    slot: Slot,
+    permit: Option<Box<Permit>>,
+}
+
+/// What a frontend and the limits of its Service have to say to a new flow. Who gets no endpoint does not count.
+fn admission(
+    frontend: Option<&ActiveFrontend>,
+    client: ClientAddr,
+    view: &View<'_>,
+) -> Result<Option<Box<Permit>>, DropReason> {
+    let frontend = frontend.ok_or(DropReason::NoEndpoint)?;
+    let (ip, port, protocol) = (client.ip(), client.0.port(), Protocol::Udp);
+    if view.table.get(FrontendAddr { ip, port, protocol }).is_some() {
+        return Err(DropReason::Loop);
+    }
+    if !frontend.admits(client) {
+        return Err(DropReason::Denied);
+    }
+    let origin = view.table.origin(frontend.spec().addr, client);
+    if let Some(pick) = frontend.refusal(origin, client) {
+        forwarded(pick)?;
+    }
+    let Some(limiter) = frontend.limiter() else { return Ok(None) };
+    Ok(Some(Box::new(limiter.admit(Some(client.ip()), view.now)?)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Where a client's datagram goes, whenever that is not settled: the client is new, its frontend has changed since, or its
+//! endpoint was reported unreachable. It must not know how flows are kept or when they end.
+
+use std::collections::hash_map::{OccupiedEntry, VacantEntry};
+use std::io;
+use std::time::Instant;
+
+use super::{Flow, Links, NewFlow, View, Way};
+use crate::counters::{DropReason, UdpCounters};
+use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr};
+
+/// Endpoints that are tried for one datagram before it is dropped for want of a way to any.
+const MAX_ATTEMPTS: usize = 3;
+
+/// One client's datagram to be routed, with all that decides.
+pub(super) struct Decision<'a> {
+    pub(super) frontend: Option<&'a ActiveFrontend>,
+    pub(super) revision: u64,
+    pub(super) client: ClientAddr,
+    pub(super) view: &'a View<'a>,
+    pub(super) counters: &'a UdpCounters,
+}
+
+impl Decision<'_> {
+    pub(super) fn admit<'f, K: Links>(
+        &self,
+        entry: VacantEntry<'f, ClientAddr, Flow<K::Link>>,
+        new: NewFlow,
+        check_at: Instant,
+        links: &mut K,
+    ) -> Result<&'f mut Flow<K::Link>, DropReason> {
+        let frontend = self.frontend.ok_or(DropReason::NoEndpoint)?;
+        let (picked, (link, source)) =
+            self.choose(frontend, Vec::new(), |way| Ok((links.open(way, None)?, way.source)))?;
+        self.counters.add(|it| &it.flows_opened, 1);
+        let (touched, revision) = (self.view.now, self.revision);
+        Ok(entry.insert(Flow {
+            link,
+            picked,
+            source,
+            touched,
+            check_at,
+            revision,
+            suspect: false,
+            answered: false,
+            _slot: new.slot,
+            _permit: new.permit,
+        }))
+    }
+
+    pub(super) fn recheck<'f, K: Links>(
+        &self,
+        mut entry: OccupiedEntry<'f, ClientAddr, Flow<K::Link>>,
+        links: &mut K,
+    ) -> Result<&'f mut Flow<K::Link>, DropReason> {
+        let flow = entry.get_mut();
+        let own = flow.picked.addr();
+        let frontend = self.frontend.filter(|frontend| frontend.spec().has_endpoints());
+        let serves = frontend.is_none_or(|frontend| frontend.serves(own));
+        let unhealthy = |endpoint| frontend.is_some_and(|frontend| self.is_unhealthy(frontend, endpoint));
+        let suspect = flow.suspect || unhealthy(own);
+        if let Some(frontend) = frontend.filter(|_| suspect || !serves) {
+            let failed = if suspect { vec![own] } else { Vec::new() };
+            let previous = &flow.link;
+            let chosen = self.choose(frontend, failed, |way| {
+                // Nothing better than the suspect: it stays, with its link.
+                let no_better = way.endpoint == own || (!flow.suspect && unhealthy(way.endpoint));
+                if serves && no_better {
+                    return Ok(None);
+                }
+                Ok(Some((links.open(way, Some(previous))?, way.source)))
+            });
+            match chosen {
+                Ok((picked, Some((link, source)))) => {
+                    self.counters.add(|it| &it.flows_repicked, 1);
+                    (flow.picked, flow.link, flow.source) = (picked, link, source);
+                }
+                Ok((_, None)) => {}
+                Err(_) if serves => {}
+                Err(reason @ (DropReason::NoSocket | DropReason::NoPort)) => return Err(reason),
+                Err(reason) => {
+                    entry.remove();
+                    return Err(reason);
+                }
+            }
+        }
+        if let Some(frontend) = frontend {
+            self.follow_source(frontend, flow, links);
+        }
+        flow.revision = self.revision;
+        flow.suspect = false;
+        Ok(entry.into_mut())
+    }
+
+    /// Whether the endpoint is to be avoided here: a flow has no end of its own, so that one would stay with it for ever.
+    fn is_unhealthy(&self, frontend: &ActiveFrontend, endpoint: EndpointAddr) -> bool {
+        let spec = frontend.spec();
+        spec.failover.is_some() && self.view.table.unhealthy().contains(spec.addr.protocol, endpoint)
+    }
+
+    /// Opens the way to the same endpoint anew if that is to see something else of the client now. If that fails, the
+    /// flow goes on as it was.
+    fn follow_source<K: Links>(&self, frontend: &ActiveFrontend, flow: &mut Flow<K::Link>, links: &mut K) {
+        let (client, endpoint, source) = (self.client, flow.picked.addr(), self.source(frontend));
+        if flow.source == source {
+            return;
+        }
+        match links.open(&Way { client, endpoint, source }, Some(&flow.link)) {
+            Ok(link) => (flow.link, flow.source) = (link, source),
+            Err(error) => {
+                tracing::debug!(client.addr = %client, %endpoint, %error, "a flow does not follow client-source");
+            }
+        }
+    }
+
+    /// What an endpoint is to see of the client now.
+    fn source(&self, frontend: &ActiveFrontend) -> ClientSource {
+        frontend.client_source(self.view.table.origin(frontend.spec().addr, self.client))
+    }
+
+    /// Picks an endpoint to which `open` succeeds. One that has no route, or no port towards it left, is passed over for
+    /// another; a want of descriptors would be the same with each.
+    fn choose<T>(
+        &self,
+        frontend: &ActiveFrontend,
+        mut failed: Vec<EndpointAddr>,
+        mut open: impl FnMut(&Way) -> io::Result<T>,
+    ) -> Result<(Picked, T), DropReason> {
+        let client = self.client;
+        let origin = self.view.table.origin(frontend.spec().addr, client);
+        let source = frontend.client_source(origin);
+        let mut lacks_port = false;
+        for _ in 0..MAX_ATTEMPTS {
+            let request = PickRequest {
+                client,
+                origin,
+                random: self.view.random.next(),
+                now: self.view.now,
+                tried: &failed,
+            };
+            let picked = forwarded(frontend.pick(&request, self.view.affinity))?;
+            let endpoint = picked.addr();
+            match open(&Way { client, endpoint, source }) {
+                Ok(opened) => return Ok((picked, opened)),
+                Err(error) if crate::sys::errnos::is_peer_unreachable(&error) => {
+                    self.counters.add(|it| &it.endpoint_errors, 1);
+                    failed.push(endpoint);
+                }
+                Err(error) if crate::sys::errnos::is_out_of_udp_ports(&error) => {
+                    tracing::debug!(client.addr = %client, %endpoint, %error, "no port for a flow");
+                    lacks_port = true;
+                    failed.push(endpoint);
+                }
+                Err(error) => {
+                    tracing::debug!(client.addr = %client, %endpoint, %error, "no socket for a flow");
+                    return Err(DropReason::NoSocket);
+                }
+            }
+        }
+        Err(if lacks_port { DropReason::NoPort } else { DropReason::NoSocket })
+    }
+}
+
+/// The endpoint of a pick, or why a datagram is dropped without one.
+pub(super) fn forwarded(pick: Pick) -> Result<Picked, DropReason> {
+    match pick {
+        Pick::Forward(picked) => Ok(picked),
+        Pick::Reject => Err(DropReason::NoEndpoint),
+        Pick::Drop => Err(DropReason::Policy),
+    }
+}

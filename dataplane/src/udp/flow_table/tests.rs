@@ -1,0 +1,367 @@
+//! The flow table without sockets, at an invented time.
+
+use std::cell::RefCell;
+
+use super::expiry::{BUSY, OVER, PATIENCE};
+use super::*;
+use crate::limits::capacity::{Capacity, CapacityLimits};
+use crate::sys::Errno;
+use crate::udp::tests::fixtures::{follow, frontend, with_sources};
+use sheave_model::SourceRanges;
+use sheave_model::{ClientSources, EndpointState, Failover, Frontend, Protocol, Spread};
+
+mod room;
+mod simulation;
+
+const IDLE: Duration = Duration::from_secs(60);
+
+fn frontend_addr(port: u16) -> FrontendAddr {
+    FrontendAddr { ip: [203, 0, 113, 1].into(), port, protocol: Protocol::Udp }
+}
+
+fn endpoint_addr(number: u8) -> EndpointAddr {
+    EndpointAddr::new([10, 0, 0, number].into(), 53)
+}
+
+fn client_addr(number: u16) -> ClientAddr {
+    ClientAddr(([198, 51, 100, 1], number).into())
+}
+
+fn ready(numbers: &[u8]) -> Vec<(EndpointAddr, EndpointState)> {
+    numbers.iter().map(|number| (endpoint_addr(*number), EndpointState::Ready)).collect()
+}
+
+/// Opens links that are nothing but the endpoint's address; fails as told.
+#[derive(Default)]
+struct FakeLinks {
+    opened: usize,
+    last: Option<Way>,
+    unreachable: Vec<EndpointAddr>,
+    exhausted: bool,
+    /// Towards these there are no ports, whatever ends.
+    crowded: Vec<EndpointAddr>,
+}
+
+impl Links for FakeLinks {
+    type Link = EndpointAddr;
+
+    fn open(&mut self, way: &Way, _previous: Option<&EndpointAddr>) -> io::Result<EndpointAddr> {
+        let endpoint = way.endpoint;
+        if self.exhausted {
+            return Err(io::Error::other("too many open files"));
+        }
+        if self.unreachable.contains(&endpoint) {
+            return Err(io::ErrorKind::NetworkUnreachable.into());
+        }
+        if self.crowded.contains(&endpoint) {
+            return Err(Errno::EADDRNOTAVAIL.into());
+        }
+        self.opened += 1;
+        self.last = Some(*way);
+        Ok(endpoint)
+    }
+}
+
+/// One frontend with its flows, and all that surrounds them.
+struct World {
+    table: ActiveTable,
+    affinity: AffinityTable,
+    random: SplitMix64,
+    now: Instant,
+    flows: FlowTable<EndpointAddr>,
+    links: FakeLinks,
+    counters: Arc<UdpCounters>,
+}
+
+impl World {
+    fn new(limit: usize, endpoints: &[(EndpointAddr, EndpointState)]) -> Self {
+        let timeouts = FlowTimeouts { idle: IDLE, unanswered: IDLE };
+        Self::of_owner(Weak::<RefCell<Self>>::new(), Self::budget(limit), timeouts, endpoints)
+    }
+
+    fn budget(limit: usize) -> Rc<FlowBudget> {
+        FlowBudget::new(limit, Capacity::unlimited())
+    }
+
+    fn of_owner(
+        owner: Weak<dyn FlowOwner>,
+        budget: Rc<FlowBudget>,
+        timeouts: FlowTimeouts,
+        endpoints: &[(EndpointAddr, EndpointState)],
+    ) -> Self {
+        let counters = Arc::new(UdpCounters::default());
+        Self {
+            table: follow(&ActiveTable::default(), [frontend(frontend_addr(53), endpoints)]),
+            affinity: AffinityTable::default(),
+            random: SplitMix64::new(7),
+            now: Instant::now(),
+            flows: FlowTable::new(timeouts, budget, owner, Arc::clone(&counters)),
+            links: FakeLinks::default(),
+            counters,
+        }
+    }
+
+    fn swap(&mut self, endpoints: &[(EndpointAddr, EndpointState)]) {
+        self.table = follow(&self.table, [frontend(frontend_addr(53), endpoints)]);
+    }
+
+    /// With endpoints that see this of clients outside the cluster, as all of these are.
+    fn swap_with_source(&mut self, endpoints: &[(EndpointAddr, EndpointState)], source: ClientSource) {
+        let sources = ClientSources { external: source, internal: ClientSource::Gateway };
+        let frontend = with_sources(frontend(frontend_addr(53), endpoints), sources);
+        self.table = follow(&self.table, [frontend]);
+    }
+
+    fn datagram(&mut self, client: u16) -> Result<EndpointAddr, DropReason> {
+        self.flows.set_frontend(self.table.get(frontend_addr(53)));
+        let Self { table, affinity, random, now, .. } = self;
+        let view = View { table, affinity, random, now: *now };
+        let flow = self.flows.route(client_addr(client), &view, &mut self.links)?;
+        assert_eq!(flow.link, flow.picked.addr(), "the link leads to the endpoint that counts the flow");
+        Ok(flow.link)
+    }
+}
+
+#[test]
+fn a_flow_keeps_its_endpoint_and_opens_nothing_more() {
+    let mut world = World::new(10, &ready(&[1, 2, 3]));
+    let endpoint = world.datagram(1).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(world.datagram(1), Ok(endpoint));
+    }
+    assert_eq!((world.links.opened, world.flows.queues.len()), (1, 1));
+}
+
+#[test]
+fn datagrams_of_both_directions_put_the_end_off() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    let start = world.now;
+    world.now = start + IDLE / 2;
+    assert!(world.flows.answered(client_addr(1), world.now).is_some());
+    world.now = start + IDLE;
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!(
+        world.flows.next_check(),
+        Some(start + IDLE / 2 + IDLE),
+        "looked at again when due, not before"
+    );
+    world.datagram(1).unwrap();
+    world.now = start + IDLE * 2 - Duration::from_nanos(1);
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!(world.flows.len(), 1);
+    world.now = start + IDLE * 2;
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
+}
+
+#[test]
+fn a_vanished_endpoint_loses_the_flow_on_its_next_datagram() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&ready(&[2]));
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)));
+    assert_eq!(world.counters.flows_repicked.get(), 1);
+}
+
+#[test]
+fn another_port_at_the_same_address_is_another_endpoint() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    let moved = EndpointAddr { port: 5353, ..endpoint_addr(1) };
+    world.swap(&[(moved, EndpointState::Ready)]);
+    assert_eq!(world.datagram(1), Ok(moved));
+}
+
+#[test]
+fn a_client_that_source_ranges_leave_out_is_denied() {
+    let mut world = World::new(10, &ready(&[1]));
+    let source_ranges = Arc::new(SourceRanges::new(vec!["203.0.113.0/24".parse().unwrap()]));
+    let narrowed = Frontend { source_ranges, ..frontend(frontend_addr(53), &ready(&[1])) };
+    world.table = follow(&world.table, [narrowed]);
+    assert_eq!(world.datagram(1), Err(DropReason::Denied));
+    assert_eq!(world.links.opened, 0);
+}
+
+#[test]
+fn a_flow_stays_while_others_of_its_service_come_and_go() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    for others in [&[1, 2, 3][..], &[1, 4], &[1]] {
+        world.swap(&ready(others));
+        assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    }
+    assert_eq!((world.links.opened, world.counters.flows_repicked.get()), (1, 0));
+}
+
+#[test]
+fn the_same_again_and_changes_of_other_frontends_do_not_even_ask_flows() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    let endpoint = world.datagram(1).unwrap();
+    let revision = world.flows.revision;
+    for others in [&[7, 8][..], &[8], &[]] {
+        let own = frontend(frontend_addr(53), &ready(&[1, 2]));
+        let other = frontend(frontend_addr(54), &ready(others));
+        world.table = follow(&world.table, [own, other]);
+        assert_eq!(world.datagram(1), Ok(endpoint));
+    }
+    assert_eq!((world.links.opened, world.flows.revision), (1, revision));
+}
+
+#[test]
+fn a_terminating_endpoint_keeps_its_flows_and_gets_no_new_ones() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&[(endpoint_addr(1), EndpointState::Terminating), (endpoint_addr(2), EndpointState::Ready)]);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    assert_eq!(world.datagram(2), Ok(endpoint_addr(2)));
+}
+
+#[test]
+fn without_any_endpoint_flows_stay_and_strangers_are_rejected() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.flows.suspect(client_addr(1));
+    world.swap(&[]);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    assert_eq!(world.datagram(2), Err(DropReason::NoEndpoint));
+    world.swap(&ready(&[2]));
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)), "and move on when others come");
+}
+
+#[test]
+fn a_policy_that_allows_no_endpoint_ends_the_flow_of_a_vanished_one() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&[(endpoint_addr(2), EndpointState::Terminating)]);
+    assert_eq!(world.datagram(1), Err(DropReason::Policy));
+    assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
+}
+
+#[test]
+fn a_flow_follows_what_its_endpoint_is_to_see_of_the_client() {
+    let mut world = World::new(10, &[]);
+    let way = |number, source| Some(Way { client: client_addr(1), endpoint: endpoint_addr(number), source });
+    world.swap_with_source(&ready(&[1]), ClientSource::Transparent);
+    world.datagram(1).unwrap();
+    assert_eq!(world.links.last, way(1, ClientSource::Transparent));
+    world.swap_with_source(&ready(&[1]), ClientSource::ProxyV2);
+    world.datagram(1).unwrap();
+    world.datagram(1).unwrap();
+    assert_eq!((world.links.opened, world.links.last), (2, way(1, ClientSource::ProxyV2)));
+    assert_eq!(world.counters.flows_repicked.get(), 0, "with the same endpoint");
+    world.swap_with_source(&ready(&[2]), ClientSource::Gateway);
+    world.datagram(1).unwrap();
+    assert_eq!((world.links.opened, world.links.last), (3, way(2, ClientSource::Gateway)));
+}
+
+#[test]
+fn a_suspect_endpoint_that_is_kept_is_told_of_the_client_anew() {
+    let mut world = World::new(10, &[]);
+    world.swap_with_source(&ready(&[1]), ClientSource::Gateway);
+    world.datagram(1).unwrap();
+    world.flows.suspect(client_addr(1));
+    world.swap_with_source(&ready(&[1]), ClientSource::ProxyV2);
+    world.datagram(1).unwrap();
+    assert_eq!(world.links.last.map(|way| way.source), Some(ClientSource::ProxyV2));
+}
+
+#[test]
+fn a_flow_that_cannot_follow_goes_on_as_it_was() {
+    let mut world = World::new(10, &[]);
+    world.swap_with_source(&ready(&[1]), ClientSource::Transparent);
+    world.datagram(1).unwrap();
+    world.links.exhausted = true;
+    world.swap_with_source(&ready(&[1]), ClientSource::Gateway);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+}
+
+#[test]
+fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    let first = world.datagram(1).unwrap();
+    world.flows.suspect(client_addr(1));
+    let second = world.datagram(1).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(world.datagram(1), Ok(second));
+    world.swap(&[(second, EndpointState::Ready)]);
+    world.flows.suspect(client_addr(1));
+    let opened = world.links.opened;
+    assert_eq!(world.datagram(1), Ok(second));
+    assert_eq!(world.links.opened, opened, "with the link that it has");
+}
+
+#[test]
+fn an_unhealthy_endpoint_is_left_for_a_healthy_one_where_there_are_rules_for_that() {
+    for rules in [true, false] {
+        let mut world = World::new(10, &[]);
+        let mut frontend = frontend(frontend_addr(53), &ready(&[1, 2]));
+        let (spread, overprovisioning, panic_threshold, check) = (Spread::Endpoints, 140, 0, None);
+        frontend.failover =
+            rules.then(|| Arc::new(Failover { spread, overprovisioning, panic_threshold, check }));
+        world.table = follow(&world.table, [frontend]);
+        let first = world.datagram(1).unwrap();
+        world.table = world.table.with_health([(Protocol::Udp, first)].into_iter().collect());
+        let second = world.datagram(1).unwrap();
+        assert_eq!(second != first, rules);
+        let opened = world.links.opened;
+        let both = ready(&[1, 2]).into_iter().map(|(addr, _)| (Protocol::Udp, addr));
+        world.table = world.table.with_health(both.collect());
+        assert_eq!(world.datagram(1), Ok(second), "nothing is better");
+        assert_eq!(world.links.opened, opened);
+    }
+}
+
+#[test]
+fn an_endpoint_without_a_route_is_passed_over() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    world.links.unreachable = vec![endpoint_addr(1)];
+    for client in 1..=6 {
+        assert_eq!(world.datagram(client), Ok(endpoint_addr(2)));
+    }
+    world.links.unreachable.push(endpoint_addr(2));
+    assert_eq!(world.datagram(7), Err(DropReason::NoSocket));
+}
+
+#[test]
+fn a_flow_that_cannot_move_now_tries_again_on_the_next_datagram() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&ready(&[2]));
+    world.links.exhausted = true;
+    assert_eq!(world.datagram(1), Err(DropReason::NoSocket));
+    world.links.exhausted = false;
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)));
+}
+
+#[test]
+fn draining_keeps_flows_for_the_shorter_time_and_opens_none() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.flows.stop_accepting();
+    world.flows.shorten_idle(Duration::from_secs(2));
+    assert_eq!(world.datagram(2), Err(DropReason::Draining));
+    assert_eq!(world.flows.next_check(), Some(world.now + Duration::from_secs(2)));
+    world.now += Duration::from_secs(1);
+    world.datagram(1).unwrap();
+    world.now += Duration::from_secs(1);
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!(world.flows.len(), 1);
+    world.now += Duration::from_secs(1);
+    world.flows.expire(world.now, usize::MAX);
+    assert!(world.flows.is_empty());
+}
+
+#[test]
+fn a_flow_that_ended_early_and_came_back_is_looked_at_once() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    world.swap(&[(endpoint_addr(2), EndpointState::Terminating)]);
+    assert_eq!(world.datagram(1), Err(DropReason::Policy));
+    world.now += IDLE / 2;
+    world.swap(&ready(&[3]));
+    world.datagram(1).unwrap();
+    world.now += IDLE / 2;
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!((world.flows.len(), world.flows.queues.len()), (1, 1));
+}

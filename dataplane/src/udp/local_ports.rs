@@ -1,0 +1,372 @@
+//! Local ports for flows. Left to the kernel, a flow takes a port of the whole machine: 28,232 flows, and no program there can
+//! make a UDP socket any more. A connected socket is told from others by both ends, so one port serves one flow for each
+//! endpoint: these ports are shared by address, and a part of the machine's range is never used.
+//!
+//! Ports are chosen so that nobody can foresee them, as the kernel does (RFC 6056): who does not see a flow must not guess where
+//! its answers go. A port that was given back rests for a moment, so that an answer that comes late finds nobody, and not the
+//! next client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::rc::{Rc, Weak};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::flow_table::FlowOwner;
+use sheave_model::EndpointAddr;
+
+/// The first and last port that the kernel gives to whom it does not matter, and those of them that it does not give.
+const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+/// Linux's default, where the range cannot be read.
+const USUAL: RangeInclusive<u16> = 32_768..=60_999;
+
+/// Random ports that are tried before the next free one is taken.
+const GUESSES: usize = 16;
+
+/// How long a port rests that was given back. ReplySocket that take longer are rare, and a resolver's clients ask again by then.
+const REST: Duration = Duration::from_secs(1);
+
+/// How long it rests where there is no other.
+const LEAST_REST: Duration = Duration::from_millis(100);
+
+/// A part of the ports towards an endpoint that is to stay free, so that new flows find ports that have rested.
+const SPARED: usize = 16;
+
+/// Endpoints that are known before it is worth while to look which of them can be forgotten.
+const CROWD: usize = 64;
+
+/// The ports of one worker.
+pub(super) struct LocalPorts {
+    ports: Box<[u16]>,
+    /// The standard library's hash has random keys, and who knows its answers does not know the next one.
+    keys: RandomState,
+    drawn: Cell<u64>,
+    endpoints: RefCell<HashMap<EndpointAddr, Towards, foldhash::fast::RandomState>>,
+    /// With so many endpoints, those are forgotten that nothing is to be known of.
+    crowd: Cell<usize>,
+}
+
+/// The ports towards one endpoint.
+struct Towards {
+    /// A bit for each port that is used or rests.
+    taken: Box<[u64]>,
+    used: usize,
+    /// Those given back that are better not used yet, oldest first, and since when.
+    resting: VecDeque<(Instant, usize)>,
+    /// Whose flows use them.
+    holders: Vec<Holder>,
+}
+
+struct Holder {
+    owner: Weak<dyn FlowOwner>,
+    used: usize,
+}
+
+/// A port towards one endpoint, given back when dropped.
+pub(super) struct PortLease {
+    pool: Rc<LocalPorts>,
+    endpoint: EndpointAddr,
+    index: usize,
+    owner: Weak<dyn FlowOwner>,
+}
+
+impl LocalPorts {
+    /// Those of one of so many workers, of which each has others: their sockets would meet.
+    pub(super) fn of_worker(index: usize, workers: usize) -> Rc<Self> {
+        if !is_ours() {
+            return Self::new(Box::default());
+        }
+        let range = fs::read_to_string(RANGE).ok().and_then(|text| parse_range(&text)).unwrap_or(USUAL);
+        let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
+        Self::new(shared(range, &reserved).skip(index).step_by(workers.max(1)).collect())
+    }
+
+    fn new(ports: Box<[u16]>) -> Rc<Self> {
+        Rc::new(Self {
+            ports,
+            keys: RandomState::new(),
+            drawn: Cell::new(0),
+            endpoints: RefCell::default(),
+            crowd: Cell::new(CROWD),
+        })
+    }
+
+    fn random(&self) -> usize {
+        self.drawn.set(self.drawn.get().wrapping_add(1));
+        self.keys.hash_one(self.drawn.get()) as usize % self.ports.len()
+    }
+
+    /// Whether there are none, and the kernel is to choose.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// A port for a flow of `owner` that no other flow to this endpoint has or had a moment ago; `None` if there is none.
+    pub(super) fn lease(
+        self: &Rc<Self>,
+        endpoint: EndpointAddr,
+        owner: &Weak<dyn FlowOwner>,
+    ) -> Option<PortLease> {
+        self.lease_at(endpoint, owner, now())
+    }
+
+    fn lease_at(
+        self: &Rc<Self>,
+        endpoint: EndpointAddr,
+        owner: &Weak<dyn FlowOwner>,
+        now: Instant,
+    ) -> Option<PortLease> {
+        let mut endpoints = self.endpoints.borrow_mut();
+        if endpoints.len() >= self.crowd.get() {
+            endpoints.retain(|_, towards| towards.matters(now));
+            self.crowd.set(CROWD.max(2 * endpoints.len()));
+        }
+        let towards = endpoints.entry(endpoint).or_insert_with(|| Towards::new(self.ports.len()));
+        towards.wake(now);
+        let index = if towards.used + towards.resting.len() < self.ports.len() {
+            let guessed = (0..GUESSES).map(|_| self.random()).find(|index| !towards.is_taken(*index));
+            guessed.or_else(|| towards.next_free(self.random(), self.ports.len()))
+        } else {
+            towards.resting.pop_front_if(|(since, _)| *since + LEAST_REST <= now).map(|(_, index)| index)
+        }?;
+        towards.take(index, owner);
+        Some(PortLease { pool: Rc::clone(self), endpoint, index, owner: Weak::clone(owner) })
+    }
+
+    /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
+    /// them; none if there are enough. Where a port was `lacking`, others have some of them, and it counts what rests.
+    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
+        let endpoints = self.endpoints.borrow();
+        let towards = endpoints.get(&endpoint)?;
+        let spared = (self.ports.len() / SPARED).max(1);
+        let few_rest = towards.resting.len() <= spared;
+        let scarce = towards.used + spared > self.ports.len() || (lacking && few_rest);
+        if !scarce {
+            return None;
+        }
+        towards.holders.iter().max_by_key(|holder| holder.used).map(|holder| Weak::clone(&holder.owner))
+    }
+}
+
+impl Towards {
+    fn new(ports: usize) -> Self {
+        let taken = vec![0; ports.div_ceil(64)].into_boxed_slice();
+        Self { taken, used: 0, resting: VecDeque::new(), holders: Vec::new() }
+    }
+
+    fn is_taken(&self, index: usize) -> bool {
+        self.taken[index / 64] & (1 << (index % 64)) != 0
+    }
+
+    /// The first free one in the words from that of `start` on, around the end.
+    fn next_free(&self, start: usize, ports: usize) -> Option<usize> {
+        let words = self.taken.len();
+        (0..=words).map(|step| (start / 64 + step) % words).find_map(|word| {
+            let index = word * 64 + (!self.taken[word]).trailing_zeros() as usize;
+            (self.taken[word] != u64::MAX && index < ports).then_some(index)
+        })
+    }
+
+    fn take(&mut self, index: usize, owner: &Weak<dyn FlowOwner>) {
+        self.taken[index / 64] |= 1 << (index % 64);
+        self.used += 1;
+        match self.holders.iter_mut().find(|holder| holder.owner.ptr_eq(owner)) {
+            Some(holder) => holder.used += 1,
+            None => self.holders.push(Holder { owner: Weak::clone(owner), used: 1 }),
+        }
+    }
+
+    fn give_back(&mut self, index: usize, owner: &Weak<dyn FlowOwner>, now: Instant) {
+        self.used -= 1;
+        self.resting.push_back((now, index));
+        if let Some(holder) = self.holders.iter_mut().find(|holder| holder.owner.ptr_eq(owner)) {
+            holder.used -= 1;
+        }
+        self.holders.retain(|holder| holder.used > 0);
+    }
+
+    /// Lets those be used again that have rested.
+    fn wake(&mut self, now: Instant) {
+        while let Some((_, index)) = self.resting.pop_front_if(|(since, _)| *since + REST <= now) {
+            self.taken[index / 64] &= !(1 << (index % 64));
+        }
+    }
+
+    /// Whether any is used, or rests.
+    fn matters(&self, now: Instant) -> bool {
+        self.used > 0 || self.resting.back().is_some_and(|(since, _)| *since + REST > now)
+    }
+}
+
+impl PortLease {
+    /// Its number.
+    pub(super) fn port(&self) -> u16 {
+        self.pool.ports[self.index]
+    }
+}
+
+impl Drop for PortLease {
+    fn drop(&mut self) {
+        if let Some(towards) = self.pool.endpoints.borrow_mut().get_mut(&self.endpoint) {
+            towards.give_back(self.index, &self.owner, now());
+        }
+    }
+}
+
+impl fmt::Debug for LocalPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalPorts").field("ports", &self.ports.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PortLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PortLease").field(&self.port()).finish()
+    }
+}
+
+/// The runtime's, which tests may stop.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Whether these ports are this process's among all of its network namespace: the kernel lets two of the same user have the same
+/// port towards the same endpoint, and answers to the one would reach the other.
+fn is_ours() -> bool {
+    static CLAIM: OnceLock<io::Result<UnixDatagram>> = OnceLock::new();
+    let claim = CLAIM.get_or_init(|| {
+        // Names without a file are the network namespace's (unix(7)), and go with the process.
+        let claim = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(CLAIM_NAME)?);
+        claim.inspect_err(|error| {
+            tracing::info!(
+                %error,
+                "another process here shares local ports among its UDP flows, so this one takes ports as the kernel gives \
+                 them: one for each flow"
+            );
+        })
+    });
+    claim.is_ok()
+}
+const CLAIM_NAME: &str = "sheave-udp-ports";
+
+/// Three of each four ports, so that every other program of the machine still finds one.
+fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<Item = u16> {
+    range.filter(|port| port % 4 != 0 && !reserved.contains(port))
+}
+
+fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let mut ends = text.split_whitespace().map(str::parse);
+    Some(ends.next()?.ok()?..=ends.next()?.ok()?)
+}
+
+/// As `8080,9148-9150`.
+fn parse_list(text: &str) -> HashSet<u16> {
+    let ranges = text.trim().split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u16>().ok()?..=last.parse().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(number: u8) -> EndpointAddr {
+        EndpointAddr::new([10, 0, 0, number].into(), 53)
+    }
+
+    struct Nobody;
+
+    impl FlowOwner for Nobody {
+        fn flows(&self) -> usize {
+            0
+        }
+
+        fn evict(&self, _: Instant, _: Option<EndpointAddr>) -> bool {
+            false
+        }
+    }
+
+    fn owner() -> Weak<dyn FlowOwner> {
+        Rc::downgrade(&(Rc::new(Nobody) as Rc<dyn FlowOwner>))
+    }
+
+    /// Ports of all leases that are to be had.
+    fn all(pool: &Rc<LocalPorts>, endpoint: EndpointAddr, now: Instant) -> Vec<PortLease> {
+        let owner = owner();
+        std::iter::from_fn(|| pool.lease_at(endpoint, &owner, now)).collect()
+    }
+
+    #[test]
+    fn each_endpoint_has_all_ports_and_no_port_twice() {
+        let pool = LocalPorts::new((1000..1100).collect());
+        for number in [1, 2] {
+            let leases = all(&pool, endpoint(number), now());
+            let ports: HashSet<u16> = leases.iter().map(PortLease::port).collect();
+            assert_eq!((leases.len(), ports.len()), (100, 100));
+        }
+        for number in 3..3 + CROWD as u8 {
+            drop(pool.lease_at(endpoint(number), &owner(), now() + REST));
+        }
+        assert!(pool.endpoints.borrow().len() < CROWD, "endpoints to which nothing goes are forgotten");
+    }
+
+    #[test]
+    fn a_port_that_was_given_back_rests_before_it_is_used_again() {
+        let pool = LocalPorts::new((1000..1070).collect());
+        let began = now();
+        let mut leases = all(&pool, endpoint(1), began);
+        let freed = leases.pop().map(|lease| lease.port());
+        let again = |at| pool.lease_at(endpoint(1), &owner(), at).map(|lease| lease.port());
+        assert_eq!(again(began), None);
+        assert_eq!(again(now() + LEAST_REST), freed, "there is no other");
+        let others: HashSet<u16> = leases.drain(..2).map(|lease| lease.port()).collect();
+        let found = all(&pool, endpoint(1), now() + REST).iter().map(PortLease::port).collect();
+        assert_eq!(others.union(&freed.into_iter().collect()).copied().collect::<HashSet<u16>>(), found);
+    }
+
+    #[test]
+    fn who_has_the_most_flows_to_a_crowded_endpoint_is_known() {
+        let pool = LocalPorts::new((1000..1032).collect());
+        let (few, many, now) = (owner(), owner(), now());
+        let lease = |owner: &Weak<dyn FlowOwner>| pool.lease_at(endpoint(1), owner, now).unwrap();
+        let _few: Vec<PortLease> = (0..10).map(|_| lease(&few)).collect();
+        let mut of_many: Vec<PortLease> = (0..20).map(|_| lease(&many)).collect();
+        assert!(pool.crowding(endpoint(1), false).is_none(), "the spared two are free");
+        of_many.push(lease(&many));
+        assert!(pool.crowding(endpoint(1), false).is_some_and(|holder| holder.ptr_eq(&many)));
+        assert!(pool.crowding(endpoint(2), false).is_none());
+        of_many.truncate(5);
+        assert!(pool.crowding(endpoint(1), false).is_none(), "though nearly all rest");
+        assert!(pool.crowding(endpoint(1), true).is_none(), "they are ready soon");
+        let _of_many: Vec<PortLease> =
+            (0..2).map(|_| pool.lease_at(endpoint(3), &many, now).unwrap()).collect();
+        assert!(pool.crowding(endpoint(3), true).is_some(), "others have the rest");
+    }
+
+    #[test]
+    fn workers_have_other_ports_and_a_quarter_is_left_to_others() {
+        let all =
+            |index| shared(100..=199, &HashSet::from([101])).skip(index).step_by(2).collect::<HashSet<u16>>();
+        let (first, second) = (all(0), all(1));
+        assert!(first.is_disjoint(&second));
+        assert_eq!(first.len() + second.len(), 74);
+    }
+
+    #[test]
+    fn the_kernels_lists_are_read() {
+        assert_eq!(parse_range("32768\t60999\n"), Some(32_768..=60_999));
+        assert_eq!(parse_range("odd"), None);
+        assert_eq!(parse_list("8080,9148-9150\n"), HashSet::from([8080, 9148, 9149, 9150]));
+        assert_eq!(parse_list("\n"), HashSet::new());
+    }
+}

@@ -1,0 +1,192 @@
+//! The sockets of the UDP side, registered with the worker's reactor: the frontend's own, one per flow towards its
+//! endpoint, and those that keep a client reachable after its frontend has closed.
+//!
+//! It must not know flows. No socket here does path MTU discovery: a client cannot hear its verdict.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Deref;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use socket2::{Domain, Protocol, Type};
+use tokio::io::Interest;
+
+use super::batch::BundleLimit;
+use super::flow_table::FlowOwner;
+use super::local_ports::{LocalPorts, PortLease};
+use crate::paths::Paths;
+use crate::sys::sockets::bind_freebind;
+use crate::sys::sockets::bind_transparent;
+use crate::sys::sockets::{UDP_RECEIVE_BUFFER, register};
+use crate::sys::{Errno, mmsg};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
+
+pub(super) use crate::sys::sockets::Registered as Socket;
+
+/// What a socket is woken for: datagrams and ICMP errors. Not for room to send: each datagram that leaves would wake the
+/// worker to tell it so.
+pub(super) const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
+
+/// Ports that are tried before a flow is refused: other programs of the machine may have some.
+const BIND_ATTEMPTS: usize = 8;
+
+/// What the kernel can do for us, asked once per worker, and by which interfaces endpoints are reached.
+#[derive(Debug)]
+pub(super) struct Offload {
+    paths: Arc<Paths>,
+    ports: Rc<LocalPorts>,
+    gro: Cell<bool>,
+    gso: Cell<Option<bool>>,
+}
+
+impl Offload {
+    /// Assumes the best until a socket says otherwise.
+    pub(super) fn new(paths: Arc<Paths>, ports: Rc<LocalPorts>) -> Self {
+        Self { paths, ports, gro: Cell::new(true), gso: Cell::new(None) }
+    }
+
+    /// What to assume of a path that has not refused a bundle yet.
+    pub(super) fn initial_limit(&self) -> BundleLimit {
+        if self.gso.get() == Some(true) { BundleLimit::UNKNOWN } else { BundleLimit::NONE }
+    }
+
+    /// Turns on what the kernel has, and registers the socket.
+    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Socket> {
+        if self.gro.get()
+            && let Err(error) = mmsg::enable_gro(&socket)
+        {
+            self.gro.set(false);
+            tracing::info!(%error, "the kernel does not bundle received datagrams (UDP_GRO): going on without");
+        }
+        if self.gso.get().is_none() {
+            let supported = mmsg::segmentation_supported(&socket);
+            self.gso.set(Some(supported));
+            if !supported {
+                tracing::info!("the kernel does not cut bundles to send (UDP_SEGMENT): going on without");
+            }
+        }
+        register(socket, READABLE)
+    }
+
+    /// Takes over a frontend's socket, which is bound and nonblocking.
+    pub(super) fn listening(&self, socket: Arc<socket2::Socket>) -> io::Result<Rc<Socket>> {
+        self.register(socket).map(Rc::new)
+    }
+
+    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. Its datagrams have the address
+    /// `source`, or one that the kernel chooses.
+    ///
+    /// # Errors
+    /// As socket(2), bind(2) and connect(2); [`is_out_of_udp_ports`](crate::sys::errnos::is_out_of_udp_ports) if all ports towards the endpoint are in use.
+    pub(super) fn upstream(
+        &self,
+        endpoint: EndpointAddr,
+        source: Option<IpAddr>,
+        owner: &Weak<dyn FlowOwner>,
+    ) -> io::Result<Rc<Upstream>> {
+        let addr = endpoint.socket_addr();
+        for _ in 0..BIND_ATTEMPTS {
+            let lease = match source {
+                None if !self.ports.is_empty() => {
+                    Some(self.ports.lease(endpoint, owner).ok_or(Errno::EADDRNOTAVAIL)?)
+                }
+                _ => None,
+            };
+            let socket = new_socket(Domain::for_address(addr))?;
+            socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
+            self.paths.bind(&socket, endpoint.path)?;
+            match (source, &lease) {
+                (Some(client), _) => bind_transparent(&socket, client)?,
+                (None, Some(lease)) => match bind_shared(&socket, endpoint.ip, lease.port()) {
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+                    bound => bound?,
+                },
+                (None, None) => {}
+            }
+            socket.connect(&addr.into())?;
+            return Ok(Rc::new(Upstream {
+                socket: self.register(Arc::new(socket))?,
+                endpoint,
+                _lease: lease,
+            }));
+        }
+        Err(Errno::EADDRNOTAVAIL.into())
+    }
+
+    /// Who has the most flows to an endpoint towards which ports are getting scarce, or one was `lacking`; none if they are not.
+    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
+        self.ports.crowding(endpoint, lacking)
+    }
+
+    /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
+    /// steered past it.
+    pub(super) fn answering(&self, frontend: FrontendAddr) -> io::Result<Rc<Socket>> {
+        let addr = frontend.socket_addr();
+        let socket = new_socket(Domain::for_address(addr))?;
+        socket.set_reuse_port(true)?;
+        bind_freebind(&socket, addr)?;
+        self.register(Arc::new(socket)).map(Rc::new)
+    }
+
+    /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
+    /// (`SO_REUSEPORT`), and the kernel prefers it for that client, connected sockets scoring higher
+    /// (`compute_score` in net/ipv4/udp.c). Between the two calls here it may be given a datagram of anyone.
+    pub(super) fn towards_client(
+        &self,
+        frontend: FrontendAddr,
+        client: ClientAddr,
+    ) -> io::Result<Rc<Socket>> {
+        let addr = frontend.socket_addr();
+        let socket = new_socket(Domain::for_address(addr))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        bind_freebind(&socket, addr)?;
+        socket.connect(&client.0.into())?;
+        self.register(Arc::new(socket)).map(Rc::new)
+    }
+}
+
+/// A flow's socket towards its endpoint.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    socket: Socket,
+    endpoint: EndpointAddr,
+    _lease: Option<PortLease>,
+}
+
+impl Upstream {
+    /// Whom it talks to.
+    pub(super) fn endpoint(&self) -> EndpointAddr {
+        self.endpoint
+    }
+}
+
+impl Deref for Upstream {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+/// Binds to a port that flows to other endpoints may have, too. Only sockets of the same user may share it so
+/// (`SO_REUSEPORT`, socket(7)), and answers go to whose connection they belong to (`compute_score` in net/ipv4/udp.c).
+fn bind_shared(socket: &socket2::Socket, towards: IpAddr, port: u16) -> io::Result<()> {
+    let any: IpAddr = match towards {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if any.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.bind(&SocketAddr::new(any, port).into())
+}
+
+fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
+    mmsg::allow_fragments(&socket, domain)?;
+    Ok(socket)
+}
