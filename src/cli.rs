@@ -13,7 +13,7 @@ use sheave_model::Protocol;
 
 use crate::config::{self, Overrides};
 use crate::exit::Exit;
-use crate::explain::{self, Client, Port, Question};
+use crate::views::explain::{self, Client, Port, Question};
 
 /// A Layer-4 load balancer for Kubernetes and Karmada fleets
 #[derive(Debug, PartialEq, Parser)]
@@ -88,7 +88,7 @@ pub(crate) struct Controller {
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Routes {
     #[command(flatten)]
-    pub(crate) sources: Sources,
+    pub(crate) sources: SourceArgs,
     /// How to show it
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
@@ -116,7 +116,7 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "IP[:PORT]", value_parser = explain::parse_client)]
     client: Option<Client>,
     #[command(flatten)]
-    pub(crate) sources: Sources,
+    pub(crate) sources: SourceArgs,
     /// How to show it
     #[arg(short, long, value_enum, default_value_t = TextOutput::Text)]
     pub(crate) output: TextOutput,
@@ -124,7 +124,7 @@ pub(crate) struct Explain {
 
 /// Where a command finds out: manifests, or a running gateway.
 #[derive(Debug, PartialEq, Args)]
-pub(crate) struct Sources {
+pub(crate) struct SourceArgs {
     /// Folder of Kubernetes manifests, or a single file
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
@@ -254,7 +254,7 @@ impl<'a> Folders<'a> {
     }
 }
 
-impl Sources {
+impl SourceArgs {
     /// The manifests, unless a gateway is to be asked.
     pub(crate) fn folders(&self) -> Option<Folders<'_>> {
         Folders::of(self.manifests.as_deref(), self.karmada_manifests.as_deref())

@@ -28,7 +28,8 @@ pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits};
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
-use crate::steering;
+use self::values::Wrong;
+use crate::views::steering;
 pub(crate) use sheave_control::time::parse_duration;
 
 /// The name by which this cluster's endpoints are told from other clusters'; nothing depends on it in a single one.
@@ -295,17 +296,12 @@ impl Config {
             cluster: root.get("cluster", CLUSTER.to_owned(), values::name),
             load_balancer_class: root.get("loadBalancerClass", LOAD_BALANCER_CLASS.to_owned(), values::class),
             handle_unclassified: root.get("handleUnclassified", false, values::boolean),
-            frontends: values::frontends(&mut root, "frontends"),
+            frontends: read_frontends(&mut root),
             external_ips_allow: root.nested("externalIPs", |section| section.list("allow", values::cidr)),
-            accept_proxy_allow: root.nested("acceptProxy", |section| {
-                if section.has("allow") { section.list("allow", values::cidr) } else { any_peer() }
-            }),
+            accept_proxy_allow: root
+                .nested("acceptProxy", |section| section.list_or("allow", any_peer, values::cidr)),
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
-            reserved_ports: {
-                let given = root.has("reservedPorts");
-                let ports = root.list("reservedPorts", values::ports);
-                if given { ports } else { RESERVED_PORTS.to_vec() }
-            },
+            reserved_ports: root.list_or("reservedPorts", || RESERVED_PORTS.to_vec(), values::ports),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
             workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
             busy_poll: root.get("busyPoll", Duration::ZERO, values::busy_poll),
@@ -353,6 +349,23 @@ impl Config {
 /// Whoever may write a Service decides, unless the configuration says otherwise.
 fn any_peer() -> Vec<IpNet> {
     vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
+}
+
+/// LoadBalancer alone unless the list is given, which must not be empty then.
+fn read_frontends(root: &mut Section<'_>) -> BTreeSet<FrontendKind> {
+    const KEY: &str = "frontends";
+    let kinds = [
+        ("LoadBalancer", FrontendKind::LoadBalancer),
+        ("ExternalIP", FrontendKind::ExternalIp),
+        ("NodePort", FrontendKind::NodePort),
+        ("ClusterIP", FrontendKind::ClusterIp),
+    ];
+    let frontends = root.list_or(KEY, || vec![FrontendKind::LoadBalancer], values::one_of(&kinds));
+    if root.is_empty_list(KEY) {
+        let message = "is empty, so nothing would be served".to_owned();
+        root.tell(KEY, Wrong { message, hint: Some("write [LoadBalancer]".to_owned()) });
+    }
+    frontends.into_iter().collect()
 }
 
 fn read_karmada(section: &mut Section<'_>) -> Karmada {

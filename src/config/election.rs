@@ -6,7 +6,8 @@ use serde_json::Value;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
 
-use super::section::{Section, Wrong};
+use super::section::Section;
+use super::values::Wrong;
 use super::{NAMESPACE, values};
 
 /// The Lease, and how long what lasts.

@@ -6,8 +6,9 @@ use serde_json::Value;
 use sheave_control::projection::{MOST_A_SECOND, MOST_CONNECTIONS};
 use sheave_model::ServiceLimits;
 
-use super::section::{Section, Wrong};
+use super::section::Section;
 use super::values;
+use super::values::Wrong;
 
 /// Below this a gateway could not even hold its table.
 const LEAST_MEMORY: u64 = 32 << 20;

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::section::{Section, Wrong};
+use super::section::Section;
 use super::values;
+use super::values::Wrong;
 
 /// The variable that the DaemonSet sets to its node's address.
 const NODE_IP: &str = "NODE_IP";

@@ -3,27 +3,8 @@
 use serde_json::{Map, Value};
 use sheave_control::text;
 
-use super::{ConfigMistake, values};
-
-/// Why a value cannot be used, without the place.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
-    pub(super) message: String,
-    pub(super) hint: Option<String>,
-}
-
-impl Wrong {
-    /// `value` is not what is expected here.
-    pub(super) fn expected(expected: &str, value: &Value) -> Self {
-        Self { message: format!("{value} is not {expected}"), hint: None }
-    }
-
-    /// With what to write instead.
-    #[must_use]
-    pub(super) fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
-    }
-}
+use super::ConfigMistake;
+use super::values::{self, Wrong};
 
 /// One mapping.
 pub(super) struct Section<'a> {
@@ -98,9 +79,16 @@ impl<'a> Section<'a> {
         list
     }
 
-    /// Whether `key` has a value.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null())
+    /// The list at `key`; `default` stands in where the key is absent or has no value, and not for an empty list.
+    pub(super) fn list_or<T>(
+        &mut self,
+        key: &'static str,
+        default: impl FnOnce() -> Vec<T>,
+        read: impl Fn(&Value) -> Result<T, Wrong>,
+    ) -> Vec<T> {
+        let given = self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null());
+        let list = self.list(key, read);
+        if given { list } else { default() }
     }
 
     /// Whether `key` has the empty list as its value.

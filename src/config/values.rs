@@ -1,6 +1,5 @@
 //! The types of single values: what is accepted, and what to write instead of what is not.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -11,10 +10,28 @@ use serde_json::Value;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::text;
 use sheave_control::time;
-use sheave_model::FrontendKind;
 
 use super::ConfigMistake;
-use super::section::{Section, Wrong};
+
+/// Why a value cannot be used, without the place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) message: String,
+    pub(super) hint: Option<String>,
+}
+
+impl Wrong {
+    /// `value` is not what is expected here.
+    pub(super) fn expected(expected: &str, value: &Value) -> Self {
+        Self { message: format!("{value} is not {expected}"), hint: None }
+    }
+
+    /// With what to write instead.
+    #[must_use]
+    pub(super) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
 
 /// A year: whoever waits longer means "for ever", which no timeout is.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -207,27 +224,6 @@ pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) ->
             None => wrong,
         })
     }
-}
-
-/// The kinds of frontends at `key`: LoadBalancer alone unless the list is given, which must not be empty then.
-pub(super) fn frontends(section: &mut Section<'_>, key: &'static str) -> BTreeSet<FrontendKind> {
-    let kinds = [
-        ("LoadBalancer", FrontendKind::LoadBalancer),
-        ("ExternalIP", FrontendKind::ExternalIp),
-        ("NodePort", FrontendKind::NodePort),
-        ("ClusterIP", FrontendKind::ClusterIp),
-    ];
-    if !section.has(key) {
-        section.list(key, one_of(&kinds));
-        return BTreeSet::from([FrontendKind::LoadBalancer]);
-    }
-    let empty = section.is_empty_list(key);
-    let frontends = section.list(key, one_of(&kinds)).into_iter().collect();
-    if empty {
-        let message = "is empty, so nothing would be served".to_owned();
-        section.tell(key, Wrong { message, hint: Some("write [LoadBalancer]".to_owned()) });
-    }
-    frontends
 }
 
 fn is_subdomain(text: &str) -> bool {

@@ -1,0 +1,121 @@
+//! `sheave uninstall`: takes back what Sheave left in Services and MultiClusterServices, and says so. It must not know how that is done.
+
+use std::sync::Arc;
+
+use sheave_control::controller::ownership::Ownership;
+use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
+use sheave_control::sources::connection::Connection;
+
+use crate::cli;
+use crate::commands::stdout;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::process::connect_karmada;
+
+/// Does what the command line says: exits 0 if nothing of ours is left, 69 if something is, or nobody knows.
+pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
+    let connection = match Connection::open_as(config.kubeconfig.as_deref(), "uninstall").await {
+        Ok(connection) => connection,
+        Err(error) => return failed(&error.to_string()),
+    };
+    if !options.dry_run && !options.force && !nobody_leads(&connection, config).await {
+        return Exit::Unavailable;
+    }
+    let names = Ownership::new(&config.load_balancer_class, config.shared_finalizer);
+    let services = Uninstall::new(&connection, names.clone());
+    let mut parts = vec![KindCleanup { kind: "Service", uninstall: services, server: connection.server() }];
+    match connect_karmada(config, "uninstall").await {
+        Ok(Some(karmada)) => parts.push(KindCleanup {
+            kind: "MultiClusterService",
+            uninstall: Uninstall::of_fleet(&karmada, names),
+            server: karmada.server(),
+        }),
+        Ok(None) => {}
+        Err(why) => return failed(&why),
+    }
+    let mut exit = Exit::Ok;
+    for part in &parts {
+        // What cannot be done at one API server keeps nothing from being done at the other.
+        let ended = part.run(options.dry_run).await;
+        exit = if exit == Exit::Ok { ended } else { exit };
+    }
+    exit
+}
+
+/// The objects of one kind, and the API server that has them.
+struct KindCleanup {
+    kind: &'static str,
+    uninstall: Uninstall,
+    server: Arc<str>,
+}
+
+impl KindCleanup {
+    async fn run(&self, dry_run: bool) -> Exit {
+        let Self { kind, uninstall, server } = self;
+        match uninstall.find().await {
+            Err(error) => failed(&format!("the {kind}s of {server} cannot be listed: {error}")),
+            Ok(found) if dry_run => list(kind, &found),
+            Ok(found) => clean(kind, uninstall, &found).await,
+        }
+    }
+}
+
+async fn nobody_leads(connection: &Connection, config: &Config) -> bool {
+    let lease = &config.lease;
+    let why = match leader(connection, lease).await {
+        Ok(None) => return true,
+        Ok(Some(leader)) => format!(
+            "the controller {leader} runs (it renews the Lease {lease}) and would put everything back; \
+             delete its Deployment first"
+        ),
+        Err(error) => {
+            format!("nobody knows whether a controller runs, for the Lease {lease} cannot be read: {error}")
+        }
+    };
+    eprintln!("sheave: {why}; --force goes on in spite of it. Nothing was changed");
+    false
+}
+
+fn list(kind: &str, found: &[Leftover]) -> Exit {
+    let lines: String = found.iter().map(|it| format!("{it}\n")).collect();
+    stdout::print(&format!("{lines}{}: nothing was changed\n", count(kind, found.len(), "would be cleaned")))
+}
+
+async fn clean(kind: &str, uninstall: &Uninstall, found: &[Leftover]) -> Exit {
+    let mut cleaned = 0;
+    let mut left = Vec::new();
+    for (place, leftover) in found.iter().enumerate() {
+        match uninstall.clean(leftover).await {
+            Ok(()) => {
+                cleaned += 1;
+                if stdout::print(&format!("{leftover}: removed\n")) != Exit::Ok {
+                    return Exit::Software;
+                }
+            }
+            Err(error) => {
+                eprintln!("sheave: {leftover}: not removed: {error}");
+                left.push(leftover);
+                if matches!(error, UninstallError::Unavailable(_)) {
+                    left.extend(&found[place + 1..]);
+                    break;
+                }
+            }
+        }
+    }
+    let printed = stdout::print(&format!("{}\n", count(kind, cleaned, "cleaned")));
+    if left.is_empty() {
+        return printed;
+    }
+    let names: Vec<_> = left.iter().map(|it| it.service.to_string()).collect();
+    failed(&format!("not clean: {}; run the command again", names.join(", ")))
+}
+
+fn count(kind: &str, objects: usize, what: &str) -> String {
+    let s = if objects == 1 { "" } else { "s" };
+    format!("{objects} {kind}{s} {what}")
+}
+
+fn failed(why: &str) -> Exit {
+    eprintln!("sheave: {why}");
+    Exit::Unavailable
+}

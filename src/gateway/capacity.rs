@@ -1,0 +1,166 @@
+//! How many file descriptors there are for what. The process keeps some for itself, so that probes, the admin server, the API
+//! server's client and the snapshot work while clients find no room.
+//!
+//! It must not know how traffic shares its part: the data plane does.
+
+use sheave_dataplane::{CapacityLimits, raise_open_files};
+
+use crate::config::Config;
+use crate::http::server::Connections;
+
+/// Assumed where the limit on open files cannot be read: what Linux starts with.
+const USUAL_OPEN_FILES: u64 = 1024;
+
+/// Of the process itself: logs, watches, the API server's client, checks of endpoints' health, BPF objects.
+const OWN: u64 = 96;
+/// Each worker's epoll instances, timers and netlink sockets.
+const OF_A_WORKER: u64 = 8;
+/// Connections to the admin server.
+const ADMIN: usize = 32;
+/// Connections to the server for metrics alone.
+const METRICS: usize = 16;
+/// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
+const PAGES: u64 = 1024;
+const LEAST_PAGES: u64 = 16;
+
+/// What each part of the process may have.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    open_files: u64,
+    pub(crate) workers: usize,
+    pub(crate) traffic: CapacityLimits,
+    /// Of each worker.
+    pub(crate) udp_flows: usize,
+    pub(crate) listening_sockets: usize,
+    pages: Connections,
+    admin: Connections,
+    metrics: Connections,
+}
+
+impl Capacity {
+    /// Those of this process, whose limit on open files is raised as far as it may be.
+    pub(crate) fn of_process(config: &Config) -> Self {
+        let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
+        let workers = worker_count(config.workers);
+        let shares = Self::of(open_files, workers, config);
+        if shares.is_narrow(open_files) {
+            tracing::warn!(
+                open_files,
+                connections = shares.traffic.descriptors / 2,
+                "the limit of open files leaves little for traffic: raise it (LimitNOFILE, ulimit -n)"
+            );
+        }
+        shares
+    }
+
+    fn of(open_files: u64, workers: usize, config: &Config) -> Self {
+        let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
+        let metrics = if config.metrics.listen.is_some() { METRICS } else { 0 };
+        let own = OWN + OF_A_WORKER * workers as u64 + (ADMIN + metrics) as u64 + pages;
+        // A machine that gives less than the process needs for itself still gets a gateway.
+        let traffic = open_files - own.min(open_files / 2);
+        let limits = &config.limits;
+        let connections = limits.connections.map_or(usize::MAX, |most| most.get() as usize);
+        // Each flow takes a descriptor; half of them are left to TCP.
+        let udp_flows = limits.udp_flows.map_or(u64::MAX, |most| most.get().into()).min(traffic / 2);
+        Self {
+            open_files,
+            workers,
+            traffic: CapacityLimits { descriptors: to_usize(traffic), connections },
+            udp_flows: to_usize(udp_flows / workers as u64).max(1),
+            // The others are for those who connect.
+            listening_sockets: to_usize(traffic / 4 * 3),
+            pages: Connections::of_pages(to_usize(pages)),
+            admin: Connections::of_admin(ADMIN),
+            metrics: Connections::of_admin(METRICS),
+        }
+    }
+
+    fn is_narrow(&self, open_files: u64) -> bool {
+        (self.traffic.descriptors as u64) < open_files / 4 * 3
+    }
+
+    /// Of the process, as its limit is now.
+    pub(crate) fn open_files(&self) -> u64 {
+        self.open_files
+    }
+
+    /// Threads that forward.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// TCP connections that all may have together: each takes two descriptors.
+    pub(crate) fn connections(&self) -> usize {
+        self.traffic.connections.min(self.traffic.descriptors / 2)
+    }
+
+    /// UDP flows that all workers may have together.
+    pub(crate) fn flows(&self) -> usize {
+        self.udp_flows * self.workers
+    }
+
+    /// For all pages that are open to the network together.
+    pub(crate) fn pages(&self) -> Connections {
+        self.pages.clone()
+    }
+
+    /// For the admin server, which others do not crowd out.
+    pub(crate) fn admin(&self) -> Connections {
+        self.admin.clone()
+    }
+
+    /// For the server for metrics alone. A scrape may take as long as from the admin server.
+    pub(crate) fn metrics(&self) -> Connections {
+        self.metrics.clone()
+    }
+}
+
+/// One worker per core that the scheduler and the cgroup give us, unless the configuration says otherwise.
+fn worker_count(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+fn to_usize(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    fn shares(open_files: u64) -> Capacity {
+        let config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+        Capacity::of(open_files, 2, &config)
+    }
+
+    #[test]
+    fn the_process_keeps_what_it_needs_for_itself() {
+        for (open_files, kept) in [(512, 176), (1024, 208), (20_000, 1168), (1 << 20, 1168)] {
+            let Capacity { traffic, listening_sockets, udp_flows, .. } = shares(open_files);
+            assert_eq!(open_files - traffic.descriptors as u64, kept, "{open_files}");
+            assert_eq!(listening_sockets, traffic.descriptors / 4 * 3, "and connections find some, too");
+            assert_eq!(udp_flows, traffic.descriptors / 4, "{open_files}");
+        }
+    }
+
+    #[test]
+    fn with_far_too_few_half_are_left_to_traffic() {
+        let Capacity { traffic, .. } = shares(100);
+        assert_eq!(traffic.descriptors, 50);
+        assert!(shares(512).is_narrow(512) && !shares(1000).is_narrow(1000));
+    }
+
+    #[test]
+    fn the_configuration_may_allow_less() {
+        let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+        config.limits.connections = std::num::NonZeroU32::new(7);
+        config.limits.udp_flows = std::num::NonZeroU32::new(10);
+        let Capacity { traffic, udp_flows, .. } = Capacity::of(20_000, 2, &config);
+        assert_eq!((traffic.connections, udp_flows), (7, 5));
+    }
+}

@@ -1,0 +1,154 @@
+//! What the running gateway answers the admin server: probes, status, routes and explanations, from what is in force.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use sheave_model::FrontendAddr;
+
+use super::{EventLoop, WORKER_PATIENCE};
+use crate::gateway::problems;
+use crate::http::admin::{ProbeResult, Query};
+use crate::http::metrics::LoopFacts;
+use crate::views::explain::{self, Answer, Basis, Question};
+use crate::views::problem::{LISTED, ProblemView};
+use crate::views::routes::RoutesView;
+use crate::views::status::{ProcessView, collect};
+
+impl EventLoop {
+    /// Everything that is known to be wrong with the objects and with what becomes of them here.
+    pub(super) fn problems(&self) -> Vec<ProblemView> {
+        let mut problems = self.intake.problems();
+        if self.projection.is_none() {
+            return problems;
+        }
+        problems.extend(self.projector.problems().map(|problem| self.intake.place(problem)));
+        problems.extend(self.failures.all().iter().map(|failure| self.intake.place(&failure.problem)));
+        problems.extend(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
+        problems
+    }
+
+    pub(super) fn answer(&self, query: Query) {
+        // Who asked may have gone away; that is no concern of ours.
+        match query {
+            Query::Live(reply) => {
+                reply.send(self.live()).ok();
+            }
+            Query::Ready(reply) => match self.missing() {
+                Some(missing) => drop(reply.send(Err(missing))),
+                None => {
+                    let answers = self.dataplane.answers(WORKER_PATIENCE);
+                    // Apart from the loop, which must go on while a worker takes its time.
+                    tokio::spawn(async move {
+                        let ready = if answers.await { Ok(()) } else { Err("a worker does not answer") };
+                        reply.send(ready).ok();
+                    });
+                }
+            },
+            Query::Metrics(reply) => {
+                reply.send(self.facts()).ok();
+            }
+            Query::Status(reply) => {
+                let status = ProcessView { first_problems: self.first_problems(), ..self.status() };
+                let answers = self.dataplane.answers(WORKER_PATIENCE);
+                tokio::spawn(async move {
+                    let status = ProcessView { worker_stuck: !answers.await, ..status };
+                    reply.send(status.to_json()).ok();
+                });
+            }
+            Query::Routes(reply) => {
+                reply.send(self.routes()).ok();
+            }
+            Query::Explain(question, reply) => {
+                reply.send(self.explain(&question)).ok();
+            }
+        }
+    }
+
+    /// A thread does not come back, so only a restart helps. A slow one is no reason to cut its connections.
+    pub(super) fn live(&self) -> ProbeResult {
+        match (self.dataplane.runs(), self.source_ended) {
+            (true, false) => Ok(()),
+            (false, _) => Err("a worker has ended"),
+            (true, true) => Err("nothing is heard of the objects any more"),
+        }
+    }
+
+    /// What is not there yet, or no more, beside the workers' answers.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        if self.draining { Some("draining") } else { self.intake.missing() }
+    }
+
+    pub(super) fn status(&self) -> ProcessView {
+        let active = self.dataplane.table();
+        ProcessView {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: self.role.to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            generation: active.table().generation(),
+            frontends: active.table().frontends().len(),
+            source: self.intake.view(&self.store),
+            karmada: self.intake.karmada_view(&self.store),
+            guard: self.intake.doubts(),
+            problems: self.told.count(),
+            controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
+            steering: Some(self.dataplane.steering().into()),
+            draining: self.draining,
+            not_ready: self.missing().map(str::to_owned),
+            ..ProcessView::default()
+        }
+    }
+
+    /// What a scrape shows besides what can be read off the data plane on any thread.
+    fn facts(&self) -> LoopFacts {
+        LoopFacts {
+            status: self.status(),
+            pages: self.health.pages().clone(),
+            worker_restarts: self.dataplane.worker_restarts(),
+            health: self.dataplane.health_counts(),
+        }
+    }
+
+    fn first_problems(&self) -> Vec<ProblemView> {
+        let mut problems = self.problems();
+        problems.sort_unstable();
+        problems.truncate(LISTED);
+        problems
+    }
+
+    /// From what is really in force, so that it shows where that is not what the objects come to.
+    fn explain(&self, question: &Question) -> Answer {
+        let lost = self.dataplane.client_addresses().err().map(ToString::to_string);
+        let basis = Basis {
+            projector: &self.projector,
+            objects: self.store.objects(),
+            active: &self.dataplane.table(),
+            affinity: Some(self.dataplane.affinity()),
+            problems: &self.problems(),
+            closed: &problems::closed(&self.dataplane),
+            obstacle: self.missing(),
+            no_client_addresses: lost.as_deref(),
+            now: Instant::now(),
+        };
+        explain::explain(question, basis)
+    }
+
+    /// The load balancers that do not ask for this gateway.
+    fn not_served(&self) -> Vec<ProblemView> {
+        let unserved = self.projector.unserved(self.store.objects());
+        unserved.iter().map(|note| self.intake.place(note)).collect()
+    }
+
+    fn routes(&self) -> String {
+        let not_ready = self.missing().map(|what| format!("the gateway is not ready: {what}"));
+        let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems())
+            .reached(self.dataplane.steering().into())
+            .closing(&problems::closed(&self.dataplane))
+            .noting(self.not_served(), not_ready.into_iter().collect());
+        let Some(projection) = &self.projection else { return view.to_json() };
+        let failed: BTreeSet<FrontendAddr> =
+            self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
+        view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
+            .to_json()
+    }
+}

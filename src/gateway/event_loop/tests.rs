@@ -1,0 +1,248 @@
+//! The loop's answers: before the first table, while draining, with a worker gone.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use sheave_control::api::store::ServiceKey;
+use sheave_control::sources::manifests::{self, Of};
+use sheave_control::sources::snapshot::Part;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::config::{Overrides, SeriesLimits};
+use crate::gateway::sources::{SourceAdapter, Update};
+use crate::http::metrics;
+use crate::http::metrics::exposition::Exposition;
+use crate::views::status::ProcessView;
+
+/// Long enough for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A gateway that runs in this test's process.
+struct RunningLoop {
+    questions: mpsc::Sender<Query>,
+    observer: Observer,
+    stop: oneshot::Sender<()>,
+    app: JoinHandle<Drained>,
+}
+
+fn app(manifests: &Path) -> EventLoop {
+    app_of(Sources::new(SourceAdapter::files(manifests::watch(manifests)), None))
+}
+
+fn app_of(intake: Sources) -> EventLoop {
+    let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+    config.workers = 2;
+    config.timeouts.drain = DEADLINE;
+    let shares = Capacity::of_process(&config);
+    EventLoop::start(&config, &shares, intake).unwrap()
+}
+
+/// Starts a gateway on a folder, and waits until its first objects are in force.
+async fn start(manifests: &Path) -> RunningLoop {
+    let (questions, inbox) = mpsc::channel(1);
+    let (stop, stopped) = oneshot::channel();
+    let (ready, is_ready) = oneshot::channel();
+    let app = app(manifests);
+    let observer = app.observer();
+    let running = app.run(inbox, stopped, || ready.send(()).unwrap());
+    let app = tokio::spawn(running);
+    is_ready.await.unwrap();
+    RunningLoop { questions, observer, stop, app }
+}
+
+/// What a scrape shows of the data plane and of what the loop adds.
+async fn scraped(questions: &mpsc::Sender<Query>, observer: &Observer) -> String {
+    let facts = ask(questions, Query::Metrics).await;
+    let mut text = Exposition::default();
+    metrics::of_gateway(&mut text, &facts, observer, SeriesLimits { frontends: 10, endpoints: 10 });
+    text.finish().unwrap()
+}
+
+async fn ask<T>(questions: &mpsc::Sender<Query>, query: fn(oneshot::Sender<T>) -> Query) -> T {
+    let (answer, answered) = oneshot::channel();
+    questions.send(query(answer)).await.unwrap();
+    tokio::time::timeout(DEADLINE, answered).await.unwrap().unwrap()
+}
+
+/// A Service on a loopback address, with one endpoint.
+fn manifest(protocol: &str, frontend: SocketAddr, endpoint: SocketAddr) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: d}}\nspec: {{type: LoadBalancer, \
+         loadBalancerClass: sheave.dev/l4, ports: [{{name: p, port: {}, protocol: {protocol}}}]}}\n\
+         status: {{loadBalancer: {{ingress: [{{ip: {}}}]}}}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-1, namespace: d, \
+         labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\nports: [{{name: p, port: {}, protocol: {protocol}}}]\n\
+         endpoints: [{{addresses: [{}], conditions: {{ready: true}}}}]\n",
+        frontend.port(),
+        frontend.ip(),
+        endpoint.port(),
+        endpoint.ip()
+    )
+}
+
+/// An address that nobody else uses: the port is free, and the address is of this test alone.
+async fn unused_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::new(127, 83, 72, 1), 0)).await.unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn while_draining_questions_are_answered_and_open_connections_finish() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let frontend = unused_address().await;
+    let text = manifest("TCP", frontend, endpoint.local_addr().unwrap());
+    fs::write(folder.path().join("web.yaml"), text).unwrap();
+    let RunningLoop { questions, observer, stop, app } = start(folder.path()).await;
+    assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
+
+    let mut client = TcpStream::connect(frontend).await.unwrap();
+    let (mut served, _) = endpoint.accept().await.unwrap();
+    stop.send(()).unwrap();
+    assert_eq!(ask(&questions, Query::Ready).await, Err("draining"));
+    assert_eq!(ask(&questions, Query::Live).await, Ok(()));
+    assert!(scraped(&questions, &observer).await.contains("sheave_table_frontends 1"));
+    assert!(ask(&questions, Query::Routes).await.contains("d/web"));
+    let status: ProcessView = serde_json::from_str(&ask(&questions, Query::Status).await).unwrap();
+    assert!(status.draining && status.source.synced && status.frontends == 1, "{status:?}");
+    client.write_all(b"x").await.unwrap();
+    assert_eq!(served.read_u8().await.unwrap(), b'x');
+    drop((client, served));
+    assert_eq!(app.await.unwrap(), Drained::Completely);
+}
+
+#[tokio::test]
+async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let occupant = TcpListener::bind((Ipv4Addr::new(127, 83, 72, 2), 0)).await.unwrap();
+    let text = manifest("TCP", occupant.local_addr().unwrap(), endpoint);
+    fs::write(folder.path().join("web.yaml"), text).unwrap();
+    let mut app = app(folder.path());
+    let said = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: Part::Local, said });
+    assert_eq!(app.told.count(), 1);
+    app.retry();
+    assert_eq!(app.told.count(), 1);
+    drop(occupant);
+    app.retry();
+    assert!(app.told.count() == 0);
+}
+
+#[tokio::test]
+async fn endpoints_that_are_reported_unreachable_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (frontend, endpoint) = (unused_address().await, unused_address().await);
+    fs::write(folder.path().join("dns.yaml"), manifest("UDP", frontend, endpoint)).unwrap();
+    let RunningLoop { questions, observer, stop, app } = start(folder.path()).await;
+    // A worker that answers has its sockets.
+    assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    client.send_to(b"x", frontend).await.unwrap();
+    let counted = async {
+        let series =
+            format!("sheave_udp_endpoint_errors_total{{frontend=\"{frontend}/UDP\",service=\"d/web\"}} ");
+        let zero = format!("{series}0");
+        loop {
+            let text = scraped(&questions, &observer).await;
+            assert!(text.contains(&series), "{text}");
+            if !text.contains(&zero) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, counted).await.unwrap();
+    drop((stop, questions));
+    app.abort();
+}
+
+#[tokio::test]
+async fn before_the_first_objects_it_is_live_but_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app(folder.path());
+    assert_eq!(app.live(), Ok(()));
+    assert_eq!(app.missing(), Some("no objects have been read yet"));
+    assert!(!app.status().source.synced);
+}
+
+#[tokio::test]
+async fn without_its_source_it_is_not_live_and_drains_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    // What a runtime was to do ends with it.
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let watch = {
+        let _inside = other.enter();
+        manifests::watch(folder.path())
+    };
+    other.shutdown_background();
+    let mut app = app_of(Sources::new(SourceAdapter::files(watch), None));
+    app.source_ended = true;
+    assert_eq!(app.live(), Err("nothing is heard of the objects any more"));
+    let (_questions, inbox) = mpsc::channel(1);
+    let (_stop, stopped) = oneshot::channel();
+    let ended = tokio::time::timeout(DEADLINE, app.run(inbox, stopped, || ())).await;
+    assert_eq!(ended.unwrap(), Drained::Completely);
+}
+
+#[tokio::test]
+async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_what_there_is() {
+    let (folder, fleet) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
+               metadata: {name: web, namespace: shop}\nspec: {types: [LoadBalancer]}\n";
+    fs::write(fleet.path().join("web.yaml"), mcs).unwrap();
+    let karmada = SourceAdapter::files(manifests::watch_of(Of::Karmada, fleet.path()));
+    let mut app = app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
+    assert!(!app.intake.has_spoken());
+    let said = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: Part::Local, said });
+    assert_eq!(app.missing(), Some("no objects have been read yet"));
+    let said = Update::Files(Arc::new(manifests::load_of(Of::Karmada, fleet.path())));
+    app.take(SourceUpdate { part: Part::Karmada, said });
+    assert_eq!(app.missing(), None);
+    assert!(app.intake.has_spoken());
+    let status = app.status();
+    let kinds = status.karmada.unwrap().kinds;
+    assert_eq!((kinds[0].kind.as_str(), kinds[0].objects), ("MultiClusterService", 1));
+    let said = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: Part::Local, said });
+    assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
+}
+
+/// A MultiClusterService, and a younger Service; the pool has one address.
+#[tokio::test]
+async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
+    let (folder, fleet) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let service = |year: u16, kind: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\n\
+             metadata: {{name: web, namespace: shop, creationTimestamp: '{year}-01-01T00:00:00Z'}}\n\
+             spec: {{type: {kind}, loadBalancerClass: {}, ports: [{{port: 80}}]}}\n",
+            if kind == "LoadBalancer" { "sheave.dev/l4" } else { "null" }
+        )
+    };
+    let pool = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: only}\n\
+                spec: {addresses: [203.0.113.7/32]}\n";
+    fs::write(folder.path().join("web.yaml"), format!("{pool}{}", service(2025, "LoadBalancer"))).unwrap();
+    let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
+               metadata: {name: web, namespace: shop, creationTimestamp: '2024-01-01T00:00:00Z'}\n\
+               spec: {types: [LoadBalancer]}\n";
+    fs::write(fleet.path().join("web.yaml"), format!("{mcs}{}", service(2024, "ClusterIP"))).unwrap();
+    for order in [[Part::Local, Part::Karmada], [Part::Karmada, Part::Local]] {
+        let karmada = SourceAdapter::files(manifests::watch_of(Of::Karmada, fleet.path()));
+        let mut app =
+            app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
+        for part in order {
+            let said = match part {
+                Part::Local => manifests::load(folder.path()),
+                Part::Karmada => manifests::load_of(Of::Karmada, fleet.path()),
+            };
+            app.take(SourceUpdate { part, said: Update::Files(Arc::new(said)) });
+        }
+        let served = |key: &ServiceKey| app.projector.status(key).is_some_and(|it| !it.ingress.is_empty());
+        let keys = [ServiceKey::multi_cluster("shop", "web"), ServiceKey::new("shop", "web")];
+        assert_eq!(keys.each_ref().map(served), [true, false], "{order:?}: {:?}", app.problems().len());
+    }
+}

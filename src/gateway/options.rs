@@ -1,0 +1,70 @@
+//! What the configuration says to the parts of a gateway. It must not know what they do with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sheave_control::projection::{self, Placement};
+use sheave_dataplane::Timeouts;
+use sheave_model::Path;
+
+use super::capacity::Capacity;
+use crate::config::Config;
+
+/// What the configuration says to the projection.
+pub(crate) fn projection_options(config: &Config, placement: Placement) -> projection::Options {
+    projection::Options {
+        node: config.node.clone(),
+        cluster: config.cluster.clone(),
+        load_balancer_class: config.load_balancer_class.clone(),
+        handle_unclassified: config.handle_unclassified,
+        frontends: config.frontends.clone(),
+        internal_cidrs: config.internal_cidrs.clone(),
+        external_ips_allow: config.external_ips_allow.clone(),
+        accept_proxy_allow: config.accept_proxy_allow.clone(),
+        node_port_addresses: config.node_port_addresses.clone(),
+        reserved_ports: config.reserved_ports.clone(),
+        limits: config.limits.service,
+        placement,
+        fleet: projection::FleetOptions {
+            handle_unclassified: config.karmada.handle_unclassified,
+            mandate: projection::Mandate::ALL,
+            legacy_clusters: config.karmada.legacy_cluster_fields,
+            export_services: config.karmada.export_services,
+            not_ready_hold: config.karmada.not_ready_hold,
+            paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
+            overprovisioning: config.failover.overprovisioning,
+            panic_threshold: config.failover.panic_threshold,
+        },
+    }
+}
+
+/// What the configuration, and the process's share in the machine, say to the data plane.
+pub(super) fn dataplane_options(config: &Config, shares: &Capacity) -> sheave_dataplane::Options {
+    let &Capacity { workers, traffic, udp_flows, listening_sockets, .. } = shares;
+    sheave_dataplane::Options {
+        workers,
+        timeouts: Timeouts {
+            connect: config.timeouts.connect,
+            idle: config.timeouts.idle,
+            udp_idle: config.timeouts.udp_idle,
+            udp_unanswered: config.timeouts.udp_unanswered,
+        },
+        busy_poll: config.busy_poll,
+        capacity: traffic,
+        udp_flows,
+        listening_sockets,
+        steering: config.steering,
+        paths: interfaces(config).into_iter().map(str::to_owned).collect(),
+    }
+}
+
+/// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.
+fn interfaces(config: &Config) -> BTreeSet<&str> {
+    config.clusters.values().map(String::as_str).collect()
+}
+
+/// The path to each cluster that the configuration names. Clusters behind one interface are reached the same way.
+fn paths(config: &Config) -> impl Iterator<Item = (Path, &str)> {
+    let numbers: BTreeMap<&str, u16> = interfaces(config).into_iter().zip(1..).collect();
+    let path = move |interface: &str| Path(numbers.get(interface).copied().unwrap_or_default());
+    config.clusters.iter().map(move |(cluster, interface)| (path(interface), cluster.as_str()))
+}

@@ -1,0 +1,121 @@
+//! What goes wrong in the data plane of a running gateway, as Problems of the objects concerned. It must not know what is
+//! wrong with the objects themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
+use sheave_dataplane::ReturnPathError;
+use sheave_dataplane::{BindFailure, Dataplane};
+use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendSource};
+
+use crate::http::health::Health;
+use crate::http::report::Failure;
+use crate::retry;
+
+/// What cannot be done of what is to be in force, kept between changes: where descriptors are short it is thousands.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    inputs: Option<FailureInputs>,
+    all: Vec<Failure>,
+}
+
+/// What failures follow from.
+#[derive(Debug, PartialEq)]
+struct FailureInputs {
+    failures: u64,
+    /// Why endpoints do not see clients' addresses, and as of which table it is asked whose do not.
+    lost: Option<(String, u64)>,
+    health: Vec<Problem>,
+}
+
+impl Failures {
+    /// Looks again; whether they may differ from before.
+    pub(super) fn refresh(&mut self, dataplane: &Dataplane, health: &Health) -> bool {
+        let generation = dataplane.table().table().generation();
+        let inputs = FailureInputs {
+            failures: dataplane.failures_revision(),
+            lost: dataplane.client_addresses().err().map(|error| (error.to_string(), generation)),
+            health: health.problems().collect(),
+        };
+        if self.inputs.as_ref() == Some(&inputs) {
+            return false;
+        }
+        self.all = of(dataplane);
+        self.all.extend(inputs.health.iter().cloned().map(Failure::from));
+        self.inputs = Some(inputs);
+        true
+    }
+
+    /// As of the last refresh.
+    pub(super) fn all(&self) -> &[Failure] {
+        &self.all
+    }
+}
+
+/// One for each frontend that cannot be opened, and for each Service whose endpoints are to see clients' addresses and do
+/// not.
+fn of(dataplane: &Dataplane) -> Vec<Failure> {
+    let mut failures: Vec<Failure> = dataplane.failures().map(unopened).collect();
+    if let Err(error) = dataplane.client_addresses() {
+        let table = dataplane.table();
+        let frontends = table.table().frontends().iter();
+        let lost = frontends.filter(|frontend| frontend.client_sources.any(ClientSource::Transparent));
+        let services: BTreeSet<ObjectRef> = lost.map(|frontend| object_ref(frontend)).collect();
+        failures.extend(services.into_iter().map(|service| source_lost(service, error).into()));
+    }
+    failures
+}
+
+/// The frontends of the table that accept nothing here, and why. One that cannot be changed is open as it was.
+pub(super) fn closed(dataplane: &Dataplane) -> BTreeMap<FrontendAddr, String> {
+    let closed = dataplane.failures().filter(|failure| !failure.listening);
+    closed.map(|failure| (failure.frontend.addr, failure_message(failure))).collect()
+}
+
+fn failure_message(BindFailure { frontend, error, listening }: &BindFailure) -> String {
+    let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
+    format!("{failed} {}: {}", frontend.addr, retry::advice(error))
+}
+
+fn unopened(failure: &BindFailure) -> Failure {
+    let frontend = &failure.frontend;
+    let problem = Problem {
+        object: object_ref(frontend),
+        reason: reason::BIND_FAILED,
+        field: String::new(),
+        message: failure_message(failure),
+        port: Some(problem_port(frontend.addr)),
+    };
+    Failure { problem, frontend: Some(frontend.addr) }
+}
+
+fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
+    Problem {
+        object: service,
+        reason: reason::CLIENT_SOURCE_LOST,
+        field: String::new(),
+        message: format!(
+            "endpoints see the gateway's address in place of the client's: {error}; it is tried again every {} s",
+            retry::EVERY.as_secs()
+        ),
+        port: None,
+    }
+}
+
+/// The port of a Problem about this frontend.
+pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
+    ProblemPort { port: addr.port, protocol: addr.protocol.name() }
+}
+
+/// Whose frontend it is.
+pub(super) fn object_ref(frontend: &Frontend) -> ObjectRef {
+    ObjectRef {
+        kind: match frontend.source {
+            FrontendSource::Service => "Service",
+            FrontendSource::MultiClusterService => "MultiClusterService",
+        },
+        namespace: Arc::clone(&frontend.service.namespace),
+        name: Arc::clone(&frontend.service.name),
+    }
+}

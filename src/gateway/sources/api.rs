@@ -1,0 +1,212 @@
+//! An API server as a source, of the cluster's own objects or of a Karmada control plane's, and what stands in for it: the snapshot of the last process while the server is away, and the
+//! guard against lists that lack nearly everything.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use sheave_control::api::problem::Problem;
+use sheave_control::api::store::{Change, Delta, Objects, Store};
+use sheave_control::sources::api_server::{self, ApiWatch, Batch, Wanted};
+use sheave_control::sources::connection::Connection;
+use sheave_control::sources::mass_deletion_guard::Guard;
+use sheave_control::sources::snapshot::{self, Identity, Part, Snapshot, SnapshotWriter};
+use sheave_control::time::wait_until;
+use tokio::time::sleep_until;
+
+use crate::config::Config;
+use crate::http::metrics::recorder::PROGRAMMING_SECONDS;
+use crate::views::status::{GuardView, SourceView, collect};
+
+/// A server that has not answered by then is taken to be away. One that refuses is at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the end of the process waits for the disk.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// The objects of one API server.
+pub(crate) struct ApiSource {
+    part: Part,
+    server: String,
+    watch: ApiWatch,
+    guard: Guard,
+    snapshots: SnapshotWriter,
+    stand_in: StandIn,
+    /// Causes of what was taken in last.
+    triggered: Vec<Timestamp>,
+}
+
+/// What is served while the server has not said everything yet.
+enum StandIn {
+    /// Nothing: the server is given until then.
+    Awaited { since: Instant, stored: Option<Box<Snapshot>> },
+    /// The snapshot.
+    Snapshot,
+    /// None is needed any more.
+    Over,
+}
+
+/// What there is to take in.
+pub(crate) enum ApiUpdate {
+    /// The server says something.
+    Batch(Batch),
+    /// Lists that were doubted are believed.
+    Believed(Vec<Change>),
+    /// The server is away; this is what it said last.
+    Away(Box<Snapshot>),
+}
+
+impl ApiSource {
+    /// Watches what a gateway needs of its own cluster. Reads the snapshot, which blocks on the disk. Must be called inside a
+    /// Tokio runtime.
+    pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
+        let wanted = Wanted { namespaces: false, pools: false };
+        Self::of(Part::Local, api_server::watch(connection, wanted), connection, config)
+    }
+
+    /// The same for a Karmada control plane.
+    pub(crate) fn karmada(connection: &Connection, config: &Config) -> Self {
+        Self::of(Part::Karmada, api_server::watch_fleet(connection), connection, config)
+    }
+
+    fn of(part: Part, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {
+        let server = connection.server().as_ref().to_owned();
+        let authorities = connection.authorities().as_ref().clone();
+        let identity =
+            Identity { part, server: server.clone(), cluster: config.cluster.clone(), authorities };
+        let stored = match snapshot::read(&config.state_dir, &identity) {
+            Ok(stored) => stored,
+            Err(error) => {
+                tracing::warn!("{error}");
+                None
+            }
+        };
+        let written = stored.as_ref().map(|stored| stored.written_at);
+        Self {
+            part,
+            server,
+            watch,
+            guard: Guard::new(config.mass_deletion_hold),
+            snapshots: SnapshotWriter::new(&config.state_dir, identity, written),
+            stand_in: StandIn::Awaited { since: Instant::now(), stored: stored.map(Box::new) },
+            triggered: Vec::new(),
+        }
+    }
+
+    /// Waits for something new, and writes the snapshot of `objects` when it is time to. Cancel safe.
+    pub(super) async fn next(&mut self, objects: &Objects) -> Option<ApiUpdate> {
+        loop {
+            let due = self.guard.due();
+            let failure = self.watch.first_failure();
+            tokio::select! {
+                batch = self.watch.next() => return batch.map(ApiUpdate::Batch),
+                () = wait_until(due) => return Some(ApiUpdate::Believed(self.guard.release(Instant::now()))),
+                () = self.snapshots.due() => self.snapshots.start(objects),
+                stored = away(&mut self.stand_in, failure) => return Some(ApiUpdate::Away(stored)),
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, news: ApiUpdate, store: &mut Store) {
+        self.triggered.clear();
+        match news {
+            ApiUpdate::Batch(batch) => {
+                if matches!(self.stand_in, StandIn::Snapshot) {
+                    tracing::info!(
+                        server = self.server,
+                        "the API server is back; the snapshot is not needed any more"
+                    );
+                }
+                let before = std::mem::replace(&mut self.stand_in, StandIn::Over);
+                self.triggered = batch.triggered;
+                for change in stored_clusters(before, &batch.changes).into_iter().chain(batch.changes) {
+                    let admitted = self.guard.admit(change, store.objects(), Instant::now());
+                    store.apply(admitted.into_change());
+                }
+                if !store.is_clean() {
+                    self.snapshots.changed();
+                }
+            }
+            ApiUpdate::Believed(changes) => {
+                changes.into_iter().for_each(|change| store.apply(change));
+                self.snapshots.changed();
+            }
+            ApiUpdate::Away(stored) => {
+                tracing::warn!(
+                    server = self.server, written = %stored.written_at,
+                    "the API server does not answer: serving what it said last, from the snapshot"
+                );
+                match self.part {
+                    Part::Local => store.replace_local(stored.objects),
+                    Part::Karmada => store.replace_fleet(stored.objects.fleet),
+                }
+            }
+        }
+    }
+
+    /// What was taken in last is in force now.
+    pub(super) fn in_force(&mut self) {
+        let now = Timestamp::now();
+        for triggered in self.triggered.drain(..) {
+            let took = now.duration_since(triggered).as_secs_f64();
+            metrics::histogram!(PROGRAMMING_SECONDS).record(took.max(0.0));
+        }
+    }
+
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        match (&self.stand_in, self.part) {
+            (StandIn::Snapshot | StandIn::Over, _) => None,
+            (_, Part::Local) => Some("the API server has not said yet what there is; see /api/status"),
+            (_, Part::Karmada) => {
+                Some("the Karmada API server has not said yet what there is; see /api/status")
+            }
+        }
+    }
+
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        self.watch.problems()
+    }
+
+    pub(super) fn view(&self, objects: &Objects) -> SourceView {
+        let from_snapshot = matches!(self.stand_in, StandIn::Snapshot);
+        let mut view = collect::of_api(&self.server, &self.watch.kinds());
+        if from_snapshot {
+            collect::recount(&mut view.kinds, self.part, objects);
+        }
+        SourceView { from_snapshot, snapshot: Some(collect::of_snapshots(&self.snapshots)), ..view }
+    }
+
+    pub(super) fn doubts(&self) -> Vec<GuardView> {
+        collect::of_guard(&self.guard.holding())
+    }
+
+    pub(super) async fn finish(&mut self, objects: &Objects) {
+        if matches!(self.stand_in, StandIn::Over)
+            && tokio::time::timeout(LAST_WRITE, self.snapshots.flush(objects)).await.is_err()
+        {
+            tracing::warn!("the snapshot was not written in time; the one before stays");
+        }
+    }
+}
+
+/// The clusters of the snapshot, if the server says everything else before the snapshot was needed and nothing of clusters: they
+/// are served apart, and what was known of them is better than nothing.
+fn stored_clusters(stand_in: StandIn, changes: &[Change]) -> Option<Change> {
+    let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return None };
+    let told = changes.iter().any(|change| matches!(change, Change::Clusters(_)));
+    let clusters: Vec<_> = stored.objects.fleet.clusters.into_values().collect();
+    (!told && !clusters.is_empty()).then_some(Change::Clusters(Delta::All(clusters)))
+}
+
+/// Waits until the server counts as away while there is a snapshot to stand in for it; then gives that. Cancel safe.
+async fn away(stand_in: &mut StandIn, failure: impl Future<Output = ()>) -> Box<Snapshot> {
+    let StandIn::Awaited { since, stored: Some(_) } = stand_in else { return std::future::pending().await };
+    tokio::select! {
+        () = failure => {}
+        () = sleep_until((*since + PATIENCE).into()) => {}
+    }
+    match std::mem::replace(stand_in, StandIn::Snapshot) {
+        StandIn::Awaited { stored: Some(stored), .. } => stored,
+        StandIn::Awaited { stored: None, .. } | StandIn::Snapshot | StandIn::Over => {
+            std::future::pending().await
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What this process answers over HTTP: the admin pages, metrics, health probes, and a gateway's report to the controller.
+
+pub(crate) mod admin;
+pub(crate) mod controller_pages;
+pub(crate) mod health;
+pub(crate) mod metrics;
+pub(crate) mod report;
+pub(crate) mod server;

@@ -1,0 +1,186 @@
+//! The admin server: health, metrics, the routing table, explanations and status over HTTP, on loopback by default.
+//!
+//! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs. Metrics are rendered
+//! apart from it: it only adds what it alone knows.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query as UrlQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::Metrics;
+use crate::http::metrics::LoopFacts;
+use crate::http::metrics::scrape::ScrapeQueue;
+use crate::http::server::{Connections, Server, bearer};
+use crate::views::explain::{Answer, Question, QuestionQuery};
+
+/// How long a question may wait before the gateway counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The content type of every answer for programs.
+const JSON: &str = "application/json";
+
+/// A question to the gateway, with where to send the answer.
+#[derive(Debug)]
+pub(crate) enum Query {
+    /// Can the process go on? If not: why it must be started anew.
+    Live(oneshot::Sender<ProbeResult>),
+    /// Is there a table, and do the workers answer? If not: what is missing.
+    Ready(oneshot::Sender<ProbeResult>),
+    /// What a scrape shows besides what can be read off the data plane.
+    Metrics(oneshot::Sender<LoopFacts>),
+    /// The routing table as JSON.
+    Routes(oneshot::Sender<String>),
+    /// How the process is, as JSON.
+    Status(oneshot::Sender<String>),
+    /// Why a client goes where it goes.
+    Explain(Question, oneshot::Sender<Answer>),
+}
+
+/// All is well, or what is not.
+pub(crate) type ProbeResult = Result<(), &'static str>;
+
+/// Where questions are put.
+pub(crate) type Questions = mpsc::Sender<Query>;
+
+/// Answers on `listener` until the result is dropped.
+pub(crate) fn serve(
+    listener: TcpListener,
+    questions: Questions,
+    scrapes: ScrapeQueue,
+    connections: Connections,
+) -> Server {
+    let router = Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/api/routes", get(routes))
+        .route("/api/status", get(status))
+        .route("/api/explain", get(explain))
+        .with_state(questions.clone())
+        .merge(metrics_page(questions, scrapes));
+    Server::start(listener, router, connections)
+}
+
+/// Answers scrapes alone on `listener` until the result is dropped, of those who show the token if there is one.
+pub(crate) fn serve_metrics(
+    listener: TcpListener,
+    questions: Questions,
+    scrapes: ScrapeQueue,
+    token_file: Option<&Path>,
+    connections: Connections,
+) -> Server {
+    let router = bearer::guarded(metrics_page(questions, scrapes), token_file);
+    Server::start(listener, router, connections)
+}
+
+fn metrics_page(questions: Questions, scrapes: ScrapeQueue) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state((questions, scrapes))
+}
+
+/// Opens the address that the configuration gives to scrapers, if it does.
+///
+/// # Errors
+/// As [`bind`], and what is wrong with the environment. A token that cannot be read is logged: it may come later.
+pub(crate) async fn bind_metrics(config: &Metrics) -> Result<Option<TcpListener>, String> {
+    let Some(listen) = config.listen else { return Ok(None) };
+    let listener = bind("metrics", listen.addr()?).await?;
+    if let Some(file) = &config.token_file
+        && let Err(error) = bearer::read(file)
+    {
+        tracing::warn!(file = %file.display(), %error, "metrics.tokenFile cannot be read: scrapes get 503 until it can");
+    }
+    Ok(Some(listener))
+}
+
+/// Opens the address that `section` of the configuration gives.
+///
+/// # Errors
+/// As bind(2), with the address and what to change.
+pub(crate) async fn bind(section: &str, addr: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(addr).await.map_err(|error| {
+        format!("{section} address {addr}: {error}; choose another with {section}.listen in the config")
+    })
+}
+
+/// The process answers, and so does the loop that everything depends on.
+async fn livez(State(questions): State<Questions>) -> Response {
+    verdict(&questions, Query::Live, "not live").await
+}
+
+async fn readyz(State(questions): State<Questions>) -> Response {
+    verdict(&questions, Query::Ready, "not ready").await
+}
+
+async fn verdict(
+    questions: &Questions,
+    query: fn(oneshot::Sender<ProbeResult>) -> Query,
+    otherwise: &str,
+) -> Response {
+    match ask(questions, query).await {
+        Some(Ok(())) => (StatusCode::OK, "ok\n").into_response(),
+        Some(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{otherwise}: {why}\n")).into_response(),
+        None => stuck(),
+    }
+}
+
+async fn metrics(State((questions, scrapes)): State<(Questions, ScrapeQueue)>) -> Response {
+    scrapes.answer(ask(&questions, Query::Metrics)).await.unwrap_or_else(stuck)
+}
+
+async fn routes(State(questions): State<Questions>) -> Response {
+    reply(&questions, Query::Routes).await
+}
+
+async fn status(State(questions): State<Questions>) -> Response {
+    reply(&questions, Query::Status).await
+}
+
+/// The answer has the same form whether the Service and port exist or not; the status tells.
+async fn explain(
+    State(questions): State<Questions>,
+    query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
+) -> Response {
+    let question = match query {
+        Ok(UrlQuery(query)) => query.read(),
+        Err(rejection) => Err(rejection.body_text()),
+    };
+    let question = match question {
+        Ok(question) => question,
+        Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
+    };
+    let Some(answer) = ask(&questions, |reply| Query::Explain(question, reply)).await else { return stuck() };
+    let status = match answer {
+        Answer::Explained(_) => StatusCode::OK,
+        Answer::NotFound(_) => StatusCode::NOT_FOUND,
+    };
+    (status, [(header::CONTENT_TYPE, JSON)], answer.view().to_json()).into_response()
+}
+
+async fn reply(questions: &Questions, query: fn(oneshot::Sender<String>) -> Query) -> Response {
+    match ask(questions, query).await {
+        Some(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
+        None => stuck(),
+    }
+}
+
+fn stuck() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the gateway does not answer\n").into_response()
+}
+
+/// `None` if the gateway is gone or too busy to answer.
+async fn ask<T>(questions: &Questions, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Option<T> {
+    let (answer, answered) = oneshot::channel();
+    let asking = async {
+        questions.send(query(answer)).await.ok()?;
+        answered.await.ok()
+    };
+    tokio::time::timeout(PATIENCE, asking).await.ok().flatten()
+}

@@ -1,0 +1,83 @@
+//! The admin pages of a controller process: health, metrics and status. It must not know what the controller does.
+
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_control::controller::ControllerStatus;
+use tokio::sync::watch;
+
+use crate::http::metrics::{self, scrape::CONTENT_TYPE};
+use crate::views::status::{ProcessView, collect};
+
+/// What the pages are made of.
+#[derive(Clone)]
+pub(crate) struct ControllerPages {
+    pub(crate) started: Instant,
+    pub(crate) node: String,
+    pub(crate) server: String,
+    /// Of the Karmada control plane, if there is one.
+    pub(crate) karmada: Option<String>,
+    pub(crate) status: watch::Receiver<ControllerStatus>,
+    pub(crate) own_metrics: PrometheusHandle,
+}
+
+impl ControllerPages {
+    pub(crate) fn router(self) -> Router {
+        Router::new()
+            .route("/livez", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .route("/api/status", get(status_page))
+            .with_state(self.clone())
+            .merge(self.metrics_router())
+    }
+
+    /// The metrics alone.
+    pub(crate) fn metrics_router(self) -> Router {
+        Router::new().route("/metrics", get(metrics)).with_state(self)
+    }
+
+    fn view(&self) -> ProcessView {
+        let now = self.status.borrow();
+        ProcessView {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: "controller".to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            source: collect::of_api(&self.server, &now.kinds),
+            karmada: self.karmada.as_ref().map(|server| collect::of_api(server, &now.karmada_kinds)),
+            guard: collect::of_guard(&now.held),
+            problems: now.problems,
+            controller: Some(collect::of_controller(&now)),
+            not_ready: not_ready(&now).map(str::to_owned),
+            ..ProcessView::default()
+        }
+    }
+}
+
+/// Why it is not ready, if so. A candidate is ready to take over; a leader once it knows everything that it decides by.
+fn not_ready(now: &ControllerStatus) -> Option<&'static str> {
+    (now.leading && !now.synced).then_some("leading, but the API server has not said yet what there is")
+}
+
+async fn ready(State(page): State<ControllerPages>) -> Response {
+    match not_ready(&page.status.borrow()) {
+        Some(why) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}; see /api/status\n")).into_response()
+        }
+        None => "ok\n".into_response(),
+    }
+}
+
+async fn metrics(State(page): State<ControllerPages>) -> Response {
+    let text = metrics::of_controller(&page.view(), &page.status.borrow(), &page.own_metrics);
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+}
+
+async fn status_page(State(page): State<ControllerPages>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], page.view().to_json()).into_response()
+}

@@ -1,0 +1,89 @@
+//! What load balancers in front of the gateway are told when they probe: on the `healthCheckNodePort` of each Service,
+//! and on the proxy's own `/healthz` and `/livez`. The answers are kube-proxy's (pkg/proxy/healthcheck), so whatever
+//! probes kube-proxy can probe the gateway.
+//!
+//! It must not know Kubernetes objects: the projection says which ports to answer on, and what.
+
+mod node_ports;
+mod pages;
+mod proxy_health;
+
+use std::net::SocketAddr;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sheave_control::api::problem::Problem;
+use sheave_control::projection::Projection;
+use tokio::net::TcpListener;
+
+use self::node_ports::NodePorts;
+pub(crate) use self::pages::{HealthPages, PageCounter};
+use self::proxy_health::ProxyHealth;
+use crate::http::server::{Connections, Server};
+
+/// Everything that probes are told, as the control loop keeps it. Dropping it closes every health check node port.
+#[derive(Debug)]
+pub(crate) struct Health {
+    proxy: ProxyHealth,
+    node_ports: NodePorts,
+    pages: HealthPages,
+    connections: Connections,
+}
+
+impl Health {
+    /// Healthy, but on a node of which nothing is known yet; no port is open. All that are share `connections`.
+    pub(crate) fn new(connections: Connections) -> Self {
+        let proxy = ProxyHealth::new();
+        let pages = HealthPages::new(proxy.clone());
+        let node_ports = NodePorts::new(proxy.clone(), connections.clone());
+        Self { proxy, node_ports, pages, connections }
+    }
+
+    /// Answers as `projection` says from now on. Ports that stay are not bound again.
+    pub(crate) fn follow(&mut self, projection: &Projection) {
+        self.proxy.set_eligible(projection.node_eligible);
+        self.node_ports.follow(&projection.health_checks, projection.table.frontends());
+    }
+
+    /// Tries again to open the ports that could not be opened; whether that changed the Problems.
+    pub(crate) fn retry(&mut self) -> bool {
+        self.node_ports.retry()
+    }
+
+    /// Ports that nobody answers on, each a Problem of its Service.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.node_ports.problems()
+    }
+
+    /// Counts the proxy as healthy now, if `answers` comes true: that every worker has obeyed what it was told.
+    pub(crate) fn proven_by(&self, answers: impl Future<Output = bool> + Send + 'static) {
+        self.proxy.proven_by(answers);
+    }
+
+    /// Sends load balancers elsewhere from now on, without calling the process sick.
+    pub(crate) fn drain(&self) {
+        self.proxy.drain();
+    }
+
+    /// `/healthz` and `/livez`, to count what was asked.
+    pub(crate) fn pages(&self) -> &HealthPages {
+        &self.pages
+    }
+
+    /// Answers `/healthz` and `/livez` on `listener` until the result is dropped.
+    pub(crate) fn serve_pages(&self, listener: TcpListener) -> Server {
+        Server::start(listener, self.pages.router(), self.connections.clone())
+    }
+}
+
+/// Where probes of Services are answered under `projection`.
+pub(crate) fn places(projection: &Projection) -> impl Iterator<Item = SocketAddr> {
+    projection.health_checks.iter().flat_map(node_ports::addresses).map(|(addr, _)| addr)
+}
+
+/// An answer as kube-proxy gives it.
+fn answer(well: bool, body: String) -> Response {
+    let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, body).into_response()
+}

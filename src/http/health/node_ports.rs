@@ -1,0 +1,290 @@
+//! Health check node ports: one listener per port and family, which tells load balancers in front whether the Service
+//! has an endpoint on this node (pkg/proxy/healthcheck/service_health.go).
+//!
+//! It must not know how endpoints are counted.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use sheave_control::api::problem::{ObjectRef, Problem, reason};
+use sheave_control::api::store::ServiceKey;
+use sheave_control::projection::HealthCheck;
+use sheave_model::{Frontend, Protocol as Transport};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::proxy_health::{HealthReport, ProxyHealth};
+use crate::http::server::{Connections, Server};
+use crate::retry;
+
+/// Connections that wait to be accepted. The control loop may be busy for a while, and a probe that finds no place is
+/// repeated only after a second.
+const BACKLOG: i32 = 1024;
+/// By which a load balancer may weigh nodes: as many endpoints, as many shares.
+const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
+
+/// Every port that the projection named last. Dropping it closes them all.
+#[derive(Debug)]
+pub(super) struct NodePorts {
+    shared: SharedState,
+    /// By where they listen.
+    ports: BTreeMap<SocketAddr, NodePort>,
+    /// Ports that two Services ask for, for the one that does not get it.
+    contested: Vec<Problem>,
+}
+
+/// What all ports have in common.
+#[derive(Debug)]
+struct SharedState {
+    proxy: ProxyHealth,
+    connections: Connections,
+}
+
+/// What a port tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LocalEndpoints {
+    service: ServiceKey,
+    /// Ready endpoints of the family on this node.
+    local: usize,
+}
+
+#[derive(Debug)]
+struct NodePort {
+    endpoints: watch::Sender<LocalEndpoints>,
+    state: ListenState,
+    /// A frontend of this gateway on the same port, as a node port may be: the two exclude each other.
+    rival: Option<Arc<Frontend>>,
+}
+
+#[derive(Debug)]
+enum ListenState {
+    Open {
+        _server: Server,
+    },
+    /// Somebody has the port. Without a rival that is another process, on a cluster's nodes kube-proxy, which gives the
+    /// same answers.
+    Taken,
+    Failed(io::Error),
+}
+
+impl NodePorts {
+    pub(super) fn new(proxy: ProxyHealth, connections: Connections) -> Self {
+        Self { shared: SharedState { proxy, connections }, ports: BTreeMap::new(), contested: Vec::new() }
+    }
+
+    /// Opens and closes what differs from before, beside `frontends`. Of two Services that ask for one port the first one
+    /// gets it.
+    pub(super) fn follow<'a>(
+        &mut self,
+        checks: &[HealthCheck],
+        frontends: impl IntoIterator<Item = &'a Arc<Frontend>>,
+    ) {
+        self.contested.clear();
+        let mut wanted: BTreeMap<SocketAddr, LocalEndpoints> = BTreeMap::new();
+        for check in checks {
+            for (addr, local) in addresses(check) {
+                match wanted.entry(addr) {
+                    Entry::Vacant(free) => {
+                        free.insert(LocalEndpoints { service: check.service.clone(), local });
+                    }
+                    Entry::Occupied(taken) => self.contested.push(contested(check, addr, taken.get())),
+                }
+            }
+        }
+        self.ports.retain(|addr, _| wanted.contains_key(addr));
+        let mut rivals = rivals(frontends, &wanted);
+        for (addr, endpoints) in wanted {
+            let rival = rivals.remove(&addr);
+            match self.ports.entry(addr) {
+                Entry::Occupied(mut port) => port.get_mut().follow(endpoints, rival),
+                Entry::Vacant(free) => {
+                    free.insert(NodePort::open(addr, endpoints, rival, &self.shared));
+                }
+            }
+        }
+    }
+
+    /// Tries again what is not open; whether that changed the Problems.
+    pub(super) fn retry(&mut self) -> bool {
+        let before: Vec<Problem> = self.problems().collect();
+        for (addr, port) in &mut self.ports {
+            port.retry(*addr, &self.shared);
+        }
+        !self.problems().eq(before)
+    }
+
+    /// What is not answered, and why.
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let failed = self.ports.iter().filter_map(|(addr, port)| {
+            let message = format!("cannot listen on {addr}: {}", port.failure()?);
+            Some(problem(&port.endpoints.borrow().service, message))
+        });
+        self.contested.iter().cloned().chain(failed)
+    }
+}
+
+impl NodePort {
+    fn open(
+        addr: SocketAddr,
+        endpoints: LocalEndpoints,
+        rival: Option<Arc<Frontend>>,
+        shared: &SharedState,
+    ) -> Self {
+        let endpoints = watch::Sender::new(endpoints);
+        let state = ListenState::open(addr, &endpoints, shared);
+        let port = Self { endpoints, state, rival };
+        if matches!(port.state, ListenState::Taken) {
+            port.log_taken(addr);
+        }
+        port
+    }
+
+    fn follow(&mut self, endpoints: LocalEndpoints, rival: Option<Arc<Frontend>>) {
+        self.endpoints.send_replace(endpoints);
+        self.rival = rival;
+    }
+
+    fn retry(&mut self, addr: SocketAddr, shared: &SharedState) {
+        if matches!(self.state, ListenState::Open { .. }) {
+            return;
+        }
+        let known = matches!(self.state, ListenState::Taken);
+        self.state = ListenState::open(addr, &self.endpoints, shared);
+        if matches!(self.state, ListenState::Taken) && !known {
+            self.log_taken(addr);
+        }
+    }
+
+    /// For those who look for the answers; a rival is a Problem instead.
+    fn log_taken(&self, addr: SocketAddr) {
+        if self.rival.is_some() {
+            return;
+        }
+        let service = &self.endpoints.borrow().service;
+        tracing::info!(
+            %service,
+            %addr,
+            "another process has this health check node port, as kube-proxy does on the nodes of a cluster; it answers there"
+        );
+    }
+
+    /// Why nobody answers, if so, and what to do about it.
+    fn failure(&self) -> Option<String> {
+        match (&self.state, &self.rival) {
+            (ListenState::Failed(error), _) => Some(retry::advice(error)),
+            (ListenState::Taken, Some(rival)) => Some(format!(
+                "this gateway's own frontend {} ({}) of Service {} has the port, and load balancers that \
+                 probe it do not learn this Service's health; give one of the two another port",
+                rival.addr, rival.kind, rival.service
+            )),
+            (ListenState::Open { .. }, _) | (ListenState::Taken, None) => None,
+        }
+    }
+}
+
+impl ListenState {
+    fn open(addr: SocketAddr, endpoints: &watch::Sender<LocalEndpoints>, shared: &SharedState) -> Self {
+        match listen(addr) {
+            Ok(listener) => {
+                let SharedState { proxy, connections } = shared;
+                let router = Router::new().fallback(tell).with_state((endpoints.subscribe(), proxy.clone()));
+                Self::Open { _server: Server::start(listener, router, connections.clone()) }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Self::Taken,
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// Whatever the path and the method are.
+async fn tell(State((endpoints, proxy)): State<(watch::Receiver<LocalEndpoints>, ProxyHealth)>) -> Response {
+    let endpoints = endpoints.borrow().clone();
+    answer(&endpoints, &proxy.report())
+}
+
+fn answer(
+    LocalEndpoints { service, local }: &LocalEndpoints,
+    HealthReport { serving, .. }: &HealthReport,
+) -> Response {
+    let ServiceKey { namespace, name, .. } = service;
+    let body = format!(
+        "{{\n\t\"service\": {{\n\t\t\"namespace\": {namespace:?},\n\t\t\"name\": {name:?}\n\t}},\n\t\
+         \"localEndpoints\": {local},\n\t\"serviceProxyHealthy\": {serving}\n}}"
+    );
+    let mut answer = super::answer(*local > 0 && *serving, body);
+    answer.headers_mut().insert(WEIGHT, HeaderValue::from(*local));
+    answer
+}
+
+/// Where a Service is answered for, and with how many local endpoints. The families are apart, as kube-proxy's proxiers
+/// are: a load balancer that speaks one family sends no traffic to endpoints of the other.
+pub(super) fn addresses(check: &HealthCheck) -> impl Iterator<Item = (SocketAddr, usize)> {
+    let v4 = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, check.port)), check.local_v4);
+    let v6 = (SocketAddr::from((Ipv6Addr::UNSPECIFIED, check.port)), check.local_v6);
+    [v4, v6].into_iter().filter_map(|(addr, local)| Some((addr, local?)))
+}
+
+/// For each place where to listen a frontend that is there, too, if any.
+fn rivals<'a>(
+    frontends: impl IntoIterator<Item = &'a Arc<Frontend>>,
+    wanted: &BTreeMap<SocketAddr, LocalEndpoints>,
+) -> BTreeMap<SocketAddr, Arc<Frontend>> {
+    if wanted.is_empty() {
+        return BTreeMap::new();
+    }
+    let tcp = frontends.into_iter().filter(|frontend| frontend.addr.protocol == Transport::Tcp);
+    let places = tcp.map(|frontend| (everywhere(frontend.addr.ip, frontend.addr.port), Arc::clone(frontend)));
+    places.filter(|(addr, _)| wanted.contains_key(addr)).collect()
+}
+
+/// Every address of the family of `ip`.
+fn everywhere(ip: IpAddr, port: u16) -> SocketAddr {
+    match ip {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, port).into(),
+    }
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Connections in TIME_WAIT do not hold the port.
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn contested(check: &HealthCheck, addr: SocketAddr, owner: &LocalEndpoints) -> Problem {
+    let family = if addr.is_ipv4() { "IPv4" } else { "IPv6" };
+    let (port, owner) = (check.port, &owner.service);
+    let message = format!(
+        "{port} is already the health check node port of Service {owner}, which keeps it over {family}; \
+         give this Service another one"
+    );
+    problem(&check.service, message)
+}
+
+fn problem(service: &ServiceKey, message: String) -> Problem {
+    let ServiceKey { namespace, name, .. } = service.clone();
+    Problem {
+        object: ObjectRef { kind: "Service", namespace, name },
+        reason: reason::FAILED_TO_START_SERVICE_HEALTHCHECK,
+        field: "spec.healthCheckNodePort".to_owned(),
+        message,
+        port: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! What one scrape of `/metrics` shows: the data plane's counters, in all and frontend by frontend, and the control loop's own.
+//!
+//! It reads the table and the counters as they are, on whatever thread it is called: large tables take a while.
+
+mod endpoints;
+pub(crate) mod exposition;
+mod frontends;
+pub(crate) mod recorder;
+pub(crate) mod scrape;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_control::controller::ControllerStatus;
+use sheave_dataplane::counters::TcpTotals;
+use sheave_dataplane::select::ActiveTable;
+use sheave_dataplane::{HealthCounts, Observer};
+use sheave_model::RoutingTable;
+use sheave_model::{Frontend, FrontendKind, Protocol, Route};
+
+use crate::config::SeriesLimits;
+use crate::http::health::{HealthPages, PageCounter};
+use crate::http::metrics::exposition::{self as names, Exposition, Family};
+use crate::logging;
+use crate::views::status::{GuardView, KindView, ProcessView};
+
+/// What only the control loop knows of a gateway; nothing in it grows with the table.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopFacts {
+    pub(crate) status: ProcessView,
+    pub(crate) pages: HealthPages,
+    pub(crate) worker_restarts: u64,
+    pub(crate) health: HealthCounts,
+}
+
+/// Everything that a controller knows about itself, as Prometheus text.
+pub(crate) fn of_controller(
+    status: &ProcessView,
+    controller: &ControllerStatus,
+    own: &PrometheusHandle,
+) -> String {
+    let mut text = Exposition::default();
+    text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(&names::CONTROLLER_LEADING).add(&[], u64::from(controller.leading));
+    text.family(&names::CONTROLLER_SERVICES).add(&[], controller.services as u64);
+    text.family(&names::CONTROLLER_GATEWAYS).add(&[], controller.gateways as u64);
+    text.family(&names::CONTROLLER_WRITE_FAILURES).add(&[], controller.write_failures as u64);
+    text.family(&names::CONTROLLER_EVENTS_DROPPED).add(&[], controller.events_dropped);
+    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
+    write_source(&mut text, status);
+    write_guard(&mut text, status);
+    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    own.run_upkeep();
+    text.append(&own.render());
+    text.finish().unwrap_or_default()
+}
+
+/// Everything that the gateway knows about itself but what it measures through the `metrics` facade.
+pub(crate) fn of_gateway(
+    text: &mut Exposition,
+    facts: &LoopFacts,
+    observer: &Observer,
+    limits: SeriesLimits,
+) {
+    let active = observer.table();
+    let (table, status) = (active.table(), &facts.status);
+    text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(&names::TABLE_GENERATION).add(&[], table.generation());
+    text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
+    if let Some(steering) = &status.steering {
+        text.family(&names::FRONTENDS_OPEN)
+            .add(&[("by", "sockets")], steering.sockets as u64)
+            .add(&[("by", "steering")], steering.steered as u64);
+    }
+    write_without_local(text, table);
+    write_page(text, &names::HEALTHZ_REQUESTS, &facts.pages.healthz);
+    write_page(text, &names::LIVEZ_REQUESTS, &facts.pages.livez);
+    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
+    write_source(text, status);
+    write_guard(text, status);
+    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    text.family(&names::WORKER_RESTARTS).add(&[], facts.worker_restarts);
+    text.family(&names::AFFINITY_RECORDS).add(&[], observer.affinity().len() as u64);
+    write_health(text, &active, facts.health);
+    write_connect_times(text, observer);
+    frontends::write(text, observer, table, limits.frontends);
+    endpoints::write(text, &active, limits.endpoints);
+}
+
+/// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy
+/// decides, of all others the external one.
+fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
+    let drops = |frontend: &Frontend| [&frontend.external, &frontend.internal].contains(&&Route::Drop);
+    let (internal, external): (Vec<_>, Vec<_>) = table
+        .frontends()
+        .iter()
+        .filter(|frontend| drops(frontend))
+        .partition(|frontend| frontend.kind == FrontendKind::ClusterIp);
+    text.family(&names::FRONTENDS_WITHOUT_LOCAL)
+        .add(&[("traffic_policy", "external")], external.len() as u64)
+        .add(&[("traffic_policy", "internal")], internal.len() as u64);
+}
+
+/// How fresh the objects are. A kind that nothing was ever heard of, and manifests, have no age.
+fn write_source(text: &mut Exposition, status: &ProcessView) {
+    let mut samples = text.family(&names::SOURCE_FROM_SNAPSHOT);
+    samples.add(&[], u64::from(status.source.from_snapshot));
+    if let Some(karmada) = &status.karmada {
+        samples.add(&[OF_KARMADA], u64::from(karmada.from_snapshot));
+    }
+    let mut samples = text.family(&names::SOURCE_LAST_HEARD);
+    for (kind, labels) in labelled(status) {
+        if let Some(seconds) = kind.last_heard_seconds {
+            samples.add(&labels, seconds);
+        }
+    }
+}
+
+/// What is held back, by each kind of the sources: 0 for those whose lists are believed, so that alerts have a series.
+fn write_guard(text: &mut Exposition, status: &ProcessView) {
+    let mut samples = text.family(&names::GUARD_HELD_OBJECTS);
+    for (kind, labels) in labelled(status) {
+        let of_karmada = labels.contains(&OF_KARMADA);
+        let held = status.guard.iter().filter(|held| is_of(held, &kind.kind, of_karmada));
+        samples.add(&labels, held.map(|held| held.kept as u64).sum());
+    }
+}
+
+/// Marks what is of the Karmada control plane: kinds of the same names are in both.
+const OF_KARMADA: (&str, &str) = ("source", "karmada");
+
+/// Every kind of the sources, with the labels of its series.
+fn labelled(status: &ProcessView) -> impl Iterator<Item = (&KindView, Vec<(&'static str, &str)>)> {
+    let local = status.source.kinds.iter().map(|kind| (kind, vec![("kind", &*kind.kind)]));
+    let karmada = status.karmada.iter().flat_map(|source| &source.kinds);
+    local.chain(karmada.map(|kind| (kind, vec![("kind", &*kind.kind), OF_KARMADA])))
+}
+
+/// Whether a doubted list is of that kind and source. Names of kinds that both sources have say in the guard which of them it
+/// is, and those of the Karmada control plane alone, of which of its lists.
+fn is_of(held: &GuardView, kind: &str, of_karmada: bool) -> bool {
+    match (kind, of_karmada) {
+        ("Service", true) => held.kind == "template Service",
+        // Not doubted there.
+        ("EndpointSlice", true) => false,
+        ("Work", true) => held.kind == "Work" || held.kind == "collected Work",
+        _ => held.kind == kind,
+    }
+}
+
+/// What is known of endpoints' health, and how.
+fn write_health(text: &mut Exposition, table: &ActiveTable, counts: HealthCounts) {
+    let mut samples = text.family(&names::ENDPOINTS_UNHEALTHY);
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let count = table.unhealthy().iter().filter(|(of, _)| *of == protocol).count();
+        samples.add(&[("protocol", protocol.name())], count as u64);
+    }
+    text.family(&names::ENDPOINT_EJECTIONS).add(&[], counts.ejections);
+    text.family(&names::HEALTH_CHECKS)
+        .add(&[("result", "passed")], counts.checks_passed)
+        .add(&[("result", "failed")], counts.checks_failed);
+}
+
+fn write_connect_times(text: &mut Exposition, observer: &Observer) {
+    let (mut buckets, mut beyond, mut sum) = (BTreeMap::<Duration, u64>::new(), 0, Duration::ZERO);
+    for TcpTotals { connect_times, .. } in observer.totals().tcp() {
+        for (bound, count) in connect_times.buckets() {
+            *buckets.entry(bound).or_default() += count;
+        }
+        beyond += connect_times.beyond();
+        sum += connect_times.sum();
+    }
+    let buckets: Vec<_> = buckets.into_iter().map(|(bound, count)| (bound.as_secs_f64(), count)).collect();
+    text.family(&names::CONNECT_SECONDS).add_histogram(&buckets, beyond, sum.as_secs_f64());
+}
+
+fn write_page(text: &mut Exposition, family: &Family, page: &PageCounter) {
+    let mut samples = text.family(family);
+    for (code, answers) in page.by_code() {
+        samples.add(&[("code", code)], answers);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! What frontends have had: each of the first so many, and all together. The totals are exact however many there are, and count
+//! on when frontends leave or lose their series.
+
+use std::sync::{Arc, Weak};
+
+use sheave_dataplane::Observer;
+use sheave_dataplane::counters::FrontendCounters;
+use sheave_dataplane::counters::ShedReason;
+use sheave_dataplane::counters::{CloseReason, TcpCounters};
+use sheave_dataplane::counters::{DropReason, UdpCounters};
+use sheave_model::RoutingTable;
+use sheave_model::{Frontend, Protocol};
+
+use crate::http::metrics::exposition::{self as names, Exposition, Family, render};
+use crate::views::routes::algorithm_name;
+
+/// A frontend that has series.
+struct ShownFrontend {
+    labels: String,
+    protocol: Protocol,
+    /// Of each worker. They may go while the scrape lasts.
+    counters: Weak<[FrontendCounters]>,
+}
+
+/// The counters of all frontends of one protocol.
+struct FrontendCounts<'a, C> {
+    shown: &'a [ShownFrontend],
+    protocol: Protocol,
+    /// What one worker counts, if it is of this protocol.
+    counters: fn(&FrontendCounters) -> Option<&C>,
+    /// Of each worker, for all frontends together.
+    all: Vec<&'a C>,
+}
+
+/// The first `most` frontends of the table have series of their own.
+pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingTable, most: usize) {
+    let frontends = table.frontends();
+    text.family(&names::FRONTENDS_OMITTED).add(&[], frontends.len().saturating_sub(most) as u64);
+    write_info(text, frontends.iter().take(most));
+    let of = |frontend: &Arc<Frontend>| {
+        let counters = observer.counters(frontend.addr)?;
+        Some(ShownFrontend { labels: labels(frontend), protocol: frontend.addr.protocol, counters })
+    };
+    let shown: Vec<ShownFrontend> = frontends.iter().take(most).filter_map(of).collect();
+    let totals = observer.totals();
+    write_shed(text, observer, &shown);
+    write_tcp(
+        text,
+        &FrontendCounts {
+            shown: &shown,
+            protocol: Protocol::Tcp,
+            counters: FrontendCounters::as_tcp,
+            all: totals.tcp().map(|of| &of.counters).collect(),
+        },
+    );
+    write_udp(
+        text,
+        &FrontendCounts {
+            shown: &shown,
+            protocol: Protocol::Udp,
+            counters: FrontendCounters::as_udp,
+            all: totals.udp().map(|of| &of.counters).collect(),
+        },
+    );
+}
+
+/// What tells a frontend's series from others'.
+pub(super) fn labels(frontend: &Frontend) -> String {
+    let (addr, service) = (frontend.addr.to_string(), frontend.service.to_string());
+    render(&[("frontend", &addr), ("service", &service)])
+}
+
+fn write_info<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc<Frontend>>) {
+    let mut samples = text.family(&names::FRONTEND_INFO);
+    for frontend in frontends {
+        let kind = frontend.kind.to_string();
+        let more = [
+            ("kind", &*kind),
+            ("port_name", &*frontend.service.port_name),
+            ("app_protocol", frontend.app_protocol.as_deref().unwrap_or_default()),
+            ("balance", algorithm_name(frontend.algorithm)),
+        ];
+        samples.add_to(&labels(frontend), &more, 1);
+    }
+}
+
+/// Of each frontend only the reasons that there were: mostly there are none, and frontends may be many.
+fn write_shed(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend]) {
+    let mut samples = text.family(&names::SHED);
+    for ShownFrontend { labels, counters, .. } in shown {
+        let counts = counters.upgrade().and_then(|counters| {
+            let usage = counters.first()?.usage();
+            Some(ShedReason::ALL.map(|reason| (reason, usage.shed(reason))))
+        });
+        for (reason, count) in counts.into_iter().flatten().filter(|(_, count)| *count > 0) {
+            samples.add_to(labels, &[("reason", reason.label())], count);
+        }
+    }
+    let mut total = text.total_of(&names::SHED);
+    for reason in ShedReason::ALL {
+        total.add(&[("reason", reason.label())], observer.totals().shed().get(reason));
+    }
+}
+
+fn write_tcp(text: &mut Exposition, counts: &FrontendCounts<'_, TcpCounters>) {
+    counts.write(text, &names::CONNECTIONS_OPENED, |counters| counters.accepted.get());
+    counts.write(text, &names::CONNECTIONS, |counters| {
+        let closed: u64 = CloseReason::ALL.iter().map(|reason| counters.closed(*reason)).sum();
+        counters.accepted.get().saturating_sub(closed)
+    });
+    let closed = CloseReason::ALL
+        .map(|reason| (reason.label(), move |counters: &TcpCounters| counters.closed(reason)));
+    counts.write_by(text, &names::CONNECTIONS_CLOSED, "reason", &closed);
+    let bytes = [
+        ("client", (|counters| counters.client_bytes.get()) as fn(&TcpCounters) -> u64),
+        ("endpoint", |counters| counters.endpoint_bytes.get()),
+    ];
+    counts.write_by(text, &names::TCP_BYTES, "from", &bytes);
+    counts.write(text, &names::CONNECT_RETRIES, |counters| counters.connect_retries.get());
+    counts.write(text, &names::TCP_SOURCE_LOST, |counters| counters.source_lost.get());
+}
+
+fn write_udp(text: &mut Exposition, counts: &FrontendCounts<'_, UdpCounters>) {
+    counts.write(text, &names::FLOWS_OPENED, |counters| counters.flows_opened.get());
+    counts.write(text, &names::FLOWS, |counters| counters.flows_active.get());
+    counts.write(text, &names::FLOWS_EVICTED, |counters| counters.flows_evicted.get());
+    counts.write(text, &names::FLOWS_REPICKED, |counters| counters.flows_repicked.get());
+    counts.write(text, &names::UDP_ENDPOINT_ERRORS, |counters| counters.endpoint_errors.get());
+    counts.write(text, &names::UDP_SOURCE_LOST, |counters| counters.source_lost.get());
+    let datagrams = [
+        ("client", (|counters| counters.to_endpoints.datagrams.get()) as fn(&UdpCounters) -> u64),
+        ("endpoint", |counters| counters.to_clients.datagrams.get()),
+    ];
+    counts.write_by(text, &names::DATAGRAMS, "from", &datagrams);
+    let bytes = [
+        ("client", (|counters| counters.to_endpoints.bytes.get()) as fn(&UdpCounters) -> u64),
+        ("endpoint", |counters| counters.to_clients.bytes.get()),
+    ];
+    counts.write_by(text, &names::UDP_BYTES, "from", &bytes);
+    let dropped = DropReason::ALL
+        .map(|reason| (reason.label(), move |counters: &UdpCounters| counters.dropped(reason)));
+    counts.write_by(text, &names::DATAGRAMS_DROPPED, "reason", &dropped);
+}
+
+impl<C> FrontendCounts<'_, C> {
+    /// One series per frontend and one for all, summed over the workers.
+    fn write(&self, text: &mut Exposition, family: &Family, value: impl Fn(&C) -> u64) {
+        self.write_labelled(text, family, &[(None, value)]);
+    }
+
+    /// One series per frontend and value of `label`, and one for all per value, summed over the workers.
+    fn write_by<F: Fn(&C) -> u64>(
+        &self,
+        text: &mut Exposition,
+        family: &Family,
+        label: &str,
+        values: &[(&str, F)],
+    ) {
+        let values: Vec<_> = values.iter().map(|(name, value)| (Some((label, *name)), value)).collect();
+        self.write_labelled(text, family, &values);
+    }
+
+    fn write_labelled<F: Fn(&C) -> u64>(
+        &self,
+        text: &mut Exposition,
+        family: &Family,
+        values: &[(Option<(&str, &str)>, F)],
+    ) {
+        let mut samples = text.family(family);
+        for ShownFrontend { labels, counters, .. } in
+            self.shown.iter().filter(|it| it.protocol == self.protocol)
+        {
+            for (label, value) in values {
+                let Some(workers) = counters.upgrade() else { continue };
+                let sum = workers.iter().filter_map(self.counters).map(value).sum();
+                drop(workers);
+                samples.add_to(labels, label.as_slice(), sum);
+            }
+            if samples.is_unwanted() {
+                return;
+            }
+        }
+        let mut total = text.total_of(family);
+        for (label, value) in values {
+            total.add(label.as_slice(), self.all.iter().map(|counters| value(counters)).sum());
+        }
+    }
+}

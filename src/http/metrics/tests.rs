@@ -1,0 +1,274 @@
+//! What the series say: of frontends up to the bound and of all, of endpoints, policies, sources and the guard.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::{fs, thread};
+
+use sheave_control::api::store::Store;
+use sheave_control::projection::{Options, Projector};
+use sheave_control::sources::manifests;
+use sheave_dataplane::counters::CloseReason;
+use sheave_dataplane::{CapacityLimits, Dataplane, SteeringMode, Timeouts};
+use sheave_model::{
+    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
+    FrontendAddr, FrontendSource, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
+};
+
+use super::*;
+use crate::views::status::{GuardView, KindView, SourceView};
+
+/// One that closes what it accepts: no endpoint answers.
+pub(super) fn dataplane() -> Dataplane {
+    let second = Duration::from_secs(1);
+    let timeouts = Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second };
+    Dataplane::start(sheave_dataplane::Options {
+        workers: 2,
+        timeouts,
+        busy_poll: Duration::ZERO,
+        capacity: CapacityLimits { descriptors: 1_000, connections: 100 },
+        udp_flows: 1,
+        listening_sockets: 100,
+        steering: SteeringMode::Never,
+        paths: Arc::default(),
+    })
+    .unwrap()
+}
+
+/// A TCP frontend on a loopback address, with its endpoints in one cluster. Each test has numbers of its own: they run at once.
+pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
+    let endpoint = |addr: &SocketAddr| Endpoint {
+        addr: EndpointAddr::new(addr.ip(), addr.port()),
+        node: "".into(),
+        zone: "".into(),
+        local: false,
+        state: EndpointState::Ready,
+        weight: Weight(100),
+    };
+    let candidates: Arc<[Candidate]> =
+        (0..endpoints.len() as u32).map(|endpoint| Candidate { backend: 0, endpoint }).collect();
+    let route = if endpoints.is_empty() { Route::Reject } else { Route::Forward(candidates) };
+    Frontend {
+        addr: FrontendAddr {
+            ip: IpAddr::V4((0x7f53_0000 + number).into()),
+            port: 8080,
+            protocol: Protocol::Tcp,
+        },
+        kind: FrontendKind::LoadBalancer,
+        service: ServicePort {
+            namespace: "d".into(),
+            name: format!("web-{number}").into(),
+            port_name: "http".into(),
+            protocol: Protocol::Tcp,
+        },
+        source: FrontendSource::Service,
+        affinity: Affinity::None,
+        source_ranges: Arc::default(),
+        proxied_by: None,
+        client_sources: ClientSources::default(),
+        app_protocol: None,
+        algorithm: Algorithm::LeastConnections,
+        external: route.clone(),
+        internal: route,
+        limits: ServiceLimits::default(),
+        timeouts: ServiceTimeouts::default(),
+        failover: None,
+        backends: Arc::new([Backend {
+            cluster: "local".into(),
+            weight: Weight(100),
+            priority: 0,
+            capacity: 0,
+            remote: false,
+            endpoints: endpoints.iter().map(endpoint).collect(),
+            lingering: Vec::new(),
+        }]),
+    }
+}
+
+pub(super) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
+    RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
+}
+
+/// A data plane of which some frontends have series, with one endpoint that answers every client by closing.
+struct Scraped {
+    dataplane: Dataplane,
+    endpoint: SocketAddr,
+    limits: SeriesLimits,
+}
+
+impl Scraped {
+    fn start(frontends: usize, endpoints: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap();
+        thread::spawn(move || listener.incoming().for_each(drop));
+        Self { dataplane: dataplane(), endpoint, limits: SeriesLimits { frontends, endpoints } }
+    }
+
+    fn apply(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        let endpoint = self.endpoint;
+        self.dataplane.apply(table(numbers.into_iter().map(|number| frontend(number, &[endpoint]))));
+    }
+
+    /// One client of a frontend from its first to its last byte.
+    fn visit(&self, number: u32) {
+        let mut client = TcpStream::connect((frontend(number, &[]).addr.ip, 8080)).unwrap();
+        // Until the endpoint's end: it is counted before that is passed on.
+        client.read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let mut text = Exposition::default();
+        let observer = self.dataplane.observer();
+        frontends::write(&mut text, &observer, observer.table().table(), self.limits.frontends);
+        endpoints::write(&mut text, &observer.table(), self.limits.endpoints);
+        write_connect_times(&mut text, &observer);
+        let text = text.finish().unwrap();
+        let own = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        text.lines().filter(own).map(str::to_owned).collect()
+    }
+
+    /// The only series of that name.
+    fn value(&self, name: &str) -> u64 {
+        let lines = self.lines(name);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines[0].rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+}
+
+#[test]
+fn frontends_beyond_the_bound_are_in_the_totals_which_never_fall() {
+    const TOTAL: &str = "sheave_gateway_tcp_connections_total";
+    let mut scraped = Scraped::start(2, 0);
+    scraped.apply([1, 2]);
+    scraped.visit(1);
+    scraped.visit(2);
+    assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (2, 0));
+    // Across the bound: the first two by address have series, the others count all the same.
+    scraped.apply(1..=4);
+    scraped.visit(4);
+    let series = |number: u32, count: u32| {
+        let labels = format!("frontend=\"127.83.0.{number}:8080/TCP\",service=\"d/web-{number}\"");
+        format!("sheave_tcp_connections_total{{{labels}}} {count}")
+    };
+    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(1, 1), series(2, 1)]);
+    assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (3, 2));
+    assert_eq!(scraped.lines("sheave_frontend_info").len(), 2);
+    // And back, without those that had counted.
+    scraped.apply([3]);
+    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(3, 0)]);
+    assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (3, 0));
+    scraped.visit(3);
+    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(3, 1)]);
+    assert_eq!(scraped.value(TOTAL), 4);
+}
+
+#[test]
+fn without_series_of_frontends_there_are_totals() {
+    let mut scraped = Scraped::start(0, 0);
+    scraped.apply([11]);
+    scraped.visit(11);
+    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [""; 0]);
+    assert_eq!(scraped.value("sheave_gateway_tcp_connections_total"), 1);
+    assert_eq!(scraped.lines("sheave_gateway_tcp_closed_total").len(), CloseReason::ALL.len());
+    assert_eq!(scraped.value("sheave_tcp_connect_seconds_count"), 1);
+    assert_eq!(scraped.lines("sheave_endpoint_picks_total"), [""; 0]);
+    assert_eq!(scraped.lines("sheave_metrics_endpoints_omitted"), [""; 0]);
+}
+
+#[test]
+fn endpoints_have_series_where_the_configuration_asks_for_them() {
+    let mut scraped = Scraped::start(2, 1);
+    scraped.apply([21, 22]);
+    scraped.visit(21);
+    scraped.visit(22);
+    let labels = format!(
+        "frontend=\"127.83.0.21:8080/TCP\",service=\"d/web-21\",endpoint=\"{}\",cluster=\"local\"",
+        scraped.endpoint
+    );
+    assert_eq!(
+        scraped.lines("sheave_endpoint_picks_total"),
+        [format!("sheave_endpoint_picks_total{{{labels}}} 1")]
+    );
+    assert_eq!(scraped.lines("sheave_endpoint_connections").len(), 1);
+    assert_eq!(scraped.value("sheave_metrics_endpoints_omitted"), 1);
+}
+
+/// A Service under both Local policies, with its one endpoint on `node`.
+fn manifest(node: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: d}}\nspec: {{type: LoadBalancer, \
+         loadBalancerClass: sheave.dev/l4, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ipFamilies: [IPv4], \
+         externalTrafficPolicy: Local, internalTrafficPolicy: Local, ports: [{{name: p, port: 80}}, \
+         {{name: q, port: 81}}]}}\nstatus: {{loadBalancer: {{ingress: [{{ip: 203.0.113.10}}]}}}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-1, namespace: d, \
+         labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\n\
+         ports: [{{name: p, port: 8080}}, {{name: q, port: 8081}}]\n\
+         endpoints: [{{addresses: [10.1.0.7], nodeName: {node}, conditions: {{ready: true}}}}]\n"
+    )
+}
+
+fn without_local(node: &str, kinds: &[FrontendKind]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("web.yaml"), manifest(node)).unwrap();
+    let mut store = Store::default();
+    store.replace(manifests::load(folder.path()).objects);
+    let frontends = BTreeSet::from_iter(kinds.iter().copied());
+    let dirty = store.take_dirty();
+    let options = Options { node: "here".to_owned(), frontends, ..Options::default() };
+    let projection = Projector::new(options).project(store.objects(), &dirty);
+    let mut text = Exposition::default();
+    write_without_local(&mut text, &projection.table);
+    text.finish().unwrap().lines().skip(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn frontends_without_local_endpoints_are_counted_by_the_policy_that_drops() {
+    use FrontendKind::{ClusterIp, LoadBalancer};
+    let counts = |external: u64, internal: u64| {
+        [("external", external), ("internal", internal)].map(|(policy, count)| {
+            format!("sheave_frontends_without_local_endpoints{{traffic_policy=\"{policy}\"}} {count}")
+        })
+    };
+    assert_eq!(without_local("elsewhere", &[LoadBalancer]), counts(2, 0));
+    assert_eq!(without_local("elsewhere", &[ClusterIp]), counts(0, 2));
+    assert_eq!(without_local("elsewhere", &[LoadBalancer, ClusterIp]), counts(2, 2));
+    assert_eq!(without_local("here", &[LoadBalancer, ClusterIp]), counts(0, 0));
+}
+#[test]
+fn the_age_of_the_objects_and_what_is_held_back_are_told_by_kind() {
+    let kind = |kind: &str, last_heard_seconds| KindView {
+        kind: kind.to_owned(),
+        last_heard_seconds,
+        ..KindView::default()
+    };
+    let kinds = vec![kind("Service", Some(7)), kind("Node", None)];
+    let held = |kind: &str, kept| GuardView { kind: kind.to_owned(), kept, ..GuardView::default() };
+    let guard =
+        vec![held("Node", 49), held("template Service", 3), held("Work", 5), held("collected Work", 7)];
+    let of_karmada = vec![kind("Service", Some(9)), kind("EndpointSlice", None), kind("Work", Some(1))];
+    let status = ProcessView {
+        source: SourceView { from_snapshot: true, kinds, ..SourceView::default() },
+        karmada: Some(SourceView { kinds: of_karmada, ..SourceView::default() }),
+        guard,
+        ..ProcessView::default()
+    };
+    let mut text = Exposition::default();
+    write_source(&mut text, &status);
+    write_guard(&mut text, &status);
+    let text = text.finish().unwrap();
+    let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "sheave_source_from_snapshot 1",
+        "sheave_source_from_snapshot{source=\"karmada\"} 0",
+        "sheave_source_last_heard_seconds{kind=\"Service\"} 7",
+        "sheave_source_last_heard_seconds{kind=\"Service\",source=\"karmada\"} 9",
+        "sheave_source_last_heard_seconds{kind=\"Work\",source=\"karmada\"} 1",
+        "sheave_guard_held_objects{kind=\"Service\"} 0",
+        "sheave_guard_held_objects{kind=\"Node\"} 49",
+        "sheave_guard_held_objects{kind=\"Service\",source=\"karmada\"} 3",
+        "sheave_guard_held_objects{kind=\"EndpointSlice\",source=\"karmada\"} 0",
+        "sheave_guard_held_objects{kind=\"Work\",source=\"karmada\"} 12",
+    ];
+    assert_eq!(samples, expected);
+}

@@ -1,0 +1,80 @@
+//! The long-running processes: how they start, what ends them, and how they reach API servers.
+
+pub(crate) mod controller;
+pub(crate) mod gateway;
+mod signals;
+
+use std::time::Duration;
+
+use sheave_control::sources::connection::Connection;
+
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::logging;
+
+/// How long the end of the process may wait for work that cannot be called off, as a scan of a hung file system.
+const LAST_WORK: Duration = Duration::from_secs(1);
+
+/// Runs the control side on this thread; the workers have their own.
+pub(crate) fn serve(config: &Config, process: impl Future<Output = Exit>) -> Exit {
+    let logs = logging::init(&config.logging);
+    let exit = complete(process);
+    drop(logs);
+    exit
+}
+
+fn complete(process: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let exit = runtime.block_on(process);
+            runtime.shutdown_timeout(LAST_WORK);
+            exit
+        }
+        Err(error) => {
+            eprintln!("sheave: cannot start the runtime of the control loop: {error}");
+            Exit::Software
+        }
+    }
+}
+
+/// How to reach the API server that the configuration names, for a process with this `role`.
+///
+/// # Errors
+/// What is wrong with the configuration of the connection; a server that is away is none.
+pub(crate) async fn connect(config: &Config, role: &str) -> Result<Connection, String> {
+    Connection::open_as(config.kubeconfig.as_deref(), role).await.map_err(|error| error.to_string())
+}
+
+/// How to reach the Karmada control plane, if the configuration names one; as [`connect`].
+///
+/// # Errors
+/// As [`connect`].
+pub(crate) async fn connect_karmada(config: &Config, role: &str) -> Result<Option<Connection>, String> {
+    let Some(kubeconfig) = &config.karmada.kubeconfig else { return Ok(None) };
+    let connection = Connection::open_as(Some(kubeconfig), role).await;
+    connection.map(Some).map_err(|error| format!("karmada: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn work_that_hangs_does_not_keep_the_process_from_ending() {
+        let (release, released) = mpsc::channel::<()>();
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let process = async {
+            let hanging = tokio::task::spawn_blocking(move || {
+                started.send(()).unwrap();
+                released.recv().unwrap_err();
+            });
+            has_started.await.unwrap();
+            drop(hanging);
+            Exit::Ok
+        };
+        assert_eq!(complete(process), Exit::Ok);
+        drop(release);
+    }
+}

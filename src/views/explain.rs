@@ -1,0 +1,77 @@
+//! `sheave explain` and `/api/explain`: why a client of a Service goes where it goes. Joins what the projection says about
+//! the Service's endpoints with what the table in force would pick. It must not know who asks, nor where objects come
+//! from.
+
+mod answer;
+mod choice;
+mod client;
+mod place;
+mod question;
+mod text;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use sheave_control::api::store::Objects;
+use sheave_control::projection::Projector;
+use sheave_dataplane::select::ActiveTable;
+use sheave_dataplane::select::affinity::AffinityTable;
+use sheave_model::FrontendAddr;
+
+pub(crate) use self::question::{
+    Client, Port, Question, QuestionQuery, parse_address, parse_client, parse_port, parse_protocol,
+    parse_service,
+};
+pub(crate) use self::view::ExplainView;
+use crate::views::problem::ProblemView;
+
+/// What an explanation is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Basis<'a> {
+    /// As of the last projection.
+    pub(crate) projector: &'a Projector,
+    /// What was projected last.
+    pub(crate) objects: &'a Objects,
+    /// The table in force.
+    pub(crate) active: &'a ActiveTable,
+    /// Of a running gateway; `None` if only manifests were read.
+    pub(crate) affinity: Option<&'a AffinityTable>,
+    /// Everything that is known to be wrong.
+    pub(crate) problems: &'a [ProblemView],
+    /// Frontends of the table that accept nothing on this gateway, and why.
+    pub(crate) closed: &'a BTreeMap<FrontendAddr, String>,
+    /// Why the gateway does not do as its table says, or has none.
+    pub(crate) obstacle: Option<&'static str>,
+    /// Why endpoints cannot see clients' own addresses, where they cannot.
+    pub(crate) no_client_addresses: Option<&'a str>,
+    /// The present moment, for affinity's timeout.
+    pub(crate) now: Instant,
+}
+
+/// An explanation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Answer {
+    /// What becomes of the client.
+    Explained(ExplainView),
+    /// There is no such Service, or it has no such port; the view says so.
+    NotFound(ExplainView),
+}
+
+impl Answer {
+    /// The explanation itself.
+    pub(crate) fn view(&self) -> &ExplainView {
+        match self {
+            Self::Explained(view) | Self::NotFound(view) => view,
+        }
+    }
+}
+
+/// Answers a question.
+pub(crate) fn explain(question: &Question, basis: Basis<'_>) -> Answer {
+    answer::answer(question, basis)
+}

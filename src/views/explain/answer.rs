@@ -1,0 +1,340 @@
+//! The answer as a whole: from the question to the view, in the order in which things are decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sheave_control::api::store::ServiceKey;
+use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, Served, Verdict, Why};
+use sheave_control::text;
+use sheave_dataplane::select::{ActiveFrontend, Origin};
+use sheave_model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
+
+use super::place::{self, Place};
+use super::question::Question;
+use super::view::{ExplainView, ExplainedEndpoint};
+use super::{Answer, Basis, choice, client};
+use crate::views::problem::ProblemView;
+use crate::views::routes::{action_name, source_name};
+
+/// Answers a question.
+pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
+    let (key, explanation) = asked(question, basis);
+    let mut view = ExplainView {
+        service: key.to_string(),
+        source: source_name(key.source).to_owned(),
+        client: question.client.map(|client| client.ip.to_string()),
+        client_port: question.client.and_then(|client| client.port),
+        ..ExplainView::default()
+    };
+    let question = &Question { service: key, ..question.clone() };
+    match explanation {
+        Explanation::Unknown => {
+            view.reasons.push(unknown(question, basis));
+            // The manifest that should have it may be one that cannot be read.
+            let files = basis.problems.iter().filter(|problem| problem.object.starts_with("File "));
+            view.reasons.extend(files.map(problem_reason));
+            view.reasons.extend(problems(question, None, basis));
+            view.reasons.extend(obstacle(basis));
+            Answer::NotFound(view)
+        }
+        Explanation::Foreign(foreign) => {
+            view.reasons.push(foreign.to_string());
+            Answer::Explained(view)
+        }
+        Explanation::Refused(_) => {
+            view.reasons.push(format!("the {} asks for this gateway, but cannot be served", view.source));
+            view.reasons.extend(problems(question, None, basis));
+            Answer::Explained(view)
+        }
+        Explanation::Served(served) => served_answer(question, &served, basis, view),
+    }
+}
+
+/// The object that is meant, and what becomes of it. A name may be that of a Service, of a MultiClusterService, or of both:
+/// then the Service is meant if it is ours.
+fn asked<'a>(question: &Question, basis: Basis<'a>) -> (ServiceKey, Explanation<'a>) {
+    let explain = |key: &ServiceKey| basis.projector.explain(basis.objects, key);
+    let ServiceKey { namespace, name, .. } = &question.service;
+    let fleet = ServiceKey::multi_cluster(namespace, name);
+    let exposed = explain(&fleet);
+    if question.multi_cluster {
+        return (fleet, exposed);
+    }
+    let service = explain(&question.service);
+    match (&service, &exposed) {
+        (_, Explanation::Unknown) => (question.service.clone(), service),
+        (Explanation::Unknown | Explanation::Foreign(_), _) => (fleet, exposed),
+        _ => (question.service.clone(), service),
+    }
+}
+
+fn unknown(question: &Question, basis: Basis<'_>) -> String {
+    let service = question.service.to_string();
+    let objects = basis.objects;
+    let keys = || objects.services.keys().chain(objects.fleet.services.keys());
+    let known: Vec<String> = keys().map(ToString::to_string).collect();
+    let same_name = keys().find(|key| key.name == question.service.name);
+    let meant = same_name.map(ToString::to_string);
+    let meant = meant
+        .or_else(|| text::closest(&service, known.iter().map(String::as_str)).map(str::to_owned))
+        .map(|name| format!("; did you mean {name}?"));
+    format!("there is no {} {service}{}", source_name(question.service.source), meant.unwrap_or_default())
+}
+
+fn served_answer(
+    question: &Question,
+    served: &Served<'_>,
+    basis: Basis<'_>,
+    mut view: ExplainView,
+) -> Answer {
+    match place::find(question, served) {
+        Place::NoSuchPort(why) => {
+            view.reasons.push(why);
+            view.reasons.extend(problems(question, None, basis));
+            Answer::NotFound(view)
+        }
+        Place::Nowhere(why) => {
+            view.reasons.push(why);
+            view.reasons.extend(problems(question, None, basis));
+            Answer::Explained(view)
+        }
+        Place::Found(frontend, others) => {
+            view.other_frontends = others.iter().map(|other| other.addr.to_string()).collect();
+            if let Some(why) = served.why(&frontend) {
+                At { question, frontend: &frontend, why: &why, basis }.fill(&mut view);
+            }
+            let ports = [Some(frontend.addr.port), served.port_of(&frontend)];
+            view.reasons.extend(problems(question, Some((frontend.addr.protocol, ports)), basis));
+            Answer::Explained(view)
+        }
+    }
+}
+
+/// The Problems of the Service and its slices that touch this port, each as a sentence.
+fn problems(
+    question: &Question,
+    port: Option<(Protocol, [Option<u16>; 2])>,
+    basis: Basis<'_>,
+) -> Vec<String> {
+    let key = &question.service;
+    let fleet = &basis.objects.fleet;
+    let slices = match key.source {
+        FrontendSource::Service => basis.objects.slices.get(key),
+        FrontendSource::MultiClusterService => fleet.imported.get(key),
+    };
+    let slices = slices.into_iter().flat_map(|slices| slices.keys());
+    let mut objects: BTreeSet<String> =
+        slices.map(|name| format!("EndpointSlice {}/{name}", key.namespace)).collect();
+    let works = fleet.works.get(key).into_iter().flat_map(|works| works.keys());
+    objects.extend(works.map(|(namespace, name)| format!("Work {namespace}/{name}")));
+    objects.insert(key.object().to_string());
+    let touches = |problem: &ProblemView| match (&problem.port, port) {
+        (Some(named), Some((protocol, ports))) => {
+            ports.contains(&Some(named.port)) && named.protocol == protocol.to_string()
+        }
+        _ => true,
+    };
+    let ours = basis.problems.iter().filter(|problem| objects.contains(&problem.object) && touches(problem));
+    ours.map(problem_reason).collect()
+}
+
+fn problem_reason(problem: &ProblemView) -> String {
+    format!("Problem: {problem}")
+}
+
+/// Everything about one client at one frontend.
+struct At<'a> {
+    question: &'a Question,
+    frontend: &'a Arc<Frontend>,
+    why: &'a Why,
+    basis: Basis<'a>,
+}
+
+impl At<'_> {
+    fn fill(&self, view: &mut ExplainView) {
+        let Self { question, frontend, basis, .. } = *self;
+        view.frontend = Some(frontend.addr.to_string());
+        view.kind = Some(frontend.kind.to_string());
+        view.port_name = frontend.service.port_name.as_ref().to_owned();
+        let (origin, why_origin) = match question.client {
+            Some(client) => client::origin(frontend, client, basis),
+            None => {
+                (Origin::External, "no client is given: this is for clients outside the cluster".to_owned())
+            }
+        };
+        view.origin = Some(origin_name(origin).to_owned());
+        let (allowed, why_allowed) = client::admission(frontend, question.client);
+        view.allowed = allowed;
+        let route = route(frontend, origin);
+        view.action = Some(if allowed { action_name(route) } else { "Drop" }.to_owned());
+        view.reasons.push(why_origin);
+        view.reasons.extend(client::proxied(frontend, question.client));
+        view.reasons.push(why_allowed);
+        view.reasons.extend(self.decision(origin).reasons.iter().cloned());
+
+        let active = basis.active.get(frontend.addr);
+        view.endpoints = self.endpoints(origin, active.map(AsRef::as_ref));
+        view.reasons.extend(view.endpoints.iter().map(ExplainedEndpoint::sentence));
+        view.reasons.extend(self.other_slices());
+        match active {
+            Some(active) if allowed => self.choose(active, origin, view),
+            _ => {}
+        }
+        if question.client.is_none() {
+            view.reasons.push(self.inside());
+        }
+        view.reasons.extend(self.differences(active.map(AsRef::as_ref)));
+        view.closed = basis.closed.get(&frontend.addr).cloned();
+        if view.closed.is_some() {
+            view.endpoint = None;
+        }
+    }
+
+    fn decision(&self, origin: Origin) -> &Decision {
+        match origin {
+            Origin::External => &self.why.external,
+            Origin::Internal => &self.why.internal,
+        }
+    }
+
+    fn choose(&self, active: &ActiveFrontend, origin: Origin, view: &mut ExplainView) {
+        let client = self.question.client;
+        let Some(choice) = choice::choose(active, origin, client, self.basis) else { return };
+        view.endpoint = choice.endpoint.map(|endpoint| endpoint.to_string());
+        view.reasons.extend(choice.reasons);
+        if self.frontend.addr.protocol == Protocol::Udp {
+            view.reasons
+                .push("a flow that is open already stays with its endpoint while that serves".to_owned());
+        }
+        let ip = client.map(|client| client.ip);
+        view.reasons.push(client::seen(active, origin, ip, choice.endpoint, self.basis));
+    }
+
+    /// The endpoints as the projection has them, less those that the table in force would not choose.
+    fn endpoints(&self, origin: Origin, active: Option<&ActiveFrontend>) -> Vec<ExplainedEndpoint> {
+        let several = self.frontend.failover.is_some();
+        let parts = active.map(|active| percent(active, origin)).unwrap_or_default();
+        let chosen: BTreeSet<EndpointAddr> = active.into_iter().flat_map(|it| it.choices(origin)).collect();
+        let routed = |addr: EndpointAddr| {
+            let in_force = active.map(ActiveFrontend::spec);
+            in_force.is_some_and(|spec| candidates(spec, origin).any(|candidate| candidate == addr))
+        };
+        let view = |fact: &EndpointFact| {
+            let verdict = verdict(fact, origin);
+            let addr = fact.addr.filter(|_| verdict.used());
+            let missing = addr.filter(|addr| !chosen.contains(addr));
+            ExplainedEndpoint {
+                address: fact.address.clone(),
+                cluster: if several { fact.cluster.clone() } else { String::new() },
+                slice: fact.slice.clone(),
+                node: fact.node.clone(),
+                zone: fact.zone.clone(),
+                state: fact.state.to_string(),
+                local: fact.local,
+                used: addr.is_some() && missing.is_none(),
+                share: addr.and_then(|addr| parts.get(&addr).copied()),
+                reason: match missing {
+                    Some(addr) if routed(addr) => no_share(active, addr, self.basis),
+                    Some(_) => "it would be used, but the table in force does not have it".to_owned(),
+                    None => verdict.to_string(),
+                },
+            }
+        };
+        self.why.endpoints.iter().map(view).collect()
+    }
+
+    fn other_slices(&self) -> Option<String> {
+        let slices = &self.why.other_slices;
+        let family = if self.frontend.addr.ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        (!slices.is_empty()).then(|| {
+            format!(
+                "EndpointSlice {} is not looked at here: its addressType is not {family}",
+                slices.join(", ")
+            )
+        })
+    }
+
+    /// What clients inside the cluster get, for those who named no client.
+    fn inside(&self) -> String {
+        if self.frontend.internal == self.frontend.external {
+            return "clients inside the cluster get the same".to_owned();
+        }
+        let addresses: Vec<String> =
+            candidates(self.frontend, Origin::Internal).map(|addr| addr.to_string()).collect();
+        match &self.frontend.internal {
+            Route::Forward(_) => format!("clients inside the cluster may get {}", addresses.join(", ")),
+            Route::Reject => "clients inside the cluster are refused".to_owned(),
+            Route::Drop => "packets of clients inside the cluster are dropped in silence".to_owned(),
+        }
+    }
+
+    /// What the gateway really forwards by, where that is not what its objects come to.
+    fn differences(&self, active: Option<&ActiveFrontend>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        match active {
+            None => reasons.push("the table in force does not have this frontend yet".to_owned()),
+            Some(active) if active.spec() != self.frontend => {
+                reasons.push("the table in force has an older state of this frontend".to_owned());
+            }
+            Some(_) => {}
+        }
+        reasons.extend(obstacle(self.basis));
+        reasons
+    }
+}
+
+/// Why an endpoint that may be used gets nothing.
+fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
+    let Some(spec) = active.map(ActiveFrontend::spec).filter(|spec| spec.failover.is_some()) else {
+        return "its weight is 0, and others have more".to_owned();
+    };
+    let has_it = |backend: &&Backend| backend.endpoints.iter().any(|endpoint| endpoint.addr == addr);
+    let Some(backend) = spec.backends.iter().find(has_it) else { return String::new() };
+    if basis.active.unhealthy().contains(spec.addr.protocol, addr) {
+        "it does not answer, and others do".to_owned()
+    } else if backend.weight.0 == 0 {
+        format!("cluster {} has weight 0, and others have more", backend.cluster)
+    } else {
+        let (cluster, priority) = (&backend.cluster, backend.priority);
+        format!("clusters that come before {cluster}, of priority {priority}, carry all of the traffic")
+    }
+}
+
+/// What part of the traffic each endpoint gets, where that goes by the health of several clusters.
+fn percent(active: &ActiveFrontend, origin: Origin) -> BTreeMap<EndpointAddr, u8> {
+    if active.spec().failover.is_none() {
+        return BTreeMap::new();
+    }
+    let total: u64 = active.shares(origin).map(|(_, share)| u64::from(share)).sum();
+    let part = |share: u32| (100 * u64::from(share) + total / 2).checked_div(total).unwrap_or_default();
+    active.shares(origin).map(|(addr, share)| (addr, u8::try_from(part(share)).unwrap_or(100))).collect()
+}
+
+fn obstacle(basis: Basis<'_>) -> Option<String> {
+    basis.obstacle.map(|obstacle| format!("the gateway is not ready: {obstacle}"))
+}
+
+fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::External => "external",
+        Origin::Internal => "internal",
+    }
+}
+
+fn route(frontend: &Frontend, origin: Origin) -> &Route {
+    match origin {
+        Origin::External => &frontend.external,
+        Origin::Internal => &frontend.internal,
+    }
+}
+
+fn candidates(frontend: &Frontend, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
+    route(frontend, origin).candidates().iter().map(|candidate| frontend.endpoint(*candidate).addr)
+}
+
+fn verdict(fact: &EndpointFact, origin: Origin) -> &Verdict {
+    match origin {
+        Origin::External => &fact.external,
+        Origin::Internal => &fact.internal,
+    }
+}

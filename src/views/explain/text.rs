@@ -1,0 +1,97 @@
+//! The explanation for people: one line that says it, then why, then the endpoints as a table.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::view::{ExplainView, ExplainedEndpoint};
+use crate::views::text_table::{columns, or_dash};
+
+impl ExplainView {
+    /// For people: the whole text, with a newline at the end.
+    pub(crate) fn to_text(&self) -> String {
+        let view = self;
+        let mut text = headline(view) + "\n";
+        if !view.other_frontends.is_empty() {
+            // Writing to a String never fails.
+            writeln!(text, "The question fits {} as well.", view.other_frontends.join(", "))
+                .unwrap_or_default();
+        }
+        // What is said of endpoints is in their table.
+        let tabled: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
+        text += "\nWhy\n";
+        for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
+            writeln!(text, "  - {reason}").unwrap_or_default();
+        }
+        if !view.endpoints.is_empty() {
+            text += "\nEndpoints\n";
+            text += &columns(&rows(&view.endpoints));
+        }
+        text
+    }
+}
+
+fn headline(view: &ExplainView) -> String {
+    let (Some(frontend), Some(kind)) = (&view.frontend, &view.kind) else {
+        let client = view.client.as_ref().map(|ip| format!(" for {ip}")).unwrap_or_default();
+        return format!("{} {} is not served here{client}.", view.source, view.service);
+    };
+    let port = if view.port_name.is_empty() { String::new() } else { format!(", port {}", view.port_name) };
+    let origin = if view.origin.as_deref() == Some("internal") { "inside" } else { "outside" };
+    let client = match (&view.client, view.client_port) {
+        (Some(ip), Some(port)) => format!("{ip}, port {port}, {origin} the cluster,"),
+        (Some(ip), None) => format!("{ip}, {origin} the cluster,"),
+        (None, _) => format!("A client {origin} the cluster"),
+    };
+    let source = &view.source;
+    format!("{source} {}{port}, on {frontend} ({kind})\n{client} {}.", view.service, outcome(view))
+}
+
+fn outcome(view: &ExplainView) -> String {
+    if let Some(why) = &view.closed {
+        return format!("is not served: the frontend is closed on this gateway: {why}");
+    }
+    if !view.allowed {
+        return "may not use it: its packets are dropped in silence".to_owned();
+    }
+    let used = view.endpoints.iter().filter(|endpoint| endpoint.used).count();
+    match (view.action.as_deref(), &view.endpoint) {
+        (Some("Forward"), Some(endpoint)) => format!("goes to {endpoint}"),
+        (Some("Forward"), None) => format!("goes to one of {used} endpoints"),
+        (Some("Reject"), _) => "is refused: no endpoint serves".to_owned(),
+        _ => "is dropped in silence".to_owned(),
+    }
+}
+
+/// The cluster only where there are several.
+fn rows(endpoints: &[ExplainedEndpoint]) -> Vec<Vec<String>> {
+    let clusters: HashSet<&str> = endpoints.iter().map(|endpoint| endpoint.cluster.as_str()).collect();
+    let several = clusters.len() > 1;
+    let mut header: Vec<String> =
+        ["ENDPOINT", "STATE", "NODE", "ZONE", "SLICE", "USED", "WHY"].map(str::to_owned).to_vec();
+    if several {
+        header.insert(2, "CLUSTER".to_owned());
+    }
+    let mut rows = vec![header];
+    rows.extend(endpoints.iter().map(|endpoint| {
+        let here = if endpoint.local { " (here)" } else { "" };
+        let used = match (endpoint.used, endpoint.share) {
+            (true, Some(share)) => format!("{share} %"),
+            (true, None) => "yes".to_owned(),
+            (false, _) => "no".to_owned(),
+        };
+        let mut row = vec![
+            or_dash(&endpoint.address),
+            endpoint.state.clone(),
+            format!("{}{here}", or_dash(&endpoint.node)),
+            or_dash(&endpoint.zone),
+            endpoint.slice.clone(),
+            used,
+            endpoint.reason.clone(),
+        ];
+        if several {
+            row.insert(2, or_dash(&endpoint.cluster));
+        }
+        row
+    }));
+    rows
+}

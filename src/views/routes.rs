@@ -1,0 +1,388 @@
+//! The routing table as users and programs see it: the JSON of `sheave routes -o json` and `/api/routes`, and the table
+//! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
+
+mod failover;
+mod limits;
+mod published;
+mod text;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
+use sheave_model::{
+    Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
+    Frontend, FrontendAddr, FrontendSource, Route, RoutingTable,
+};
+
+pub(crate) use self::failover::FailoverView;
+pub(crate) use self::limits::LimitsView;
+pub(crate) use self::published::{HealthCheckView, PublishedView};
+use super::problem::ProblemView;
+use crate::views::steering::SteeringView;
+
+/// A routing table and what is wrong with the objects behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RoutesView {
+    /// Grows with each change.
+    pub(crate) generation: u64,
+    /// The node whose table this is.
+    pub(crate) node: String,
+    /// How clients reach them on a running gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) steering: Option<SteeringView>,
+    /// By address (IPv4 first, by number), port and protocol.
+    pub(crate) frontends: Vec<FrontendView>,
+    /// What would be published, by Service.
+    #[serde(default)]
+    pub(crate) status: Vec<PublishedView>,
+    /// By Service.
+    #[serde(default)]
+    pub(crate) health_checks: Vec<HealthCheckView>,
+    /// By object, reason and field.
+    pub(crate) problems: Vec<ProblemView>,
+    /// Objects of type LoadBalancer that do not ask for this gateway, those first that most likely mean to. They are no
+    /// Problems: others may serve them.
+    #[serde(default)]
+    pub(crate) not_served: Vec<ProblemView>,
+    /// Why there may be less than expected, in sentences.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
+}
+
+/// One place where traffic is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FrontendView {
+    /// Without the port.
+    pub(crate) address: String,
+    /// 1 to 65535.
+    pub(crate) port: u16,
+    /// `TCP` or `UDP`.
+    pub(crate) protocol: String,
+    /// `LoadBalancer`, `ExternalIP`, `NodePort` or `ClusterIP`.
+    pub(crate) kind: String,
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// Empty if the port has no name.
+    pub(crate) port_name: String,
+    /// What is spoken there, as the Service says.
+    #[serde(default)]
+    pub(crate) app_protocol: Option<String>,
+    /// The kind of the object: `Service` or `MultiClusterService`.
+    pub(crate) source: String,
+    /// Null without session affinity.
+    pub(crate) affinity: Option<AffinityView>,
+    /// CIDRs of the clients that may use it; empty = all, unless `admitsNobody`.
+    pub(crate) source_ranges: Vec<String>,
+    /// The source ranges were given, but none of them is valid.
+    #[serde(default)]
+    pub(crate) admits_nobody: bool,
+    /// How an endpoint is chosen.
+    #[serde(default)]
+    pub(crate) balance: String,
+    /// What endpoints see of clients.
+    #[serde(default)]
+    pub(crate) client_source: ClientSourceView,
+    /// CIDRs of peers whose connections begin with a PROXY header.
+    #[serde(default)]
+    pub(crate) accept_proxy: Vec<String>,
+    /// What the Service may take of each gateway, and its own timeouts; null where it has none.
+    #[serde(default)]
+    pub(crate) limits: Option<LimitsView>,
+    /// Why it accepts nothing on this gateway, whatever its routes are; null if it is open, and for manifests.
+    #[serde(default)]
+    pub(crate) closed: Option<String>,
+    /// What clients outside the cluster get.
+    pub(crate) external: RouteView,
+    /// What clients inside the cluster get.
+    pub(crate) internal: RouteView,
+    /// How traffic is spread over clusters; null where there is one alone.
+    #[serde(default)]
+    pub(crate) failover: Option<FailoverView>,
+    /// The endpoints by cluster.
+    pub(crate) backends: Vec<BackendView>,
+}
+
+/// What endpoints see of either class of clients: `gateway`, `transparent`, `proxy-v1` or `proxy-v2`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientSourceView {
+    /// Of clients outside the cluster.
+    pub(crate) external: String,
+    /// Of clients inside the cluster.
+    pub(crate) internal: String,
+}
+
+/// Session affinity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AffinityView {
+    /// By client address.
+    #[serde(rename = "clientIP")]
+    pub(crate) client_ip: ClientIpView,
+}
+
+/// Session affinity by client address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClientIpView {
+    /// How long after its last new connection a client is remembered.
+    pub(crate) timeout_seconds: u64,
+}
+
+/// What one class of clients gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RouteView {
+    /// `Forward`, `Reject` or `Drop`.
+    pub(crate) action: String,
+    /// Where to, by address and port.
+    pub(crate) endpoints: Vec<String>,
+}
+
+/// The endpoints of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BackendView {
+    /// Its name.
+    pub(crate) cluster: String,
+    /// Its share among those of equal priority.
+    pub(crate) weight: u16,
+    /// 0 is used first.
+    pub(crate) priority: u32,
+    /// How many endpoints the cluster has, those included that serve nothing at present.
+    #[serde(default)]
+    pub(crate) capacity: u32,
+    /// All that serve, by address and port.
+    pub(crate) endpoints: Vec<EndpointView>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EndpointView {
+    /// `ip:port`, IPv6 in brackets.
+    pub(crate) address: String,
+    /// Empty if unknown.
+    pub(crate) node: String,
+    /// Empty if unknown.
+    pub(crate) zone: String,
+    /// Runs on this node.
+    pub(crate) local: bool,
+    /// `Ready` or `Terminating`.
+    pub(crate) state: String,
+    /// Its share among the endpoints of its cluster.
+    pub(crate) weight: u16,
+}
+
+impl RoutesView {
+    /// The table of `node` and the Problems. What would be published is added by [`Self::publishing`].
+    pub(crate) fn new(table: &RoutingTable, node: &str, mut problems: Vec<ProblemView>) -> Self {
+        problems.sort();
+        Self {
+            generation: table.generation(),
+            node: node.to_owned(),
+            steering: None,
+            frontends: table
+                .frontends()
+                .iter()
+                .map(|frontend| FrontendView::from(frontend.as_ref()))
+                .collect(),
+            status: Vec::new(),
+            health_checks: Vec::new(),
+            problems,
+            not_served: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// With how clients reach the frontends.
+    pub(crate) fn reached(self, steering: SteeringView) -> Self {
+        Self { steering: Some(steering), ..self }
+    }
+
+    /// With the frontends that are closed on the gateway, and why.
+    pub(crate) fn closing(mut self, closed: &BTreeMap<FrontendAddr, String>) -> Self {
+        if closed.is_empty() {
+            return self;
+        }
+        let mut by_place: HashMap<String, &String> =
+            closed.iter().map(|(addr, why)| (addr.to_string(), why)).collect();
+        for frontend in &mut self.frontends {
+            frontend.closed = by_place.remove(&frontend.place()).cloned();
+        }
+        self
+    }
+
+    /// With what would be published; `failed` tells of frontends that could not be opened here.
+    pub(crate) fn publishing<'a>(
+        mut self,
+        statuses: impl Iterator<Item = &'a LoadBalancerStatus>,
+        health_checks: &[HealthCheck],
+        failed: impl Fn(FrontendAddr) -> bool,
+    ) -> Self {
+        self.status = statuses.map(|status| PublishedView::new(status, &failed)).collect();
+        self.health_checks = health_checks.iter().map(HealthCheckView::from).collect();
+        self
+    }
+
+    /// With the load balancers that are not served, and `notes` on why there may be less than expected.
+    pub(crate) fn noting(mut self, not_served: Vec<ProblemView>, notes: Vec<String>) -> Self {
+        (self.not_served, self.notes) = (not_served, notes);
+        let silent = self.notes.is_empty() && self.not_served.is_empty() && self.problems.is_empty();
+        if silent && self.frontends.is_empty() {
+            self.notes.push("no Service of type LoadBalancer was found".to_owned());
+        }
+        self
+    }
+
+    /// As the contract has it, indented, with a newline at the end.
+    pub(crate) fn to_json(&self) -> String {
+        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
+        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// For people: aligned columns.
+    pub(crate) fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+impl From<&Frontend> for FrontendView {
+    fn from(frontend: &Frontend) -> Self {
+        Self {
+            address: frontend.addr.ip.to_string(),
+            port: frontend.addr.port,
+            protocol: frontend.addr.protocol.to_string(),
+            kind: frontend.kind.to_string(),
+            service: frontend.service.to_string(),
+            port_name: frontend.service.port_name.as_ref().to_owned(),
+            app_protocol: frontend.app_protocol.as_deref().map(str::to_owned),
+            source: source_name(frontend.source).to_owned(),
+            affinity: AffinityView::of(frontend.affinity),
+            source_ranges: frontend.source_ranges.cidrs().iter().map(ToString::to_string).collect(),
+            admits_nobody: frontend.source_ranges.allowed().is_empty(),
+            balance: algorithm_name(frontend.algorithm).to_owned(),
+            client_source: ClientSourceView::from(frontend.client_sources),
+            accept_proxy: frontend
+                .proxied_by
+                .iter()
+                .flat_map(|peers| peers.cidrs())
+                .map(|cidr| cidr.to_string())
+                .collect(),
+            limits: LimitsView::of(frontend),
+            closed: None,
+            external: RouteView::new(&frontend.external, frontend),
+            internal: RouteView::new(&frontend.internal, frontend),
+            failover: frontend.failover.as_deref().map(FailoverView::from),
+            backends: frontend.backends.iter().map(BackendView::from).collect(),
+        }
+    }
+}
+
+impl From<ClientSources> for ClientSourceView {
+    fn from(sources: ClientSources) -> Self {
+        let name = |source| client_source_name(source).to_owned();
+        Self { external: name(sources.external), internal: name(sources.internal) }
+    }
+}
+
+impl AffinityView {
+    fn of(affinity: Affinity) -> Option<Self> {
+        match affinity {
+            Affinity::None => None,
+            Affinity::ClientIp { timeout } => {
+                Some(Self { client_ip: ClientIpView { timeout_seconds: timeout.as_secs() } })
+            }
+        }
+    }
+}
+
+impl RouteView {
+    fn new(route: &Route, frontend: &Frontend) -> Self {
+        let mut endpoints: Vec<EndpointAddr> =
+            route.candidates().iter().map(|&candidate| frontend.endpoint(candidate).addr).collect();
+        endpoints.sort_unstable();
+        // Two clusters may know the same address.
+        endpoints.dedup();
+        Self {
+            action: action_name(route).to_owned(),
+            endpoints: endpoints.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl From<&Backend> for BackendView {
+    fn from(backend: &Backend) -> Self {
+        Self {
+            cluster: backend.cluster.as_ref().to_owned(),
+            weight: backend.weight.0,
+            priority: backend.priority,
+            capacity: backend.capacity,
+            endpoints: backend.endpoints.iter().map(EndpointView::from).collect(),
+        }
+    }
+}
+
+impl From<&Endpoint> for EndpointView {
+    fn from(endpoint: &Endpoint) -> Self {
+        let state = match endpoint.state {
+            EndpointState::Ready => "Ready",
+            EndpointState::Terminating => "Terminating",
+        };
+        Self {
+            address: endpoint.addr.to_string(),
+            node: endpoint.node.as_ref().to_owned(),
+            zone: endpoint.zone.as_ref().to_owned(),
+            local: endpoint.local,
+            state: state.to_owned(),
+            weight: endpoint.weight.0,
+        }
+    }
+}
+
+impl FrontendView {
+    /// `address:port/protocol`, IPv6 in brackets.
+    fn place(&self) -> String {
+        let address = self.address.parse().map(|ip| SocketAddr::new(ip, self.port).to_string());
+        format!("{}/{}", address.unwrap_or_else(|_| format!("{}:{}", self.address, self.port)), self.protocol)
+    }
+}
+
+/// What happens to new traffic, in one word.
+pub(crate) fn action_name(route: &Route) -> &'static str {
+    match route {
+        Route::Forward(_) => "Forward",
+        Route::Reject => "Reject",
+        Route::Drop => "Drop",
+    }
+}
+
+fn client_source_name(source: ClientSource) -> &'static str {
+    match source {
+        ClientSource::Gateway => "gateway",
+        ClientSource::Transparent => "transparent",
+        ClientSource::ProxyV1 => "proxy-v1",
+        ClientSource::ProxyV2 => "proxy-v2",
+    }
+}
+
+/// How users name an algorithm, as in the annotation.
+pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::LeastConnections => "least-connections",
+        Algorithm::Maglev => "maglev",
+        Algorithm::RoundRobin => "round-robin",
+        Algorithm::Random => "random",
+    }
+}
+
+/// How users name the kind of an object.
+pub(crate) fn source_name(source: FrontendSource) -> &'static str {
+    match source {
+        FrontendSource::Service => "Service",
+        FrontendSource::MultiClusterService => "MultiClusterService",
+    }
+}
+
+#[cfg(test)]
+mod tests;

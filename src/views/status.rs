@@ -1,0 +1,176 @@
+//! How the process is: the JSON of `/api/status` and `sheave status -o json`, and the text of `sheave status`. The JSON is a
+//! contract: keys are added, never renamed. It must not know where the facts are from.
+
+pub(crate) mod collect;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Exit;
+use crate::views::problem::ProblemView;
+use crate::views::steering::SteeringView;
+
+/// What the process does, what it knows, and how fresh that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProcessView {
+    /// The node that it runs on.
+    pub(crate) node: String,
+    /// Of Sheave.
+    pub(crate) version: String,
+    /// What it does: `gateway`, `controller`, or `run` for both in one process.
+    pub(crate) role: String,
+    /// Since it was started.
+    pub(crate) uptime_seconds: u64,
+    /// Of the routing table in force; grows with each change.
+    pub(crate) generation: u64,
+    /// In the routing table in force.
+    pub(crate) frontends: usize,
+    /// Where the objects come from.
+    pub(crate) source: SourceView,
+    /// Where those of the Karmada control plane come from; null without one.
+    #[serde(default)]
+    pub(crate) karmada: Option<SourceView>,
+    /// Lists that are not believed yet, by kind; usually none.
+    pub(crate) guard: Vec<GuardView>,
+    /// As many as `/api/routes` lists; of a controller by itself all that it sees.
+    pub(crate) problems: usize,
+    /// The first of those that `/api/routes` lists; a controller's are its own.
+    #[serde(default)]
+    pub(crate) first_problems: Vec<ProblemView>,
+    /// Null where no controller runs.
+    pub(crate) controller: Option<ControllerView>,
+    /// How clients reach the frontends; null where nothing is forwarded.
+    #[serde(default)]
+    pub(crate) steering: Option<SteeringView>,
+    /// Takes nothing new and is about to end.
+    pub(crate) draining: bool,
+    /// Why `/readyz` refuses, the workers aside; null if the process is ready.
+    #[serde(default)]
+    pub(crate) not_ready: Option<String>,
+    /// A worker did not show in time that it runs.
+    #[serde(default)]
+    pub(crate) worker_stuck: bool,
+}
+
+/// Where the objects come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SourceView {
+    /// `manifests` or `api`.
+    pub(crate) kind: String,
+    /// The API server's URL; null for manifests.
+    pub(crate) server: Option<String>,
+    /// Whether everything that is needed has been listed since the start.
+    pub(crate) synced: bool,
+    /// One by one.
+    pub(crate) kinds: Vec<KindView>,
+    /// Whether the snapshot stands in for what has not been listed since the start.
+    pub(crate) from_snapshot: bool,
+    /// The last good input on disk; null where none is kept.
+    pub(crate) snapshot: Option<SnapshotView>,
+}
+
+/// One kind of object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct KindView {
+    /// As in manifests: `Service`, `EndpointSlice`, `Node`, `Work`.
+    pub(crate) kind: String,
+    /// Whether it has been listed since the start.
+    pub(crate) synced: bool,
+    /// How many there are, as far as is known.
+    pub(crate) objects: usize,
+    /// Since the API server last said anything of the kind; null if it never did, and for manifests.
+    pub(crate) last_heard_seconds: Option<u64>,
+    /// How often it had to be listed again, because the watch could not be taken up where it ended.
+    pub(crate) restarts: u64,
+    /// How often its watch was begun again, for whatever reason; each lasts less than a minute.
+    pub(crate) watches: u64,
+    /// Why nothing is heard at the moment; null if all is well.
+    pub(crate) error: Option<String>,
+}
+
+/// The last good input on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SnapshotView {
+    /// The file.
+    pub(crate) path: String,
+    /// As RFC 3339 has it; null if there is none yet.
+    pub(crate) written_at: Option<String>,
+    /// Since it was written. Old is not stale: it is written when something changes.
+    pub(crate) age_seconds: Option<u64>,
+    /// Why it cannot be read or written; null if all is well.
+    pub(crate) error: Option<String>,
+}
+
+/// One kind whose newest list lacks nearly everything that was there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GuardView {
+    /// As in manifests, or which of them: `template Service`, `collected Work`.
+    pub(crate) kind: String,
+    /// Objects that there were.
+    pub(crate) there: usize,
+    /// Objects that the list has.
+    pub(crate) listed: usize,
+    /// Objects that stay in force although the list lacks them.
+    #[serde(default)]
+    pub(crate) kept: usize,
+    /// Until the list is believed.
+    pub(crate) remaining_seconds: u64,
+}
+
+/// The part that writes to the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ControllerView {
+    /// Whether this one is the elected one.
+    pub(crate) leading: bool,
+    /// The elected one, as the Lease names it; null if there is none.
+    pub(crate) leader: Option<String>,
+    /// Gateways that are ready; null unless this one leads.
+    #[serde(default)]
+    pub(crate) gateways: Option<usize>,
+    /// Services that it publishes addresses for; null unless this one leads.
+    #[serde(default)]
+    pub(crate) services: Option<usize>,
+    /// Objects to which it has to write what the API server keeps refusing; null unless this one leads.
+    #[serde(default)]
+    pub(crate) write_failures: Option<usize>,
+    /// What is wrong with the objects, as the leader sees it: the first of it.
+    #[serde(default)]
+    pub(crate) problems: Vec<ProblemView>,
+    /// How many more there are.
+    #[serde(default)]
+    pub(crate) more_problems: usize,
+}
+
+impl ProcessView {
+    /// As the contract has it, indented, with a newline at the end.
+    pub(crate) fn to_json(&self) -> String {
+        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
+        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// How `sheave status` exits: by whether the process is ready, and whether anything is wrong.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.not_ready.is_some() || self.worker_stuck {
+            // As `/readyz` has it.
+            Exit::Down
+        } else if text::wrong(self).is_empty() {
+            Exit::Ok
+        } else {
+            Exit::Degraded
+        }
+    }
+
+    /// For people: how it is, what is wrong, and what to do about it.
+    pub(crate) fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

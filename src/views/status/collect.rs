@@ -1,0 +1,163 @@
+//! What the status says of sources and of the controller, from what they know of themselves. It must not know how it is shown.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use sheave_control::api::store::Objects;
+use sheave_control::controller::ControllerStatus;
+use sheave_control::sources::api_server::KindStatus;
+use sheave_control::sources::mass_deletion_guard::Held;
+use sheave_control::sources::snapshot::{Part, SnapshotWriter};
+
+use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
+use crate::views::problem::ProblemView;
+
+/// The objects of a folder, which is `listed` as a whole or not at all. Files say nothing by themselves, so there is no time
+/// at which a kind was last heard of; nor is a snapshot needed beside them.
+pub(crate) fn of_manifests(part: Part, objects: &Objects, listed: bool) -> SourceView {
+    let kind = |(kind, objects): (&str, usize)| KindView {
+        kind: kind.to_owned(),
+        synced: listed,
+        objects,
+        ..KindView::default()
+    };
+    SourceView {
+        kind: "manifests".to_owned(),
+        synced: listed,
+        kinds: counts(part, objects).into_iter().map(kind).collect(),
+        ..SourceView::default()
+    }
+}
+
+fn counts(part: Part, objects: &Objects) -> Vec<(&'static str, usize)> {
+    let fleet = &objects.fleet;
+    match part {
+        Part::Local => vec![
+            ("Service", objects.services.len()),
+            ("EndpointSlice", objects.slices.values().map(BTreeMap::len).sum()),
+            ("Node", objects.nodes.len()),
+            ("Namespace", objects.namespaces.len()),
+            ("AddressPool", objects.pools.len()),
+        ],
+        Part::Karmada => vec![
+            ("MultiClusterService", fleet.services.len()),
+            ("Service", fleet.templates.len()),
+            ("Work", fleet.works.values().map(BTreeMap::len).sum()),
+            ("EndpointSlice", fleet.imported.values().map(BTreeMap::len).sum()),
+            ("ResourceBinding", fleet.bindings.len()),
+            ("Cluster", fleet.clusters.len()),
+        ],
+    }
+}
+
+/// Counts what stands in for objects that the API server has not listed yet.
+pub(crate) fn recount(kinds: &mut [KindView], part: Part, objects: &Objects) {
+    for (name, count) in counts(part, objects) {
+        for kind in kinds.iter_mut().filter(|kind| kind.kind == name) {
+            kind.objects = count;
+        }
+    }
+}
+
+/// Of an API server whose kinds are known so well. Who watches none misses none.
+pub(crate) fn of_api(server: &str, kinds: &[KindStatus]) -> SourceView {
+    let view = |kind: &KindStatus| KindView {
+        kind: kind.kind.to_owned(),
+        synced: kind.synced,
+        objects: kind.objects,
+        last_heard_seconds: kind.heard.map(|heard| heard.elapsed().as_secs()),
+        restarts: kind.lists.saturating_sub(1),
+        watches: kind.restarts,
+        error: kind.error.clone(),
+    };
+    SourceView {
+        kind: "api".to_owned(),
+        server: Some(server.to_owned()),
+        synced: kinds.iter().all(|kind| kind.synced || !kind.needed),
+        kinds: kinds.iter().map(view).collect(),
+        ..SourceView::default()
+    }
+}
+
+/// Of what is on the disk.
+pub(crate) fn of_snapshots(snapshots: &SnapshotWriter) -> SnapshotView {
+    let written = snapshots.last_written();
+    let age = written.map(|written| jiff::Timestamp::now().duration_since(written).as_secs());
+    SnapshotView {
+        path: snapshots.path().display().to_string(),
+        written_at: written.map(|written| written.to_string()),
+        age_seconds: age.map(|age| u64::try_from(age).unwrap_or_default()),
+        error: snapshots.error().map(str::to_owned),
+    }
+}
+
+/// Of the lists that are doubted.
+pub(crate) fn of_guard(held: &[Held]) -> Vec<GuardView> {
+    let view = |held: &Held| GuardView {
+        kind: held.kind.to_owned(),
+        there: held.there,
+        listed: held.listed,
+        kept: held.kept,
+        remaining_seconds: held.until.saturating_duration_since(Instant::now()).as_secs(),
+    };
+    held.iter().map(view).collect()
+}
+
+/// Of a controller.
+pub(crate) fn of_controller(status: &ControllerStatus) -> ControllerView {
+    let listed = status.first_problems.iter().map(|problem| ProblemView::new(problem, None));
+    ControllerView {
+        leading: status.leading,
+        leader: status.leader.clone(),
+        gateways: status.leading.then_some(status.gateways),
+        services: status.leading.then_some(status.services),
+        write_failures: status.leading.then_some(status.write_failures),
+        problems: listed.collect(),
+        more_problems: status.problems.saturating_sub(status.first_problems.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheave_control::api::problem::{ObjectRef, Problem, reason};
+    use sheave_control::controller::FIRST_PROBLEMS;
+
+    use super::*;
+
+    #[test]
+    fn what_the_snapshot_holds_is_counted_though_nothing_was_listed() {
+        let kind = |kind: &str| KindView { kind: kind.to_owned(), ..KindView::default() };
+        let mut kinds = [kind("Service"), kind("Node")];
+        let mut objects = Objects::default();
+        objects.nodes.insert("a".into(), std::sync::Arc::default());
+        recount(&mut kinds, Part::Local, &objects);
+        assert_eq!(kinds.map(|kind| kind.objects), [0, 1]);
+    }
+
+    #[test]
+    fn the_first_problems_of_a_leader_are_listed_and_the_others_counted() {
+        let problem = Problem {
+            object: ObjectRef { kind: "Service", namespace: "shop".into(), name: "web".into() },
+            reason: reason::NO_ADDRESS,
+            field: String::new(),
+            message: "no pool has an address".to_owned(),
+            port: None,
+        };
+        let problem = std::sync::Arc::new(problem);
+        let first_problems = vec![problem; FIRST_PROBLEMS];
+        let leads = ControllerStatus {
+            leading: true,
+            gateways: 1,
+            services: 3,
+            problems: FIRST_PROBLEMS + 2,
+            first_problems,
+            ..ControllerStatus::default()
+        };
+        let view = of_controller(&leads);
+        assert_eq!(
+            (view.gateways, view.services, view.problems.len(), view.more_problems),
+            (Some(1), Some(3), FIRST_PROBLEMS, 2)
+        );
+        assert_eq!(of_controller(&ControllerStatus::default()), ControllerView::default());
+    }
+}

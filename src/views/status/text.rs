@@ -1,0 +1,255 @@
+//! The status for people: what it does, where its objects come from, and what is wrong with a way out for each.
+
+use std::fmt::Write as _;
+
+use super::{ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
+use crate::views::problem::ProblemView;
+use crate::views::steering::SteeringView;
+use crate::views::text_table::{columns, or_dash};
+
+/// The role of a process that forwards nothing.
+const CONTROLLER: &str = "controller";
+
+/// The whole text, with a newline at the end.
+pub(super) fn render(view: &ProcessView) -> String {
+    let mut text = headline(view);
+    text += &source(&view.source, "Source");
+    if let Some(karmada) = &view.karmada {
+        text += &format!("\n{}", source(karmada, "Karmada"));
+    }
+    let wrong = wrong(view);
+    if wrong.is_empty() {
+        return text + "\nNothing is wrong.\n";
+    }
+    text += "\nWhat is wrong, and what to do\n";
+    for sentence in wrong {
+        // Writing to a String never fails.
+        writeln!(text, "  - {sentence}").unwrap_or_default();
+    }
+    if let Some(ControllerView { problems, more_problems, .. }) = &view.controller {
+        text += &listed("Problems that the controller sees", problems, *more_problems, "");
+    }
+    let more = view.problems.saturating_sub(view.first_problems.len());
+    text + &listed("Problems", &view.first_problems, more, "; `sheave routes` lists all")
+}
+
+/// A list under a title; `more` are not listed, and `where_else` says where they are.
+fn listed(title: &str, problems: &[ProblemView], more: usize, where_else: &str) -> String {
+    if problems.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{title}\n");
+    text.extend(problems.iter().map(|problem| format!("  - {problem}\n")));
+    if more > 0 {
+        text += &format!("  and {more} more{where_else}\n");
+    }
+    text
+}
+
+fn headline(view: &ProcessView) -> String {
+    let ProcessView { version, role, node, generation, frontends, .. } = view;
+    let up = span(view.uptime_seconds);
+    let mut text = format!("Sheave {version} ({role}) on node {node}, up for {up}.\n");
+    if role != CONTROLLER {
+        text += &format!("Routing table: generation {generation}, {}.\n", counted(*frontends, "frontend"));
+    }
+    text.extend(view.steering.iter().map(SteeringView::to_text));
+    match &view.controller {
+        Some(ControllerView { leading: true, gateways, services, .. }) => {
+            let gateways = counted(gateways.unwrap_or_default(), "gateway");
+            let services = counted(services.unwrap_or_default(), "Service");
+            text += &format!("Controller: this one leads; {gateways} ready, {services} served.\n");
+        }
+        Some(ControllerView { leader: Some(leader), .. }) => {
+            text += &format!("Controller: {leader} leads; this one stands by.\n");
+        }
+        _ => {}
+    }
+    text
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn source(source: &SourceView, title: &str) -> String {
+    let mut text = match &source.server {
+        Some(server) => format!("{title}: API server {server}.\n"),
+        None => format!("{title}: a folder of manifests.\n"),
+    };
+    if let Some(SnapshotView { path, age_seconds: Some(age), .. }) = &source.snapshot {
+        text += &format!("Snapshot: {path}, written {} ago.\n", span(*age));
+    }
+    if source.kinds.is_empty() {
+        return text;
+    }
+    let header = ["KIND", "OBJECTS", "LISTED", "LAST HEARD OF", "LISTED AGAIN"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(source.kinds.iter().map(|kind| {
+        vec![
+            kind.kind.clone(),
+            kind.objects.to_string(),
+            if kind.synced { "yes" } else { "no" }.to_owned(),
+            or_dash(&kind.last_heard_seconds.map(|age| span(age) + " ago").unwrap_or_default()),
+            kind.restarts.to_string(),
+        ]
+    }));
+    text + "\n" + &columns(&rows)
+}
+
+/// The worst first.
+pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
+    let source = &view.source;
+    let mut wrong = Vec::new();
+    if view.draining {
+        wrong.push("it was told to end: nothing new is accepted, and open connections finish".to_owned());
+    }
+    if view.worker_stuck {
+        wrong.push(
+            "a worker does not answer: its connections wait and it accepts nothing new; if that lasts, restart the process"
+                .to_owned(),
+        );
+    }
+    wrong.extend(unsynced(view, source, &LOCAL));
+    wrong.extend(source_errors(&source.kinds, &LOCAL));
+    if let Some(karmada) = &view.karmada {
+        wrong.extend(unsynced(view, karmada, &KARMADA));
+        wrong.extend(source_errors(&karmada.kinds, &KARMADA));
+    }
+    wrong.extend(view.guard.iter().map(doubted));
+    for source in std::iter::once(source).chain(&view.karmada) {
+        if let Some(SnapshotView { error: Some(error), .. }) = &source.snapshot {
+            wrong.push(format!("the snapshot: {error}"));
+        }
+    }
+    if let Some(ControllerView { leading: false, leader: None, .. }) = view.controller {
+        wrong.push(
+            "no controller leads: traffic goes on, but no address is given and no status is published; look at the \
+             controllers' logs and at the Lease (`leaderElection.lease` in the config)"
+                .to_owned(),
+        );
+    }
+    if let Some(ControllerView { gateways: Some(0), .. }) = view.controller
+        && source.synced
+    {
+        wrong.push(
+            "no gateway is ready, so nothing is served: see that gateways run, and that the Service of `gateways.service` in the config \
+             selects their Pods"
+                .to_owned(),
+        );
+    }
+    if let Some(ControllerView { write_failures: Some(count @ 1..), .. }) = view.controller {
+        wrong.push(format!(
+            "the API server keeps refusing what the controller writes to {}: see the Problems with the reason WriteRefused, here \
+             or as Events; usually an admission webhook or policy is in the way",
+            counted(count, "object")
+        ));
+    }
+    if let Some(ControllerView { problems, more_problems, .. }) = &view.controller
+        && !problems.is_empty()
+    {
+        wrong.push(match problems.len() + more_problems {
+            1 => "the controller sees one Problem, listed below".to_owned(),
+            count => format!("the controller sees {count} Problems, listed below"),
+        });
+    }
+    match (view.problems, view.first_problems.len()) {
+        _ if view.role == CONTROLLER => {}
+        (0, _) => {}
+        // An older version does not list them.
+        (1, 0) => wrong.push("there is one Problem; `sheave routes` shows it".to_owned()),
+        (count, 0) => wrong.push(format!("there are {count} Problems; `sheave routes` shows them")),
+        (1, _) => wrong.push("there is one Problem, listed below".to_owned()),
+        (count, _) => wrong.push(format!("there are {count} Problems, listed below")),
+    }
+    if wrong.is_empty()
+        && let Some(why) = &view.not_ready
+    {
+        wrong.push(format!("it is not ready: {why}"));
+    }
+    wrong
+}
+
+/// How sentences name a source, and what is not served without it.
+struct Names {
+    server: &'static str,
+    folder: &'static str,
+    nothing: &'static str,
+    by_snapshot: &'static str,
+    of_it: &'static str,
+}
+
+const LOCAL: Names =
+    Names { server: "API server", folder: "folder", nothing: "nothing", by_snapshot: "", of_it: "" };
+/// What concerns Services goes on without it.
+const KARMADA: Names = Names {
+    server: "Karmada API server",
+    folder: "folder of the Karmada control plane",
+    nothing: "no MultiClusterService",
+    by_snapshot: " MultiClusterServices",
+    of_it: " of the Karmada control plane",
+};
+
+fn unsynced(view: &ProcessView, source: &SourceView, names: &Names) -> Option<String> {
+    let SourceView { synced, from_snapshot, server, .. } = source;
+    let Names { server: it, folder, nothing, by_snapshot, of_it: _ } = names;
+    let age = source.snapshot.as_ref().and_then(|snapshot| snapshot.age_seconds);
+    let old = age.map(|age| format!(", {} old", span(age))).unwrap_or_default();
+    match server {
+        _ if *synced => None,
+        Some(server) if view.role == CONTROLLER => Some(format!(
+            "it leads, but gives no address and writes no status before the {it} at {server} has answered: see that the \
+             server runs and can be reached from this node"
+        )),
+        Some(server) if *from_snapshot => Some(format!(
+            "it serves{by_snapshot} by the snapshot{old}, and sees no changes until the {it} at {server} has answered: see \
+             that the server runs and can be reached from this node"
+        )),
+        Some(server) => Some(format!(
+            "it serves {nothing} before the {it} at {server} has answered: see that the server runs and can be reached from \
+             this node"
+        )),
+        None => Some(format!("it serves {nothing} before the {folder} can be listed: see that it is there")),
+    }
+}
+
+/// Kinds with the same error share a sentence: usually the server is away for all of them.
+fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
+    let mut by_error: Vec<(&str, Vec<String>)> = Vec::new();
+    for kind in kinds {
+        let Some(error) = &kind.error else { continue };
+        let name = format!("{}s", kind.kind);
+        match by_error.iter_mut().find(|(known, _)| known == error) {
+            Some((_, names)) => names.push(name),
+            None => by_error.push((error, vec![name])),
+        }
+    }
+    let sentence = |(error, names): (&str, Vec<String>)| {
+        format!(
+            "{}{} cannot be followed: {error}; what is known of them stays in force",
+            names.join(", "),
+            source.of_it
+        )
+    };
+    by_error.into_iter().map(sentence).collect()
+}
+
+fn doubted(guard: &GuardView) -> String {
+    let GuardView { kind, there, listed, kept, remaining_seconds } = guard;
+    format!(
+        "the API server lists {listed} {kind}s where there were {there}: the {kept} that it lacks stay in force for another \
+         {}, in case the list is wrong; if they were deleted on purpose, wait",
+        span(*remaining_seconds)
+    )
+}
+
+/// As much as people read: `42 s`, `3 min`, `5 h 20 min`, `9 d 4 h`.
+fn span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{minutes} min"),
+        7_200..172_800 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
