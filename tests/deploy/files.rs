@@ -35,14 +35,14 @@ pub(crate) fn text(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&place).unwrap_or_else(|error| panic!("{}: {error}", place.display()))
 }
 
-/// Every file in the folder `below` and its subfolders, as paths below it, sorted.
+/// Every file but documents in the folder `below` and its subfolders, as paths below it, sorted.
 pub(crate) fn all(below: &str) -> Vec<String> {
     fn collect(folder: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).expect("the folder can be read") {
             let path = entry.expect("the folder can be read").path();
             if path.is_dir() {
                 collect(&path, root, found);
-            } else {
+            } else if path.extension().is_none_or(|extension| extension != "md") {
                 let below = path.strip_prefix(root).expect("it was found there");
                 found.push(below.to_str().expect("the name is text").to_owned());
             }

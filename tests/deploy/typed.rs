@@ -4,7 +4,8 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -77,10 +78,12 @@ fn check(document: &Document) {
         "CustomResourceDefinition" => of::<CustomResourceDefinition>(document),
         "DaemonSet" => of::<DaemonSet>(document),
         "Deployment" => of::<Deployment>(document),
+        "EndpointSlice" => of::<EndpointSlice>(document),
         "Namespace" => of::<Namespace>(document),
         "NetworkPolicy" => of::<NetworkPolicy>(document),
         "ValidatingAdmissionPolicy" => of::<ValidatingAdmissionPolicy>(document),
         "ValidatingAdmissionPolicyBinding" => of::<ValidatingAdmissionPolicyBinding>(document),
+        "Node" => of::<Node>(document),
         "PodDisruptionBudget" => of::<PodDisruptionBudget>(document),
         "Role" => of::<Role>(document),
         "RoleBinding" => of::<RoleBinding>(document),

@@ -1,4 +1,4 @@
-//! The tables of the README, so that nobody types them.
+//! The tables of `benches/README.md`, so that nobody types them.
 
 use super::{Circumstances, short};
 use crate::entrant::{Entrant, Subject};

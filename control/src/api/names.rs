@@ -13,22 +13,22 @@ pub const FIELD_MANAGER: &str = "sheave";
 pub const FINALIZER: &str = "sheave.dev/load-balancer-cleanup";
 /// The cloud controllers' own (`servicehelper.LoadBalancerCleanupFinalizer`), for tools that wait for it.
 pub const SHARED_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-/// Condition of a MultiClusterService: it is ours, and what it asks for can be done.
+/// The MultiClusterService is ours, and what it asks for can be done.
 pub const ACCEPTED: &str = "sheave.dev/Accepted";
-/// Condition of a MultiClusterService: what it names is there.
+/// The Service, clusters and ports that the MultiClusterService names exist.
 pub const RESOLVED_REFS: &str = "sheave.dev/ResolvedRefs";
-/// Condition of a MultiClusterService: it is served, but not by all that should.
+/// The MultiClusterService is served, but not by every cluster that should serve it.
 pub const DEGRADED: &str = "sheave.dev/Degraded";
-/// Condition of a Service: gateways forward its traffic, and to endpoints.
+/// Gateways forward the Service's traffic, and each port has an endpoint.
 pub const READY: &str = "sheave.dev/Ready";
 /// Every type of condition that is ours.
 pub const CONDITIONS: [&str; 7] =
     [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED, FROM_GATEWAY_NODES];
-/// Condition: gateways forward the Service's traffic.
+/// A ready gateway that answers the controller forwards the traffic.
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
-/// Condition: the Service has the addresses that it should have.
+/// The object has the addresses that it should have.
 pub const ALLOCATED: &str = "sheave.dev/Allocated";
-/// Condition: the addresses of the families that its reason names are those of gateway nodes. A new leader goes by it.
+/// The addresses of the families in its reason are those of gateway nodes. A new leader reads it.
 pub const FROM_GATEWAY_NODES: &str = "sheave.dev/FromGatewayNodes";
 /// Label of objects that we made ourselves: the value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";

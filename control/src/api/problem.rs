@@ -67,43 +67,47 @@ impl fmt::Display for Problem {
 
 /// Every reason, with its meaning: users match on these, so they are never renamed.
 pub mod reason {
-    /// A manifest file or document cannot be read as YAML/JSON or as its type.
+    /// A manifest file or document cannot be read as YAML or JSON, or as its type.
     pub const INVALID_MANIFEST: &str = "InvalidManifest";
-    /// Two documents define the same object; the first one counts.
+    /// Two documents define the same object. The first one counts.
     pub const DUPLICATE_OBJECT: &str = "DuplicateObject";
-    /// The API server holds an object that cannot be read as its type; its last readable version counts, if there is one.
+    /// The API server holds an object that cannot be read as its type. Its last readable version counts, if
+    /// there is one.
     pub const UNREADABLE_OBJECT: &str = "UnreadableObject";
-    /// The API server does not know a kind that we define: its CustomResourceDefinition is not installed.
+    /// The API server does not know a kind of ours: its CustomResourceDefinition is not installed.
     pub const DEFINITION_MISSING: &str = "DefinitionMissing";
-    /// The API server does not let us read a kind.
+    /// The API server does not let Sheave read a kind.
     pub const ACCESS_DENIED: &str = "AccessDenied";
-    /// A field has a value that the API does not allow; a default or nothing is used instead.
+    /// A field has a value that the API does not allow. A default or nothing is used instead.
     pub const INVALID_VALUE: &str = "InvalidValue";
     /// The protocol cannot be forwarded (SCTP).
     pub const PROTOCOL_NOT_SUPPORTED: &str = "ProtocolNotSupported";
-    /// Another Service already has this address and port.
+    /// Another Service, or the node itself (`reservedPorts`), already has this address and port.
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
-    /// `spec.externalIPs` names an address that the configuration does not allow.
+    /// `spec.externalIPs` names an address that `externalIPs.allow` does not.
     pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
-    /// `loadBalancerSourceRanges` has no range of a family that the Service is of; everyone may use it there.
+    /// `loadBalancerSourceRanges` has no range of a family of the Service. Every client of that family is
+    /// admitted.
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
-    /// An endpoint is one of the gateway's own frontends: traffic would go round in circles.
+    /// An endpoint is one of the gateway's own frontends, and is left out: traffic would go round in
+    /// circles.
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";
-    /// Endpoints are to see clients' own addresses, but see the gateway's: it cannot speak from others.
+    /// Endpoints should see the client's address, but see the gateway's: it may not use other addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
-    /// New connections or flows are refused, since the gateway has no room or memory for more of the Service.
+    /// New connections or flows are refused: the gateway has no room or memory for more of the Service.
     pub const OVERLOADED: &str = "Overloaded";
-    /// New connections or flows are refused, since the Service or a client has as many as it may.
+    /// New connections or flows are refused: the Service or a client has as many as it may have.
     pub const LIMIT_REACHED: &str = "LimitReached";
-    /// The object is of our class, but cannot be served as it stands.
+    /// The object is of our class, but cannot be served as it is.
     pub const NOT_SERVED: &str = "NotServed";
-    /// The gateway does not answer on the Service's `healthCheckNodePort`; kube-proxy's Event has the same reason.
+    /// The gateway does not answer on the Service's `healthCheckNodePort`. kube-proxy's Event has the same
+    /// reason.
     pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
-    /// The MultiClusterService has no Service of its name on the Karmada API server.
+    /// The Karmada API server has no Service of the MultiClusterService's name.
     pub const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
     /// The Service has no such port.
     pub const PORT_NOT_FOUND: &str = "PortNotFound";
@@ -111,10 +115,12 @@ pub mod reason {
     pub const CLUSTER_NOT_FOUND: &str = "ClusterNotFound";
     /// A field of older Karmada versions, which today's Karmada ignores.
     pub const LEGACY_FIELD: &str = "LegacyField";
-    /// Something that the Service asks for cannot hold across clusters.
+    /// The Service asks for something that cannot hold across clusters.
     pub const NOT_ACROSS_CLUSTERS: &str = "NotAcrossClusters";
-    /// The API server refuses again and again what the controller has to write to the object; it is tried again ever more slowly.
+    /// The API server keeps refusing what the controller has to write to the object. It tries again ever
+    /// more slowly.
     pub const WRITE_REFUSED: &str = "WriteRefused";
-    /// Endpoints of two clusters have the same address, and nothing tells them apart on the way there.
+    /// Endpoints of two clusters have the same address, and nothing tells the clusters apart on the way
+    /// there.
     pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
 }

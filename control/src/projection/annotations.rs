@@ -10,47 +10,65 @@ use crate::text;
 /// What all of ours begin with.
 const PREFIX: &str = "sheave.dev/";
 
-/// Chooses the balancing algorithm.
+/// How an endpoint is chosen: `least-connections` (default for TCP), `maglev` (default for UDP),
+/// `round-robin` or `random`.
 pub(super) const BALANCE: &str = "sheave.dev/balance";
-/// Asks for addresses by value.
+/// Asks for these addresses, separated by commas. Of each pool the first `maxPerService` are given, and the
+/// others are refused.
 pub(super) const ADDRESSES: &str = "sheave.dev/addresses";
-/// Names the pool to allocate from.
+/// Names the AddressPool to allocate from. A Service with an address of another pool moves if the named one
+/// admits it.
 pub(super) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
-/// Lets an address be replaced that no pool gives any longer.
+/// `true` replaces an address that no AddressPool gives the Service any longer, as soon as another one is
+/// free.
 pub(super) const RENUMBER: &str = "sheave.dev/renumber";
-/// Chooses what endpoints see of clients.
+/// What endpoints see as the client: `gateway`, `transparent` (the client's own address), `proxy-v1` (TCP)
+/// or `proxy-v2`. Default: `transparent` for clients outside the cluster under `externalTrafficPolicy:
+/// Local`, else `gateway`.
 pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
-/// Names the peers whose connections begin with a PROXY header.
+/// CIDRs of peers whose TCP connections begin with a PROXY header, version 1 or 2. `acceptProxy.allow` in
+/// the configuration limits them.
 pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
 
-/// Connections and flows that the Service may have open on each gateway.
+/// Open connections and UDP flows of the Service on each gateway. Default: `limits.perService.connections`.
 pub(super) const MAX_CONNECTIONS: &str = "sheave.dev/max-connections";
-/// New ones a second.
+/// New connections and flows of the Service a second on each gateway; as many may come at once. Default:
+/// `limits.perService.connectionRate`.
 pub(super) const MAX_CONNECTION_RATE: &str = "sheave.dev/max-connection-rate";
-/// Those of one client address.
+/// Open connections and flows of each client address. Default: `limits.perClient.connections`.
 pub(super) const MAX_CONNECTIONS_PER_CLIENT: &str = "sheave.dev/max-connections-per-client";
-/// New ones of one client address a second.
+/// New connections and flows of each client address a second. Default: `limits.perClient.connectionRate`.
 pub(super) const MAX_CONNECTION_RATE_PER_CLIENT: &str = "sheave.dev/max-connection-rate-per-client";
-/// How long a connection or flow may be idle.
+/// How long a connection or flow may be idle, from 1 s to a year. Default: `timeouts.idle` and
+/// `timeouts.udpIdle`.
 pub(super) const IDLE_TIMEOUT: &str = "sheave.dev/idle-timeout";
-/// How long an attempt to connect an endpoint may take.
+/// How long one attempt to connect to an endpoint may take, from 10 ms to a minute. Default:
+/// `timeouts.connect`.
 pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
 
-/// Names whose class a MultiClusterService is of.
+/// Class of a MultiClusterService. Default: the `loadBalancerClass` of its Service; without that,
+/// `karmada.handleUnclassified` decides.
 pub(super) const CLASS: &str = "sheave.dev/load-balancer-class";
-/// Shares of clusters.
+/// Shares of clusters, as `member1=3,member2=1`. A cluster that is not named has 1; one with 0 gets nothing
+/// next to others. Default: every endpoint gets the same.
 pub(super) const CLUSTER_WEIGHTS: &str = "sheave.dev/cluster-weights";
-/// Which clusters are used before others.
+/// Tiers of clusters, as `member1,member2>member3`, or `locality`: own cluster, its region, the rest. A
+/// tier takes what the tiers before it cannot carry. Default: one tier.
 pub(super) const CLUSTER_PRIORITY: &str = "sheave.dev/cluster-priority";
-/// What stands for the endpoints of a cluster.
+/// `pods`: the endpoints that Karmada collected; `ingress`: the addresses of each cluster's own load
+/// balancer, for pod networks that are not connected; `auto` (default): pods where there are any.
 pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
-/// Clusters that get nothing new.
+/// Clusters that get no new connections, as `member1,member2`. On a Cluster, `true` drains it for every
+/// MultiClusterService.
 pub(super) const DRAIN: &str = "sheave.dev/drain";
-/// How endpoints of other clusters are asked whether they serve.
+/// How endpoints of other clusters are checked: `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, then
+/// `interval=5s`, `timeout`, `failures` and `successes` as needed. Default: only connections show their
+/// health.
 pub(super) const HEALTH_CHECK: &str = "sheave.dev/health-check";
-/// How far a tier may lose health before others take over.
+/// How far a tier may lose health before the next one helps, in percent: with 140, a tier of which 60 % is
+/// healthy carries 84 % of its traffic. Default: `failover.overprovisioning`.
 pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
-/// From when on health is ignored.
+/// Percent of healthy endpoints below which health is ignored. Default: `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
 const KNOWN: [&str; 20] = [

@@ -1,0 +1,43 @@
+//! The documents of the repository, and the one way in which parts of them are compared or written.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use snapbox::Data;
+
+/// Every document that users or contributors read.
+pub(crate) const DOCUMENTS: [&str; 8] = [
+    "README.md",
+    "benches/README.md",
+    "control/README.md",
+    "dataplane/README.md",
+    "deploy/README.md",
+    "deploy/karmada/README.md",
+    "src/README.md",
+    "tests/README.md",
+];
+
+/// The repository's folder.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The text of a document.
+pub(crate) fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Compares the document with what `rewrite` makes of it, or with `UPDATE_DOCS` in the environment writes that.
+pub(crate) fn expect(path: &str, rewrite: impl FnOnce(&str) -> String) {
+    // Several tests write to one document.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = read(path);
+    let new = rewrite(&old);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(root().join(path), new).unwrap_or_else(|error| panic!("{path}: {error}"));
+        return;
+    }
+    println!("to write {path} anew: UPDATE_DOCS=1 cargo test --test documents");
+    snapbox::assert_data_eq!(Data::text(old).raw(), Data::text(new).raw());
+}

@@ -1,0 +1,36 @@
+//! What the documents link to is there.
+
+use crate::document::{DOCUMENTS, read, root};
+use crate::sources::regex;
+
+#[test]
+fn links_lead_somewhere() {
+    let link = regex(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)");
+    let mut broken = Vec::new();
+    for path in DOCUMENTS {
+        let folder = root().join(path).parent().unwrap().to_owned();
+        for found in link.captures_iter(&read(path)).filter(|found| !found[1].contains("://")) {
+            let target = if found[1].is_empty() { root().join(path) } else { folder.join(&found[1]) };
+            let is_there = match found.get(2) {
+                None => target.exists(),
+                Some(anchor) => {
+                    std::fs::read_to_string(target).is_ok_and(|text| has_heading(&text, anchor.as_str()))
+                }
+            };
+            if !is_there {
+                broken.push(format!("{path}: {}", &found[0]));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Whether a heading of the text has this anchor, as GitHub makes them.
+fn has_heading(text: &str, anchor: &str) -> bool {
+    text.lines().filter(|line| line.starts_with('#')).any(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept =
+            title.chars().filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter }).eq(anchor.chars())
+    })
+}

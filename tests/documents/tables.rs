@@ -1,0 +1,128 @@
+//! The tables of the documents that are generated: each stands between `<!-- generated: NAME -->` and `<!-- end -->`. Names and
+//! meanings of annotations, conditions and Problems are the constants of `control` and their doc comments; metrics are what
+//! processes answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::document::expect;
+use crate::program::Server;
+use crate::sources::{crates, regex};
+
+/// A kubeconfig of an API server that is not there.
+const NOWHERE: &str = "{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], \
+                       users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}";
+/// What only a gateway that follows an API server has.
+const OF_API_SERVERS: &str = "# HELP sheave_network_programming_seconds Time from the change that an EndpointSlice is written for to the routing table in force.\n\
+                              # TYPE sheave_network_programming_seconds histogram\n";
+
+#[test]
+fn annotations_are_listed() {
+    let rows = constants("sheave.dev/balance", r"sheave\.dev/[a-z-]+");
+    check("control/README.md", "annotations", &table("annotation | meaning", &rows));
+}
+
+#[test]
+fn conditions_are_listed() {
+    let rows = constants("sheave.dev/Programmed", r"sheave\.dev/[A-Z][A-Za-z]+");
+    check("control/README.md", "conditions", &table("condition | meaning", &rows));
+}
+
+#[test]
+fn problems_are_listed() {
+    let rows = constants("InvalidManifest", "[A-Z][A-Za-z]+");
+    check("control/README.md", "problems", &table("reason | meaning", &rows));
+}
+
+#[test]
+fn metrics_are_listed() {
+    let gateway = Server::gateway().get("/metrics");
+    let folder = tempfile::TempDir::new().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, NOWHERE).unwrap();
+    let settings = format!("kubeconfig: {}\n", kubeconfig.display());
+    let controller = Server::start(&["controller"], &settings, ("/livez", 200)).get("/metrics");
+    let text = format!("{gateway}{OF_API_SERVERS}{controller}");
+    let families = families(&text);
+    let literal = regex(r#""(sheave_[a-z_]+)""#);
+    let sources = crates();
+    let declared = sources.iter().filter(|of| of.name == "sheave").flat_map(|of| of.files.values());
+    let declared: BTreeSet<&str> = declared
+        .flat_map(|file| literal.captures_iter(&file.text))
+        .map(|found| found.extract::<1>().1[0])
+        .collect();
+    let missing: Vec<_> =
+        declared.iter().filter(|name| **name != "sheave_" && !families.contains_key(**name)).collect();
+    assert!(missing.is_empty(), "declared, but in no process's answer: {missing:?}");
+    check("src/README.md", "metrics", &metrics_table(&families));
+}
+
+/// A group of series, as Prometheus text has it.
+#[derive(Default)]
+struct MetricFamily {
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+}
+
+fn families(text: &str) -> BTreeMap<String, MetricFamily> {
+    let mut families = BTreeMap::<String, MetricFamily>::new();
+    for found in regex(r"(?m)^# HELP (\w+) (.*)\n# TYPE \w+ (\w+)").captures_iter(text) {
+        let family = families.entry(found[1].to_owned()).or_default();
+        (family.help, family.kind) = (found[2].to_owned(), found[3].to_owned());
+    }
+    let label = regex(r#"(\w+)=""#);
+    for found in regex(r"(?m)^(\w+?)(?:_bucket)?\{(.*)\}").captures_iter(text) {
+        let labels =
+            label.captures_iter(&found[2]).map(|label| label[1].to_owned()).filter(|label| label != "le");
+        families.entry(found[1].to_owned()).or_default().labels.extend(labels);
+    }
+    families
+}
+
+/// Without the totals of all frontends, which are called after the series of each.
+fn metrics_table(families: &BTreeMap<String, MetricFamily>) -> String {
+    let total = |name: &str| families.get(&format!("sheave_gateway_{}", name.trim_start_matches("sheave_")));
+    let own = families.iter().filter(|(name, _)| !name.starts_with("sheave_gateway_"));
+    let rows = own.map(|(name, family)| {
+        let mut labels: Vec<&str> = family.labels.iter().map(String::as_str).collect();
+        if let Some(total) = total(name).filter(|_| labels.is_empty()) {
+            labels =
+                ["frontend", "service"].into_iter().chain(total.labels.iter().map(String::as_str)).collect();
+        }
+        vec![format!("`{name}`"), family.kind.clone(), labels.join(", "), family.help.clone()]
+    });
+    table("metric | type | labels | meaning", &rows.collect::<Vec<_>>())
+}
+
+/// The constants whose values match, in the file that has the value `beside`; each with its doc comment.
+fn constants(beside: &str, value: &str) -> Vec<Vec<String>> {
+    let (quoted, sources) = (format!("\"{beside}\""), crates());
+    let mut files = sources.iter().filter(|of| of.name == "control").flat_map(|of| of.files.values());
+    let file =
+        files.find(|file| file.text.contains(&quoted)).unwrap_or_else(|| panic!("no file has {quoted}"));
+    let declaration = regex(&format!(
+        r#"((?:(?m:^) *///[^\n]*\n)+) *(?:pub(?:\([^)]*\))? )?const \w+: &str =\s+"({value})";"#
+    ));
+    let rows = declaration.captures_iter(&file.text).map(|found| {
+        let words = found[1].lines().flat_map(|line| line.trim_start_matches([' ', '/']).split_whitespace());
+        vec![format!("`{}`", &found[2]), words.collect::<Vec<_>>().join(" ")]
+    });
+    rows.collect()
+}
+
+fn table(heading: &str, rows: &[Vec<String>]) -> String {
+    assert!(rows.len() >= 5, "{heading}: {} rows", rows.len());
+    let rule = "|---".repeat(heading.split(" | ").count());
+    let rows: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
+    format!("| {heading} |\n{rule}|\n{rows}")
+}
+
+/// Compares what stands between the marks of `name` in the document.
+fn check(path: &str, name: &str, table: &str) {
+    expect(path, |text| {
+        let (start, end) = (format!("<!-- generated: {name} -->\n"), "<!-- end -->");
+        let (before, rest) = text.split_once(&start).unwrap_or_else(|| panic!("{path} has no {start}"));
+        let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{path} has no {end} after {start}"));
+        format!("{before}{start}{table}{end}{after}")
+    });
+}
