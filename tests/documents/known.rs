@@ -34,15 +34,7 @@ pub(crate) const TWINS: &[&str] = &[
     "control: Templates",
     "control: Touched",
     "dataplane: Assembler",
-    "dataplane: Audience",
     "dataplane: Broken",
-    "dataplane: Key",
-    "dataplane: Kind",
-    "dataplane: Place",
-    "dataplane: Register",
-    "dataplane: Slot",
-    "dataplane: State",
-    "dataplane: Verdict",
     "dataplane: Way",
 ];
 
@@ -53,7 +45,6 @@ pub(crate) const CIRCLES: &[&str] = &[
     "sheave: explain/text.rs, explain/view.rs",
     "control: projection/addresses.rs, projection/endpoints.rs, projection/exposure.rs, projection/facts.rs, projection/health.rs, projection/members.rs, projection/multi_cluster.rs, projection/plan.rs, projection/status.rs, projection/wishes.rs",
     "control: projection/multi_cluster/clusters.rs, projection/multi_cluster/imported.rs, projection/multi_cluster/ingress.rs, projection/multi_cluster/sources.rs, projection/multi_cluster/tiers.rs",
-    "dataplane: steering.rs, tcp.rs, worker.rs",
-    "dataplane: udp/batch.rs, udp/socket.rs",
-    "dataplane: udp/forward.rs, udp/link.rs, udp/reply.rs, udp/state.rs",
+    "dataplane: listener.rs, listener/steering.rs, tcp.rs, worker.rs",
+    "dataplane: udp/forward.rs, udp/frontend.rs, udp/link.rs, udp/reply.rs",
 ];
