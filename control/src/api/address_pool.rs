@@ -2,6 +2,7 @@
 //! for the API server is made of these types, doc comments included. It must not know who asks for addresses.
 
 mod cel;
+mod meta;
 
 use std::ops::RangeInclusive;
 
@@ -73,11 +74,11 @@ pub struct AddressPoolSpec {
     pub max_per_service: u32,
     /// Only Services in namespaces with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(schema_with = "meta::selector")]
     pub namespace_selector: Option<LabelSelector>,
     /// Only Services with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(schema_with = "meta::selector")]
     pub service_selector: Option<LabelSelector>,
 }
 
@@ -105,8 +106,7 @@ pub struct AddressPoolStatus {
     pub free: i64,
     /// `Ready`: every entry of the spec can be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    // By type, so that others may add theirs by server-side apply.
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(schema_with = "meta::conditions")]
     pub conditions: Vec<Condition>,
 }
 

@@ -1,16 +1,15 @@
 //! Any bytes as what one gateway answers the controller, and lines of text as the fields of another's report: what conditions
 //! say of it is short, and no Service has a port in trouble that it does not have.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use crate::invariants::LONGEST_MESSAGE;
 use serde_json::json;
-use sheave_control::controller::conditions_by_reports;
 use sheave_control::api::gateway_report::GatewayReport;
-use sheave_control::projection::{Ingress, LoadBalancerStatus, NodeFamilies, PortStatus};
 use sheave_control::api::store::ServiceKey;
-use sheave_fuzz::LONGEST_MESSAGE;
+use sheave_control::controller::conditions_by_reports;
+use sheave_control::projection::{Ingress, LoadBalancerStatus, NodeFamilies, PortStatus};
 
-fuzz_target!(|bytes: &[u8]| {
+/// Checks one input.
+pub(crate) fn run(bytes: &[u8]) {
     let mut reports = Vec::new();
     reports.extend(GatewayReport::read(bytes));
     reports.extend(GatewayReport::read(fields(&String::from_utf8_lossy(bytes)).as_bytes()));
@@ -20,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!said.message.is_empty() && said.message.len() <= LONGEST_MESSAGE, "{said:?}");
         assert!(!said.message.contains(char::is_control), "{said:?}");
     }
-});
+}
 
 /// The Service that reports are about.
 fn web() -> LoadBalancerStatus {

@@ -1,20 +1,19 @@
 //! Any bytes as a snapshot, and any text as its lines, with a last line that is right about them. It is loaded as a whole or
 //! refused in words; what was loaded can be projected, written and loaded again.
-#![no_main]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
+use crate::invariants::{check, scratch};
 use serde_json::json;
 use sheave_control::sources::snapshot::{self, Identity, Part, Snapshot, SnapshotError};
-use sheave_fuzz::{check, scratch};
 use tempfile::TempDir;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| scratch().expect("a temporary folder"));
 
-fuzz_target!(|bytes: &[u8]| {
+/// Checks one input.
+pub(crate) fn run(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let part = if first & 1 == 0 { Part::Local } else { Part::Karmada };
     let sealed = if first & 2 == 0 { rest.to_vec() } else { sealed(rest) };
@@ -26,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     let again = load(dir, &identity).expect("what was written can be read");
     assert_eq!(count(&again), count(&loaded));
     check(&again.objects);
-});
+}
 
 fn load(dir: &Path, identity: &Identity) -> Option<Snapshot> {
     match snapshot::read(dir, identity) {
@@ -63,7 +62,7 @@ fn identity(part: Part) -> Identity {
 fn count(snapshot: &Snapshot) -> [usize; 6] {
     let objects = &snapshot.objects;
     let fleet = &objects.fleet;
-    let works = fleet.works.values().map(|works| works.len()).sum();
+    let works = fleet.works.values().map(BTreeMap::len).sum();
     [
         objects.services.len(),
         objects.nodes.len(),

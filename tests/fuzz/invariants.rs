@@ -1,31 +1,30 @@
-//! What holds for every projection, and of what is said of it, whatever the objects are. It must not know how the objects came
-//! to be.
+//! What holds for every projection and its Problems, whatever the objects are.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sheave_control::api::problem::Problem;
+use sheave_control::api::store::{Dirty, Objects};
 use sheave_control::projection::{Options, Projector};
 use sheave_control::sources::manifests::{self, Of};
-use sheave_control::api::store::{Dirty, Objects};
-use tempfile::TempDir;
 use sheave_model::{Candidate, Frontend, FrontendKind, Route};
+use tempfile::TempDir;
 
 /// Bytes of a message, at most.
-pub const LONGEST_MESSAGE: usize = 1024;
+pub(crate) const LONGEST_MESSAGE: usize = 1024;
 
 /// A folder that is gone with the process, in memory if there is such a place: a disk would be most of the work.
 ///
 /// # Errors
 /// If it cannot be made.
-pub fn scratch() -> io::Result<TempDir> {
+pub(crate) fn scratch() -> io::Result<TempDir> {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
 }
 
 /// A manifest file that is written anew for each input.
-pub struct Manifest {
+pub(crate) struct Manifest {
     path: PathBuf,
     _folder: TempDir,
 }
@@ -35,7 +34,7 @@ impl Manifest {
     ///
     /// # Errors
     /// If there is no temporary folder.
-    pub fn new(name: &str) -> io::Result<Self> {
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
         let folder = scratch()?;
         Ok(Self { path: folder.path().join(name), _folder: folder })
     }
@@ -44,7 +43,7 @@ impl Manifest {
     ///
     /// # Panics
     /// If it does not hold, or the file cannot be written.
-    pub fn check(&self, of: Of, bytes: &[u8]) {
+    pub(crate) fn check(&self, of: Of, bytes: &[u8]) {
         std::fs::write(&self.path, bytes).expect("the temporary folder can be written");
         let loaded = manifests::load_of(of, &self.path);
         assert!(loaded.listed);
@@ -57,7 +56,7 @@ impl Manifest {
 ///
 /// # Panics
 /// If it does not hold.
-pub fn check(objects: &Objects) {
+pub(crate) fn check(objects: &Objects) {
     let frontends = project(objects);
     assert_eq!(frontends, project(objects), "the same objects give the same table");
     for frontend in &frontends {

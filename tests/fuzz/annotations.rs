@@ -1,17 +1,16 @@
 //! Any text, line by line, as the values of a Service's annotations and free-text fields.
-#![no_main]
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
+use crate::invariants::Manifest;
 use serde_json::json;
 use sheave_control::sources::manifests::Of;
-use sheave_fuzz::Manifest;
 
 static MANIFEST: LazyLock<Manifest> =
     LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
 
-fuzz_target!(|text: &str| {
+/// Checks one input.
+pub(crate) fn run(text: &str) {
     let mut lines = text.split('\n');
     let mut next = || lines.next().unwrap_or_default();
     let mut service = json!({
@@ -50,4 +49,4 @@ fuzz_target!(|text: &str| {
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [service, pool, slice]});
     MANIFEST.check(Of::Cluster, list.to_string().as_bytes());
-});
+}

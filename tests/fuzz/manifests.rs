@@ -1,16 +1,15 @@
 //! Any bytes as a manifest file of either API server: read, and projected.
-#![no_main]
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
+use crate::invariants::Manifest;
 use sheave_control::sources::manifests::Of;
-use sheave_fuzz::Manifest;
 
 static MANIFEST: LazyLock<Manifest> =
     LazyLock::new(|| Manifest::new("input.yaml").expect("a temporary folder"));
 
-fuzz_target!(|bytes: &[u8]| {
+/// Checks one input.
+pub(crate) fn run(bytes: &[u8]) {
     MANIFEST.check(Of::Cluster, bytes);
     MANIFEST.check(Of::Karmada, bytes);
-});
+}

@@ -1,13 +1,11 @@
 //! Any text, line by line, as what Karmada collected from member clusters: Works with EndpointSlices and Services in them,
 //! imported slices, Clusters and a ResourceBinding. What follows is a manifest of a Work as it stands, if it is JSON.
-#![no_main]
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
+use crate::invariants::Manifest;
 use serde_json::{Value, json};
 use sheave_control::sources::manifests::Of;
-use sheave_fuzz::Manifest;
 
 static MANIFEST: LazyLock<Manifest> =
     LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
@@ -18,7 +16,8 @@ const OWNER: [&str; 3] = [
     "endpointslice.karmada.io/managed-by",
 ];
 
-fuzz_target!(|text: &str| {
+/// Checks one input.
+pub(crate) fn run(text: &str) {
     let mut lines = text.splitn(48, '\n');
     let mut next = || lines.next().unwrap_or_default();
     let works = [slice_work(&mut next), service_work(&mut next)];
@@ -39,7 +38,7 @@ fuzz_target!(|text: &str| {
     let items = [first, second, one, other, imported, binding, service, template];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     MANIFEST.check(Of::Karmada, list.to_string().as_bytes());
-});
+}
 
 /// The line, or what nearly every object has there.
 fn or<'a>(line: &'a str, usual: &'a str) -> &'a str {

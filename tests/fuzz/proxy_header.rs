@@ -1,10 +1,9 @@
 //! Any bytes as the beginning of a connection that should begin with a PROXY header.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use sheave_dataplane::proxy_protocol::{LONGEST, Parsed, Transport, parse, write_v1, write_v2};
 
-fuzz_target!(|bytes: &[u8]| {
+/// Checks one input.
+pub(crate) fn run(bytes: &[u8]) {
     match parse(bytes) {
         Parsed::Incomplete => assert!(bytes.len() < LONGEST),
         Parsed::Invalid(_) => {}
@@ -20,4 +19,4 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-});
+}

@@ -1,0 +1,40 @@
+//! Fuzz targets for everything that reads what others wrote. One binary for all, so that the code under test is built with
+//! coverage once; `SHEAVE_FUZZ_TARGET` names the target. `tests/fuzz/run` builds and runs it.
+//!
+//! An example rather than a test, so that `cargo test` builds it and does not run it.
+#![no_main]
+
+mod annotations;
+mod invariants;
+mod manifests;
+mod proxy_header;
+// What it calls is there for the fuzzer alone.
+#[cfg(fuzzing)]
+mod reports;
+mod snapshot;
+mod works;
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let name = std::env::var("SHEAVE_FUZZ_TARGET").unwrap_or_default();
+    match name.as_str() {
+        "annotations" => |bytes| annotations::run(text(bytes)),
+        "manifests" => manifests::run,
+        "proxy_header" => proxy_header::run,
+        #[cfg(fuzzing)]
+        "reports" => reports::run,
+        "snapshot" => snapshot::run,
+        "works" => |bytes| works::run(text(bytes)),
+        _ => panic!("SHEAVE_FUZZ_TARGET={name:?} names no target"),
+    }
+});
+
+fuzz_target!(|bytes: &[u8]| TARGET(bytes));
+
+/// The input up to the first byte that is no UTF-8.
+fn text(bytes: &[u8]) -> &str {
+    bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+}
