@@ -45,7 +45,7 @@ use crate::sources::mass_deletion_guard::Held;
 /// What the configuration says about the controller.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
-    /// With [`projection::Placement::Managed`].
+    /// With [`projection::Role::Controller`].
     pub projection: projection::Options,
     /// The API server of the Karmada control plane, if MultiClusterServices are to be served.
     pub karmada: Option<Connection>,

@@ -1,7 +1,6 @@
 //! Sheave's control loop: reads API objects from a source, keeps them in a store and projects them into the data
 //! plane's routing table. The only crate that knows Kubernetes types.
 
-mod allocator;
 pub mod api;
 mod backoff;
 pub mod controller;

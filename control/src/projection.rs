@@ -9,164 +9,55 @@
 #![doc = include_str!("projection/fields.md")]
 
 mod addresses;
-mod affinity;
+mod allocation_order;
+mod allocator;
 mod annotations;
 mod class;
-mod client_address;
 mod conflicts;
+mod eligibility;
 mod endpoints;
 pub mod explain;
-mod exposure;
-mod facts;
 mod families;
-mod health;
-mod limits;
-mod mandate;
-mod members;
+mod frontends;
+mod health_checks;
 mod multi_cluster;
-mod names;
-mod placement;
+mod nodes;
+mod options;
 mod plan;
-mod policy;
-mod pools;
+mod planner;
 mod ports;
-mod round;
-mod route;
-mod service;
+mod read_service;
+mod reconcile;
+mod requests;
 mod source_ranges;
 mod status;
-mod topology;
-mod waiting;
-mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::Timestamp;
-use sheave_model::{Frontend, FrontendAddr, FrontendKind, Path, RoutingTable, ServiceLimits};
+use sheave_model::RoutingTable;
+use sheave_model::{Frontend, FrontendAddr, FrontendKind};
 
-use self::addresses::Placed;
+use self::addresses::AllocatedAddresses;
+use self::allocation_order::WaitList;
+use self::allocator::Allocator;
+pub use self::allocator::NodeFamilies;
 use self::conflicts::Claims;
-use self::facts::Facts;
-pub use self::health::HealthCheck;
-pub use self::limits::{MOST_A_SECOND, MOST_CONNECTIONS};
-pub use self::mandate::Mandate;
-pub use self::multi_cluster::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
-use self::names::Names;
-pub use self::placement::Placement;
-use self::pools::ReadPools;
-pub use self::status::{Ingress, LoadBalancerStatus, PortStatus, port_error};
-use self::waiting::Waiting;
-use crate::allocator::Allocator;
-pub use crate::allocator::NodeFamilies;
+use self::endpoints::interner::NameInterner;
+pub use self::health_checks::HealthCheck;
+use self::nodes::ClusterContext;
+pub use self::options::{
+    Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
+};
+pub use self::status::{
+    ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
+    PortStatus, ResolvedRefs, port_error,
+};
+use crate::api::address_pool::AddressPool;
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::api::store::{Dirty, Objects, ServiceKey};
-
-/// Ports that no Service gets at an address of a node itself, unless the configuration says otherwise: what Kubernetes and
-/// its networks need to reach the node (sshd, BGP, etcd, the API server, VXLAN, Geneve, Flannel's VXLAN, the kubelet and the
-/// control plane's components, WireGuard).
-pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
-    22..=22,
-    179..=179,
-    2379..=2381,
-    4789..=4789,
-    6081..=6081,
-    6443..=6443,
-    8472..=8472,
-    10_248..=10_260,
-    51_820..=51_821,
-];
-
-/// What the configuration says about the projection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The Node that this gateway runs on: its endpoints are local, its zone is ours. Empty = none.
-    pub node: String,
-    /// The name of the cluster that the objects are from.
-    pub cluster: String,
-    /// Services with this `loadBalancerClass` are ours.
-    pub load_balancer_class: String,
-    /// LoadBalancer Services without a class are ours as well.
-    pub handle_unclassified: bool,
-    /// Which kinds of frontends Services get; those that are not given here are not made.
-    pub frontends: BTreeSet<FrontendKind>,
-    /// Clients inside the cluster, beside pod CIDRs and Node addresses.
-    pub internal_cidrs: Vec<IpNet>,
-    /// The `spec.externalIPs` that Services may claim; empty = none (CVE-2020-8554).
-    pub external_ips_allow: Vec<IpNet>,
-    /// Peers that Services may trust to name their clients in PROXY headers.
-    pub accept_proxy_allow: Vec<IpNet>,
-    /// Addresses of the node on which node ports are served; empty = its primary address of each family.
-    pub node_port_addresses: Vec<IpNet>,
-    /// Ports that no Service gets at an address of a node itself.
-    pub reserved_ports: Vec<RangeInclusive<u16>>,
-    /// What each Service may take of a gateway, unless its annotations say otherwise.
-    pub limits: ServiceLimits,
-    /// Who decides about load balancer addresses.
-    pub placement: Placement,
-    /// What concerns MultiClusterServices alone.
-    pub fleet: FleetOptions,
-}
-
-/// What the configuration says about MultiClusterServices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FleetOptions {
-    /// Those for which nothing names a class are ours: their API has no field for one.
-    pub handle_unclassified: bool,
-    /// Which of them this process decides about.
-    pub mandate: Mandate,
-    /// The fields of v1.8 to v1.10 that name clusters count.
-    pub legacy_clusters: bool,
-    /// Karmada is asked to collect the endpoints of MultiClusterServices that are ours.
-    pub export_services: bool,
-    /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
-    pub not_ready_hold: Option<Duration>,
-    /// By which path the endpoints of a cluster are reached; those not given here by the default path.
-    pub paths: BTreeMap<Arc<str>, Path>,
-    /// As in [`sheave_model::Failover`].
-    pub overprovisioning: u16,
-    /// As in [`sheave_model::Failover`].
-    pub panic_threshold: u8,
-}
-
-impl Default for FleetOptions {
-    fn default() -> Self {
-        Self {
-            handle_unclassified: true,
-            mandate: Mandate::ALL,
-            legacy_clusters: true,
-            export_services: false,
-            not_ready_hold: None,
-            paths: BTreeMap::new(),
-            overprovisioning: 140,
-            panic_threshold: 50,
-        }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            node: String::new(),
-            cluster: "local".to_owned(),
-            load_balancer_class: "sheave.dev/l4".to_owned(),
-            handle_unclassified: false,
-            frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
-            internal_cidrs: Vec::new(),
-            external_ips_allow: Vec::new(),
-            accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
-            node_port_addresses: Vec::new(),
-            reserved_ports: RESERVED_PORTS.to_vec(),
-            limits: ServiceLimits::default(),
-            placement: Placement::Alone,
-            fleet: FleetOptions::default(),
-        }
-    }
-}
 
 /// What the objects come to.
 #[derive(Clone, Debug)]
@@ -201,15 +92,15 @@ pub struct Projector {
     options: Options,
     cluster: Arc<str>,
     started: bool,
-    facts: Facts,
+    context: ClusterContext,
     /// The pools that the allocator has read; none before the first time.
-    pools: Option<ReadPools>,
+    pools: Option<KnownPools>,
     allocator: Allocator,
     /// Services that would have addresses if others had not.
-    waiting: Waiting,
+    waiting: WaitList,
     claims: Claims,
-    names: Names,
-    services: BTreeMap<ServiceKey, Projected>,
+    names: NameInterner,
+    services: BTreeMap<ServiceKey, ServiceState>,
     /// Those of `services` that have a status.
     published: BTreeSet<ServiceKey>,
     health_checks: BTreeMap<ServiceKey, HealthCheck>,
@@ -229,8 +120,8 @@ pub struct Projector {
 
 /// What is kept of a Service between rounds.
 #[derive(Clone, Debug, Default)]
-struct Projected {
-    placed: Placed,
+struct ServiceState {
+    allocated: AllocatedAddresses,
     frontends: Vec<Arc<Frontend>>,
     /// Its endpoints, as the frontends that they would be, sorted: whether one of them is a frontend makes a difference to it.
     reached: Vec<FrontendAddr>,
@@ -252,12 +143,12 @@ impl Projector {
             cluster: options.cluster.as_str().into(),
             options,
             started: false,
-            facts: Facts::default(),
+            context: ClusterContext::default(),
             pools: None,
             allocator: Allocator::default(),
-            waiting: Waiting::default(),
+            waiting: WaitList::default(),
             claims: Claims::default(),
-            names: Names::default(),
+            names: NameInterner::default(),
             services: BTreeMap::new(),
             published: BTreeSet::new(),
             health_checks: BTreeMap::new(),
@@ -279,7 +170,7 @@ impl Projector {
     }
 
     /// Tells which MultiClusterServices are decided about from the next projection on.
-    pub fn set_mandate(&mut self, mandate: Mandate) {
+    pub fn set_mandate(&mut self, mandate: Authority) {
         self.mandate_changed |= std::mem::replace(&mut self.options.fleet.mandate, mandate) != mandate;
     }
 
@@ -292,7 +183,7 @@ impl Projector {
         };
         let first = !std::mem::replace(&mut self.started, true);
         let unknown = first || *dirty == Dirty::Everything;
-        if unknown || matches!(dirty, Dirty::Shared(_)) || self.options.placement.depends_on(&keys) {
+        if unknown || matches!(dirty, Dirty::Shared(_)) || self.options.role.depends_on(&keys) {
             let suffices = self.refresh(objects);
             if unknown || !suffices {
                 let all = objects.services.keys().chain(objects.fleet.services.keys());
@@ -309,10 +200,10 @@ impl Projector {
         if keys.is_empty() && *dirty == Dirty::Nothing && !first {
             return self.answer(false, BTreeSet::new());
         }
-        let (changes, touched) = self.round(objects, keys, first);
-        let changed = !changes.is_empty() || self.table.internal_clients() != &self.facts.internal;
+        let (changes, touched) = self.pass(objects, keys, first);
+        let changed = !changes.is_empty() || self.table.internal_clients() != &self.context.internal;
         if changed {
-            self.table = Arc::new(self.table.changed(&changes, self.facts.internal.clone()));
+            self.table = Arc::new(self.table.changed(&changes, self.context.internal.clone()));
         }
         self.answer(changed, touched)
     }
@@ -370,17 +261,17 @@ impl Projector {
 
     /// Reads what any Service may depend on; whether all of them come out as before by it.
     fn refresh(&mut self, objects: &Objects) -> bool {
-        let gateways = self.options.placement.gateway_nodes(objects);
-        let (facts, problems) = facts::gather(&self.options, &objects.nodes, &gateways);
-        let mut suffices = facts.suffice(&self.facts);
-        let has_read = |pools: &ReadPools| suffices && pools.hold_for(objects);
-        if self.options.placement != Placement::Published && !self.pools.as_ref().is_some_and(has_read) {
+        let gateways = nodes::gateway_nodes(&self.options.role, objects);
+        let (context, problems) = nodes::read(&self.options, &objects.nodes, &gateways);
+        let mut suffices = context.suffice(&self.context);
+        let has_read = |pools: &KnownPools| suffices && pools.hold_for(objects);
+        if self.options.role != Role::Gateway && !self.pools.as_ref().is_some_and(has_read) {
             suffices = false;
             let (pools, namespaces_known) = (objects.pools.clone(), !objects.namespaces.is_empty());
-            let problems = self.allocator.set_pools(&pools, namespaces_known, &facts.gateway_nodes);
-            self.pools = Some(ReadPools { pools, namespaces_known, problems });
+            let problems = self.allocator.set_pools(&pools, namespaces_known, &context.gateway_nodes);
+            self.pools = Some(KnownPools { pools, namespaces_known, problems });
         }
-        self.facts = facts;
+        self.context = context;
         let of_pools = self.pools.iter().flat_map(|pools| &pools.problems);
         self.problems.set(None, problems.iter().chain(of_pools));
         suffices
@@ -395,10 +286,31 @@ impl Projector {
             changed,
             touched,
             health_checks: self.health_checks.values().cloned().collect(),
-            node_eligible: self.facts.eligible,
-            node_addresses: self.facts.addresses.clone(),
+            node_eligible: self.context.eligible,
+            node_addresses: self.context.addresses.clone(),
             due: self.due,
         }
+    }
+}
+
+/// What the allocator was told of pools.
+#[derive(Clone, Debug)]
+pub(super) struct KnownPools {
+    pub(super) pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
+    /// Where none is, only their names can be selected.
+    pub(super) namespaces_known: bool,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl KnownPools {
+    /// Whether they still say what they said then.
+    pub(super) fn hold_for(&self, objects: &Objects) -> bool {
+        let same = |(old, new): (&Arc<AddressPool>, &Arc<AddressPool>)| {
+            Arc::ptr_eq(old, new) || old.spec == new.spec
+        };
+        self.namespaces_known != objects.namespaces.is_empty()
+            && self.pools.keys().eq(objects.pools.keys())
+            && self.pools.values().zip(objects.pools.values()).all(same)
     }
 }
 

@@ -149,7 +149,7 @@ sent there any more:
 #[cfg(test)]
 mod tests {
     use sheave_control::api::store::Store;
-    use sheave_control::projection::{Placement, Projector};
+    use sheave_control::projection::{Projector, Role};
 
     use super::*;
     use crate::config::Overrides;
@@ -171,7 +171,7 @@ mod tests {
         store.replace(sheave_control::sources::manifests::load(&manifest).objects);
         let dirty = store.take_dirty();
         let projection =
-            Projector::new(projection_options(&config, Placement::Alone)).project(store.objects(), &dirty);
+            Projector::new(projection_options(&config, Role::Standalone)).project(store.objects(), &dirty);
         assert_eq!(projection.table.frontends().len(), 1);
     }
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use sheave_control::api::problem::{ObjectRef, Problem};
 use sheave_control::api::store::{Objects, Store};
-use sheave_control::projection::{Placement, Projection, Projector};
+use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::sources::manifests::{self, FieldLines, Loaded, Of};
 use sheave_dataplane::select::ActiveTable;
 
@@ -203,7 +203,7 @@ impl Offline {
             }
         }
         let dirty = store.take_dirty();
-        let mut projector = Projector::new(projection_options(config, Placement::Alone));
+        let mut projector = Projector::new(projection_options(config, Role::Standalone));
         projector.set_now(jiff::Timestamp::now());
         let projection = projector.project(store.objects(), &dirty);
         Self { manifests, store, projector, projection }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use serde_json::Value;
-use sheave_control::projection::{MOST_A_SECOND, MOST_CONNECTIONS};
+use sheave_control::projection::{LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT};
 use sheave_model::ServiceLimits;
 
 use super::section::Section;
@@ -29,8 +29,8 @@ pub(crate) struct Limits {
 }
 
 pub(super) fn read(section: &mut Section<'_>) -> Limits {
-    let connections = section.get("connections", None, limit(MOST_CONNECTIONS));
-    let udp_flows = section.get("udpFlows", None, limit(MOST_CONNECTIONS));
+    let connections = section.get("connections", None, limit(LARGEST_CONNECTION_LIMIT));
+    let udp_flows = section.get("udpFlows", None, limit(LARGEST_CONNECTION_LIMIT));
     let memory = section.get("memory", None, memory);
     let (per_service, rate) = section.nested("perService", read_pair);
     let (per_client, rate_per_client) = section.nested("perClient", read_pair);
@@ -44,8 +44,8 @@ pub(super) fn read(section: &mut Section<'_>) -> Limits {
 }
 
 fn read_pair(section: &mut Section<'_>) -> (Option<NonZeroU32>, Option<NonZeroU32>) {
-    let connections = section.get("connections", None, limit(MOST_CONNECTIONS));
-    (connections, section.get("connectionRate", None, limit(MOST_A_SECOND)))
+    let connections = section.get("connections", None, limit(LARGEST_CONNECTION_LIMIT));
+    (connections, section.get("connectionRate", None, limit(LARGEST_RATE_LIMIT)))
 }
 
 /// A whole number; 0 = no limit.

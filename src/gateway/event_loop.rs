@@ -14,7 +14,7 @@ use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::api::problem::{Problem, ProblemChanges};
 use sheave_control::api::store::Store;
 use sheave_control::controller::ControllerStatus;
-use sheave_control::projection::{Placement, Projection, Projector};
+use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
 use sheave_dataplane::{Dataplane, Drained, Observer};
 use sheave_model::ClientSource;
@@ -91,7 +91,7 @@ impl EventLoop {
             dataplane,
             _memory: memory,
             servers: servers(config),
-            projector: Projector::new(projection_options(config, intake.placement())),
+            projector: Projector::new(projection_options(config, intake.role())),
             intake,
             store: Store::default(),
             projection: None,
@@ -200,7 +200,7 @@ impl EventLoop {
     /// read at once; where others give the addresses, one API server that is away must not keep the other's from being
     /// served.
     fn awaits_claims(&self) -> bool {
-        self.intake.placement() == Placement::Alone && !self.intake.has_spoken()
+        self.intake.role() == Role::Standalone && !self.intake.has_spoken()
     }
 
     /// Makes what is known the table; `since` is when it was heard.

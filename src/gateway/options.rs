@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sheave_control::projection::{self, Placement};
+use sheave_control::projection::{self, Role};
 use sheave_dataplane::Timeouts;
 use sheave_model::Path;
 
@@ -10,7 +10,7 @@ use super::capacity::Capacity;
 use crate::config::Config;
 
 /// What the configuration says to the projection.
-pub(crate) fn projection_options(config: &Config, placement: Placement) -> projection::Options {
+pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Options {
     projection::Options {
         node: config.node.clone(),
         cluster: config.cluster.clone(),
@@ -23,10 +23,10 @@ pub(crate) fn projection_options(config: &Config, placement: Placement) -> proje
         node_port_addresses: config.node_port_addresses.clone(),
         reserved_ports: config.reserved_ports.clone(),
         limits: config.limits.service,
-        placement,
+        role,
         fleet: projection::FleetOptions {
             handle_unclassified: config.karmada.handle_unclassified,
-            mandate: projection::Mandate::ALL,
+            mandate: projection::Authority::ALL,
             legacy_clusters: config.karmada.legacy_cluster_fields,
             export_services: config.karmada.export_services,
             not_ready_hold: config.karmada.not_ready_hold,

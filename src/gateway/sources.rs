@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use sheave_control::api::problem::{ObjectRef, Problem};
 use sheave_control::api::store::Store;
-use sheave_control::projection::Placement;
+use sheave_control::projection::Role;
 use sheave_control::sources::manifests::{FileWatch, Loaded, Origin};
 use sheave_control::sources::snapshot::Part;
 
@@ -71,10 +71,10 @@ impl Sources {
     }
 
     /// Who decides about addresses, if the objects come from here.
-    pub(super) fn placement(&self) -> Placement {
+    pub(super) fn role(&self) -> Role {
         match self.local {
-            SourceAdapter::Files(_) => Placement::Alone,
-            SourceAdapter::Api(_) => Placement::Published,
+            SourceAdapter::Files(_) => Role::Standalone,
+            SourceAdapter::Api(_) => Role::Gateway,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
-use sheave_control::projection::{self, Placement};
+use sheave_control::projection::{self, Role};
 use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendKind;
 use tokio::sync::watch;
@@ -37,12 +37,12 @@ pub(crate) fn options(
 ) -> ControllerOptions {
     let host = std::env::var(POD_NAME).unwrap_or_else(|_| config.node.clone());
     let own_node = own_gateway.as_ref().map(|_| Arc::from(config.node.as_str()));
-    let placement = Placement::Managed { gateways: config.gateways.clone(), own_gateway: own_node };
+    let role = Role::Controller { gateways: config.gateways.clone(), own_gateway: own_node };
     ControllerOptions {
         projection: projection::Options {
             // The others have no address that a controller could give.
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
-            ..projection_options(config, placement)
+            ..projection_options(config, role)
         },
         karmada,
         gateways: config.gateways.clone(),

@@ -37,7 +37,7 @@ use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::api::store::{Change, Delta, ServiceKey, Store};
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
-use crate::projection::{Mandate, Projector};
+use crate::projection::{Authority, Projector};
 use crate::sources::api_server::{self, ApiWatch, Batch, Wanted};
 use crate::sources::connection::Connection;
 use crate::sources::mass_deletion_guard::Guard;
@@ -117,7 +117,7 @@ impl Term {
         let karmada = options.karmada.as_ref();
         let mut projector = Projector::new(options.projection.clone());
         if karmada.is_some() {
-            projector.set_mandate(Mandate::NONE);
+            projector.set_mandate(Authority::NONE);
         }
         let mut tell_again = tokio::time::interval(TELL_AGAIN);
         tell_again.set_missed_tick_behavior(MissedTickBehavior::Delay);

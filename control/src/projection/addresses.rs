@@ -2,26 +2,32 @@
 //! of AddressPools, else the node's own. A gateway with a controller: what the status publishes. The controller: out of
 //! AddressPools, where what the status publishes was given before, and is kept while a pool has it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use sheave_model::FrontendSource;
 
-use super::annotations::{self, ADDRESS_POOL, RENUMBER};
-use super::facts::Facts;
-use super::placement::Placement;
-use super::plan::{Plan, service_ref};
-use super::wishes::Wishes;
-use crate::allocator::{
-    Allocator, Assignment, Demand, NodeFamilies, Nodes, Request, Reservation, Several, Shortfall, Uncovered,
+use super::allocator::{
+    AddressSummary, Allocator, Assignment, Demand, NodeFamilies, Request, Reservation, Shortfall, Uncovered,
+    UsableNodes,
 };
+use super::annotations::{ADDRESS_POOL, RENUMBER};
+use super::eligibility::TrafficPolicy;
+use super::nodes::ClusterContext;
+use super::options::Role;
+use super::plan::{Plan, service_ref};
+use super::requests::Requests;
+use super::{annotations, nodes};
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
+use crate::api::store::Objects;
 use crate::net::Family;
 
 /// The addresses that a Service has for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct AllocatedAddresses {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) problems: Vec<Problem>,
     /// The families of which they are those of gateway nodes.
@@ -34,20 +40,20 @@ pub(super) struct Placed {
 /// looked at, a status may still publish what was taken back, and is another's by now. Before any [`place`] of a round.
 pub(super) fn prepare(
     plan: &Plan,
-    known: Known<'_>,
-    placement: &Placement,
+    known: RequestContext<'_>,
+    role: &Role,
     starting: bool,
     allocator: &mut Allocator,
 ) {
     if !plan.is_load_balancer() {
         return allocator.release(plan.key());
     }
-    match placement {
-        Placement::Published => {}
-        Placement::Managed { .. } => {
-            let request = request(plan, known, placement);
+    match role {
+        Role::Gateway => {}
+        Role::Controller { .. } => {
+            let request = request(plan, known, role);
             if allocator.held(plan.key()).is_empty() {
-                let Wishes { published, node_families, .. } = &plan.wishes;
+                let Requests { published, node_families, .. } = &plan.requests;
                 let is_own =
                     |ip: &IpAddr| starting || node_families.has(Family::of(*ip)) || !allocator.is_used(*ip);
                 let published = published.iter().copied().filter(is_own).collect();
@@ -55,17 +61,17 @@ pub(super) fn prepare(
             }
             allocator.prune(&request);
         }
-        Placement::Alone if plan.wishes.published.is_empty() => {
-            allocator.prune(&request(plan, known, placement));
+        Role::Standalone if plan.requests.published.is_empty() => {
+            allocator.prune(&request(plan, known, role));
         }
-        Placement::Alone => {
+        Role::Standalone => {
             // Beside what is published it may have been given an address of a family that is not, while a pool has it.
-            let (missing, published) = (missing(plan), &plan.wishes.published);
+            let (missing, published) = (missing(plan), &plan.requests.published);
             let held = allocator.held(plan.key()).iter().copied();
             let given: Vec<IpAddr> = held.filter(|ip| missing.contains(&Family::of(*ip))).collect();
             if !given.is_empty() {
                 allocator.hold(plan.key(), given);
-                allocator.prune(&Request { addresses: &[], ..request(plan, known, placement) });
+                allocator.prune(&Request { addresses: &[], ..request(plan, known, role) });
             }
             let given = allocator.held(plan.key()).iter().filter(|ip| missing.contains(&Family::of(**ip)));
             let kept = published.iter().chain(given).copied().collect();
@@ -76,8 +82,8 @@ pub(super) fn prepare(
 
 /// Holds what a Service has that another installation decides about: what its status publishes, and, until that is another than
 /// it was `before`, what was given and may be written, but is not seen yet.
-pub(super) fn suspend(plan: &Plan, before: Option<&Vec<IpAddr>>, allocator: &mut Allocator) {
-    let Wishes { published, node_families, .. } = &plan.wishes;
+pub(super) fn hold_suspended(plan: &Plan, before: Option<&Vec<IpAddr>>, allocator: &mut Allocator) {
+    let Requests { published, node_families, .. } = &plan.requests;
     let mut kept = published.clone();
     if before.is_none_or(|before| before == published) {
         kept.extend(allocator.held(plan.key()).iter().filter(|ip| !published.contains(ip)));
@@ -88,38 +94,38 @@ pub(super) fn suspend(plan: &Plan, before: Option<&Vec<IpAddr>>, allocator: &mut
 /// Families that the Service asks for itself, and of which its status publishes no address.
 fn missing(plan: &Plan) -> Vec<Family> {
     let asked = |family: &Family| plan.families.given || plan.families.required.contains(family);
-    let lacks = |family: &Family| !plan.wishes.published.iter().any(|ip| Family::of(*ip) == *family);
+    let lacks = |family: &Family| !plan.requests.published.iter().any(|ip| Family::of(*ip) == *family);
     plan.families.wanted.iter().copied().filter(|family| asked(family) && lacks(family)).collect()
 }
 
 /// Finds the addresses.
-pub(super) fn place(
+pub(super) fn allocate(
     plan: &Plan,
-    known: Known<'_>,
-    placement: &Placement,
-    facts: &Facts,
+    known: RequestContext<'_>,
+    role: &Role,
+    context: &ClusterContext,
     allocator: &mut Allocator,
-) -> Placed {
+) -> AllocatedAddresses {
     if !plan.is_load_balancer() {
-        return Placed::default();
+        return AllocatedAddresses::default();
     }
     if plan.suspended {
         let addresses = allocator.held(plan.key()).to_vec();
-        return Placed { addresses, ..Placed::default() };
+        return AllocatedAddresses { addresses, ..AllocatedAddresses::default() };
     }
-    let published = &plan.wishes.published;
-    let (settled, own) = match placement {
-        Placement::Published => (true, false),
-        Placement::Alone => (!published.is_empty() && missing(plan).is_empty(), published.is_empty()),
-        Placement::Managed { .. } => (false, false),
+    let published = &plan.requests.published;
+    let (settled, own) = match role {
+        Role::Gateway => (true, false),
+        Role::Standalone => (!published.is_empty() && missing(plan).is_empty(), published.is_empty()),
+        Role::Controller { .. } => (false, false),
     };
     if settled {
-        return Placed { addresses: published.clone(), ..Placed::default() };
+        return AllocatedAddresses { addresses: published.clone(), ..AllocatedAddresses::default() };
     }
     // Alone, what is published stays; the other family comes from a pool or not at all.
-    let keeps = *placement == Placement::Alone && !published.is_empty();
-    let by_value = if keeps { &[] } else { plan.wishes.addresses.as_slice() };
-    let request = Request { addresses: by_value, ..request(plan, known, placement) };
+    let keeps = *role == Role::Standalone && !published.is_empty();
+    let by_value = if keeps { &[] } else { plan.requests.addresses.as_slice() };
+    let request = Request { addresses: by_value, ..request(plan, known, role) };
     let mut assignment = allocator.assign(&request);
     if keeps {
         // What is published is not up to the pools here.
@@ -128,11 +134,11 @@ pub(super) fn place(
     }
     let Assignment { addresses, shortfalls, .. } = &mut assignment;
     shortfalls.retain(|shortfall| match shortfall {
-        Shortfall::NoPool(family) if own => facts.own(*family).map(|own| addresses.push(own)).is_none(),
+        Shortfall::NoPool(family) if own => context.own(*family).map(|own| addresses.push(own)).is_none(),
         _ => true,
     });
-    let problems = problems(plan, placement, facts, &assignment);
-    Placed {
+    let problems = problems(plan, role, context, &assignment);
+    AllocatedAddresses {
         addresses: assignment.addresses,
         problems,
         node_families: allocator.node_families(plan.key()),
@@ -142,34 +148,65 @@ pub(super) fn place(
 
 /// What is known of the world around a Service.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct RequestContext<'a> {
     /// Its Namespace.
     pub(super) namespace: Option<&'a Namespace>,
     /// Gateway nodes that can serve it.
-    pub(super) nodes: Nodes<'a>,
+    pub(super) nodes: UsableNodes<'a>,
 }
 
-fn request<'a>(plan: &'a Plan, known: Known<'a>, placement: &Placement) -> Request<'a> {
-    let Known { namespace, nodes } = known;
+impl<'a> RequestContext<'a> {
+    pub(super) fn new(
+        plan: &Plan,
+        local: Option<&'a BTreeSet<Arc<str>>>,
+        context: &ClusterContext,
+        objects: &'a Objects,
+    ) -> Self {
+        let namespace = objects.namespaces.get(&plan.key().namespace).map(|namespace| &**namespace);
+        let nodes = match local {
+            _ if !context.gateways_known => UsableNodes::Unknown,
+            Some(local) => UsableNodes::Only(local),
+            None => UsableNodes::All,
+        };
+        Self { namespace, nodes }
+    }
+}
+
+/// The Nodes that can serve a Service from outside, if not every gateway node can: under `Local` those with an endpoint.
+pub(super) fn local_nodes(plan: &Plan, role: &Role, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
+    let managed = matches!(role, Role::Controller { .. });
+    (managed && plan.policies.external == TrafficPolicy::Local).then(|| {
+        if let Some(fleet) = &plan.fleet {
+            let own = fleet.members.iter().filter(|member| member.own);
+            let slices = own.flat_map(|member| member.slices.iter().map(|listed| &listed.slice));
+            return nodes::nodes_with_local(slices);
+        }
+        let slices = objects.slices.get(plan.key());
+        nodes::nodes_with_local(slices.into_iter().flat_map(BTreeMap::values))
+    })
+}
+
+fn request<'a>(plan: &'a Plan, known: RequestContext<'a>, role: &Role) -> Request<'a> {
+    let RequestContext { namespace, nodes } = known;
     Request {
         key: plan.key(),
         labels: &plan.labels,
         namespace,
         families: &plan.families.wanted,
-        pool: plan.wishes.pool.as_deref(),
-        addresses: &plan.wishes.addresses,
-        uncovered: match placement {
+        pool: plan.requests.pool.as_deref(),
+        addresses: &plan.requests.addresses,
+        uncovered: match role {
             // The manifests are all that counts: the same ones give the same table.
-            Placement::Alone => Uncovered::Dropped,
-            _ if plan.wishes.by_neighbour => Uncovered::Dropped,
-            _ if plan.wishes.renumber => Uncovered::Replaced,
+            Role::Standalone => Uncovered::Dropped,
+            _ if plan.requests.by_neighbour => Uncovered::Dropped,
+            _ if plan.requests.renumber => Uncovered::Replaced,
             _ => Uncovered::Kept,
         },
         nodes,
     }
 }
 
-fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assignment) -> Vec<Problem> {
+fn problems(plan: &Plan, role: &Role, context: &ClusterContext, assignment: &Assignment) -> Vec<Problem> {
     let Assignment { addresses, shortfalls, reservations, demand: _ } = assignment;
     let mut report = Report::about(service_ref(plan.key()));
     let matters = |family: &Family| addresses.is_empty() || plan.families.required.contains(family);
@@ -179,7 +216,7 @@ fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assi
                 (annotations::field(ADDRESS_POOL), "no address is given".into())
             }
             Shortfall::Refused { addresses, .. } => {
-                (plan.wishes.addresses_field.clone(), format!("{} not served", addresses.they()))
+                (plan.requests.addresses_field.clone(), format!("{} not served", addresses.they()))
             }
             Shortfall::Exhausted { family, .. } if matters(family) => {
                 (String::new(), "the Service waits until one is free".into())
@@ -191,7 +228,7 @@ fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assi
                 (String::new(), "the Service waits until one is".into())
             }
             Shortfall::NoPool(family) if matters(family) => {
-                (String::new(), advice(*family, plan, placement, facts))
+                (String::new(), advice(*family, plan, role, context))
             }
             _ => continue,
         };
@@ -205,7 +242,7 @@ fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assi
             if !addresses.iter().any(|ip| Family::of(*ip) == *family) {
                 let message =
                     format!("none of the requested addresses is {family}, which ipFamilies asks for");
-                report.add(reason::NO_ADDRESS, plan.wishes.addresses_field.as_str(), None, message);
+                report.add(reason::NO_ADDRESS, plan.requests.addresses_field.as_str(), None, message);
             }
         }
     }
@@ -213,14 +250,14 @@ fn problems(plan: &Plan, placement: &Placement, facts: &Facts, assignment: &Assi
 }
 
 /// To take an address away cuts every client off, so it takes more than a change of the pools.
-fn reserved(plan: &Plan, reservation: &Reservation, addresses: &Several) -> Problem {
+fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) -> Problem {
     let field = match reservation {
         Reservation::NoAccess(_) => annotations::field(ADDRESS_POOL),
-        _ if plan.wishes.addresses.is_empty() => String::new(),
-        _ => plan.wishes.addresses_field.clone(),
+        _ if plan.requests.addresses.is_empty() => String::new(),
+        _ => plan.requests.addresses_field.clone(),
     };
     let until = match reservation {
-        Reservation::NotInPool | Reservation::NotAdmitted(_) if plan.wishes.renumber => {
+        Reservation::NotInPool | Reservation::NotAdmitted(_) if plan.requests.renumber => {
             ", until another address is free".to_owned()
         }
         Reservation::NotInPool | Reservation::NotAdmitted(_) => {
@@ -249,11 +286,11 @@ fn named(plan: &Plan, message: &str) -> String {
     }
 }
 
-fn advice(family: Family, plan: &Plan, placement: &Placement, facts: &Facts) -> String {
-    if *placement != Placement::Alone {
+fn advice(family: Family, plan: &Plan, role: &Role, context: &ClusterContext) -> String {
+    if *role != Role::Standalone {
         return format!("add an AddressPool with {family} addresses that lets the Service in");
     }
-    if !plan.wishes.published.is_empty() {
+    if !plan.requests.published.is_empty() {
         return format!(
             "only addresses of the other family are published: add one to status.loadBalancer.ingress, or an AddressPool with \
              {family} addresses"
@@ -262,6 +299,6 @@ fn advice(family: Family, plan: &Plan, placement: &Placement, facts: &Facts) -> 
     format!(
         "Node {:?} is unknown or has none of its own: add status.loadBalancer.ingress to the Service, an AddressPool \
          with {family} addresses, or status.addresses to the Node",
-        facts.node
+        context.node
     )
 }

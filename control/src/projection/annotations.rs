@@ -1,11 +1,19 @@
-//! The annotations by which a Service says what the API has no field for. It must not know what they mean.
+//! The annotations of a Service: their names, and what their values mean.
 
-use std::collections::BTreeMap;
+pub(super) mod client_address;
+pub(super) mod clusters;
+pub(super) mod failover;
+pub(super) mod limits;
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
+use sheave_model::Algorithm;
 
+use super::families::Families;
 use crate::api::problem::report::Report;
-use crate::text;
+use crate::{net, text};
 
 /// What all of ours begin with.
 const PREFIX: &str = "sheave.dev/";
@@ -130,4 +138,75 @@ pub(super) fn check(service: &Service, report: &mut Report) {
         };
         report.invalid(field(name), format!("no such annotation; it has no effect ({hint})"));
     }
+}
+
+/// What stands for the endpoints of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndpointMode {
+    /// Its Pods.
+    Pods,
+    /// The addresses of its Service.
+    Ingress,
+    /// Its Pods where slices of them are known, else the addresses of its Service.
+    Auto,
+}
+
+/// Reads the annotation.
+pub(super) fn endpoint_mode(service: &Service, report: &mut Report) -> EndpointMode {
+    let mode = read(service, CLUSTER_ENDPOINTS, report, |asked| match asked.trim() {
+        "auto" => Ok(EndpointMode::Auto),
+        "pods" => Ok(EndpointMode::Pods),
+        "ingress" => Ok(EndpointMode::Ingress),
+        other => Err(format!("{other:?} is not pods, ingress or auto; auto is used")),
+    });
+    mode.unwrap_or(EndpointMode::Auto)
+}
+
+/// Reads the algorithm that the annotation asks for; `None` means the protocol's default.
+pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algorithm> {
+    read(service, BALANCE, report, |asked| match asked.trim() {
+        "least-connections" => Ok(Algorithm::LeastConnections),
+        "maglev" => Ok(Algorithm::Maglev),
+        "round-robin" => Ok(Algorithm::RoundRobin),
+        "random" => Ok(Algorithm::Random),
+        _ => Err(format!(
+            "{asked:?} is not least-connections, maglev, round-robin or random; the default of the protocol is used"
+        )),
+    })
+}
+
+/// Of so many values that cannot be used each is reported: an annotation may hold thousands.
+const REPORTED: usize = 8;
+
+pub(super) fn renumber(text: &str) -> Result<bool, String> {
+    text.trim().parse().map_err(|_| format!("{text:?} is not true or false; it counts as false"))
+}
+
+/// The values of the annotation, each once and in its order. There may be thousands, so nothing is searched for in a list.
+pub(super) fn addresses(texts: &str, families: &Families, report: &mut Report) -> Vec<IpAddr> {
+    let (mut addresses, mut seen) = (Vec::new(), HashSet::new());
+    let mut unusable = 0;
+    for text in texts.split(',').filter(|text| !text.trim().is_empty()) {
+        match usable_address(text, families) {
+            Ok(ip) if seen.insert(ip) => addresses.push(ip),
+            Ok(_) => {}
+            Err(refused) => {
+                unusable += 1;
+                if unusable <= REPORTED {
+                    report.invalid(field(ADDRESSES), format!("{text:?} {refused}; it is ignored"));
+                }
+            }
+        }
+    }
+    if unusable > REPORTED {
+        let message = format!("{} more values cannot be used; they are ignored", unusable - REPORTED);
+        report.invalid(field(ADDRESSES), message);
+    }
+    addresses
+}
+
+/// The address, or why the Service cannot have it.
+pub(super) fn usable_address(text: &str, families: &Families) -> Result<IpAddr, &'static str> {
+    let ip = net::parse_ip(text)?;
+    if families.fit(ip) { Ok(ip) } else { Err("is not of the Service's ipFamilies") }
 }

@@ -6,41 +6,42 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use sheave_model::FrontendKind;
 
-use super::Options;
+use super::options::Options;
 use crate::api::problem::reason;
 use crate::api::problem::report::Report;
 
 /// Services with this label belong to another proxy (kube-proxy skips them as well).
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
 /// Set by the endpoints controllers on what belongs to a headless Service.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
 /// The kinds of frontends that a Service gets, if it has addresses or ports for them.
-pub(super) type Kinds = BTreeSet<FrontendKind>;
+pub(super) type FrontendKinds = BTreeSet<FrontendKind>;
 
 /// Whose Service it is.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Claim {
+pub(super) enum ClassMatch {
     /// Another implementation's, or nobody's: never touched, never complained about.
     Foreign,
     /// It asks for us, but cannot be served; the reason is in the report.
     Refused,
     /// To be served.
-    Ours(Kinds),
+    Ours(FrontendKinds),
 }
 
 /// Decides, and reports why a Service that asks for us is refused.
-pub(super) fn claim(service: &Service, options: &Options, report: &mut Report) -> Claim {
-    let Some(spec) = &service.spec else { return Claim::Foreign };
+pub(super) fn classify(service: &Service, options: &Options, report: &mut Report) -> ClassMatch {
+    let Some(spec) = &service.spec else { return ClassMatch::Foreign };
     let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
     let asks = asks(spec, type_, options);
     if let Some((field, message)) = skipped(service, spec, type_) {
         if !asks {
-            return Claim::Foreign;
+            return ClassMatch::Foreign;
         }
         report.add(reason::NOT_SERVED, field, None, message);
-        return Claim::Refused;
+        return ClassMatch::Refused;
     }
     let mut kinds = options.frontends.clone();
     if !asks || type_ != "LoadBalancer" {
@@ -60,9 +61,9 @@ pub(super) fn claim(service: &Service, options: &Options, report: &mut Report) -
         report.invalid("spec.type", message);
     }
     match kinds.is_empty() {
-        true if asks => Claim::Refused,
-        true => Claim::Foreign,
-        false => Claim::Ours(kinds),
+        true if asks => ClassMatch::Refused,
+        true => ClassMatch::Foreign,
+        false => ClassMatch::Ours(kinds),
     }
 }
 
@@ -88,14 +89,14 @@ pub(super) enum Likelihood {
 
 /// Why a load balancer is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Elsewhere {
+pub(super) struct NotOurs {
     pub(super) likelihood: Likelihood,
     pub(super) field: &'static str,
     /// With the class that it would need.
     pub(super) message: String,
 }
 
-impl Elsewhere {
+impl NotOurs {
     /// Of one that others are meant to serve.
     pub(super) fn other(message: String) -> Self {
         Self { likelihood: Likelihood::Foreign, field: "spec.loadBalancerClass", message }
@@ -103,7 +104,7 @@ impl Elsewhere {
 }
 
 /// Why a Service of type LoadBalancer does not ask for us; none if it does.
-pub(super) fn elsewhere(spec: &ServiceSpec, options: &Options) -> Option<Elsewhere> {
+pub(super) fn not_ours(spec: &ServiceSpec, options: &Options) -> Option<NotOurs> {
     if asks(spec, "LoadBalancer", options) {
         return None;
     }
@@ -112,7 +113,7 @@ pub(super) fn elsewhere(spec: &ServiceSpec, options: &Options) -> Option<Elsewhe
         _ if !options.frontends.contains(&FrontendKind::LoadBalancer) => {
             let message =
                 "this gateway makes no frontends of kind LoadBalancer (frontends in the configuration)";
-            return Some(Elsewhere { field: "spec.type", ..Elsewhere::other(message.to_owned()) });
+            return Some(NotOurs { field: "spec.type", ..NotOurs::other(message.to_owned()) });
         }
         None => (
             Likelihood::Unclassified,
@@ -129,7 +130,7 @@ pub(super) fn elsewhere(spec: &ServiceSpec, options: &Options) -> Option<Elsewhe
             format!("{class:?} is the class of another load balancer; this gateway serves {ours:?}"),
         ),
     };
-    Some(Elsewhere { likelihood, field: "spec.loadBalancerClass", message })
+    Some(NotOurs { likelihood, field: "spec.loadBalancerClass", message })
 }
 
 /// The rules by which kube-proxy skips a Service altogether (pkg/proxy/util, `ShouldSkipService`, and the selectors of its

@@ -3,32 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
 
+use super::plan::Rank;
 use crate::api::store::ServiceKey;
-
-/// A Service's place in the queue: by creation, then by namespace and name. Without a creation time (a manifest that
-/// no API server has seen) it stands behind all that have one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank {
-    undated: bool,
-    created: Option<Timestamp>,
-    pub(super) key: ServiceKey,
-}
-
-impl Rank {
-    pub(super) fn of(key: &ServiceKey, service: &Service) -> Self {
-        let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        Self { undated: created.is_none(), created, key: key.clone() }
-    }
-}
 
 /// By what a Service claims an address; the first kind wins over the others, however old those are. Else whoever may write a
 /// Service could take an address from one that has it (CVE-2020-8554).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Title {
+pub(super) enum ClaimPriority {
     /// Its status publishes the address, which takes more rights than to ask for it.
     Published,
     /// It was given the address, or the address is the cluster's or the node's.
@@ -38,25 +21,25 @@ pub(super) enum Title {
 }
 
 /// What a Service claims.
-pub(super) type Titles = BTreeMap<FrontendAddr, Title>;
+pub(super) type ServiceClaims = BTreeMap<FrontendAddr, ClaimPriority>;
 
 /// Every claimed frontend address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
-    by_addr: HashMap<FrontendAddr, Vec<(Title, Rank)>>,
-    by_service: HashMap<ServiceKey, (Rank, Titles)>,
+    by_addr: HashMap<FrontendAddr, Vec<(ClaimPriority, Rank)>>,
+    by_service: HashMap<ServiceKey, (Rank, ServiceClaims)>,
 }
 
 /// What a round of changes to the claims may have changed elsewhere.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
+pub(super) struct ClaimChanges {
     /// Addresses whose claimants are not the same as before, and whether there were any.
     pub(super) addrs: BTreeMap<FrontendAddr, bool>,
 }
 
 impl Claims {
     /// Replaces what a Service claims.
-    pub(super) fn set(&mut self, rank: &Rank, titles: Titles, touched: &mut Touched) {
+    pub(super) fn set(&mut self, rank: &Rank, titles: ServiceClaims, touched: &mut ClaimChanges) {
         if self.by_service.get(&rank.key).is_some_and(|(held_by, held)| held_by == rank && *held == titles) {
             return;
         }
@@ -69,7 +52,7 @@ impl Claims {
     }
 
     /// Takes all claims of a Service away.
-    pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut Touched) {
+    pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut ClaimChanges) {
         let Some((_, titles)) = self.by_service.remove(key) else { return };
         for addr in titles.into_keys() {
             touched.addrs.entry(addr).or_insert(true);

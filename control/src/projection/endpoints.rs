@@ -1,7 +1,9 @@
 //! From EndpointSlices to the endpoints of one Service port and family, as kube-proxy's EndpointSliceCache does it
 //! (pkg/proxy/endpointslicecache.go). Must not know which of them a client may get.
 
-pub(super) mod witness;
+pub(super) mod interner;
+pub(super) mod merged;
+pub(super) mod observer;
 
 use std::net::IpAddr;
 
@@ -10,21 +12,23 @@ use k8s_openapi::api::discovery::v1::{
 };
 use sheave_model::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 
-use self::witness::{LeftOut, Mark, Mismatch, Nobody, Witness};
-use super::facts::Facts;
-use super::members::{Listed, Member, Origin};
-use super::names::Names;
-use super::ports::{self, PlannedPort};
-use super::topology::{Facet, Hint, Hints};
+use self::interner::NameInterner;
+use self::observer::{EndpointObserver, EntryId, Exclusion, NoObserver, PortMismatch};
+use super::eligibility::{EndpointTraits, Hint, TopologyHints};
+use super::nodes::ClusterContext;
+use super::plan::{ClusterMember, ListedSlice, SliceOrigin};
+use super::ports;
+use super::ports::PlannedPort;
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
-use crate::net::{self, Family};
+use crate::net;
+use crate::net::Family;
 
 /// Endpoints of one port and family that still serve, sorted by address and port; both vectors have the same order.
 #[derive(Debug, Default)]
-pub(super) struct Serving {
+pub(super) struct PortEndpoints {
     pub(super) endpoints: Vec<Endpoint>,
-    pub(super) facets: Vec<Facet>,
+    pub(super) facets: Vec<EndpointTraits>,
     /// Endpoints that are the gateway itself, and were left out.
     pub(super) loops: Vec<EndpointAddr>,
     /// Endpoints that take nothing new, but still serve.
@@ -34,7 +38,7 @@ pub(super) struct Serving {
     pub(super) capacity: u32,
 }
 
-impl Serving {
+impl PortEndpoints {
     pub(super) fn is_empty(&self) -> bool {
         self.endpoints.is_empty() && self.lingering.is_empty() && self.loops.is_empty() && self.capacity == 0
     }
@@ -43,15 +47,15 @@ impl Serving {
 /// An endpoint as one slice has it. The order of the fields after `addr` says which of several entries for one address
 /// counts: the first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry<'a> {
+struct SliceEntry<'a> {
     addr: EndpointAddr,
     copy: bool,
     conditions: Conditions,
     remote: bool,
     node: &'a str,
     zone: &'a str,
-    hints: Hints,
-    mark: Mark,
+    hints: TopologyHints,
+    mark: EntryId,
 }
 
 /// An endpoint's conditions with their defaults.
@@ -93,43 +97,44 @@ impl Conditions {
 
 /// Reads the endpoints that one cluster has of a port. Slices of another family are left to the other family's turn.
 pub(super) fn collect(
-    member: &Member,
+    member: &ClusterMember,
     family: Family,
     port: &PlannedPort,
-    facts: &Facts,
+    context: &ClusterContext,
     is_own_frontend: impl Fn(EndpointAddr) -> bool,
-    names: &mut Names,
+    names: &mut NameInterner,
     problems: &mut Vec<Problem>,
-) -> Serving {
-    Reader { member, family, port, facts, names, problems, witness: &mut Nobody }.collect(is_own_frontend)
+) -> PortEndpoints {
+    SliceReader { member, family, port, context, names, problems, observer: &mut NoObserver }
+        .collect(is_own_frontend)
 }
 
 /// As [`collect`], for someone who wants to hear what becomes of each endpoint.
-pub(super) fn witness(
-    member: &Member,
+pub(super) fn observe(
+    member: &ClusterMember,
     family: Family,
     port: &PlannedPort,
-    facts: &Facts,
+    context: &ClusterContext,
     is_own_frontend: impl Fn(EndpointAddr) -> bool,
-    witness: &mut impl Witness,
-) -> Serving {
-    let (names, problems) = (&mut Names::default(), &mut Vec::new());
-    Reader { member, family, port, facts, names, problems, witness }.collect(is_own_frontend)
+    observer: &mut impl EndpointObserver,
+) -> PortEndpoints {
+    let (names, problems) = (&mut NameInterner::default(), &mut Vec::new());
+    SliceReader { member, family, port, context, names, problems, observer }.collect(is_own_frontend)
 }
 
 /// One pass over the slices of a cluster, for one port and family.
-struct Reader<'r, W> {
-    member: &'r Member,
+struct SliceReader<'r, W> {
+    member: &'r ClusterMember,
     family: Family,
     port: &'r PlannedPort,
-    facts: &'r Facts,
-    names: &'r mut Names,
+    context: &'r ClusterContext,
+    names: &'r mut NameInterner,
     problems: &'r mut Vec<Problem>,
-    witness: &'r mut W,
+    observer: &'r mut W,
 }
 
-impl<'r, W: Witness> Reader<'r, W> {
-    fn collect(&mut self, is_own_frontend: impl Fn(EndpointAddr) -> bool) -> Serving {
+impl<'r, W: EndpointObserver> SliceReader<'r, W> {
+    fn collect(&mut self, is_own_frontend: impl Fn(EndpointAddr) -> bool) -> PortEndpoints {
         let mut entries = Vec::new();
         let family = self.family;
         for listed in
@@ -145,21 +150,25 @@ impl<'r, W: Witness> Reader<'r, W> {
         entries.dedup_by(|next, kept| {
             let same = next.addr == kept.addr;
             if same {
-                self.witness.left_out(next.mark, LeftOut::Duplicate(kept.mark));
+                self.observer.left_out(next.mark, Exclusion::Duplicate(kept.mark));
             }
             same
         });
         self.serving(&entries, is_own_frontend)
     }
 
-    fn serving(&mut self, entries: &[Entry<'_>], is_own_frontend: impl Fn(EndpointAddr) -> bool) -> Serving {
-        let mut serving = Serving::default();
+    fn serving(
+        &mut self,
+        entries: &[SliceEntry<'_>],
+        is_own_frontend: impl Fn(EndpointAddr) -> bool,
+    ) -> PortEndpoints {
+        let mut serving = PortEndpoints::default();
         serving.endpoints.reserve_exact(entries.len());
         serving.facets.reserve_exact(entries.len());
         for entry in entries {
             serving.capacity += u32::from(!entry.conditions.terminating);
             let Some(state) = entry.conditions.state() else {
-                self.witness.left_out(entry.mark, LeftOut::NotReady);
+                self.observer.left_out(entry.mark, Exclusion::NotReady);
                 if !entry.conditions.unserving {
                     serving.lingering.push(entry.addr);
                 }
@@ -168,13 +177,18 @@ impl<'r, W: Witness> Reader<'r, W> {
             // An interface leads away from this machine, whatever addresses it has itself.
             if entry.addr.path == Path::DEFAULT && is_own_frontend(entry.addr) {
                 serving.capacity -= u32::from(!entry.conditions.terminating);
-                self.witness.left_out(entry.mark, LeftOut::OwnFrontend);
+                self.observer.left_out(entry.mark, Exclusion::OwnFrontend);
                 serving.loops.push(entry.addr);
                 continue;
             }
-            self.witness.serves(entry.mark);
+            self.observer.serves(entry.mark);
             let local = !entry.remote;
-            serving.facets.push(Facet { state, local, hints: entry.hints, scope: self.member.scope });
+            serving.facets.push(EndpointTraits {
+                state,
+                local,
+                hints: entry.hints,
+                scope: self.member.scope,
+            });
             serving.endpoints.push(Endpoint {
                 addr: entry.addr,
                 node: self.names.share(entry.node),
@@ -187,8 +201,13 @@ impl<'r, W: Witness> Reader<'r, W> {
         serving
     }
 
-    fn read_slice(&mut self, listed: &'r Listed, entries: &mut Vec<Entry<'r>>, report: &mut Report) {
-        let mut mismatch = Some(Mismatch::Absent);
+    fn read_slice(
+        &mut self,
+        listed: &'r ListedSlice,
+        entries: &mut Vec<SliceEntry<'r>>,
+        report: &mut Report,
+    ) {
+        let mut mismatch = Some(PortMismatch::Absent);
         for (index, slice_port) in listed.slice.ports.as_deref().unwrap_or_default().iter().enumerate() {
             match port_number(slice_port, self.port, index, report) {
                 Ok(number) => {
@@ -200,26 +219,26 @@ impl<'r, W: Witness> Reader<'r, W> {
             }
         }
         if let Some(why) = mismatch {
-            self.witness.unmatched(&listed.slice, why);
+            self.observer.unmatched(&listed.slice, why);
         }
     }
 
     fn read_endpoints(
         &mut self,
-        listed: &'r Listed,
+        listed: &'r ListedSlice,
         number: u16,
-        entries: &mut Vec<Entry<'r>>,
+        entries: &mut Vec<SliceEntry<'r>>,
         report: &mut Report,
     ) {
         let slice = &*listed.slice;
-        let unchecked = matches!(listed.origin, Origin::Within(..)) && !self.facts.by_hand;
+        let unchecked = matches!(listed.origin, SliceOrigin::Within(..)) && !self.context.by_hand;
         let endpoints = slice.endpoints.as_deref().unwrap_or_default();
         entries.reserve(endpoints.len());
         for (index, endpoint) in endpoints.iter().enumerate() {
-            let mark = self.witness.reads(slice, endpoint, number);
+            let mark = self.observer.reads(slice, endpoint, number);
             // Addresses after the first have no meaning that consumers agree on.
             let Some(text) = endpoint.addresses.first() else {
-                self.witness.left_out(mark, LeftOut::NoAddress);
+                self.observer.left_out(mark, Exclusion::NoAddress);
                 let field = format!("endpoints[{index}].addresses");
                 report.invalid(field, "the list is empty; the endpoint is left out");
                 continue;
@@ -227,17 +246,17 @@ impl<'r, W: Witness> Reader<'r, W> {
             let (left_out, why) = match net::parse_ip(text) {
                 Ok(ip) if unchecked && is_of_one_machine(ip) => {
                     let why = "means this machine or its own link, and the endpoint is in another cluster";
-                    (LeftOut::InvalidAddress(why), why.to_owned())
+                    (Exclusion::InvalidAddress(why), why.to_owned())
                 }
                 Ok(ip) if Family::of(ip) == self.family => {
                     let addr = EndpointAddr { ip, port: number, path: self.member.path };
                     entries.push(self.entry(endpoint, addr, listed, mark));
                     continue;
                 }
-                Ok(_) => (LeftOut::OtherFamily, format!("is not of the slice's family {}", self.family)),
-                Err(why) => (LeftOut::InvalidAddress(why), why.to_owned()),
+                Ok(_) => (Exclusion::OtherFamily, format!("is not of the slice's family {}", self.family)),
+                Err(why) => (Exclusion::InvalidAddress(why), why.to_owned()),
             };
-            self.witness.left_out(mark, left_out);
+            self.observer.left_out(mark, left_out);
             let field = format!("endpoints[{index}].addresses[0]");
             report.invalid(field, format!("{text:?} {why}; the endpoint is left out"));
         }
@@ -248,18 +267,18 @@ impl<'r, W: Witness> Reader<'r, W> {
         &self,
         endpoint: &'r SliceEndpoint,
         addr: EndpointAddr,
-        listed: &Listed,
-        mark: Mark,
-    ) -> Entry<'r> {
+        listed: &ListedSlice,
+        mark: EntryId,
+    ) -> SliceEntry<'r> {
         let own = self.member.own;
-        Entry {
+        SliceEntry {
             addr,
-            copy: matches!(listed.origin, Origin::Copy),
+            copy: matches!(listed.origin, SliceOrigin::Copy),
             conditions: Conditions::of(endpoint),
-            remote: !(own && is_local(endpoint, self.facts)),
+            remote: !(own && is_local(endpoint, self.context)),
             node: endpoint.node_name.as_deref().unwrap_or_default(),
             zone: endpoint.zone.as_deref().unwrap_or_default(),
-            hints: if own { hints(endpoint, self.facts) } else { Hints::default() },
+            hints: if own { hints(endpoint, self.context) } else { TopologyHints::default() },
             mark,
         }
     }
@@ -283,13 +302,13 @@ fn port_number(
     wanted: &PlannedPort,
     index: usize,
     report: &mut Report,
-) -> Result<u16, Mismatch> {
+) -> Result<u16, PortMismatch> {
     let protocol = match slice_port.protocol.as_deref().unwrap_or_default() {
         "" => "TCP",
         other => other,
     };
     if slice_port.name.as_deref().unwrap_or_default() != &*wanted.name {
-        return Err(Mismatch::Absent);
+        return Err(PortMismatch::Absent);
     }
     if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
         let message =
@@ -297,27 +316,27 @@ fn port_number(
         report.invalid(format!("ports[{index}].protocol"), message);
     }
     if protocol != wanted.protocol.name() {
-        return Err(Mismatch::Absent);
+        return Err(PortMismatch::Absent);
     }
     // nil would mean all ports, which no producer writes for Services; kube-proxy skips nil and 0.
-    let asked = slice_port.port.filter(|port| *port != 0).ok_or(Mismatch::Unnumbered)?;
+    let asked = slice_port.port.filter(|port| *port != 0).ok_or(PortMismatch::Unnumbered)?;
     ports::number(asked).ok_or_else(|| {
         let message = format!("{asked} is not a port (1 to 65535); its endpoints are left out");
         report.invalid(format!("ports[{index}].port"), message);
-        Mismatch::Invalid(asked)
+        PortMismatch::Invalid(asked)
     })
 }
 
 /// Whether the endpoint runs on the gateway's node.
-pub(super) fn is_local(endpoint: &SliceEndpoint, facts: &Facts) -> bool {
-    endpoint.node_name.as_deref().is_some_and(|node| !node.is_empty() && node == facts.node)
+pub(super) fn is_local(endpoint: &SliceEndpoint, context: &ClusterContext) -> bool {
+    endpoint.node_name.as_deref().is_some_and(|node| !node.is_empty() && node == context.node)
 }
 
-fn hints(endpoint: &SliceEndpoint, facts: &Facts) -> Hints {
-    let Some(hints) = &endpoint.hints else { return Hints::default() };
+fn hints(endpoint: &SliceEndpoint, context: &ClusterContext) -> TopologyHints {
+    let Some(hints) = &endpoint.hints else { return TopologyHints::default() };
     let zones = hints.for_zones.iter().flatten().map(|zone| zone.name.as_str());
     let nodes = hints.for_nodes.iter().flatten().map(|node| node.name.as_str());
-    Hints { zone: hint(zones, &facts.zone), node: hint(nodes, &facts.node) }
+    TopologyHints { zone: hint(zones, &context.zone), node: hint(nodes, &context.node) }
 }
 
 fn hint<'a>(mut named: impl Iterator<Item = &'a str>, here: &str) -> Hint {
@@ -330,7 +349,7 @@ fn hint<'a>(mut named: impl Iterator<Item = &'a str>, here: &str) -> Hint {
 }
 
 /// Slices that no family's turn would read.
-pub(super) fn unreadable(member: &Member, problems: &mut Vec<Problem>) {
+pub(super) fn unreadable(member: &ClusterMember, problems: &mut Vec<Problem>) {
     for listed in member.slices.iter().filter(|it| Family::named(&it.slice.address_type).is_none()) {
         let mut report = Report::about(object(listed));
         let message = match listed.slice.address_type.as_str() {
@@ -342,17 +361,17 @@ pub(super) fn unreadable(member: &Member, problems: &mut Vec<Problem>) {
     }
 }
 
-fn object(listed: &Listed) -> ObjectRef {
+fn object(listed: &ListedSlice) -> ObjectRef {
     match &listed.origin {
-        Origin::Within(object, _) => object.clone(),
-        Origin::Object | Origin::Copy => slice_ref(&listed.slice),
+        SliceOrigin::Within(object, _) => object.clone(),
+        SliceOrigin::Object | SliceOrigin::Copy => slice_ref(&listed.slice),
     }
 }
 
 /// The Problems of a slice, with fields as in the object that it is part of.
-fn problems_of(listed: &Listed, report: Report) -> Vec<Problem> {
+fn problems_of(listed: &ListedSlice, report: Report) -> Vec<Problem> {
     let mut problems = report.into_problems();
-    if let Origin::Within(_, part) = &listed.origin {
+    if let SliceOrigin::Within(_, part) = &listed.origin {
         problems.iter_mut().for_each(|problem| problem.field = format!("{part}.{}", problem.field));
     }
     problems

@@ -4,30 +4,32 @@
 //! for one Service. It must not know affinity records, balancers or how an explanation is shown.
 
 mod decision;
-mod inside;
+mod not_ours;
 mod record;
-mod unserved;
-mod verdict;
+mod view;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Frontend, FrontendSource};
 
+use self::decision::ClientSide;
 pub use self::decision::Decision;
-use self::decision::Side;
-pub use self::inside::Inside;
-use self::record::Record;
-pub use self::verdict::{EndpointFact, EndpointFactState, NotCounted, Verdict};
-use super::members::{Gathered, Member};
-use super::multi_cluster::{self, ClusterState, Drain};
-use super::plan::{self, Plan, Planned, Slices};
+pub use self::not_ours::NotOursReason;
+use self::record::EndpointRecorder;
+pub use self::view::{EndpointFact, EndpointFactState, NotCounted, SpecPort, Verdict, Why};
+use super::eligibility::{ClusterScope, Eligibility, EligibilityRule};
+use super::endpoints::merged::MergedEndpoints;
+use super::plan::{ClusterMember, Plan, Planned, Slices};
 use super::ports::PlannedPort;
-use super::topology::{Fit, Rule, Scope};
-use super::{Options, Projector, class, endpoints, route};
-use crate::api::problem::Problem;
+use super::status::{ClusterState, DrainReason};
+use super::{Projector, eligibility, endpoints, multi_cluster, nodes, planner};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::{Objects, ServiceKey};
 use crate::net::Family;
 
@@ -38,50 +40,21 @@ pub enum Explanation<'a> {
     /// There is no such Service.
     Unknown,
     /// It is not ours to serve.
-    Foreign(Foreign),
+    Foreign(NotOursReason),
     /// It asks for us, but cannot be served.
     Refused(Vec<Problem>),
     /// It is served, as far as it has addresses and ports.
-    Served(Box<Served<'a>>),
+    Served(Box<ServedService<'a>>),
 }
-
-/// Why a Service is not ours. Prints as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Foreign(String);
 
 /// A Service that is ours, as the last projection left it.
 #[derive(Debug)]
-pub struct Served<'a> {
+pub struct ServedService<'a> {
     projector: &'a Projector,
     plan: Box<Plan>,
     service: &'a Service,
-    members: Vec<Member>,
+    members: Vec<ClusterMember>,
     frontends: &'a [Arc<Frontend>],
-}
-
-/// A port as the Service has it, served or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedPort {
-    /// Empty for an unnamed port.
-    pub name: String,
-    /// As in the Service; not always a port number.
-    pub port: i32,
-    /// As in the Service; not only those that we forward.
-    pub protocol: String,
-}
-
-/// Why the clients of one frontend get what they get.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
-    /// What decides for clients outside the cluster.
-    pub external: Decision,
-    /// What decides for clients inside the cluster.
-    pub internal: Decision,
-    /// Every address of the frontend's family that the Service's slices have, by address and port; those that are none
-    /// come last.
-    pub endpoints: Vec<EndpointFact>,
-    /// Slices of other families, which serve other frontends if any, by name.
-    pub other_slices: Vec<String>,
 }
 
 impl Projector {
@@ -92,8 +65,8 @@ impl Projector {
         }
         let Some(service) = objects.services.get(key) else { return Explanation::Unknown };
         let slices = objects.slices.get(key);
-        match plan::plan(key, service, slices, &self.options) {
-            Planned::Foreign => Explanation::Foreign(Foreign::new(service, &self.options)),
+        match planner::plan_service(key, service, slices, &self.options) {
+            Planned::Foreign => Explanation::Foreign(NotOursReason::new(service, &self.options)),
             Planned::Refused(problems) => Explanation::Refused(problems),
             Planned::Ours(plan) => self.served(plan, service, slices),
         }
@@ -116,7 +89,7 @@ impl Projector {
                         "spec.types asks for CrossCluster alone, which is Karmada's own business".to_owned()
                     }
                 });
-                Explanation::Foreign(Foreign(why))
+                Explanation::Foreign(NotOursReason::because(why))
             }
         }
     }
@@ -130,26 +103,26 @@ impl Projector {
         let frontends = self.services.get(plan.key()).map(|known| known.frontends.as_slice());
         let frontends = frontends.unwrap_or_default();
         let members = plan.members(slices, &self.cluster).into_owned();
-        Explanation::Served(Box::new(Served { projector: self, plan, service, members, frontends }))
+        Explanation::Served(Box::new(ServedService { projector: self, plan, service, members, frontends }))
     }
 
     /// The Node that this gateway runs on; empty if it has none.
     pub fn node(&self) -> &str {
-        &self.facts.node
+        &self.context.node
     }
 }
 
-impl Served<'_> {
+impl ServedService<'_> {
     /// Its frontends, in no order.
     pub fn frontends(&self) -> &[Arc<Frontend>] {
         self.frontends
     }
 
     /// Its ports as the object has them.
-    pub fn ports(&self) -> Vec<ListedPort> {
+    pub fn ports(&self) -> Vec<SpecPort> {
         let ports = self.service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
         let text = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
-        let listed = ports.iter().map(|port| ListedPort {
+        let listed = ports.iter().map(|port| SpecPort {
             name: text(&port.name, ""),
             port: port.port,
             protocol: text(&port.protocol, "TCP"),
@@ -165,13 +138,13 @@ impl Served<'_> {
     /// Why the clients of one of its frontends get what they get. `None` if it is none of its own.
     pub fn why(&self, frontend: &Frontend) -> Option<Why> {
         let port = self.planned_port(frontend)?;
-        let (facts, family) = (&self.projector.facts, Family::of(frontend.addr.ip));
+        let (context, family) = (&self.projector.context, Family::of(frontend.addr.ip));
         let is_own = |addr| self.projector.claims.is_endpoint(addr, port.protocol);
-        let mut record = Record::new(facts, port, family);
-        let mut gathered = Gathered::default();
+        let mut record = EndpointRecorder::new(context, port, family);
+        let mut gathered = MergedEndpoints::default();
         for (index, member) in self.members.iter().enumerate() {
             record.enter(member, self.closed(member));
-            let serving = endpoints::witness(member, family, port, facts, is_own, &mut record);
+            let serving = endpoints::observe(member, family, port, context, is_own, &mut record);
             if self.plan.fleet.is_none() || !serving.is_empty() {
                 gathered.add(index, serving);
             }
@@ -179,30 +152,30 @@ impl Served<'_> {
         let left = || self.plan.fleet.iter().flat_map(|fleet| &fleet.left);
         let is_family = |slice: &EndpointSlice| Family::named(&slice.address_type) == Some(family);
         left().filter(|left| is_family(&left.slice)).for_each(|left| record.leave(left));
-        let (external, internal) = route::deciding(frontend.kind, self.plan.policies);
-        let rules = [external, internal].map(|policy| Rule::decide(policy, &gathered.facets));
-        let fits: Vec<[Fit; 2]> =
+        let (external, internal) = eligibility::deciding(frontend.kind, self.plan.policies);
+        let rules = [external, internal].map(|policy| EligibilityRule::decide(policy, &gathered.facets));
+        let fits: Vec<[Eligibility; 2]> =
             gathered.facets.iter().map(|facet| rules.map(|rule| rule.judge(facet))).collect();
-        let decide = |side, rule| Decision::new(frontend, side, rule, &gathered, facts);
+        let decide = |side, rule| Decision::new(frontend, side, rule, &gathered, context);
         let [external, internal] = rules;
         let slices = self.members.iter().flat_map(|member| &member.slices).map(|listed| &listed.slice);
         let other = slices.chain(left().map(|left| &left.slice)).filter(|slice| !is_family(slice));
         Some(Why {
-            external: decide(Side::Outside, external),
-            internal: decide(Side::Inside, internal),
+            external: decide(ClientSide::Outside, external),
+            internal: decide(ClientSide::Inside, internal),
             endpoints: record.finish(&fits, [external.fallback, internal.fallback]),
             other_slices: other.map(|slice| slice.metadata.name.clone().unwrap_or_default()).collect(),
         })
     }
 
     /// Why a cluster gets nothing new, if so.
-    fn closed(&self, member: &Member) -> Option<String> {
-        if member.scope != Scope::Closed {
+    fn closed(&self, member: &ClusterMember) -> Option<String> {
+        if member.scope != ClusterScope::Closed {
             return None;
         }
         let known = self.plan.fleet.iter().flat_map(|fleet| &fleet.status.clusters);
         let state = known.into_iter().find(|it| it.name == member.cluster).map(|it| it.state.to_string());
-        Some(state.unwrap_or_else(|| ClusterState::Draining(Drain::Asked).to_string()))
+        Some(state.unwrap_or_else(|| ClusterState::Draining(DrainReason::Asked).to_string()))
     }
 
     fn planned_port(&self, frontend: &Frontend) -> Option<&PlannedPort> {
@@ -215,32 +188,47 @@ impl Served<'_> {
     }
 }
 
-impl Foreign {
-    fn new(service: &Service, options: &Options) -> Self {
-        let nothing = ServiceSpec::default();
-        let spec = service.spec.as_ref().unwrap_or(&nothing);
-        let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
-        if let Some((field, message)) = class::skipped(service, spec, type_) {
-            return Self(format!("{field}: {message}"));
+/// What makes an address one inside the cluster. Prints as `address ... is`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InternalReason {
+    /// A Node has it.
+    Node(Arc<str>),
+    /// It is in a pod network of this Node.
+    Pods(Arc<str>, IpNet),
+    /// The configuration says so.
+    Configured(IpNet),
+}
+
+impl fmt::Display for InternalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "an address of Node {node}"),
+            Self::Pods(node, cidr) => write!(f, "in pod CIDR {cidr} of Node {node}"),
+            Self::Configured(cidr) => write!(f, "in {cidr} of internalCIDRs in the configuration"),
         }
-        let class = spec.load_balancer_class.as_ref();
-        let class = class.map_or_else(
-            || "without a loadBalancerClass".to_owned(),
-            |class| format!("with loadBalancerClass {class:?}"),
-        );
-        let kinds: Vec<String> = options.frontends.iter().map(ToString::to_string).collect();
-        let unclassified = if options.handle_unclassified { " or without any" } else { "" };
-        Self(format!(
-            "the Service is of type {type_} {class}; this gateway makes frontends of kind {} (frontends in the \
-             configuration), and load balancers for loadBalancerClass {:?}{unclassified} only",
-            kinds.join(", "),
-            options.load_balancer_class
-        ))
     }
 }
 
-impl fmt::Display for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl Projector {
+    /// Why a client's address counts as inside the cluster; `None` if it does not.
+    pub fn inside(&self, objects: &Objects, client: IpAddr) -> Option<InternalReason> {
+        let client = client.to_canonical();
+        let pods = objects.nodes.iter().find_map(|(name, node)| {
+            let object = ObjectRef { kind: "Node", namespace: "".into(), name: name.clone() };
+            // What is wrong with the Node has been told where it was projected.
+            let mut report = Report::about(object);
+            if nodes::addresses(node, &mut report).iter().any(|(_, ip)| *ip == client) {
+                return Some(InternalReason::Node(name.clone()));
+            }
+            let mut cidrs = Vec::new();
+            nodes::pod_cidrs(node, &mut cidrs, &mut report);
+            let cidr = cidrs.into_iter().find(|cidr| cidr.contains(&client));
+            cidr.map(|cidr| InternalReason::Pods(name.clone(), cidr))
+        });
+        let configured = || {
+            let cidr = self.options.internal_cidrs.iter().find(|cidr| cidr.contains(&client));
+            cidr.map(|cidr| InternalReason::Configured(*cidr))
+        };
+        pods.or_else(configured)
     }
 }

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::ServiceSpec;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::api::problem::report::Report;
-use crate::net::{self, Family};
+use crate::net;
+use crate::net::Family;
 
 /// Families in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,20 +32,20 @@ pub(super) fn read<'a>(
     let mut listed = listed(spec, report);
     let given = !listed.is_empty();
     let policy = policy(spec, report);
-    if policy == Some(Policy::Single) && listed.len() > 1 {
+    if policy == Some(FamilyPolicy::Single) && listed.len() > 1 {
         report.invalid("spec.ipFamilies", format!("SingleStack allows one family; {} is used", listed[0]));
         listed.truncate(1);
     }
     let mut wanted = if given { listed.clone() } else { suggested(spec, slices) };
-    if matches!(policy, Some(Policy::PreferDual | Policy::RequireDual)) {
+    if matches!(policy, Some(FamilyPolicy::PreferDual | FamilyPolicy::RequireDual)) {
         let missing: Vec<Family> =
             Family::ALL.into_iter().filter(|family| !wanted.contains(family)).collect();
         wanted.extend(missing);
     }
     let required = match policy {
-        Some(Policy::RequireDual) => wanted.clone(),
-        Some(Policy::PreferDual) => listed.into_iter().take(1).collect(),
-        Some(Policy::Single) | None => listed,
+        Some(FamilyPolicy::RequireDual) => wanted.clone(),
+        Some(FamilyPolicy::PreferDual) => listed.into_iter().take(1).collect(),
+        Some(FamilyPolicy::Single) | None => listed,
     };
     Families { wanted, required, given }
 }
@@ -67,18 +68,18 @@ pub(super) fn cluster_ips(spec: &ServiceSpec) -> impl Iterator<Item = (String, &
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Policy {
+enum FamilyPolicy {
     Single,
     PreferDual,
     RequireDual,
 }
 
-fn policy(spec: &ServiceSpec, report: &mut Report) -> Option<Policy> {
+fn policy(spec: &ServiceSpec, report: &mut Report) -> Option<FamilyPolicy> {
     match spec.ip_family_policy.as_deref()? {
         "" => None,
-        "SingleStack" => Some(Policy::Single),
-        "PreferDualStack" => Some(Policy::PreferDual),
-        "RequireDualStack" => Some(Policy::RequireDual),
+        "SingleStack" => Some(FamilyPolicy::Single),
+        "PreferDualStack" => Some(FamilyPolicy::PreferDual),
+        "RequireDualStack" => Some(FamilyPolicy::RequireDual),
         other => {
             let message =
                 format!("{other:?} is not SingleStack, PreferDualStack or RequireDualStack; it is ignored");

@@ -4,19 +4,11 @@
 //! annotations and status stand in for the template's. Ordinary Services whose slices name clusters (the MCS API of
 //! sig-multicluster) share what is between clusters. It must not know the data plane's health.
 
-mod checks;
 mod clusters;
-mod counts;
-mod exposed;
-mod imported;
 mod ingress;
-mod labelled;
 mod members;
-pub(super) mod overlaps;
-mod sources;
-mod status;
 mod template;
-mod tiers;
+mod work_endpoints;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,46 +18,26 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_model::{Failover, FrontendKind, FrontendSource};
+use sheave_model::FrontendKind;
+
+pub(super) use self::template::{is_left_alone, template, whose};
 
 use self::clusters::Clusters;
-pub(super) use self::sources::Left;
-pub use self::sources::NotCounted;
-pub use self::status::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
-pub(super) use self::template::{is_left_alone, template, whose};
-use super::Options;
-use super::annotations;
-use super::class::{self, Kinds};
-use super::members::Member;
-use super::placement::Placement;
-use super::plan::{self, Asked, Plan, Planned};
-use super::policy::TrafficPolicy;
-use super::wishes;
-use crate::allocator::NodeFamilies;
+use self::template::RequestedTypes;
+use super::allocator::NodeFamilies;
+use super::annotations::failover;
+use super::class::FrontendKinds;
+use super::eligibility::TrafficPolicy;
+use super::options::{Options, Role};
+use super::plan::{ClusterMember, FleetPlan, Plan, Planned, service_field};
+use super::read_service::ServiceFields;
+use super::status::{FleetStatus, ResolvedRefs};
+use super::{annotations, class, read_service, requests};
 use crate::api::karmada::MultiClusterService;
+use crate::api::problem::reason;
 use crate::api::problem::report::Report;
-use crate::api::problem::{Problem, reason};
 use crate::api::store::{Fleet, ServiceKey};
 use crate::net;
-
-/// From which clusters something is served, and by which rules between them.
-#[derive(Debug)]
-pub(super) struct FleetPlan {
-    /// By name. A cluster that has nothing, or whose endpoints do not count, is none.
-    pub(super) members: Vec<Member>,
-    pub(super) failover: Arc<Failover>,
-    pub(super) status: FleetStatus,
-    /// Slices that were found and do not count.
-    pub(super) left: Vec<Left>,
-}
-
-/// How Problems of `key` name a field of the Service that it was read from.
-pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
-    match key.source {
-        FrontendSource::Service => field,
-        FrontendSource::MultiClusterService => format!("Service.{field}"),
-    }
-}
 
 /// When the next cluster that is not Ready has had its time.
 pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Option<Timestamp> {
@@ -87,11 +59,11 @@ pub(super) fn kept_addresses(
     if options.fleet.mandate.own && !is_leaving(service) && template(fleet, key).is_some() {
         return nothing;
     }
-    let managed = matches!(options.placement, Placement::Managed { .. });
+    let managed = matches!(options.role, Role::Controller { .. });
     if !managed || whose(service, template(fleet, key), options).is_err() {
         return nothing;
     }
-    (published(service), wishes::node_families(service.status.as_ref()))
+    (published(service), requests::node_families(service.status.as_ref()))
 }
 
 /// What the status has, whatever the object asks for by now.
@@ -103,7 +75,7 @@ fn published(service: &MultiClusterService) -> Vec<IpAddr> {
 
 /// Whether it is of this class, and another installation decides about it, or it is not known who does.
 pub(super) fn is_suspended(key: &ServiceKey, fleet: &Fleet, options: &Options) -> bool {
-    let managed = matches!(options.placement, Placement::Managed { .. });
+    let managed = matches!(options.role, Role::Controller { .. });
     let ours = |service: &Arc<MultiClusterService>| whose(service, template(fleet, key), options).is_ok();
     managed && !options.fleet.mandate.own && fleet.services.get(key).is_some_and(ours)
 }
@@ -123,7 +95,7 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
     match ours(key, service, (fleet, options, now)) {
         Planned::Ours(mut plan) if !options.fleet.mandate.own => {
             plan.suspended = true;
-            plan.wishes.published = published(service);
+            plan.requests.published = published(service);
             Planned::Ours(plan)
         }
         // Who decides about it tells why.
@@ -140,10 +112,10 @@ fn ours(
 ) -> Planned {
     let template = template(fleet, key);
     let mut report = Report::about(key.object());
-    match template::exposure(&service.spec.types, &mut report) {
-        template::Exposure::LoadBalancer => {}
-        template::Exposure::Elsewhere => return Planned::Foreign,
-        template::Exposure::Nowhere => return Planned::Refused(report.into_problems()),
+    match template::requested_types(&service.spec.types, &mut report) {
+        RequestedTypes::LoadBalancer => {}
+        RequestedTypes::Elsewhere => return Planned::Foreign,
+        RequestedTypes::Nowhere => return Planned::Refused(report.into_problems()),
     }
     let Some(template) = template else {
         let message = format!("there is no Service {key} on the Karmada API server; nothing is served");
@@ -180,7 +152,7 @@ fn served(
         report.add(reason::NOT_SERVED, service_field(key, field), None, message);
         return None;
     }
-    let exposed = exposed::ports(&service.spec.ports, spec, report);
+    let exposed = template::exposed_ports(&service.spec.ports, spec, report);
     if exposed.indexes.as_ref().is_some_and(BTreeSet::is_empty) {
         let message = "the Service has none of the ports; nothing is served";
         report.add(reason::NOT_SERVED, "spec.ports", None, message);
@@ -188,26 +160,26 @@ fn served(
     }
     let effective = template::effective(service, template, options);
     let clusters = Clusters::read(key, service, &effective, fleet, (options, now), report);
-    let sources = sources::gather(key, fleet, &clusters);
+    let sources = work_endpoints::collect(key, fleet, &clusters);
     let found = members::build(key, &effective, (&clusters, sources), report);
     let slices = || found.members.iter().flat_map(|it| it.slices.iter().map(|listed| &listed.slice));
-    let asked = Asked {
+    let asked = ServiceFields {
         key,
         service: &effective,
-        kinds: Kinds::from([FrontendKind::LoadBalancer]),
+        kinds: FrontendKinds::from([FrontendKind::LoadBalancer]),
         exposed: exposed.indexes.as_ref(),
     };
     let mut own = Report::about(key.object());
     annotations::check(&effective, &mut own);
-    let mut plan = plan::read(asked, slices(), options, own);
+    let mut plan = read_service::read(asked, slices(), options, own);
     template::rename_fields(&mut plan, service, template);
-    let (failover, spread_problems) = checks::failover(key, &effective, found.spread, options);
+    let (failover, spread_problems) = failover::read(key, &effective, found.spread, options);
     plan.problems.extend(found.problems);
     plan.problems.extend(template::renamed(spread_problems, service));
     across(template, &mut plan, &found.members, &clusters, report);
     let status = FleetStatus {
-        clusters: counts::count(&found.standing, &plan.ports),
-        resolved: Resolved {
+        clusters: members::count_endpoints(&found.standing, &plan.ports),
+        resolved: ResolvedRefs {
             template: true,
             unknown_clusters: clusters.unknown.clone(),
             unmatched_ports: exposed.unmatched,
@@ -223,7 +195,7 @@ fn served(
 fn across(
     template: &Service,
     plan: &mut Plan,
-    members: &[Member],
+    members: &[ClusterMember],
     clusters: &Clusters<'_>,
     report: &mut Report,
 ) {
@@ -263,21 +235,9 @@ pub(super) fn of_service<'a>(
     options: &Options,
     report: &mut Report,
 ) -> Option<FleetPlan> {
-    let found = labelled::members(service, slices, options, report)?;
-    let (failover, problems) = checks::failover(key, service, found.spread, options);
+    let found = members::labelled_members(service, slices, options, report)?;
+    let (failover, problems) = failover::read(key, service, found.spread, options);
     report.extend(problems);
     let status = FleetStatus::default();
     Some(FleetPlan { members: found.members, failover, status, left: Vec::new() })
-}
-
-/// What clusters come to.
-struct Found {
-    members: Vec<Member>,
-    /// Every cluster that may be used, with what it has.
-    standing: Vec<(ClusterStatus, Member)>,
-    spread: sheave_model::Spread,
-    left: Vec<Left>,
-    /// As in [`FleetStatus`].
-    nothing_collected: bool,
-    problems: Vec<Problem>,
 }

@@ -1,31 +1,29 @@
-//! What one Service asks for, read and checked once: everything that needs neither addresses nor endpoints.
+//! The plan of one Service: everything that it asks for, read and checked once. It needs neither addresses nor endpoints.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_model::{Affinity, Algorithm, FrontendAddr, FrontendKind, ServiceLimits, ServiceTimeouts};
 
-use super::class::{self, Claim, Kinds};
-use super::client_address::{self, ClientAddress};
-use super::conflicts::{Rank, Title, Titles};
-use super::exposure::{self, Exposure, SpecAddresses};
-use super::facts::Facts;
-use super::families::{self, Families};
-use super::members::Member;
-use super::multi_cluster::{self, FleetPlan};
-use super::placement::{self, Placement};
-use super::policy::{self, TrafficPolicies, TrafficPolicy};
-use super::ports::{self, ListedPort, PlannedPort};
-use super::source_ranges::{self, FamilyRanges};
-use super::wishes::{self, Wishes};
-use super::{Options, affinity, annotations, health, limits};
-use crate::api::problem::report::Report;
+use super::annotations::client_address::ClientAddress;
+use super::class::FrontendKinds;
+use super::eligibility::{ClusterScope, TrafficPolicies};
+use super::families::Families;
+use super::ports::{ListedPort, PlannedPort};
+use super::requests::Requests;
+use super::source_ranges::FamilyRanges;
+use super::status::FleetStatus;
 use crate::api::problem::{ObjectRef, Problem};
-use crate::api::store::{Objects, ServiceKey};
+use crate::api::store::ServiceKey;
+
+use sheave_model::{
+    Affinity, Algorithm, Failover, FrontendKind, FrontendSource, Path, ServiceLimits, ServiceTimeouts, Weight,
+};
 
 /// A Service's slices by name.
 pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
@@ -35,11 +33,11 @@ pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
 pub(super) struct Plan {
     pub(super) rank: Rank,
     pub(super) uid: Option<String>,
-    pub(super) kinds: Kinds,
+    pub(super) kinds: FrontendKinds,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) families: Families,
     /// Of load balancer addresses; none for a Service that is not ours as a load balancer.
-    pub(super) wishes: Wishes,
+    pub(super) requests: Requests,
     /// Addresses that the spec names.
     pub(super) addresses: SpecAddresses,
     pub(super) ports: Vec<PlannedPort>,
@@ -80,84 +78,6 @@ pub(super) fn service_ref(key: &ServiceKey) -> ObjectRef {
     key.object()
 }
 
-/// Reads a Service. Its slices only suggest IP families where the Service names none.
-pub(super) fn plan(
-    key: &ServiceKey,
-    service: &Service,
-    slices: Option<&Slices>,
-    options: &Options,
-) -> Planned {
-    let leaving = service.metadata.deletion_timestamp.is_some();
-    if leaving && matches!(options.placement, Placement::Managed { .. }) {
-        // What it has is free for others from here on; gateways serve it until its status is empty.
-        return Planned::Foreign;
-    }
-    let mut report = Report::about(service_ref(key));
-    let kinds = match class::claim(service, options, &mut report) {
-        Claim::Foreign => return Planned::Foreign,
-        Claim::Refused => return Planned::Refused(report.into_problems()),
-        Claim::Ours(kinds) => kinds,
-    };
-    annotations::check(service, &mut report);
-    let slices = || slices.into_iter().flat_map(BTreeMap::values);
-    let fleet = multi_cluster::of_service(key, service, slices(), options, &mut report);
-    let mut plan = read(Asked { key, service, kinds, exposed: None }, slices(), options, report);
-    plan.fleet = fleet;
-    Planned::Ours(Box::new(plan))
-}
-
-/// What is to be read once it is clear that it is ours.
-pub(super) struct Asked<'a> {
-    pub(super) key: &'a ServiceKey,
-    pub(super) service: &'a Service,
-    pub(super) kinds: Kinds,
-    /// The indexes of the ports that are exposed; `None` = all.
-    pub(super) exposed: Option<&'a BTreeSet<usize>>,
-}
-
-/// Reads what the fields of a Service ask for.
-pub(super) fn read<'a>(
-    asked: Asked<'_>,
-    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
-    options: &Options,
-    mut report: Report,
-) -> Plan {
-    let Asked { key, service, kinds, exposed } = asked;
-    let nothing = ServiceSpec::default();
-    let spec = service.spec.as_ref().unwrap_or(&nothing);
-    let families = families::read(spec, slices, &mut report);
-    let (mut wishes, mut ranges) = (Wishes::default(), FamilyRanges::default());
-    if kinds.contains(&FrontendKind::LoadBalancer) {
-        wishes = wishes::read(service, &families, options, &mut report);
-        ranges = source_ranges::read(service, &families, &mut report);
-    }
-    let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));
-    let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), exposed, &mut report);
-    let policies = policy::traffic(spec, &mut report);
-    Plan {
-        rank: Rank::of(key, service),
-        uid: service.metadata.uid.clone(),
-        labels: service.metadata.labels.clone().unwrap_or_default(),
-        addresses: exposure::read(spec, &kinds, &families, options, &mut report),
-        families,
-        wishes,
-        affinity: affinity::read(spec, &mut report),
-        algorithm: policy::algorithm(service, &mut report),
-        ranges,
-        policies,
-        client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),
-        limits: limits::limits(service, options.limits, &mut report),
-        timeouts: limits::timeouts(service, &mut report),
-        health_check_port: health::port(spec, &kinds, policies.external, &mut report),
-        ports,
-        listed_ports,
-        kinds,
-        fleet: None,
-        suspended: false,
-        problems: report.into_problems(),
-    }
-}
-
 impl Plan {
     pub(super) fn key(&self) -> &ServiceKey {
         &self.rank.key
@@ -170,51 +90,159 @@ impl Plan {
 
     /// Its place among those whose status publishes the same address.
     pub(super) fn seniority(&self) -> (bool, &Rank) {
-        (!self.wishes.lost.is_empty(), &self.rank)
-    }
-
-    /// Whether its status says that it is served there: not if it says that another Service has the port.
-    fn publishes(&self, addr: FrontendAddr) -> bool {
-        let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
-        self.wishes.published.contains(&addr.ip) && !self.wishes.lost.contains(&port)
-    }
-
-    /// The Nodes that can serve it from outside, if not every gateway node can: under `Local` those with an endpoint.
-    pub(super) fn local_nodes(&self, placement: &Placement, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
-        let managed = matches!(placement, Placement::Managed { .. });
-        (managed && self.policies.external == TrafficPolicy::Local).then(|| {
-            if let Some(fleet) = &self.fleet {
-                let own = fleet.members.iter().filter(|member| member.own);
-                let slices = own.flat_map(|member| member.slices.iter().map(|listed| &listed.slice));
-                return placement::nodes_with_local(slices);
-            }
-            let slices = objects.slices.get(self.key());
-            placement::nodes_with_local(slices.into_iter().flat_map(BTreeMap::values))
-        })
+        (!self.requests.lost.is_empty(), &self.rank)
     }
 
     /// The clusters that it is served from; `slices` are those of its own name in the cluster `own`.
-    pub(super) fn members(&self, slices: Option<&Slices>, own: &Arc<str>) -> Cow<'_, [Member]> {
+    pub(super) fn members(&self, slices: Option<&Slices>, own: &Arc<str>) -> Cow<'_, [ClusterMember]> {
         match &self.fleet {
             Some(fleet) => Cow::Borrowed(&fleet.members),
-            None => Cow::Owned(vec![Member::alone(own, slices.into_iter().flat_map(BTreeMap::values))]),
+            None => {
+                Cow::Owned(vec![ClusterMember::alone(own, slices.into_iter().flat_map(BTreeMap::values))])
+            }
         }
     }
 
     /// How Problems name a field of the Service that it was read from.
     pub(super) fn field(&self, field: String) -> String {
-        multi_cluster::service_field(self.key(), field)
+        service_field(self.key(), field)
     }
+}
 
-    /// The frontends that the Service claims once it has these load balancer addresses.
-    pub(super) fn claims(&self, addresses: &[IpAddr], facts: &Facts) -> Titles {
-        let title = |Exposure { kind, addr, .. }: Exposure| match kind {
-            FrontendKind::ExternalIp => (addr, Title::Named),
-            FrontendKind::LoadBalancer if self.publishes(addr) => (addr, Title::Published),
-            FrontendKind::LoadBalancer | FrontendKind::NodePort | FrontendKind::ClusterIp => {
-                (addr, Title::Given)
-            }
-        };
-        self.exposures(addresses, facts, |_, _| ()).into_iter().map(title).collect()
+/// From which clusters something is served, and by which rules between them.
+#[derive(Debug)]
+pub(super) struct FleetPlan {
+    /// By name. A cluster that has nothing, or whose endpoints do not count, is none.
+    pub(super) members: Vec<ClusterMember>,
+    pub(super) failover: Arc<Failover>,
+    pub(super) status: FleetStatus,
+    /// Slices that were found and do not count.
+    pub(super) left: Vec<UncountedSlice>,
+}
+
+/// How Problems of `key` name a field of the Service that it was read from.
+pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
+    match key.source {
+        FrontendSource::Service => field,
+        FrontendSource::MultiClusterService => format!("Service.{field}"),
     }
+}
+
+/// One cluster, and how it counts beside others.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterMember {
+    pub(super) cluster: Arc<str>,
+    pub(super) path: Path,
+    pub(super) weight: Weight,
+    pub(super) priority: u32,
+    pub(super) scope: ClusterScope,
+    /// The gateway's own cluster: nodes, zones and hints mean something.
+    pub(super) own: bool,
+    pub(super) slices: Vec<ListedSlice>,
+}
+
+/// A slice, and where it was found.
+#[derive(Clone, Debug)]
+pub(super) struct ListedSlice {
+    pub(super) slice: Arc<EndpointSlice>,
+    pub(super) origin: SliceOrigin,
+}
+
+/// Where a slice was found.
+#[derive(Clone, Debug)]
+pub(super) enum SliceOrigin {
+    /// It is an object of its own.
+    Object,
+    /// It is an object made after one in another cluster: where something nearer to that says otherwise, that counts.
+    Copy,
+    /// It is part of this object, in this field.
+    Within(ObjectRef, String),
+}
+
+impl ClusterMember {
+    /// The gateway's own cluster alone.
+    pub(super) fn alone<'a>(
+        cluster: &Arc<str>,
+        slices: impl IntoIterator<Item = &'a Arc<EndpointSlice>>,
+    ) -> Self {
+        let listed =
+            |slice: &Arc<EndpointSlice>| ListedSlice { slice: slice.clone(), origin: SliceOrigin::Object };
+        Self {
+            cluster: cluster.clone(),
+            path: Path::DEFAULT,
+            weight: Weight::default(),
+            priority: 0,
+            scope: ClusterScope::Own,
+            own: true,
+            slices: slices.into_iter().map(listed).collect(),
+        }
+    }
+}
+
+/// Why a slice does not count, although it is about the Service. Prints as a reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotCounted {
+    /// No member cluster has this name.
+    Unregistered,
+    /// The MultiClusterService names other clusters.
+    NotNamed,
+    /// The Service is not scheduled to its cluster.
+    Stale,
+    /// It is a copy for consumers.
+    Dispatched,
+    /// It is a copy of a slice that a Work has.
+    Imported,
+    /// Nobody collected it: it is on its way to the cluster.
+    NotCollected,
+    /// The addresses of the cluster's Service count.
+    IngressCounts,
+}
+
+impl fmt::Display for NotCounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unregistered => "no member cluster has the name of its cluster",
+            Self::NotNamed => "the MultiClusterService names other clusters",
+            Self::Stale => {
+                "its ResourceBinding says that the Service is not scheduled to its cluster: it is stale"
+            }
+            Self::Dispatched => "its slice is a copy that Karmada made for consumers",
+            Self::Imported => "its slice is a copy of one that a Work has",
+            Self::NotCollected => "its slice was not collected from the cluster, but is applied there",
+            Self::IngressCounts => {
+                "sheave.dev/cluster-endpoints is ingress: the addresses of the cluster's Service count"
+            }
+        })
+    }
+}
+
+/// A slice that does not count.
+#[derive(Clone, Debug)]
+pub(super) struct UncountedSlice {
+    pub(super) cluster: Arc<str>,
+    pub(super) slice: Arc<EndpointSlice>,
+    pub(super) why: NotCounted,
+}
+
+/// A Service's place in the queue: by creation, then by namespace and name. Without a creation time (a manifest that
+/// no API server has seen) it stands behind all that have one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    undated: bool,
+    created: Option<Timestamp>,
+    pub(super) key: ServiceKey,
+}
+
+impl Rank {
+    pub(super) fn of(key: &ServiceKey, service: &Service) -> Self {
+        let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        Self { undated: created.is_none(), created, key: key.clone() }
+    }
+}
+
+/// The addresses that a Service's spec names, as far as it is served there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SpecAddresses {
+    pub(super) cluster: Vec<IpAddr>,
+    pub(super) external: Vec<IpAddr>,
 }

@@ -61,25 +61,27 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
 }
 
 /// One entry of the list.
-struct Entry {
+struct RangeEntry {
     field: String,
     text: String,
 }
 
 /// The list as it is given; none if the Service has none.
-fn listed(service: &Service) -> Option<Vec<Entry>> {
+fn listed(service: &Service) -> Option<Vec<RangeEntry>> {
     let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref());
     if let Some(texts) = field.filter(|texts| !texts.is_empty()) {
-        let entry = |(index, text): (usize, &String)| Entry {
+        let entry = |(index, text): (usize, &String)| RangeEntry {
             field: format!("spec.loadBalancerSourceRanges[{index}]"),
             text: text.clone(),
         };
         return Some(texts.iter().enumerate().map(entry).collect());
     }
     let annotation = service.metadata.annotations.as_ref()?.get(ANNOTATION)?;
-    let entry =
-        |text: &str| Entry { field: format!("metadata.annotations[{ANNOTATION}]"), text: text.to_owned() };
-    let mut entries: Vec<Entry> =
+    let entry = |text: &str| RangeEntry {
+        field: format!("metadata.annotations[{ANNOTATION}]"),
+        text: text.to_owned(),
+    };
+    let mut entries: Vec<RangeEntry> =
         annotation.split(',').filter(|text| !text.trim().is_empty()).map(entry).collect();
     if entries.is_empty() && !annotation.trim().is_empty() {
         // Commas alone: a list, although nothing is in it.
@@ -101,13 +103,13 @@ fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report)
 }
 
 /// Names each entry that is not a CIDR, and what happens without it; `none_valid` if that leaves no CIDR.
-fn report_invalid(listed: &[Entry], none_valid: bool, report: &mut Report) {
+fn report_invalid(listed: &[RangeEntry], none_valid: bool, report: &mut Report) {
     let consequence = if none_valid {
         "no valid CIDR is left in the list, so no client is admitted"
     } else {
         "it is left out (a family without any CIDR admits every client)"
     };
-    for Entry { field, text } in listed.iter().filter(|entry| parse(&entry.text).is_none()) {
+    for RangeEntry { field, text } in listed.iter().filter(|entry| parse(&entry.text).is_none()) {
         report.invalid(field.as_str(), format!("{text:?} is not an IPv4 or IPv6 CIDR; {consequence}"));
     }
 }

@@ -1,13 +1,10 @@
-//! What a Service's `status.loadBalancer` is to say: the addresses that serve it, and each port's trouble. It must not know
-//! how or by whom it is written.
+//! What is published: a Service's `status.loadBalancer`, and the state of a MultiClusterService's clusters. Plain values.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use super::addresses::Placed;
-use super::exposure::Exposure;
-use super::plan::Plan;
-use crate::allocator::NodeFamilies;
-use crate::api::problem::reason;
+use super::allocator::NodeFamilies;
 use crate::api::store::ServiceKey;
 
 /// What would be published for one Service.
@@ -62,30 +59,150 @@ pub fn port_error(reason: &str) -> String {
     format!("sheave.dev/{reason}")
 }
 
-/// The status of a Service that has these load balancer addresses, and these frontends.
-pub(super) fn of(plan: &Plan, placed: &Placed, frontends: &[Exposure]) -> LoadBalancerStatus {
-    let ingress = placed.addresses.iter().map(|&ip| Ingress {
-        ip,
-        hostname: plan.wishes.hostnames.get(&ip).cloned(),
-        ports: ports(plan, ip, frontends),
-    });
-    LoadBalancerStatus {
-        service: plan.key().clone(),
-        ingress: ingress.collect(),
-        node_families: placed.node_families,
+/// The clusters behind one MultiClusterService, and whether everything that it names exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetStatus {
+    /// The clusters that it may use, by name; empty while it is not served.
+    pub clusters: Vec<MemberClusterStatus>,
+    /// What it refers to.
+    pub resolved: ResolvedRefs,
+    /// Everything that it refers to may be there, but nothing says where it runs: no EndpointSlice was collected from any
+    /// cluster, and no address of a cluster's Service is known.
+    pub nothing_collected: bool,
+    /// As in [`crate::projection::FleetOptions`].
+    pub export_services: bool,
+}
+
+/// One cluster behind a MultiClusterService.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberClusterStatus {
+    /// The cluster's name.
+    pub name: Arc<str>,
+    /// Whether new traffic may go there.
+    pub state: ClusterState,
+    /// Distinct addresses of endpoints that are ready.
+    pub ready: u32,
+    /// Distinct addresses of endpoints, those included that do not serve at present.
+    pub total: u32,
+    /// Its share, as in [`sheave_model::Backend::weight`].
+    pub weight: u16,
+    /// Its tier; 0 is used first.
+    pub priority: u32,
+    /// Why there is none, where `total` is 0.
+    pub lack: Option<NoEndpoints>,
+}
+
+/// Why no endpoint of a cluster is known. Prints as it stands behind a colon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoEndpoints {
+    /// Karmada does not schedule the Service, and says so.
+    NotScheduled(String),
+    /// Karmada does not list the API of ServiceExports among those of the cluster, so no ServiceExport goes there.
+    NoExports,
+    /// Karmada has collected no EndpointSlice, and knows no address of the cluster's Service.
+    NotCollected,
+    /// Its Service's addresses are to be used, and none is known.
+    NoIngress,
+    /// EndpointSlices were collected, and no endpoint of the Service's ports is in them.
+    Empty,
+}
+
+impl fmt::Display for NoEndpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotScheduled(message) => message,
+            Self::NoExports => {
+                "Karmada does not list ServiceExport (multicluster.x-k8s.io/v1alpha1) among the cluster's APIs yet, and collects \
+                 nothing there until it does"
+            }
+            Self::NotCollected => "Karmada has collected no EndpointSlice from it",
+            Self::NoIngress => "no address of its Service is known, which sheave.dev/cluster-endpoints asks for",
+            Self::Empty => "its EndpointSlices list none",
+        })
     }
 }
 
-fn ports(plan: &Plan, ip: IpAddr, frontends: &[Exposure]) -> Vec<PortStatus> {
-    let served = |port: u16, protocol: &str| {
-        frontends.iter().any(|Exposure { addr, .. }| {
-            addr.ip == ip && addr.port == port && addr.protocol.name() == protocol
-        })
-    };
-    let status = plan.listed_ports.iter().map(|listed| {
-        let (port, protocol) = (listed.port.port, listed.port.protocol);
-        let lost = (!served(port, protocol)).then_some(reason::ADDRESS_IN_USE);
-        PortStatus { port, protocol, error: listed.refused.or(lost) }
-    });
-    status.collect()
+/// What a MultiClusterService refers to, and whether it is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResolvedRefs {
+    /// Its Service on the Karmada API server exists.
+    pub template: bool,
+    /// Clusters that it names and that nobody has, by name.
+    pub unknown_clusters: Vec<String>,
+    /// Entries of `spec.ports` that its Service has no port for, as `name:port` or `port`, in their order.
+    pub unmatched_ports: Vec<String>,
+}
+
+impl ResolvedRefs {
+    /// Whether everything is there.
+    pub fn is_complete(&self) -> bool {
+        self.template && self.unknown_clusters.is_empty() && self.unmatched_ports.is_empty()
+    }
+}
+
+/// Whether new traffic may go to a cluster. Prints as it stands behind a cluster's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    /// Karmada says that it is ready.
+    Ready,
+    /// Nothing is known of it: the API that serves clusters may be away. It is used.
+    Unknown,
+    /// Karmada does not reach its API server. What runs there is used as long as it answers.
+    NotReady,
+    /// As `NotReady`, for longer than the configuration lets it get new traffic.
+    HeldOff,
+    /// It is being left: what is open goes on, nothing new goes there.
+    Draining(DrainReason),
+    /// The Service is not scheduled to it: whatever is left of it there is stale.
+    NotBound,
+}
+
+impl ClusterState {
+    /// Whether its endpoints are candidates.
+    pub fn takes_new(&self) -> bool {
+        matches!(self, Self::Ready | Self::Unknown | Self::NotReady)
+    }
+}
+
+impl fmt::Display for ClusterState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => f.write_str("ready"),
+            Self::Unknown => f.write_str("not known"),
+            Self::NotReady => f.write_str("not ready"),
+            Self::HeldOff => f.write_str("not ready for too long"),
+            Self::Draining(why) => write!(f, "draining: {why}"),
+            Self::NotBound => f.write_str("without the Service: it is not scheduled there"),
+        }
+    }
+}
+
+/// Why a cluster is being left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrainReason {
+    /// The MultiClusterService asks for it.
+    Asked,
+    /// An annotation on the Cluster asks for it.
+    Annotated,
+    /// The Cluster is being deleted.
+    Deleted,
+    /// The Cluster has a `NoExecute` taint with this key.
+    Taint(String),
+    /// The Service is being moved away from it.
+    Evicted,
+    /// Karmada's Remedy keeps traffic away.
+    TrafficControl,
+}
+
+impl fmt::Display for DrainReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("the annotation sheave.dev/drain names it"),
+            Self::Annotated => f.write_str("its Cluster has the annotation sheave.dev/drain"),
+            Self::Deleted => f.write_str("its Cluster is being deleted"),
+            Self::Taint(key) => write!(f, "its Cluster has the NoExecute taint {key}"),
+            Self::Evicted => f.write_str("the Service is being moved away from it"),
+            Self::TrafficControl => f.write_str("a Remedy asks for TrafficControl"),
+        }
+    }
 }

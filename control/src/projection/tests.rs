@@ -13,7 +13,7 @@ mod hostile;
 mod incremental;
 mod kinds;
 mod multi_cluster;
-mod placement;
+mod pools;
 mod problems;
 mod reference;
 mod support;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::api::store::ServiceKey;
-use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, Served, Verdict, Why};
+use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, ServedService, Verdict, Why};
 use sheave_control::text;
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
@@ -83,7 +83,7 @@ fn unknown(question: &Question, basis: Basis<'_>) -> String {
 
 fn served_answer(
     question: &Question,
-    served: &Served<'_>,
+    served: &ServedService<'_>,
     basis: Basis<'_>,
     mut view: ExplainView,
 ) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheave_control::projection::explain::{ListedPort, Served};
+use sheave_control::projection::explain::{ServedService, SpecPort};
 use sheave_model::Frontend;
 
 use super::question::{Port, Question};
@@ -18,7 +18,7 @@ pub(super) enum Place {
 }
 
 /// Finds the frontend: of those that fit, the first of the client's family.
-pub(super) fn find(question: &Question, served: &Served<'_>) -> Place {
+pub(super) fn find(question: &Question, served: &ServedService<'_>) -> Place {
     let mut frontends: Vec<&Arc<Frontend>> = served.frontends().iter().collect();
     frontends.sort_unstable_by_key(|frontend| frontend.addr);
     let listed = served.ports();
@@ -40,13 +40,13 @@ pub(super) fn find(question: &Question, served: &Served<'_>) -> Place {
     }
 }
 
-fn fits(frontend: &Frontend, question: &Question, served: &Served<'_>) -> bool {
+fn fits(frontend: &Frontend, question: &Question, served: &ServedService<'_>) -> bool {
     fits_port(frontend, question, served)
         && question.address.is_none_or(|address| address == frontend.addr.ip)
 }
 
 /// A node port's number is not that of its Service port; either may be meant.
-fn fits_port(frontend: &Frontend, question: &Question, served: &Served<'_>) -> bool {
+fn fits_port(frontend: &Frontend, question: &Question, served: &ServedService<'_>) -> bool {
     let port = match &question.port {
         None => true,
         Some(Port::Number(number)) => {
@@ -61,7 +61,7 @@ fn of_clients_family(frontend: &Frontend, question: &Question) -> bool {
     question.client.is_none_or(|client| client.ip.is_ipv4() == frontend.addr.ip.is_ipv4())
 }
 
-fn lists(port: &ListedPort, question: &Question) -> bool {
+fn lists(port: &SpecPort, question: &Question) -> bool {
     let number = match &question.port {
         None => true,
         Some(Port::Number(number)) => port.port == i32::from(*number),
@@ -70,7 +70,7 @@ fn lists(port: &ListedPort, question: &Question) -> bool {
     number && question.protocol.is_none_or(|protocol| protocol.to_string() == port.protocol)
 }
 
-fn no_such_port(question: &Question, listed: &[ListedPort]) -> String {
+fn no_such_port(question: &Question, listed: &[SpecPort]) -> String {
     let asked = match (&question.port, question.protocol) {
         (Some(port), Some(protocol)) => format!("{protocol} port {port}"),
         (Some(port), None) => format!("port {port}"),
@@ -81,8 +81,8 @@ fn no_such_port(question: &Question, listed: &[ListedPort]) -> String {
     format!("the Service has no {asked}; it has {}", ports.join(", "))
 }
 
-fn name_of(port: &ListedPort) -> String {
-    let ListedPort { name, port, protocol } = port;
+fn name_of(port: &SpecPort) -> String {
+    let SpecPort { name, port, protocol } = port;
     if name.is_empty() { format!("{port}/{protocol}") } else { format!("{port}/{protocol} ({name})") }
 }
 

@@ -6,7 +6,9 @@ use super::{DesiredCondition, allocated, not_served, programmed, sentences};
 use crate::api::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;
-use crate::projection::{ClusterState, ClusterStatus, Drain, FleetStatus, Lack, Resolved};
+use crate::projection::{
+    ClusterState, DrainReason, FleetStatus, MemberClusterStatus, NoEndpoints, ResolvedRefs,
+};
 use crate::text::first_few;
 
 /// Reason of `sheave.dev/Accepted` when it is true.
@@ -69,7 +71,7 @@ fn accepted(desired_status: &DesiredStatus) -> DesiredCondition {
 }
 
 /// Clusters and ports of what is not served at all are in no list; nor are clusters that annotations name. Problems tell of them.
-fn resolved(desired_status: &DesiredStatus, resolved: &Resolved) -> DesiredCondition {
+fn resolved(desired_status: &DesiredStatus, resolved: &ResolvedRefs) -> DesiredCondition {
     let mut reasons = Vec::new();
     let mut message = String::new();
     if !resolved.template {
@@ -104,7 +106,7 @@ fn resolved(desired_status: &DesiredStatus, resolved: &Resolved) -> DesiredCondi
 /// True is bad here: it says what is worse than it should be, while the address may be served.
 fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondition {
     let mut found: Vec<(&'static str, String)> = Vec::new();
-    let serves = |cluster: &ClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
+    let serves = |cluster: &MemberClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
     if fleet.nothing_collected {
         let then = if fleet.export_services { EXPORTED } else { HOW_TO_EXPORT };
         found.push((NO_ENDPOINTS, format!("{NOTHING_COLLECTED}: {then}")));
@@ -143,18 +145,18 @@ fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondi
 }
 
 /// Not a cluster that somebody wants to be left. One that is named, and has nothing, is not what was wanted either.
-fn is_in_trouble(cluster: &ClusterStatus) -> bool {
+fn is_in_trouble(cluster: &MemberClusterStatus) -> bool {
     match &cluster.state {
         ClusterState::NotReady
         | ClusterState::HeldOff
         | ClusterState::NotBound
-        | ClusterState::Draining(Drain::Taint(_) | Drain::TrafficControl) => true,
+        | ClusterState::Draining(DrainReason::Taint(_) | DrainReason::TrafficControl) => true,
         ClusterState::Ready | ClusterState::Unknown => cluster.ready == 0,
         ClusterState::Draining(_) => false,
     }
 }
 
-fn state(cluster: &ClusterStatus) -> String {
+fn state(cluster: &MemberClusterStatus) -> String {
     let name = &cluster.name;
     match (&cluster.state, &cluster.lack) {
         (ClusterState::Ready | ClusterState::Unknown, Some(lack)) => {
@@ -163,20 +165,20 @@ fn state(cluster: &ClusterStatus) -> String {
         (ClusterState::Ready | ClusterState::Unknown, None) => {
             format!("{name} has no endpoint that is ready")
         }
-        (state, Some(Lack::NotScheduled(message))) => format!("{name} is {state} ({message})"),
+        (state, Some(NoEndpoints::NotScheduled(message))) => format!("{name} is {state} ({message})"),
         (state, _) => format!("{name} is {state}"),
     }
 }
 
 /// As `7 of 9 endpoints in 2 of 3 clusters: member1 4/5 ready; …`. Clusters that are not as they should be come first.
-fn counts(clusters: &[ClusterStatus]) -> String {
+fn counts(clusters: &[MemberClusterStatus]) -> String {
     if clusters.is_empty() {
         return "No cluster is known to run it.".to_owned();
     }
     let used = || clusters.iter().filter(|cluster| cluster.state.takes_new() && cluster.ready > 0);
     let ready: u64 = used().map(|cluster| u64::from(cluster.ready)).sum();
     let total: u64 = clusters.iter().map(|cluster| u64::from(cluster.total)).sum();
-    let mut listed: Vec<&ClusterStatus> = clusters.iter().collect();
+    let mut listed: Vec<&MemberClusterStatus> = clusters.iter().collect();
     listed.sort_by_key(|cluster| cluster.state == ClusterState::Ready);
     let listed: Vec<String> =
         listed.into_iter().map(|it| format!("{} {}/{} {}", it.name, it.ready, it.total, it.state)).collect();

@@ -16,7 +16,7 @@ use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
 use crate::controller::events::EventRecorder;
 use crate::controller::karmada_export::{ExportWarning, ExportWriter, desired_export};
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
-use crate::projection::Mandate;
+use crate::projection::Authority;
 use crate::sources::api_server::{self, ApiWatch, Batch};
 use crate::sources::connection::Connection;
 
@@ -85,9 +85,9 @@ impl KarmadaSide {
     }
 
     /// Which MultiClusterServices this installation decides about.
-    pub(super) fn mandate(&self) -> Mandate {
+    pub(super) fn mandate(&self) -> Authority {
         let own = self.class.held;
-        Mandate { own, untaken: own && self.unclassified.as_ref().is_some_and(|seat| seat.held) }
+        Authority { own, untaken: own && self.unclassified.as_ref().is_some_and(|seat| seat.held) }
     }
 
     /// Whether the seat of the class was won, or lost, since [`Self::seat`].

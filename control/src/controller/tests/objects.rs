@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::{ObjectRef, Problem, ProblemPort};
 use crate::controller::desired_status::DesiredStatus;
-use crate::projection::{ClusterState, ClusterStatus, FleetStatus, Ingress, PortStatus, Resolved};
+use crate::projection::{ClusterState, FleetStatus, Ingress, MemberClusterStatus, PortStatus, ResolvedRefs};
 
 pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -50,7 +50,7 @@ pub(crate) fn desired_status() -> DesiredStatus {
 
 /// The same of a MultiClusterService, one cluster of which has so many endpoints of nine that are ready.
 pub(crate) fn fleet_desired_status(ready: u32) -> DesiredStatus {
-    let cluster = ClusterStatus {
+    let cluster = MemberClusterStatus {
         name: "member1".into(),
         state: ClusterState::Ready,
         ready,
@@ -59,7 +59,7 @@ pub(crate) fn fleet_desired_status(ready: u32) -> DesiredStatus {
         priority: 0,
         lack: None,
     };
-    let resolved = Resolved { template: true, ..Resolved::default() };
+    let resolved = ResolvedRefs { template: true, ..ResolvedRefs::default() };
     DesiredStatus {
         fleet: Some(FleetStatus { clusters: vec![cluster], resolved, ..FleetStatus::default() }),
         ..desired_status()

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 
 use sheave_model::{EndpointAddr, Frontend, FrontendKind, Route};
 
-use super::super::facts::Facts;
-use super::super::members::Gathered;
-use super::super::policy::TrafficPolicy;
-use super::super::topology::{self, Hint, Hints, Mode, Rule, Scope, Weighed};
+use crate::projection::eligibility;
+use crate::projection::endpoints::merged::MergedEndpoints;
+use crate::projection::nodes::ClusterContext;
+
+use crate::projection::eligibility::{
+    ClusterScope, EligibilityRule, Hint, HintsVerdict, TopologyHints, TopologyMode, TrafficPolicy,
+};
 
 /// Where clients are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum ClientSide {
     Outside,
     Inside,
 }
@@ -26,17 +29,17 @@ pub struct Decision {
 impl Decision {
     pub(super) fn new(
         frontend: &Frontend,
-        side: Side,
-        rule: Rule,
-        gathered: &Gathered,
-        facts: &Facts,
+        side: ClientSide,
+        rule: EligibilityRule,
+        gathered: &MergedEndpoints,
+        context: &ClusterContext,
     ) -> Self {
-        let mut reasons = vec![said(frontend.kind, side, rule.policy, facts)];
+        let mut reasons = vec![policy_reason(frontend.kind, side, rule.policy, context)];
         reasons.extend(closed(frontend, gathered));
-        reasons.extend(hints(rule, gathered, facts));
+        reasons.extend(hints(rule, gathered, context));
         let route = match side {
-            Side::Outside => &frontend.external,
-            Side::Inside => &frontend.internal,
+            ClientSide::Outside => &frontend.external,
+            ClientSide::Inside => &frontend.internal,
         };
         if rule.fallback && matches!(route, Route::Forward(_)) {
             reasons
@@ -47,11 +50,16 @@ impl Decision {
     }
 }
 
-fn said(kind: FrontendKind, side: Side, policy: TrafficPolicy, facts: &Facts) -> String {
+fn policy_reason(
+    kind: FrontendKind,
+    side: ClientSide,
+    policy: TrafficPolicy,
+    context: &ClusterContext,
+) -> String {
     let whom = match (kind, side) {
         (FrontendKind::ClusterIp, _) => "internalTrafficPolicy",
-        (_, Side::Outside) => "externalTrafficPolicy",
-        (_, Side::Inside) => {
+        (_, ClientSide::Outside) => "externalTrafficPolicy",
+        (_, ClientSide::Inside) => {
             return "clients inside the cluster get the endpoints of the whole cluster here, whatever the traffic \
                     policies say"
                 .to_owned();
@@ -59,18 +67,19 @@ fn said(kind: FrontendKind, side: Side, policy: TrafficPolicy, facts: &Facts) ->
     };
     match policy {
         TrafficPolicy::Cluster => format!("{whom} is Cluster: endpoints of the whole cluster may be used"),
-        TrafficPolicy::Local if facts.node.is_empty() => {
+        TrafficPolicy::Local if context.node.is_empty() => {
             format!("{whom} is Local, and this gateway's node is not known: no endpoint counts as local")
         }
         TrafficPolicy::Local => {
-            format!("{whom} is Local: only endpoints on this node, {}, may be used", facts.node)
+            format!("{whom} is Local: only endpoints on this node, {}, may be used", context.node)
         }
     }
 }
 
 /// Which clusters get nothing new; why stands beside their endpoints.
-fn closed(frontend: &Frontend, gathered: &Gathered) -> Option<String> {
-    let closed = gathered.facets.iter().zip(&gathered.candidates).filter(|(it, _)| it.scope == Scope::Closed);
+fn closed(frontend: &Frontend, gathered: &MergedEndpoints) -> Option<String> {
+    let closed =
+        gathered.facets.iter().zip(&gathered.candidates).filter(|(it, _)| it.scope == ClusterScope::Closed);
     let clusters = closed.filter_map(|(_, candidate)| frontend.backends.get(candidate.backend as usize));
     let names: BTreeSet<&str> = clusters.map(|backend| &*backend.cluster).collect();
     let names: Vec<&str> = names.into_iter().collect();
@@ -78,22 +87,25 @@ fn closed(frontend: &Frontend, gathered: &Gathered) -> Option<String> {
 }
 
 /// One kind of topology hints.
-struct Kind<'a> {
+struct HintKind<'a> {
     what: &'static str,
-    of: fn(Hints) -> Hint,
-    mode: Mode,
+    of: fn(TopologyHints) -> Hint,
+    mode: TopologyMode,
     /// What they would have to name.
     here: &'a str,
 }
 
 /// What is said about topology hints; nothing where no endpoint that serves has any.
-fn hints(rule: Rule, gathered: &Gathered, facts: &Facts) -> Vec<String> {
-    let node = Kind { what: "node", of: |hints| hints.node, mode: Mode::SameNode, here: &facts.node };
-    let zone = Kind { what: "zone", of: |hints| hints.zone, mode: Mode::SameZone, here: &facts.zone };
-    let given = |kind: &Kind<'_>| gathered.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
+fn hints(rule: EligibilityRule, gathered: &MergedEndpoints, context: &ClusterContext) -> Vec<String> {
+    let node =
+        HintKind { what: "node", of: |hints| hints.node, mode: TopologyMode::SameNode, here: &context.node };
+    let zone =
+        HintKind { what: "zone", of: |hints| hints.zone, mode: TopologyMode::SameZone, here: &context.zone };
+    let given =
+        |kind: &HintKind<'_>| gathered.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
     let mut reasons = Vec::new();
     for kind in [node, zone].iter().filter(|kind| given(kind)) {
-        let Kind { what, here, .. } = kind;
+        let HintKind { what, here, .. } = kind;
         if rule.policy == TrafficPolicy::Local {
             return vec!["topology hints have no say under policy Local".to_owned()];
         }
@@ -103,10 +115,10 @@ fn hints(rule: Rule, gathered: &Gathered, facts: &Facts) -> Vec<String> {
             ));
             break;
         }
-        reasons.push(match topology::weigh(&gathered.facets, kind.of) {
-            Weighed::MissingAt(index) => missing(what, gathered.addr(index)),
+        reasons.push(match eligibility::check_hints(&gathered.facets, kind.of) {
+            HintsVerdict::MissingAt(index) => missing(what, gathered.addr(index)),
             _ if here.is_empty() => format!("{what} hints do not count: this gateway's {what} is not known"),
-            Weighed::NobodyHere | Weighed::Count => {
+            HintsVerdict::NobodyHere | HintsVerdict::Count => {
                 format!("{what} hints do not count: those of no ready endpoint name this {what}, {here}")
             }
         });

@@ -3,19 +3,20 @@
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::{EndpointAddr, EndpointState, Path};
 
-use super::super::endpoints::witness::{LeftOut, Mark, Mismatch, Witness};
-use super::super::endpoints::{self, Conditions};
-use super::super::facts::Facts;
-use super::super::members::Member;
-use super::super::multi_cluster::Left;
-use super::super::ports::PlannedPort;
-use super::super::topology::Fit;
-use super::verdict::{EndpointFact, EndpointFactState, Verdict};
-use crate::net::{self, Family};
+use super::view::{EndpointFact, EndpointFactState, Verdict};
+use crate::net;
+use crate::net::Family;
+use crate::projection::eligibility::Eligibility;
+use crate::projection::endpoints;
+use crate::projection::endpoints::Conditions;
+use crate::projection::endpoints::observer::{EndpointObserver, EntryId, Exclusion, PortMismatch};
+use crate::projection::nodes::ClusterContext;
+use crate::projection::plan::{ClusterMember, UncountedSlice};
+use crate::projection::ports::PlannedPort;
 
 /// What was heard so far.
-pub(super) struct Record<'a> {
-    facts: &'a Facts,
+pub(super) struct EndpointRecorder<'a> {
+    context: &'a ClusterContext,
     port: &'a PlannedPort,
     family: Family,
     /// The cluster that is read, and why it gets nothing new, if so.
@@ -23,12 +24,12 @@ pub(super) struct Record<'a> {
     own: bool,
     path: Path,
     closed: Option<String>,
-    entries: Vec<Entry>,
+    entries: Vec<RecordedEndpoint>,
     /// Which entries serve, in the order of the endpoints.
     serving: Vec<usize>,
 }
 
-struct Entry {
+struct RecordedEndpoint {
     fact: EndpointFact,
     terminating: bool,
     /// Why its cluster gets nothing new, if so.
@@ -38,10 +39,10 @@ struct Entry {
     nodes: Vec<String>,
 }
 
-impl<'a> Record<'a> {
-    pub(super) fn new(facts: &'a Facts, port: &'a PlannedPort, family: Family) -> Self {
+impl<'a> EndpointRecorder<'a> {
+    pub(super) fn new(context: &'a ClusterContext, port: &'a PlannedPort, family: Family) -> Self {
         Self {
-            facts,
+            context,
             port,
             family,
             cluster: String::new(),
@@ -54,7 +55,7 @@ impl<'a> Record<'a> {
     }
 
     /// The slices of this cluster are next.
-    pub(super) fn enter(&mut self, member: &Member, closed: Option<String>) {
+    pub(super) fn enter(&mut self, member: &ClusterMember, closed: Option<String>) {
         self.cluster = member.cluster.to_string();
         self.own = member.own;
         self.path = member.path;
@@ -62,7 +63,7 @@ impl<'a> Record<'a> {
     }
 
     /// A slice that is not read at all.
-    pub(super) fn leave(&mut self, left: &Left) {
+    pub(super) fn leave(&mut self, left: &UncountedSlice) {
         self.cluster = left.cluster.to_string();
         (self.own, self.path, self.closed) = (false, Path::DEFAULT, None);
         for endpoint in left.slice.endpoints.iter().flatten() {
@@ -73,21 +74,21 @@ impl<'a> Record<'a> {
     }
 
     /// Adds what the rules for clients outside and inside say about each endpoint that serves.
-    pub(super) fn finish(mut self, fits: &[[Fit; 2]], fallback: [bool; 2]) -> Vec<EndpointFact> {
+    pub(super) fn finish(mut self, fits: &[[Eligibility; 2]], fallback: [bool; 2]) -> Vec<EndpointFact> {
         for (&index, &[external, internal]) in self.serving.iter().zip(fits) {
             if let Some(entry) = self.entries.get_mut(index) {
-                entry.fact.external = verdict(external, fallback[0], entry, self.facts);
-                entry.fact.internal = verdict(internal, fallback[1], entry, self.facts);
+                entry.fact.external = verdict(external, fallback[0], entry, self.context);
+                entry.fact.internal = verdict(internal, fallback[1], entry, self.context);
             }
         }
-        let mut facts: Vec<EndpointFact> = self.entries.into_iter().map(|entry| entry.fact).collect();
-        facts.sort_by(|a, b| {
+        let mut context: Vec<EndpointFact> = self.entries.into_iter().map(|entry| entry.fact).collect();
+        context.sort_by(|a, b| {
             let order = |fact: &EndpointFact| (fact.addr.is_none(), fact.addr);
             order(a)
                 .cmp(&order(b))
                 .then_with(|| (&a.address, &a.cluster, &a.slice).cmp(&(&b.address, &b.cluster, &b.slice)))
         });
-        facts
+        context
     }
 
     fn add(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, text: &str, port: Option<u16>) -> usize {
@@ -102,7 +103,7 @@ impl<'a> Record<'a> {
         let hints = endpoint.hints.as_ref();
         let zones = hints.and_then(|hints| hints.for_zones.as_deref()).unwrap_or_default();
         let nodes = hints.and_then(|hints| hints.for_nodes.as_deref()).unwrap_or_default();
-        self.entries.push(Entry {
+        self.entries.push(RecordedEndpoint {
             fact: EndpointFact {
                 address: addr.map_or_else(|| text.to_owned(), |addr| addr.to_string()),
                 addr,
@@ -111,7 +112,7 @@ impl<'a> Record<'a> {
                 node: endpoint.node_name.clone().unwrap_or_default(),
                 zone: endpoint.zone.clone().unwrap_or_default(),
                 state,
-                local: self.own && endpoints::is_local(endpoint, self.facts),
+                local: self.own && endpoints::is_local(endpoint, self.context),
                 external: Verdict::Used,
                 internal: Verdict::Used,
             },
@@ -131,15 +132,15 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Witness for Record<'_> {
-    fn unmatched(&mut self, slice: &EndpointSlice, why: Mismatch) {
+impl EndpointObserver for EndpointRecorder<'_> {
+    fn unmatched(&mut self, slice: &EndpointSlice, why: PortMismatch) {
         let verdict = match why {
-            Mismatch::Absent => Verdict::NoSuchPort {
+            PortMismatch::Absent => Verdict::NoSuchPort {
                 name: self.port.name.as_ref().to_owned(),
                 protocol: self.port.protocol.name(),
             },
-            Mismatch::Unnumbered => Verdict::Unnumbered,
-            Mismatch::Invalid(number) => Verdict::InvalidPort(number),
+            PortMismatch::Unnumbered => Verdict::Unnumbered,
+            PortMismatch::Invalid(number) => Verdict::InvalidPort(number),
         };
         for endpoint in slice.endpoints.iter().flatten() {
             let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
@@ -148,7 +149,7 @@ impl Witness for Record<'_> {
         }
     }
 
-    fn reads(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, port: u16) -> Mark {
+    fn reads(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, port: u16) -> EntryId {
         for text in endpoint.addresses.iter().skip(1) {
             let index = self.add(slice, endpoint, text, Some(port));
             self.judge(index, Verdict::NotFirst);
@@ -156,46 +157,50 @@ impl Witness for Record<'_> {
         let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
         let index = self.add(slice, endpoint, text, Some(port));
         // More endpoints than marks would not fit into memory.
-        Mark::try_from(index).unwrap_or(Mark::MAX)
+        EntryId::try_from(index).unwrap_or(EntryId::MAX)
     }
 
-    fn left_out(&mut self, mark: Mark, why: LeftOut) {
+    fn left_out(&mut self, mark: EntryId, why: Exclusion) {
         let index = mark as usize;
         let stopped = || {
             let entry = self.entries.get(index);
             entry.is_some_and(|entry| entry.terminating)
         };
         let verdict = match why {
-            LeftOut::NoAddress => Verdict::NoAddress,
-            LeftOut::InvalidAddress(why) => Verdict::InvalidAddress(why),
-            LeftOut::OtherFamily => Verdict::OtherFamily,
-            LeftOut::NotReady if stopped() => Verdict::Stopped,
-            LeftOut::NotReady => Verdict::NotReady,
-            LeftOut::Duplicate(kept) => {
+            Exclusion::NoAddress => Verdict::NoAddress,
+            Exclusion::InvalidAddress(why) => Verdict::InvalidAddress(why),
+            Exclusion::OtherFamily => Verdict::OtherFamily,
+            Exclusion::NotReady if stopped() => Verdict::Stopped,
+            Exclusion::NotReady => Verdict::NotReady,
+            Exclusion::Duplicate(kept) => {
                 let kept = self.entries.get(kept as usize);
                 Verdict::Duplicate { slice: kept.map(|entry| entry.fact.slice.clone()).unwrap_or_default() }
             }
-            LeftOut::OwnFrontend => Verdict::OwnFrontend,
+            Exclusion::OwnFrontend => Verdict::OwnFrontend,
         };
         self.judge(index, verdict);
     }
 
-    fn serves(&mut self, mark: Mark) {
+    fn serves(&mut self, mark: EntryId) {
         self.serving.push(mark as usize);
     }
 }
 
-fn verdict(fit: Fit, fallback: bool, entry: &Entry, facts: &Facts) -> Verdict {
+fn verdict(fit: Eligibility, fallback: bool, entry: &RecordedEndpoint, context: &ClusterContext) -> Verdict {
     match fit {
-        Fit::Used if fallback => Verdict::LastResort,
-        Fit::Used => Verdict::Used,
-        Fit::Closed => Verdict::ClusterClosed {
+        Eligibility::Used if fallback => Verdict::LastResort,
+        Eligibility::Used => Verdict::Used,
+        Eligibility::Closed => Verdict::ClusterClosed {
             cluster: entry.fact.cluster.clone(),
             why: entry.closed.clone().unwrap_or_default(),
         },
-        Fit::Terminates => Verdict::Terminates,
-        Fit::NotHere => Verdict::NotHere { here: facts.node.clone() },
-        Fit::OtherZone => Verdict::OtherZone { hinted: entry.zones.clone(), here: facts.zone.clone() },
-        Fit::OtherNode => Verdict::OtherNode { hinted: entry.nodes.clone(), here: facts.node.clone() },
+        Eligibility::Terminates => Verdict::Terminates,
+        Eligibility::NotHere => Verdict::NotHere { here: context.node.clone() },
+        Eligibility::OtherZone => {
+            Verdict::OtherZone { hinted: entry.zones.clone(), here: context.zone.clone() }
+        }
+        Eligibility::OtherNode => {
+            Verdict::OtherNode { hinted: entry.nodes.clone(), here: context.node.clone() }
+        }
     }
 }

@@ -8,15 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Service;
 
-use super::super::Options;
-use super::super::annotations::{self, DRAIN};
-use super::sources::NotCounted;
-use super::status::{ClusterState, Drain};
-use super::{template, tiers};
+use super::template;
 use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, cluster_of_namespace};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem, reason};
 use crate::api::store::{Fleet, ServiceKey};
+use crate::projection::annotations;
+use crate::projection::annotations::{DRAIN, clusters};
+use crate::projection::options::Options;
+use crate::projection::plan::NotCounted;
+use crate::projection::status::{ClusterState, DrainReason};
 use crate::text;
 
 /// The clusters of one MultiClusterService.
@@ -64,7 +65,7 @@ impl<'a> Clusters<'a> {
         unknown.sort_unstable();
         unknown.dedup();
         let mut own = Report::about(key.object());
-        let drained = tiers::list(effective, DRAIN, &mut own);
+        let drained = clusters::cluster_list(effective, DRAIN, &mut own);
         report.extend(template::renamed(own.into_problems(), service));
         let bound = binding.map(ResourceBinding::clusters).filter(|names| !names.is_empty());
         let mut clusters =
@@ -102,11 +103,11 @@ impl<'a> Clusters<'a> {
             return ClusterState::NotBound;
         }
         if self.drained.iter().any(|it| it == name) {
-            return ClusterState::Draining(Drain::Asked);
+            return ClusterState::Draining(DrainReason::Asked);
         }
         let evicted = self.binding.into_iter().flat_map(|it| &it.spec.graceful_eviction_tasks);
         if evicted.into_iter().any(|task| task.from_cluster == name) {
-            return ClusterState::Draining(Drain::Evicted);
+            return ClusterState::Draining(DrainReason::Evicted);
         }
         let Some(cluster) = self.fleet.clusters.get(name) else { return ClusterState::Unknown };
         if let Some(why) = drain(cluster) {
@@ -221,17 +222,22 @@ fn nobody(name: &str, fleet: &Fleet) -> String {
 
 /// Why a cluster is being left, if it is. `NoSchedule` taints are about new replicas, not about traffic: Karmada itself puts
 /// them on clusters that it does not reach.
-fn drain(cluster: &Cluster) -> Option<Drain> {
+fn drain(cluster: &Cluster) -> Option<DrainReason> {
     if asked_to_drain(cluster) == Some("true") {
-        return Some(Drain::Annotated);
+        return Some(DrainReason::Annotated);
     }
     if cluster.metadata.deletion_timestamp.is_some() {
-        return Some(Drain::Deleted);
+        return Some(DrainReason::Deleted);
     }
     if let Some(taint) = cluster.spec.taints.iter().find(|taint| taint.effect == "NoExecute") {
-        return Some(Drain::Taint(taint.key.clone()));
+        return Some(DrainReason::Taint(taint.key.clone()));
     }
-    cluster.status.remedy_actions.iter().any(|it| it == "TrafficControl").then_some(Drain::TrafficControl)
+    cluster
+        .status
+        .remedy_actions
+        .iter()
+        .any(|it| it == "TrafficControl")
+        .then_some(DrainReason::TrafficControl)
 }
 
 /// What the annotation on the Cluster says.
@@ -249,21 +255,4 @@ pub(super) fn held_until(cluster: &Cluster, hold: Duration) -> Option<Timestamp>
     let condition = cluster.status.conditions.iter().find(|it| it.type_ == "Ready" && it.status != "True")?;
     let hold = SignedDuration::try_from(hold).ok()?;
     condition.last_transition_time.0.checked_add(hold).ok()
-}
-
-/// Reports names in an annotation that are none of the clusters that serve.
-pub(super) fn check_names<'n>(
-    annotation: &str,
-    names: impl Iterator<Item = &'n str>,
-    serving: &BTreeSet<Arc<str>>,
-    report: &mut Report,
-) {
-    for name in names.filter(|name| !serving.contains(*name)) {
-        let hint = match text::closest(name, serving.iter().map(|it| &**it)) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => "it has no effect".to_owned(),
-        };
-        let message = format!("{name:?} is none of the clusters that this is served from; {hint}");
-        report.add(reason::CLUSTER_NOT_FOUND, annotations::field(annotation), None, message);
-    }
 }

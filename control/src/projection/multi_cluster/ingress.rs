@@ -10,39 +10,17 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::super::annotations::{self, CLUSTER_ENDPOINTS};
-use super::super::members::{Listed, Origin};
 use super::clusters::Clusters;
-use super::sources::{Part, work_ref};
+use super::work_endpoints::{ClusterEndpoints, attributed_hostnames, work_ref};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
-use crate::net::{self, Family};
-
-/// What stands for the endpoints of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// Its Pods.
-    Pods,
-    /// The addresses of its Service.
-    Ingress,
-    /// Its Pods where slices of them are known, else the addresses of its Service.
-    Auto,
-}
-
-/// Reads the annotation.
-pub(super) fn mode(service: &Service, report: &mut Report) -> Mode {
-    let mode = annotations::read(service, CLUSTER_ENDPOINTS, report, |asked| match asked.trim() {
-        "auto" => Ok(Mode::Auto),
-        "pods" => Ok(Mode::Pods),
-        "ingress" => Ok(Mode::Ingress),
-        other => Err(format!("{other:?} is not pods, ingress or auto; auto is used")),
-    });
-    mode.unwrap_or(Mode::Auto)
-}
+use crate::net;
+use crate::net::Family;
+use crate::projection::plan::{ListedSlice, SliceOrigin};
 
 /// A status, and the object and field that it is in.
-struct Said<'a> {
+struct ReportedStatus<'a> {
     status: Cow<'a, Value>,
     /// Of its entries only those with this hostname count.
     attributed: Option<&'a str>,
@@ -56,19 +34,19 @@ struct Said<'a> {
 pub(super) fn slices(
     key: &ServiceKey,
     cluster: &str,
-    part: Option<&Part<'_>>,
+    part: Option<&ClusterEndpoints<'_>>,
     template: &Service,
     clusters: &Clusters<'_>,
     problems: &mut Vec<Problem>,
-) -> Vec<Listed> {
-    let from_work = part.and_then(|part| said_by_work(key, part));
-    let said = from_work.or_else(|| said_by_binding(key, cluster, part, clusters));
+) -> Vec<ListedSlice> {
+    let from_work = part.and_then(|part| reported_by_work(key, part));
+    let said = from_work.or_else(|| reported_by_binding(key, cluster, part, clusters));
     let mut found = said.map(|said| {
         let addresses = addresses(&said, clusters, problems);
         (said, addresses)
     });
     if found.as_ref().is_none_or(|(_, addresses)| addresses.is_empty()) {
-        let said = said_by_template(key, cluster, part, clusters);
+        let said = reported_by_template(key, cluster, part, clusters);
         found = said.map(|said| {
             let addresses = addresses(&said, clusters, problems);
             (said, addresses)
@@ -91,22 +69,22 @@ pub(super) fn slices(
                 endpoints: Some(ips.iter().map(endpoint).collect()),
                 ports: Some(ports.clone()),
             };
-            let origin = Origin::Within(said.object.clone(), said.field.clone());
-            Listed { slice: Arc::new(slice), origin }
+            let origin = SliceOrigin::Within(said.object.clone(), said.field.clone());
+            ListedSlice { slice: Arc::new(slice), origin }
         })
     };
     Family::ALL.into_iter().filter_map(of_family).collect()
 }
 
 /// What a Work says of the Service that it carries.
-fn said_by_work<'a>(key: &ServiceKey, part: &Part<'a>) -> Option<Said<'a>> {
+fn reported_by_work<'a>(key: &ServiceKey, part: &ClusterEndpoints<'a>) -> Option<ReportedStatus<'a>> {
     part.services.iter().find_map(|(name, work, service)| {
         let of_service = |id: &crate::api::karmada::ManifestIdentifier| {
             id.kind == "Service" && id.namespace == *key.namespace && id.name == *key.name
         };
         let mut statuses = work.manifest_statuses().iter().enumerate();
         let (index, said) = statuses.find(|(_, it)| of_service(&it.identifier) && it.status.is_some())?;
-        Some(Said {
+        Some(ReportedStatus {
             status: Cow::Borrowed(said.status.as_ref()?),
             attributed: None,
             object: work_ref(name),
@@ -117,17 +95,17 @@ fn said_by_work<'a>(key: &ServiceKey, part: &Part<'a>) -> Option<Said<'a>> {
 }
 
 /// What the ResourceBinding collected.
-fn said_by_binding<'a>(
+fn reported_by_binding<'a>(
     key: &ServiceKey,
     cluster: &str,
-    part: Option<&Part<'a>>,
+    part: Option<&ClusterEndpoints<'a>>,
     clusters: &Clusters<'a>,
-) -> Option<Said<'a>> {
+) -> Option<ReportedStatus<'a>> {
     let binding = clusters.binding?;
     let mut statuses = binding.status.aggregated_status.iter().enumerate();
     let (index, said) = statuses.find(|(_, it)| it.cluster_name == cluster && it.status.is_some())?;
     let name = binding.metadata.name.as_deref().unwrap_or_default();
-    Some(Said {
+    Some(ReportedStatus {
         status: Cow::Borrowed(said.status.as_ref()?),
         attributed: None,
         object: ObjectRef { kind: "ResourceBinding", namespace: key.namespace.clone(), name: name.into() },
@@ -138,15 +116,15 @@ fn said_by_binding<'a>(
 
 /// What Karmada aggregated into the template. Up to v1.13 it named the cluster of an address without a hostname there
 /// (karmada pkg/resourceinterpreter/default/native/aggregatestatus.go); other entries do not tell whose they are.
-fn said_by_template<'a>(
+fn reported_by_template<'a>(
     key: &ServiceKey,
     cluster: &'a str,
-    part: Option<&Part<'a>>,
+    part: Option<&ClusterEndpoints<'a>>,
     clusters: &Clusters<'a>,
-) -> Option<Said<'a>> {
+) -> Option<ReportedStatus<'a>> {
     let template = clusters.fleet.templates.get(key)?;
-    attributed(template).any(|name| name == cluster).then_some(())?;
-    Some(Said {
+    attributed_hostnames(template).any(|name| name == cluster).then_some(())?;
+    Some(ReportedStatus {
         status: Cow::Owned(serde_json::to_value(template.status.as_ref()?).ok()?),
         attributed: Some(cluster),
         object: ObjectRef { kind: "Service", namespace: key.namespace.clone(), name: key.name.clone() },
@@ -155,22 +133,14 @@ fn said_by_template<'a>(
     })
 }
 
-/// The hostnames beside addresses in a template's status; some may be names of clusters.
-pub(super) fn attributed(template: &Service) -> impl Iterator<Item = &str> {
-    let status = template.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
-    let entries = ingress.iter().filter(|it| it.ip.as_deref().is_some_and(|ip| !ip.is_empty()));
-    entries.filter_map(|it| it.hostname.as_deref())
-}
-
-fn addresses(said: &Said<'_>, clusters: &Clusters<'_>, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
+fn addresses(said: &ReportedStatus<'_>, clusters: &Clusters<'_>, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
     let mut report = Report::about(said.object.clone());
     let addresses = read_addresses(said, clusters, &mut report);
     problems.extend(report.into_problems());
     addresses
 }
 
-fn read_addresses(said: &Said<'_>, clusters: &Clusters<'_>, report: &mut Report) -> Vec<IpAddr> {
+fn read_addresses(said: &ReportedStatus<'_>, clusters: &Clusters<'_>, report: &mut Report) -> Vec<IpAddr> {
     let field = &said.field;
     let mut addresses = Vec::new();
     let status = said.status.get("loadBalancer").cloned().unwrap_or_default();

@@ -1,22 +1,77 @@
-//! Whose a MultiClusterService is, and the Service that it is planned as: the template of its name with its own metadata,
-//! annotations and status.
+//! Whose a MultiClusterService is, which ports it exposes, and the Service that it is planned as: the template of its name with its
+//! own metadata, annotations and status.
 
-use k8s_openapi::api::core::v1::Service;
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use sheave_model::FrontendKind;
 
-use super::super::Options;
-use super::super::annotations::{self, CLASS};
-use super::super::plan::Plan;
-use crate::api::karmada::MultiClusterService;
+use crate::api::karmada::{ExposurePort, MultiClusterService};
 use crate::api::names;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
 use crate::api::store::{Fleet, ServiceKey};
+use crate::projection::annotations;
+use crate::projection::annotations::CLASS;
+use crate::projection::options::Options;
+use crate::projection::plan::Plan;
+
+/// What is exposed.
+#[derive(Debug, Default)]
+pub(super) struct ExposedPorts {
+    /// Indexes of the Service's ports; `None` = all.
+    pub(super) indexes: Option<BTreeSet<usize>>,
+    /// What the Service has no port for.
+    pub(super) unmatched: Vec<String>,
+}
+
+/// Matches the ports: by name and number where a name is given, else by number, for every protocol.
+pub(super) fn exposed_ports(
+    wanted: &[ExposurePort],
+    spec: &ServiceSpec,
+    report: &mut Report,
+) -> ExposedPorts {
+    if wanted.is_empty() {
+        return ExposedPorts::default();
+    }
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let (mut indexes, mut unmatched) = (BTreeSet::new(), Vec::new());
+    for (index, want) in wanted.iter().enumerate() {
+        let named = |name: Option<&str>| want.name.is_empty() || name.unwrap_or_default() == want.name;
+        let matching =
+            ports.iter().enumerate().filter(|(_, it)| it.port == want.port && named(it.name.as_deref()));
+        let mut any = false;
+        indexes.extend(matching.map(|(at, _)| at).inspect(|_| any = true));
+        if any {
+            continue;
+        }
+        let same_name =
+            ports.iter().find(|it| !want.name.is_empty() && it.name.as_deref() == Some(&*want.name));
+        let message = match same_name {
+            Some(port) => format!(
+                "the Service's port {:?} is {}, not {}; it is not exposed",
+                want.name, port.port, want.port
+            ),
+            None if want.name.is_empty() => {
+                format!("the Service has no port {}; nothing is exposed for it", want.port)
+            }
+            None => {
+                format!("the Service has no port {:?} {}; nothing is exposed for it", want.name, want.port)
+            }
+        };
+        report.add(reason::PORT_NOT_FOUND, format!("spec.ports[{index}]"), None, message);
+        unmatched.push(match want.name.as_str() {
+            "" => want.port.to_string(),
+            name => format!("{name}:{}", want.port),
+        });
+    }
+    ExposedPorts { indexes: Some(indexes), unmatched }
+}
 
 /// Where `spec.types` puts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Exposure {
+pub(super) enum RequestedTypes {
     /// On our addresses, whatever else.
     LoadBalancer,
     /// In other clusters alone: Karmada's own business.
@@ -26,7 +81,7 @@ pub(super) enum Exposure {
 }
 
 /// Reads `spec.types`.
-pub(super) fn exposure(types: &[String], report: &mut Report) -> Exposure {
+pub(super) fn requested_types(types: &[String], report: &mut Report) -> RequestedTypes {
     let has = |name: &str| types.iter().any(|it| it == name);
     let known = |name: &String| matches!(name.as_str(), "LoadBalancer" | "CrossCluster");
     for (index, other) in types.iter().enumerate().filter(|(_, name)| !known(name)) {
@@ -38,26 +93,26 @@ pub(super) fn exposure(types: &[String], report: &mut Report) -> Exposure {
             let message = "LoadBalancer and CrossCluster in one object, which the admission of Karmada denies since v1.9; \
                            LoadBalancer is served";
             report.invalid("spec.types", message);
-            Exposure::LoadBalancer
+            RequestedTypes::LoadBalancer
         }
-        (true, false) => Exposure::LoadBalancer,
-        (false, true) => Exposure::Elsewhere,
+        (true, false) => RequestedTypes::LoadBalancer,
+        (false, true) => RequestedTypes::Elsewhere,
         (false, false) => {
             let message = "neither LoadBalancer nor CrossCluster is asked for; it is not served";
             report.add(reason::NOT_SERVED, "spec.types", None, message);
-            Exposure::Nowhere
+            RequestedTypes::Nowhere
         }
     }
 }
 
 /// The Service that a MultiClusterService exposes; one that is being deleted is gone.
-pub(in super::super) fn template<'a>(fleet: &'a Fleet, key: &ServiceKey) -> Option<&'a Service> {
+pub(in crate::projection) fn template<'a>(fleet: &'a Fleet, key: &ServiceKey) -> Option<&'a Service> {
     fleet.templates.get(key).map(|it| &**it).filter(|it| it.metadata.deletion_timestamp.is_none())
 }
 
 /// Whether it is ours; the error says why not. Its API has no field for a class, so its annotation counts, then those of
 /// the Service.
-pub(in super::super) fn whose(
+pub(in crate::projection) fn whose(
     service: &MultiClusterService,
     template: Option<&Service>,
     options: &Options,
@@ -89,7 +144,7 @@ fn class<'a>(service: &'a MultiClusterService, template: Option<&'a Service>) ->
 
 /// Whether it is for others to say anything of it, or to find nothing to be said: nobody has taken it, and who may take it is
 /// another installation, or not known yet.
-pub(in super::super) fn is_left_alone(
+pub(in crate::projection) fn is_left_alone(
     service: &MultiClusterService,
     template: Option<&Service>,
     options: &Options,
@@ -142,11 +197,11 @@ pub(super) fn effective(service: &MultiClusterService, template: &Service, optio
 /// Says of each field whose it is: the MultiClusterService's, or its Service's.
 pub(super) fn rename_fields(plan: &mut Plan, service: &MultiClusterService, template: &Service) {
     plan.problems = renamed(std::mem::take(&mut plan.problems), service);
-    let asked = plan.wishes.addresses_field.as_str();
+    let asked = plan.requests.addresses_field.as_str();
     let own = annotated(asked).is_none_or(|name| has_annotation(service, name));
     let by_template = annotated(asked).is_some_and(|name| annotations::value(template, name).is_some());
     if asked.starts_with("spec.") || (!own && by_template) {
-        plan.wishes.addresses_field = format!("Service.{asked}");
+        plan.requests.addresses_field = format!("Service.{asked}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fleets where something is leaving, missing or not what it should be.
 
-use super::super::{Lack, Mandate, Options, Placement, Projection, Projector};
+use super::super::{Authority, NoEndpoints, Options, Projection, Projector, Role};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
 };
@@ -19,14 +19,14 @@ fn messages(projection: &Projection) -> Vec<&str> {
 
 fn managed() -> Options {
     let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
-    Options { placement: Placement::Managed { gateways, own_gateway: None }, ..fleet_options() }
+    Options { role: Role::Controller { gateways, own_gateway: None }, ..fleet_options() }
 }
 
 #[test]
 fn one_that_is_being_deleted_is_gone_whoever_decides_about_addresses() {
     let objects = fleet(&[TEMPLATE, &mcs("", LEAVING), &work("m1", "a", &["10.1.0.7"])]);
-    for placement in [Placement::Alone, Placement::Published, managed().placement] {
-        let mut projector = Projector::new(Options { placement, ..fleet_options() });
+    for role in [Role::Standalone, Role::Gateway, managed().role] {
+        let mut projector = Projector::new(Options { role, ..fleet_options() });
         let projection = projector.project(&objects, &Dirty::Everything);
         assert!(projection.table.frontends().is_empty() && projection.problems.is_empty());
         assert!(projector.status(&key()).is_none() && projector.fleet_status(&key()).is_none());
@@ -88,7 +88,7 @@ fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
     add(&mut objects, &[&older]);
     let db = ServiceKey::new("shop", "db");
     for mut projector in [running, Projector::new(managed())] {
-        projector.set_mandate(Mandate::NONE);
+        projector.set_mandate(Authority::NONE);
         let suspended = projector.project(&objects, &Dirty::Everything);
         let ports = |projector: &Projector| -> Vec<_> {
             let status = projector.status(&db).unwrap();
@@ -99,7 +99,7 @@ fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
         assert_eq!(problems(&suspended), ["Service shop/db AddressInUse spec.ports[0]"]);
         assert_eq!(suspended.table.frontends().len(), 1, "what others decide about is not served from here");
         assert!(projector.status(&key()).is_none() && projector.fleet_status(&key()).is_none());
-        projector.set_mandate(Mandate::ALL);
+        projector.set_mandate(Authority::ALL);
         let again = projector.project(&objects, &Dirty::Nothing);
         assert_eq!(
             (ports(&projector), addresses(&projector, &key())),
@@ -120,7 +120,7 @@ fn what_was_given_is_held_until_the_status_says_something_else() {
     let mut projector = Projector::new(managed());
     let _ = projector.project(&objects, &Dirty::Everything);
     assert_eq!(addresses(&projector, &key()), ["203.0.113.10"]);
-    projector.set_mandate(Mandate::NONE);
+    projector.set_mandate(Authority::NONE);
     add(&mut objects, &[&service("shop", "db", "ports: [{port: 80}], ipFamilies: [IPv4]", "")]);
     let _ = projector.project(&objects, &Dirty::Services([db.clone()].into()));
     assert_eq!(addresses(&projector, &db), [""; 0]);
@@ -206,7 +206,7 @@ fn a_work_that_is_about_nothing_readable_is_told_by_its_reader() {
 fn addresses_of_each_machine_itself_are_no_endpoints_of_other_clusters() {
     let odd = work("m1", "a", &["127.0.0.1", "169.254.7.7", "10.1.0.7"]);
     let objects = fleet(&[TEMPLATE, &mcs("", ""), &odd]);
-    let options = Options { placement: Placement::Published, ..fleet_options() };
+    let options = Options { role: Role::Gateway, ..fleet_options() };
     let projection = Projector::new(options).project(&objects, &Dirty::Everything);
     assert_eq!(spread(&projection), ["80: m1*100@0 10.1.0.7:8080 of 1"]);
     assert_eq!(projection.problems.len(), 2);
@@ -235,7 +235,7 @@ fn that_nothing_was_collected_is_known() {
 
 #[test]
 fn why_a_cluster_has_no_endpoints_is_known() {
-    let lacks = |manifests: &[&str]| -> Vec<Option<Lack>> {
+    let lacks = |manifests: &[&str]| -> Vec<Option<NoEndpoints>> {
         let (projector, _) = project(manifests);
         let clusters = &projector.fleet_status(&key()).unwrap().clusters;
         clusters.iter().map(|cluster| cluster.lack.clone()).collect()
@@ -251,21 +251,21 @@ fn why_a_cluster_has_no_endpoints_is_known() {
     );
     let served = work("m1", "a", &["10.1.0.7"]);
     for (more, lack) in [
-        (vec![&m2], Lack::NotCollected),
-        (vec![&without], Lack::NoExports),
-        (vec![&exporting], Lack::NotCollected),
-        (vec![&without, &work("m2", "b", &[])], Lack::Empty),
+        (vec![&m2], NoEndpoints::NotCollected),
+        (vec![&without], NoEndpoints::NoExports),
+        (vec![&exporting], NoEndpoints::NotCollected),
+        (vec![&without, &work("m2", "b", &[])], NoEndpoints::Empty),
     ] {
         let all: Vec<&str> = [&asked, &m1, &served].into_iter().chain(more).map(String::as_str).collect();
         assert_eq!(lacks(&all), [None, Some(lack)], "{all:?}");
     }
     let by_ingress =
         mcs("providerClusters: [{name: m2}]", "annotations: {sheave.dev/cluster-endpoints: ingress}");
-    assert_eq!(lacks(&[&by_ingress, &without]), [Some(Lack::NoIngress)]);
+    assert_eq!(lacks(&[&by_ingress, &without]), [Some(NoEndpoints::NoIngress)]);
     let scheduled = "conditions: [{type: Scheduled, status: 'False', reason: NoClusterFit, message: 0/2 clusters are available, \
                      lastTransitionTime: '2026-01-01T00:00:00Z'}]";
     let bound = binding("{name: m1}", "", scheduled);
-    let told = Lack::NotScheduled("0/2 clusters are available".into());
+    let told = NoEndpoints::NotScheduled("0/2 clusters are available".into());
     assert_eq!(lacks(&[&asked, &m1, &m2, &served, &bound]), [None, Some(told)]);
     let none_ready = [asked.as_str(), &m1, &m2, &served, &work("m2", "b", &["!10.2.0.7"])];
     assert_eq!(lacks(&none_ready), [None, None], "it has one that is not ready");

@@ -1,6 +1,6 @@
 //! What a controller makes of what happened before: it goes by the statuses, whether it saw how they came about or not.
 
-use super::placement::{NODES_POOL, POOL, all, gateways, managed, of_nodes, status, three_nodes};
+use super::pools::{NODES_POOL, POOL, all, gateways, managed, of_nodes, status, three_nodes};
 use super::support::{NODE, add, ips, objects, service, web};
 use crate::api::store::{Dirty, ServiceKey};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Options, Placement, Projection, Projector};
+use super::super::{Options, Projection, Projector, Role};
 use super::support::{add, ips, objects, service};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
@@ -15,8 +15,8 @@ const ANY: usize = 1_000;
 
 fn managed() -> Projector {
     let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
-    let placement = Placement::Managed { gateways, own_gateway: None };
-    Projector::new(Options { node: String::new(), placement, ..Options::default() })
+    let role = Role::Controller { gateways, own_gateway: None };
+    Projector::new(Options { node: String::new(), role, ..Options::default() })
 }
 
 /// The `number`th Service to be created.

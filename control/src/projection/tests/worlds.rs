@@ -18,7 +18,7 @@ use sheave_model::FrontendSource;
 
 use self::event::{Batch, Event, GATEWAYS, Term, batches};
 use self::server::{Kind, Server};
-use super::super::{LoadBalancerStatus, Mandate, Options, Placement, Projection, Projector};
+use super::super::{Authority, LoadBalancerStatus, Options, Projection, Projector, Role};
 use crate::api::store::{Dirty, ServiceKey, Store};
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
@@ -57,7 +57,7 @@ type Published = BTreeMap<ServiceKey, (Option<String>, Vec<IpAddr>)>;
 struct World {
     server: Server,
     store: Store,
-    mandate: Mandate,
+    mandate: Authority,
     controller: Projector,
     gateway: Projector,
     alone: Projector,
@@ -65,13 +65,13 @@ struct World {
     published: Option<Published>,
 }
 
-fn options(placement: Placement) -> Options {
-    Options { node: "n0".to_owned(), cluster: "m1".to_owned(), placement, ..Options::default() }
+fn options(role: Role) -> Options {
+    Options { node: "n0".to_owned(), cluster: "m1".to_owned(), role, ..Options::default() }
 }
 
 fn controller() -> Projector {
     let gateways = ServiceKey::new(GATEWAYS.0, GATEWAYS.1);
-    Projector::new(options(Placement::Managed { gateways, own_gateway: None }))
+    Projector::new(options(Role::Controller { gateways, own_gateway: None }))
 }
 
 impl World {
@@ -79,10 +79,10 @@ impl World {
         Self {
             server: Server::default(),
             store: Store::default(),
-            mandate: Mandate::ALL,
+            mandate: Authority::ALL,
             controller: controller(),
-            gateway: Projector::new(options(Placement::Published)),
-            alone: Projector::new(options(Placement::Alone)),
+            gateway: Projector::new(options(Role::Gateway)),
+            alone: Projector::new(options(Role::Standalone)),
             published: None,
         }
     }
@@ -90,14 +90,14 @@ impl World {
     fn pass(&mut self, batch: &Batch) -> Checked {
         match batch.term {
             Term::Same | Term::New => {}
-            Term::Seats(true) => self.take_seats(Mandate::ALL)?,
-            Term::Seats(false) => self.take_seats(Mandate::NONE)?,
-            Term::ClassSeat => self.take_seats(Mandate { own: true, untaken: false })?,
+            Term::Seats(true) => self.take_seats(Authority::ALL)?,
+            Term::Seats(false) => self.take_seats(Authority::NONE)?,
+            Term::ClassSeat => self.take_seats(Authority { own: true, untaken: false })?,
         }
         self.hear(batch);
         if batch.term == Term::New {
             self.controller = controller();
-            self.controller.set_mandate(Mandate::NONE);
+            self.controller.set_mandate(Authority::NONE);
             self.project();
             self.controller.set_mandate(self.mandate);
         }
@@ -119,7 +119,7 @@ impl World {
 
     /// Others decide about MultiClusterServices from now on. What was given before has been written: else it is held beside
     /// what is stored.
-    fn take_seats(&mut self, mandate: Mandate) -> Checked {
+    fn take_seats(&mut self, mandate: Authority) -> Checked {
         self.settle()?;
         self.mandate = mandate;
         self.controller.set_mandate(mandate);
@@ -211,9 +211,9 @@ impl World {
         let objects = self.store.objects();
         prop_assert_eq!(objects, listed.objects());
 
-        same("gateway", &mut self.gateway, &mut Projector::new(options(Placement::Published)), &listed)?;
+        same("gateway", &mut self.gateway, &mut Projector::new(options(Role::Gateway)), &listed)?;
         if objects.pools.is_empty() {
-            same("alone", &mut self.alone, &mut Projector::new(options(Placement::Alone)), &listed)?;
+            same("alone", &mut self.alone, &mut Projector::new(options(Role::Standalone)), &listed)?;
         }
         for (name, projector) in [("controller", &self.controller), ("alone", &self.alone)] {
             let again = projector.clone().project(objects, &Dirty::Everything);

@@ -5,14 +5,14 @@ use crate::api::names::{ALLOCATED, PROGRAMMED};
 use crate::controller::conditions;
 use crate::controller::tests::objects::{desired_status, problem};
 
-fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> ClusterStatus {
-    ClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0, lack: None }
+fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> MemberClusterStatus {
+    MemberClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0, lack: None }
 }
 
-fn fleet(clusters: Vec<ClusterStatus>) -> FleetStatus {
+fn fleet(clusters: Vec<MemberClusterStatus>) -> FleetStatus {
     FleetStatus {
         clusters,
-        resolved: Resolved { template: true, ..Resolved::default() },
+        resolved: ResolvedRefs { template: true, ..ResolvedRefs::default() },
         ..FleetStatus::default()
     }
 }
@@ -55,9 +55,9 @@ fn clusters_in_trouble_come_first_and_degrade_it() {
     let clusters = vec![
         cluster("member1", ClusterState::Ready, 4, 5),
         cluster("member2", ClusterState::NotReady, 3, 4),
-        cluster("member3", ClusterState::Draining(Drain::Asked), 2, 2),
+        cluster("member3", ClusterState::Draining(DrainReason::Asked), 2, 2),
         cluster("member4", ClusterState::Ready, 0, 3),
-        cluster("member5", ClusterState::Draining(Drain::Taint("broken".into())), 1, 1),
+        cluster("member5", ClusterState::Draining(DrainReason::Taint("broken".into())), 1, 1),
     ];
     let fleet = fleet(clusters);
     let (_, _, counts) = one(PROGRAMMED, &desired_status(), fleet.clone());
@@ -81,7 +81,7 @@ fn clusters_in_trouble_come_first_and_degrade_it() {
 
 #[test]
 fn what_it_names_and_is_not_there_is_told() {
-    let resolved = Resolved {
+    let resolved = ResolvedRefs {
         template: false,
         unknown_clusters: (1..=7).map(|n| format!("m{n}")).collect(),
         unmatched_ports: vec!["http:80".into()],
@@ -138,36 +138,41 @@ fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
 
 #[test]
 fn a_cluster_without_endpoints_degrades_it_and_says_why() {
-    let without = |name: &str, state, lack| ClusterStatus { lack: Some(lack), ..cluster(name, state, 0, 0) };
-    let told = |cluster: ClusterStatus| {
+    let without =
+        |name: &str, state, lack| MemberClusterStatus { lack: Some(lack), ..cluster(name, state, 0, 0) };
+    let told = |cluster: MemberClusterStatus| {
         one(DEGRADED, &desired_status(), fleet(vec![self::cluster("a", ClusterState::Ready, 1, 1), cluster]))
     };
     for (state, lack, says) in [
         (
             ClusterState::Ready,
-            Lack::NoExports,
+            NoEndpoints::NoExports,
             "b has no endpoint: Karmada does not list ServiceExport (multicluster.x-k8s.io/v1alpha1) among the cluster's APIs \
              yet, and collects nothing there until it does",
         ),
         (
             ClusterState::Ready,
-            Lack::NotCollected,
+            NoEndpoints::NotCollected,
             "b has no endpoint: Karmada has collected no EndpointSlice from it",
         ),
-        (ClusterState::Ready, Lack::Empty, "b has no endpoint: its EndpointSlices list none"),
+        (ClusterState::Ready, NoEndpoints::Empty, "b has no endpoint: its EndpointSlices list none"),
         (
             ClusterState::NotBound,
-            Lack::NotScheduled("0/2 clusters are available".into()),
+            NoEndpoints::NotScheduled("0/2 clusters are available".into()),
             "b is without the Service: it is not scheduled there (0/2 clusters are available)",
         ),
-        (ClusterState::NotBound, Lack::NotCollected, "b is without the Service: it is not scheduled there"),
+        (
+            ClusterState::NotBound,
+            NoEndpoints::NotCollected,
+            "b is without the Service: it is not scheduled there",
+        ),
     ] {
         assert_eq!(
             told(without("b", state, lack)),
             (true, "ClustersInTrouble", format!("In trouble: {says}."))
         );
     }
-    let drained = without("b", ClusterState::Draining(Drain::Asked), Lack::NotCollected);
+    let drained = without("b", ClusterState::Draining(DrainReason::Asked), NoEndpoints::NotCollected);
     assert_eq!(told(drained).1, "Healthy", "it is to have nothing");
     let mut missing = fleet(vec![cluster("a", ClusterState::Ready, 1, 1)]);
     missing.resolved.unknown_clusters = vec!["m9".into()];

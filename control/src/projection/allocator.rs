@@ -1,0 +1,224 @@
+//! Gives addresses out of AddressPools to Services. Deterministic and free of I/O: what a Service has, it keeps until it asks
+//! for something else, so no Service is moved by another's coming or going, nor by an edit of a pool.
+//!
+//! It must not know where requests come from or what is published: whoever restarts tells it first, through
+//! [`Allocator::hold`], what Services already have.
+
+mod assignment;
+mod automatic;
+mod by_value;
+mod holders;
+mod node_families;
+mod pool;
+mod range;
+mod retention;
+mod selector;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+
+pub(crate) use self::assignment::{AddressSummary, Assignment, Demand, Reservation, Shortfall};
+pub use self::node_families::NodeFamilies;
+pub(crate) use self::pool::{NodeAddress, UsableNodes};
+
+use self::holders::{Holders, Remaining, UsedAddresses};
+use self::pool::{Admission, Pool};
+use self::retention::Retention;
+use crate::api::address_pool::AddressPool;
+use crate::api::problem::Problem;
+use crate::api::store::ServiceKey;
+use crate::net::Family;
+
+/// What a Service wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) key: &'a ServiceKey,
+    pub(crate) labels: &'a BTreeMap<String, String>,
+    /// The Service's Namespace, if it is known.
+    pub(crate) namespace: Option<&'a Namespace>,
+    /// One address of each is allocated, unless `addresses` says which.
+    pub(crate) families: &'a [Family],
+    /// Take them from this pool only.
+    pub(crate) pool: Option<&'a str>,
+    /// Exactly these, shared with others of the namespace that have them, and beyond it where the pool consents. Empty = any.
+    pub(crate) addresses: &'a [IpAddr],
+    /// What becomes of addresses that no pool gives it any longer.
+    pub(crate) uncovered: Uncovered,
+    /// Gateway nodes whose addresses it can use.
+    pub(crate) nodes: UsableNodes<'a>,
+}
+
+/// What becomes of an address of a Service that no pool gives it any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uncovered {
+    /// It stays: clients use it.
+    Kept,
+    /// It stays until the Service can be given another one.
+    Replaced,
+    /// It goes at once.
+    Dropped,
+}
+
+/// The pools, and who has which address.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allocator {
+    /// In the order in which they are asked.
+    pools: Vec<Pool>,
+    held: HashMap<ServiceKey, Vec<IpAddr>>,
+    used: UsedAddresses,
+    /// Of Services that have addresses of gateway nodes, of which families.
+    node_families: HashMap<ServiceKey, NodeFamilies>,
+    /// Addresses that became free, or free for other namespaces, since somebody asked.
+    freed: Vec<IpAddr>,
+}
+
+impl Allocator {
+    /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; where Namespaces are not known only
+    /// their names can be selected. What Services hold is not touched; all of them have to ask again.
+    pub(crate) fn set_pools(
+        &mut self,
+        pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
+        namespaces_known: bool,
+        nodes: &[NodeAddress],
+    ) -> Vec<Problem> {
+        let read = |(name, pool): (_, &Arc<_>)| Pool::read(name, pool, nodes, namespaces_known);
+        let (mut read, problems): (Vec<Pool>, Vec<_>) = pools.iter().map(read).unzip();
+        read.sort_by_cached_key(Pool::order);
+        for pool in &mut read {
+            self.used.keys().for_each(|ip| pool.taken(*ip));
+        }
+        self.pools = read;
+        problems.into_iter().flatten().collect()
+    }
+
+    /// Records what a Service has, wherever it is from: nobody else is given it.
+    pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
+        for ip in &addresses {
+            match self.used.entry(*ip) {
+                Entry::Occupied(mut holders) => holders.get_mut().add(&key.namespace),
+                Entry::Vacant(free) => {
+                    free.insert(Holders::new(&key.namespace));
+                    self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+                }
+            }
+        }
+        self.let_go(key);
+        if !addresses.is_empty() {
+            self.held.insert(key.clone(), addresses);
+        }
+        self.remember_origin(key);
+    }
+
+    /// What a Service has.
+    pub(crate) fn held(&self, key: &ServiceKey) -> &[IpAddr] {
+        self.held.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether some Service has the address.
+    pub(crate) fn is_used(&self, ip: IpAddr) -> bool {
+        self.used.contains_key(&ip)
+    }
+
+    /// Takes back all that a Service has.
+    pub(crate) fn release(&mut self, key: &ServiceKey) {
+        self.let_go(key);
+        self.node_families.remove(key);
+    }
+
+    fn let_go(&mut self, key: &ServiceKey) {
+        for ip in self.held.remove(key).unwrap_or_default() {
+            let Some(holders) = self.used.get_mut(&ip) else { continue };
+            let remaining = holders.remove(&key.namespace);
+            if remaining == Remaining::Nobody {
+                self.used.remove(&ip);
+                self.pools.iter_mut().for_each(|pool| pool.freed(ip));
+            }
+            if remaining != Remaining::SameNamespaces {
+                self.freed.push(ip);
+            }
+        }
+    }
+
+    /// Per pool its name, how many of its addresses are given away, and how many can still be.
+    pub(crate) fn usage(&self) -> impl Iterator<Item = (&Arc<str>, usize, u128)> {
+        self.pools.iter().map(|pool| {
+            let used = pool.used();
+            (&pool.name, used, pool.capacity().saturating_sub(used as u128))
+        })
+    }
+
+    /// The addresses that became free, or free for other namespaces, since the last call: those who want them may ask again.
+    pub(crate) fn take_freed(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// The pools that can give this address to a Service that asks for any: none while a Service has it.
+    pub(crate) fn pools_to_give(&self, ip: IpAddr) -> impl Iterator<Item = &Arc<str>> {
+        let free = !self.used.contains_key(&ip);
+        self.pools.iter().filter(move |pool| free && pool.lists(ip)).map(|pool| &pool.name)
+    }
+
+    /// Takes back what the Service asks to be rid of, and what gateway nodes no longer have. Called for every request of a round
+    /// before any [`Self::assign`], so that the order of requests does not decide whether a returned address can be given
+    /// again.
+    pub(crate) fn prune(&mut self, request: &Request<'_>) {
+        if self.held(request.key).is_empty() {
+            return;
+        }
+        let usable = self.usable(request);
+        let kept = if request.addresses.is_empty() {
+            self.kept(request, &usable)
+        } else {
+            let (given, held) = (self.by_value(request, &usable).addresses, self.held(request.key));
+            if given.iter().any(|ip| !held.contains(ip)) {
+                // Somebody else may be given that first: what the Service has goes when it has the other.
+                return;
+            }
+            held.iter().copied().filter(|ip| given.contains(ip)).collect()
+        };
+        if kept != self.held(request.key) {
+            self.hold(request.key, kept);
+        }
+    }
+
+    /// Gives what is missing, and answers all that the Service now has.
+    pub(crate) fn assign(&mut self, request: &Request<'_>) -> Assignment {
+        let usable = self.usable(request);
+        let mut assignment = if request.addresses.is_empty() {
+            self.automatic(request, &usable)
+        } else {
+            self.by_value(request, &usable)
+        };
+        for ip in assignment.addresses.clone() {
+            if let Retention::Reserved(reservation) = self.standing(ip, request, &usable) {
+                assignment.reserve(ip, reservation);
+            } else if let Some(pool) = self.closed_to(ip, request) {
+                assignment.reserve(ip, Reservation::Shared(pool.name.clone()));
+                assignment.demand.addresses.push(ip);
+            }
+        }
+        self.hold(request.key, assignment.addresses.clone());
+        assignment
+    }
+
+    /// Indexes of the pools whose addresses the Service may have, given or not.
+    fn usable(&self, request: &Request<'_>) -> Result<Vec<usize>, Shortfall> {
+        let admits = |pool: &Pool| pool.admits(request) == Admission::Admitted;
+        let Some(name) = request.pool else {
+            return Ok((0..self.pools.len()).filter(|&index| admits(&self.pools[index])).collect());
+        };
+        let index = self.pools.iter().position(|pool| *pool.name == *name);
+        match index {
+            None => Err(Shortfall::UnknownPool(name.to_owned())),
+            Some(index) if admits(&self.pools[index]) => Ok(vec![index]),
+            Some(index) => Err(Shortfall::NotAdmitted(self.pools[index].name.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Addresses for Services that ask for any: what one has stays, and what is missing comes from the pools in their order.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::assignment::{Assignment, Demand, Reservation, Shortfall};
+use super::pool::Pool;
+use super::retention::Retention;
+use super::{Allocator, Request, Uncovered};
+use crate::net::Family;
+
+impl Allocator {
+    /// If `ip` is a gateway node's, and in no list: all of its family that are given together.
+    pub(super) fn companions(
+        &self,
+        ip: IpAddr,
+        usable: &[usize],
+        request: &Request<'_>,
+    ) -> Option<Vec<IpAddr>> {
+        if usable.iter().any(|&pool| self.pools[pool].lists(ip)) {
+            return None;
+        }
+        usable.iter().find_map(|&pool| self.pools[pool].companions(ip, &request.nodes))
+    }
+
+    /// Keeps what the Service has, with what belongs to it, and adds one address, or those of gateway nodes, of each family
+    /// that lacks. A pool that can give all that is missing is preferred, and before it one that gave the rest.
+    pub(super) fn automatic(
+        &mut self,
+        request: &Request<'_>,
+        usable: &Result<Vec<usize>, Shortfall>,
+    ) -> Assignment {
+        let held = self.held(request.key).to_vec();
+        let pools = match usable {
+            Ok(pools) => pools.as_slice(),
+            Err(shortfall) => {
+                let has = |family: &Family| held.iter().any(|ip| Family::of(*ip) == *family);
+                let lacks = !request.families.iter().all(has);
+                let shortfalls = lacks.then(|| shortfall.clone()).into_iter().collect();
+                return Assignment { addresses: held, shortfalls, ..Assignment::default() };
+            }
+        };
+        let (old, mut addresses): (Vec<IpAddr>, Vec<IpAddr>) =
+            held.into_iter().partition(|ip| self.is_to_be_replaced(*ip, request, usable));
+        for ip in addresses.clone() {
+            for other in self.companions(ip, pools, request).unwrap_or_default() {
+                if !addresses.contains(&other) {
+                    addresses.push(other);
+                }
+            }
+        }
+        let lacks = |family: &Family| !addresses.iter().any(|ip| Family::of(*ip) == *family);
+        let missing: Vec<Family> = request.families.iter().copied().filter(lacks).collect();
+        let asked = self.in_order(request, pools, &addresses, &missing);
+        let (mut shortfalls, mut demand) = (Vec::new(), Demand::default());
+        for family in missing {
+            let (used, nodes) = (&self.used, &request.nodes);
+            let offers = asked.iter().map(|&pool| self.pools[pool].next(family, used, nodes));
+            if let Some(offer) = offers.into_iter().find(|offer| !offer.is_empty()) {
+                addresses.extend(offer);
+                continue;
+            }
+            let exhausted = asked.iter().map(|&pool| &self.pools[pool]).filter(|pool| pool.serves(family));
+            demand.any.extend(exhausted.map(|pool| (pool.name.clone(), family)));
+            let before = addresses.len();
+            addresses.extend(old.iter().filter(|ip| Family::of(**ip) == family));
+            if addresses.len() == before {
+                shortfalls.push(shortfall(request, family, &asked, &self.pools));
+            }
+        }
+        Assignment { addresses, shortfalls, demand, ..Assignment::default() }
+    }
+
+    /// Whether another address takes the place of this one as soon as there is one.
+    fn is_to_be_replaced(
+        &self,
+        ip: IpAddr,
+        request: &Request<'_>,
+        usable: &Result<Vec<usize>, Shortfall>,
+    ) -> bool {
+        let standing = || self.standing(ip, request, usable);
+        request.uncovered == Uncovered::Replaced
+            && matches!(standing(), Retention::Reserved(Reservation::NotInPool | Reservation::NotAdmitted(_)))
+    }
+
+    /// The pools to ask for the missing families.
+    fn in_order(
+        &mut self,
+        request: &Request<'_>,
+        usable: &[usize],
+        addresses: &[IpAddr],
+        missing: &[Family],
+    ) -> Vec<usize> {
+        let (used, pools) = (&self.used, &mut self.pools);
+        let asked = |pool: &usize| request.pool.is_some() || pools[*pool].auto_assigns();
+        let mut asked: Vec<usize> = usable.iter().copied().filter(asked).collect();
+        asked.sort_by_cached_key(|&pool| {
+            let gave_before = addresses.iter().any(|ip| pools[pool].contains(*ip));
+            let gives = |family: &Family| !pools[pool].next(*family, used, &request.nodes).is_empty();
+            let gives_all = missing.iter().all(gives);
+            (!gave_before, !gives_all)
+        });
+        asked
+    }
+}
+
+/// Names the pools in their own order: which was asked first depends on what was there before.
+fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
+    let asked: BTreeSet<usize> = asked.iter().copied().collect();
+    let names = |is: &dyn Fn(&Pool) -> bool| -> Vec<Arc<str>> {
+        asked.iter().map(|&pool| &pools[pool]).filter(|pool| is(pool)).map(|pool| pool.name.clone()).collect()
+    };
+    let exhausted = names(&|pool| pool.serves(family));
+    let without_node = names(&Pool::is_from_nodes);
+    match (exhausted.is_empty(), without_node.is_empty(), request.pool) {
+        (false, ..) => Shortfall::Exhausted { family, pools: exhausted },
+        (true, false, _) => Shortfall::NoGatewayNode { family, pools: without_node },
+        (true, true, Some(pool)) => Shortfall::FamilyMissing { family, pool: pool.into() },
+        (true, true, None) => Shortfall::NoPool(family),
+    }
+}

@@ -1,0 +1,95 @@
+//! Who has one address: which namespace had it first, and how many Services of each namespace have it now.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Every address that a Service has.
+pub(super) type UsedAddresses = HashMap<IpAddr, Holders>;
+
+/// The namespaces whose Services have an address. Nearly always there is one, and it costs no allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holders {
+    /// Whose Service had the address first. Other namespaces need the pool's consent.
+    owner: Arc<str>,
+    /// How many Services of the owner have it.
+    services: u32,
+    others: BTreeMap<Arc<str>, u32>,
+}
+
+/// What remains when a Service lets an address go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Remaining {
+    /// Nobody has it.
+    Nobody,
+    /// Services of fewer namespaces have it than before.
+    FewerNamespaces,
+    /// Services of as many namespaces have it as before.
+    SameNamespaces,
+}
+
+impl Holders {
+    /// One Service has the address.
+    pub(super) fn new(namespace: &Arc<str>) -> Self {
+        Self { owner: namespace.clone(), services: 1, others: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, namespace: &Arc<str>) {
+        if *namespace == self.owner {
+            self.services += 1;
+        } else {
+            *self.others.entry(namespace.clone()).or_default() += 1;
+        }
+    }
+
+    /// One Service of the namespace lets go. After the owner's last one, the first of the others by name is the owner.
+    pub(super) fn remove(&mut self, namespace: &Arc<str>) -> Remaining {
+        let left = if *namespace == self.owner {
+            self.services = self.services.saturating_sub(1);
+            self.services
+        } else {
+            self.others.get_mut(namespace).map_or(0, |services| {
+                *services = services.saturating_sub(1);
+                *services
+            })
+        };
+        if left > 0 {
+            return Remaining::SameNamespaces;
+        }
+        self.others.remove(namespace);
+        if *namespace != self.owner {
+            return Remaining::FewerNamespaces;
+        }
+        match self.others.pop_first() {
+            Some((owner, services)) => {
+                (self.owner, self.services) = (owner, services);
+                Remaining::FewerNamespaces
+            }
+            None => Remaining::Nobody,
+        }
+    }
+
+    /// Whether another namespace had the address first.
+    pub(super) fn is_foreign_to(&self, namespace: &str) -> bool {
+        *self.owner != *namespace
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_namespace_owns_an_address_until_its_last_service_leaves() {
+        let [a, b, c] = ["a", "b", "c"].map(Arc::from);
+        let mut holders = Holders::new(&b);
+        [&c, &a, &b].into_iter().for_each(|namespace| holders.add(namespace));
+        assert!(holders.is_foreign_to("a") && !holders.is_foreign_to("b"));
+        assert_eq!(holders.remove(&b), Remaining::SameNamespaces);
+        assert_eq!(holders.remove(&b), Remaining::FewerNamespaces);
+        assert!(!holders.is_foreign_to("a") && holders.is_foreign_to("b"));
+        assert_eq!(holders.remove(&c), Remaining::FewerNamespaces);
+        assert_eq!(holders.remove(&a), Remaining::Nobody);
+    }
+}

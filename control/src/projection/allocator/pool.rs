@@ -1,0 +1,252 @@
+//! One AddressPool as read: its addresses and who may have them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::holders::UsedAddresses;
+use super::range::AddressRange;
+use super::selector::{NAMESPACE_NAME, Selector};
+use super::{Request, range};
+use crate::api::address_pool::{AddressPool, AddressPoolSpec, KIND, PER_SERVICE, Sharing};
+use crate::api::problem::report::Report;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::net::Family;
+
+/// Addresses that may be given to Services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pool {
+    pub(super) name: Arc<str>,
+    priority: u32,
+    auto_assign: bool,
+    sharing: Sharing,
+    /// How many of its own addresses one Service may ask for by value.
+    pub(super) most_per_service: u32,
+    namespaces: Selector,
+    services: Selector,
+    ranges: Vec<AddressRange>,
+    /// Stands for the addresses of gateway nodes.
+    from_nodes: bool,
+    /// Those addresses: shared by Services, so never used up, and given all together.
+    nodes: Vec<NodeAddress>,
+    /// How many of its addresses Services have.
+    used: usize,
+}
+
+/// An address of a gateway node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeAddress {
+    /// The Node's name.
+    pub(crate) node: Arc<str>,
+    /// At most one of each family and node.
+    pub(crate) ip: IpAddr,
+}
+
+impl Pool {
+    /// Reads a pool. `nodes` are the addresses that `fromGatewayNodes` stands for. `namespaces_known` says whether the labels
+    /// of any Namespace can be judged.
+    pub(super) fn read(
+        name: &Arc<str>,
+        pool: &AddressPool,
+        nodes: &[NodeAddress],
+        namespaces_known: bool,
+    ) -> (Self, Vec<Problem>) {
+        let spec = &pool.spec;
+        let mut report = Report::about(ObjectRef { kind: KIND, namespace: "".into(), name: name.clone() });
+        let mut ranges = Vec::with_capacity(spec.addresses.len());
+        for (index, entry) in spec.addresses.iter().enumerate() {
+            match AddressRange::read(entry, spec.avoid_buggy_ips) {
+                Ok(range) => ranges.push(range),
+                Err(why) => {
+                    report.invalid(
+                        format!("spec.addresses[{index}]"),
+                        format!("{entry:?} {why}; it is left out"),
+                    );
+                }
+            }
+        }
+        let namespaces = spec.namespace_selector.as_ref();
+        let read = Self {
+            name: name.clone(),
+            priority: spec.priority,
+            auto_assign: spec.auto_assign,
+            sharing: spec.sharing,
+            most_per_service: most_per_service(spec, &mut report),
+            namespaces: Selector::read(
+                namespaces,
+                "spec.namespaceSelector",
+                (!namespaces_known).then_some(NAMESPACE_NAME),
+                &mut report,
+            ),
+            services: Selector::read(
+                spec.service_selector.as_ref(),
+                "spec.serviceSelector",
+                None,
+                &mut report,
+            ),
+            ranges,
+            from_nodes: spec.from_gateway_nodes,
+            nodes: if spec.from_gateway_nodes { nodes.to_vec() } else { Vec::new() },
+            used: 0,
+        };
+        (read, report.into_problems())
+    }
+
+    /// Pools are asked in this order: by priority with 0 last; among equals those that are meant for certain Services
+    /// first; then by name.
+    pub(super) fn order(&self) -> (bool, u32, bool, Arc<str>) {
+        let for_all = self.namespaces.is_empty() && self.services.is_empty();
+        (self.priority == 0, self.priority, for_all, self.name.clone())
+    }
+
+    /// Whether Services that name no pool may have its addresses.
+    pub(super) fn auto_assigns(&self) -> bool {
+        self.auto_assign
+    }
+
+    /// Whether its selectors let the Service in.
+    pub(super) fn admits(&self, request: &Request<'_>) -> Admission {
+        if !self.services.matches(request.labels) {
+            return Admission::Refused;
+        }
+        if self.namespaces.is_empty() {
+            return Admission::Admitted;
+        }
+        if request.namespace.is_none() && !self.namespaces.needs_only(NAMESPACE_NAME) {
+            return Admission::Unknown;
+        }
+        let mut labels =
+            request.namespace.and_then(|known| known.metadata.labels.clone()).unwrap_or_default();
+        labels.insert(NAMESPACE_NAME.to_owned(), request.key.namespace.to_string());
+        if self.namespaces.matches(&labels) { Admission::Admitted } else { Admission::Refused }
+    }
+
+    /// Whether it stands for the addresses of gateway nodes.
+    pub(super) fn is_from_nodes(&self) -> bool {
+        self.from_nodes
+    }
+
+    /// Whether it has addresses of its own of the family, free or not.
+    pub(super) fn serves(&self, family: Family) -> bool {
+        self.ranges.iter().any(|range| range.family() == family)
+    }
+
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
+        self.lists(ip) || self.nodes.iter().any(|node| node.ip == ip)
+    }
+
+    /// Whether `ip` is one of its own addresses, and not only a gateway node's.
+    pub(super) fn lists(&self, ip: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(ip))
+    }
+
+    /// Whether Services of several namespaces may have one of its addresses.
+    pub(super) fn shares(&self) -> bool {
+        self.sharing == Sharing::Cluster
+    }
+
+    /// If `ip` is a gateway node's: all of its family that it gives together.
+    pub(super) fn companions(&self, ip: IpAddr, nodes: &UsableNodes<'_>) -> Option<Vec<IpAddr>> {
+        let is_nodes = self.nodes.iter().any(|node| node.ip == ip);
+        is_nodes.then(|| self.node_addresses(Family::of(ip), nodes))
+    }
+
+    /// The addresses that it would give next: one of its own, or all of gateway nodes.
+    pub(super) fn next(
+        &mut self,
+        family: Family,
+        used: &UsedAddresses,
+        nodes: &UsableNodes<'_>,
+    ) -> Vec<IpAddr> {
+        let mut ranges = self.ranges.iter_mut().filter(|range| range.family() == family);
+        match ranges.find_map(|range| range.first_free(used)) {
+            Some(ip) => vec![ip],
+            None => self.node_addresses(family, nodes),
+        }
+    }
+
+    fn node_addresses(&self, family: Family, nodes: &UsableNodes<'_>) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for NodeAddress { node, ip } in &self.nodes {
+            if Family::of(*ip) == family && nodes.admit(node) && !addresses.contains(ip) {
+                addresses.push(*ip);
+            }
+        }
+        addresses
+    }
+
+    /// How many of its addresses Services have.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// A first Service has `ip`.
+    pub(super) fn taken(&mut self, ip: IpAddr) {
+        if self.contains(ip) {
+            self.used += 1;
+        }
+    }
+
+    /// How many addresses it has, given away or not.
+    pub(super) fn capacity(&self) -> u128 {
+        range::size(&self.ranges).saturating_add(self.nodes.len() as u128)
+    }
+
+    /// The last Service let go of `ip`: it can be given again.
+    pub(super) fn freed(&mut self, ip: IpAddr) {
+        if self.contains(ip) {
+            self.used = self.used.saturating_sub(1);
+        }
+        for range in &mut self.ranges {
+            range.freed(ip);
+        }
+    }
+}
+
+/// The API server refuses others; manifests come as they are.
+fn most_per_service(spec: &AddressPoolSpec, report: &mut Report) -> u32 {
+    let most = spec.max_per_service;
+    if PER_SERVICE.contains(&most) {
+        return most;
+    }
+    let (default, first, last) =
+        (AddressPoolSpec::default().max_per_service, PER_SERVICE.start(), PER_SERVICE.end());
+    report.invalid(
+        "spec.maxPerService",
+        format!("{most} is not from {first} to {last}; it counts as {default}"),
+    );
+    default
+}
+
+/// Whether a pool lets a Service in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Admission {
+    /// It does.
+    Admitted,
+    /// It does not.
+    Refused,
+    /// It selects by labels of a Namespace that is not known. Gives nothing, but takes nothing away either.
+    Unknown,
+}
+
+/// Which gateway nodes can serve a Service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UsableNodes<'a> {
+    /// No gateway node is known, which may say more about what is known than about the nodes.
+    Unknown,
+    /// Each.
+    All,
+    /// Those with an endpoint of their own.
+    Only(&'a BTreeSet<Arc<str>>),
+}
+
+impl UsableNodes<'_> {
+    fn admit(&self, node: &Arc<str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Unknown => false,
+            Self::Only(nodes) => nodes.contains(node),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What becomes of an address that a Service has when the pools, or what it asks for, have changed. Clients use the address, so
+//! nothing but an explicit request takes it away: an edit of a pool, or a mistake in an annotation, does not.
+
+use std::net::IpAddr;
+
+use super::assignment::{Reservation, Shortfall};
+use super::pool::{Admission, Pool, UsableNodes};
+use super::{Allocator, Request, Uncovered};
+use crate::net::Family;
+
+/// What becomes of an address that a Service has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Retention {
+    /// A pool that the Service may use has it.
+    Covered,
+    /// It stays, although it would not be given today.
+    Reserved(Reservation),
+    /// It goes: the Service asks for something else, or it was a gateway node's.
+    Gone,
+}
+
+impl Allocator {
+    /// What becomes of an address that the Service has; `usable` are the pools that it may use.
+    pub(super) fn standing(
+        &self,
+        ip: IpAddr,
+        request: &Request<'_>,
+        usable: &Result<Vec<usize>, Shortfall>,
+    ) -> Retention {
+        let by_value = !request.addresses.is_empty();
+        if by_value && !request.addresses.contains(&ip) {
+            return Retention::Reserved(Reservation::Refused);
+        }
+        if !by_value && !request.families.contains(&Family::of(ip)) {
+            return Retention::Gone;
+        }
+        let pools = usable.as_deref().unwrap_or_default();
+        if pools.iter().any(|&pool| self.pools[pool].contains(ip)) {
+            return Retention::Covered;
+        }
+        if request.uncovered == Uncovered::Dropped {
+            return Retention::Gone;
+        }
+        self.uncovered(ip, request, usable).map_or(Retention::Gone, Retention::Reserved)
+    }
+
+    /// Why an address stays that no usable pool has; `None` = it goes.
+    fn uncovered(
+        &self,
+        ip: IpAddr,
+        request: &Request<'_>,
+        usable: &Result<Vec<usize>, Shortfall>,
+    ) -> Option<Reservation> {
+        if self.pools.is_empty() {
+            return Some(Reservation::NoPools);
+        }
+        let named = |pool: &&Pool| request.pool.is_some_and(|name| *pool.name == *name);
+        let unknown =
+            |pool: &&Pool| (pool.contains(ip) || named(pool)) && pool.admits(request) == Admission::Unknown;
+        if let Some(pool) = self.pools.iter().find(unknown) {
+            return Some(Reservation::NamespaceUnknown(pool.name.clone()));
+        }
+        let usable = match usable {
+            Ok(usable) => usable,
+            Err(shortfall) => return Some(Reservation::NoAccess(shortfall.clone())),
+        };
+        if let Some(pool) = self.pools.iter().find(|pool| pool.contains(ip)) {
+            // Who names another pool that is there asks to move.
+            return request.pool.is_none().then(|| Reservation::NotAdmitted(pool.name.clone()));
+        }
+        let of_nodes = self.node_families(request.key).has(Family::of(ip));
+        if of_nodes && usable.iter().any(|&pool| self.gives_nodes(pool, request)) {
+            return matches!(request.nodes, UsableNodes::Unknown).then_some(Reservation::NoGateway);
+        }
+        Some(Reservation::NotInPool)
+    }
+
+    /// Whether the Service may get addresses of gateway nodes from the pool: these come and go with their nodes.
+    fn gives_nodes(&self, pool: usize, request: &Request<'_>) -> bool {
+        let pool = &self.pools[pool];
+        let asked = request.pool.is_some() || !request.addresses.is_empty() || pool.auto_assigns();
+        pool.is_from_nodes() && asked
+    }
+
+    /// What a Service that asks for any address keeps of what it has: all that is reserved, and of what pools have the first one
+    /// of each family, or all of gateway nodes.
+    pub(super) fn kept(&self, request: &Request<'_>, usable: &Result<Vec<usize>, Shortfall>) -> Vec<IpAddr> {
+        let pools = usable.as_deref().unwrap_or_default();
+        let (mut kept, mut covered): (Vec<IpAddr>, Vec<IpAddr>) = (Vec::new(), Vec::new());
+        for ip in self.held(request.key).iter().copied() {
+            let first = covered.iter().find(|other| Family::of(**other) == Family::of(ip));
+            let stays = match self.standing(ip, request, usable) {
+                Retention::Gone => false,
+                Retention::Reserved(_) => true,
+                Retention::Covered => {
+                    let stays = match self.companions(ip, pools, request) {
+                        Some(all) => all.contains(&ip) && first.is_none_or(|first| all.contains(first)),
+                        None => first.is_none(),
+                    };
+                    covered.extend(stays.then_some(ip));
+                    stays
+                }
+            };
+            kept.extend(stays.then_some(ip));
+        }
+        kept
+    }
+}

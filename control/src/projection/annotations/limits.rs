@@ -1,0 +1,91 @@
+//! Annotations that limit what a Service may take of each gateway, and its timeouts.
+
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use sheave_model::{ServiceLimits, ServiceTimeouts};
+
+use crate::api::problem::report::Report;
+use crate::projection::annotations;
+use crate::projection::options::{LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT};
+use crate::time;
+
+use super::{
+    CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_RATE, MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_CLIENT,
+};
+
+/// Shorter, and a packet that is lost once ends the connection (RFC 6298 waits for a second).
+const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Longer than any client waits.
+const CONNECT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+
+/// Reads the limits; where an annotation has no good value, or is not there, that of `defaults` holds.
+pub(in crate::projection) fn limits(
+    service: &Service,
+    defaults: ServiceLimits,
+    report: &mut Report,
+) -> ServiceLimits {
+    let mut read = |name, most, default: Option<NonZeroU32>| {
+        let otherwise = default
+            .map_or("nothing is limited".to_owned(), |default| format!("the default of {default} holds"));
+        number(service, name, most, &otherwise, report).or(default)
+    };
+    ServiceLimits {
+        connections: read(MAX_CONNECTIONS, LARGEST_CONNECTION_LIMIT, defaults.connections),
+        connection_rate: read(MAX_CONNECTION_RATE, LARGEST_RATE_LIMIT, defaults.connection_rate),
+        connections_per_client: read(
+            MAX_CONNECTIONS_PER_CLIENT,
+            LARGEST_CONNECTION_LIMIT,
+            defaults.connections_per_client,
+        ),
+        connection_rate_per_client: read(
+            MAX_CONNECTION_RATE_PER_CLIENT,
+            LARGEST_RATE_LIMIT,
+            defaults.connection_rate_per_client,
+        ),
+    }
+}
+
+/// Reads the timeouts; without a good value those of the gateway hold.
+pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) -> ServiceTimeouts {
+    ServiceTimeouts {
+        idle: time(service, IDLE_TIMEOUT, IDLE, "1s to 8760h", report),
+        connect: time(service, CONNECT_TIMEOUT, CONNECT, "10ms to 1m", report),
+    }
+}
+
+fn number(
+    service: &Service,
+    name: &str,
+    most: u32,
+    otherwise: &str,
+    report: &mut Report,
+) -> Option<NonZeroU32> {
+    annotations::read(service, name, report, |text| {
+        let number = text.trim().parse::<u32>().ok().and_then(NonZeroU32::new);
+        number
+            .filter(|number| number.get() <= most)
+            .ok_or_else(|| format!("{text:?} is not a whole number from 1 to {most}; {otherwise}"))
+    })
+}
+
+fn time(
+    service: &Service,
+    name: &str,
+    allowed: RangeInclusive<Duration>,
+    range: &str,
+    report: &mut Report,
+) -> Option<Duration> {
+    annotations::read(service, name, report, |text| {
+        let time = time::parse_duration(text.trim()).ok().filter(|time| allowed.contains(time));
+        time.ok_or_else(|| {
+            format!(
+                "{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; the gateway's own timeout holds"
+            )
+        })
+    })
+}

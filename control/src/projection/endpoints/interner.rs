@@ -1,0 +1,52 @@
+//! Shares the text of node and zone names between endpoints: a hundred thousand endpoints name a few thousand nodes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Fewer names than this are not worth looking for those that are used no more.
+const FEW: usize = 1024;
+
+/// The names that are in use, and some that were.
+#[derive(Clone, Debug)]
+pub(in crate::projection) struct NameInterner {
+    seen: HashSet<Arc<str>>,
+    /// With so many, those of nodes long gone are looked for.
+    crowd: usize,
+}
+
+impl Default for NameInterner {
+    fn default() -> Self {
+        Self { seen: HashSet::new(), crowd: FEW }
+    }
+}
+
+impl NameInterner {
+    pub(in crate::projection) fn share(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.seen.get(name) {
+            return known.clone();
+        }
+        if self.seen.len() >= self.crowd {
+            self.seen.retain(|name| Arc::strong_count(name) > 1);
+            self.crowd = FEW.max(2 * self.seen.len());
+        }
+        let new: Arc<str> = name.into();
+        self.seen.insert(new.clone());
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_use_are_shared_and_those_of_nodes_long_gone_are_forgotten() {
+        let mut names = NameInterner::default();
+        let kept = names.share("kept");
+        for number in 0..10 * FEW {
+            drop(names.share(&format!("node-{number}")));
+        }
+        assert!(Arc::ptr_eq(&kept, &names.share("kept")));
+        assert!(names.seen.len() <= FEW, "{}", names.seen.len());
+    }
+}

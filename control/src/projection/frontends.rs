@@ -1,0 +1,345 @@
+//! The inner step: one Service's plan, addresses and slices become its frontends and its status. Pure, but for sharing names.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::addresses::AllocatedAddresses;
+use super::conflicts::{ClaimPriority, Claims, ServiceClaims};
+use super::eligibility::{ClusterScope, Routes};
+use super::endpoints::interner::NameInterner;
+use super::endpoints::merged::MergedEndpoints;
+use super::endpoints::{PortEndpoints, merged};
+use super::health_checks::{HealthCheck, LocalReady};
+use super::nodes::ClusterContext;
+use super::plan::{ClusterMember, Plan, Slices, service_ref};
+use super::ports::PlannedPort;
+use super::status::{Ingress, LoadBalancerStatus, PortStatus};
+use super::{eligibility, endpoints};
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::net::Family;
+
+use sheave_model::{
+    Algorithm, Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, Protocol, ServicePort,
+};
+
+/// One frontend as the Service asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlannedFrontend {
+    pub(super) kind: FrontendKind,
+    pub(super) addr: FrontendAddr,
+    /// Index into the plan's ports.
+    pub(super) port: usize,
+}
+
+/// Why a Service is not served where it asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// It is served there as this already.
+    Twice(PlannedFrontend),
+    /// The port is reserved for the node, whose own address it is.
+    Reserved,
+}
+
+impl Plan {
+    /// Whether its status says that it is served there: not if it says that another Service has the port.
+    fn publishes(&self, addr: FrontendAddr) -> bool {
+        let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
+        self.requests.published.contains(&addr.ip) && !self.requests.lost.contains(&port)
+    }
+
+    /// The frontends that the Service claims once it has these load balancer addresses.
+    pub(super) fn claims(&self, addresses: &[IpAddr], context: &ClusterContext) -> ServiceClaims {
+        let title = |PlannedFrontend { kind, addr, .. }: PlannedFrontend| match kind {
+            FrontendKind::ExternalIp => (addr, ClaimPriority::Named),
+            FrontendKind::LoadBalancer if self.publishes(addr) => (addr, ClaimPriority::Published),
+            FrontendKind::LoadBalancer | FrontendKind::NodePort | FrontendKind::ClusterIp => {
+                (addr, ClaimPriority::Given)
+            }
+        };
+        self.exposures(addresses, context, |_, _| ()).into_iter().map(title).collect()
+    }
+
+    /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice, and
+    /// none that is reserved for a node. `left_out` hears of those, and why.
+    pub(super) fn exposures(
+        &self,
+        load_balancer: &[IpAddr],
+        context: &ClusterContext,
+        mut left_out: impl FnMut(PlannedFrontend, Obstacle),
+    ) -> Vec<PlannedFrontend> {
+        let mut exposures: Vec<PlannedFrontend> = Vec::with_capacity(load_balancer.len() * self.ports.len());
+        let mut seen: BTreeMap<FrontendAddr, usize> = BTreeMap::new();
+        let mut add = |kind, ip, number: u16, port: usize| {
+            let addr = FrontendAddr { ip, port: number, protocol: self.ports[port].protocol };
+            let exposure = PlannedFrontend { kind, addr, port };
+            if context.reserves(addr) {
+                left_out(exposure, Obstacle::Reserved);
+                return;
+            }
+            match seen.entry(addr) {
+                Entry::Occupied(first) => left_out(exposure, Obstacle::Twice(exposures[*first.get()])),
+                Entry::Vacant(place) => {
+                    place.insert(exposures.len());
+                    exposures.push(exposure);
+                }
+            }
+        };
+        let on_port = [
+            (FrontendKind::LoadBalancer, load_balancer),
+            (FrontendKind::ExternalIp, &self.addresses.external),
+            (FrontendKind::ClusterIp, &self.addresses.cluster),
+        ];
+        for (kind, ips) in on_port {
+            for (index, port) in self.ports.iter().enumerate() {
+                ips.iter().for_each(|ip| add(kind, *ip, port.port, index));
+            }
+        }
+        if self.kinds.contains(&FrontendKind::NodePort) {
+            let on_node = context
+                .node_port_addresses
+                .iter()
+                .filter(|ip| self.families.wanted.contains(&Family::of(**ip)));
+            for ip in on_node {
+                for (index, port) in self.ports.iter().enumerate() {
+                    port.node_port
+                        .into_iter()
+                        .for_each(|number| add(FrontendKind::NodePort, *ip, number, index));
+                }
+            }
+        }
+        exposures
+    }
+}
+
+/// What a Service is projected from.
+#[derive(Clone, Copy)]
+pub(super) struct FrontendInput<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) allocated: &'a AllocatedAddresses,
+    pub(super) slices: Option<&'a Slices>,
+    pub(super) context: &'a ClusterContext,
+    pub(super) claims: &'a Claims,
+    pub(super) cluster: &'a Arc<str>,
+}
+
+/// What a Service comes to.
+#[derive(Debug, Default)]
+pub(super) struct ServiceOutput {
+    pub(super) frontends: Vec<Frontend>,
+    pub(super) problems: Vec<Problem>,
+    /// Its endpoints, with those that are frontends and therefore left out, as the frontends that they would be.
+    pub(super) reached: Vec<FrontendAddr>,
+    /// `None` unless it is a load balancer of ours.
+    pub(super) status: Option<LoadBalancerStatus>,
+    pub(super) health_check: Option<HealthCheck>,
+}
+
+/// What the frontends of one port and family share.
+struct PortTarget {
+    routes: Routes,
+    backends: Arc<[Backend]>,
+}
+
+/// Projects one Service.
+pub(super) fn build(input: FrontendInput<'_>, names: &mut NameInterner) -> ServiceOutput {
+    let mut output = ServiceOutput::default();
+    let plan = input.plan;
+    let members = plan.members(input.slices, input.cluster);
+    members.iter().for_each(|member| endpoints::unreadable(member, &mut output.problems));
+    let won = owned_frontends(input, &mut output.problems);
+    let mut local_ready = LocalReady::default();
+    for (index, port) in plan.ports.iter().enumerate() {
+        for family in Family::ALL {
+            let here = won.iter().filter(|it| it.port == index && Family::of(it.addr.ip) == family);
+            let counted = plan.health_check_port.is_some() && plan.families.wanted.contains(&family);
+            if !counted && here.clone().next().is_none() {
+                continue;
+            }
+            let target = port_target(input, &members, (port, family), names, &mut output);
+            if counted {
+                local_ready.count(target.backends.iter().flat_map(|backend| &backend.endpoints));
+            }
+            output.frontends.extend(here.map(|exposure| build_frontend(input, *exposure, &target)));
+        }
+    }
+    output.status = plan.is_load_balancer().then(|| load_balancer_status(plan, input.allocated, &won));
+    output.health_check =
+        plan.health_check_port.map(|port| local_ready.answer(plan.key(), &plan.families, port));
+    output
+}
+
+/// The frontends that no older Service has; the others are reported.
+fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec<PlannedFrontend> {
+    let plan = input.plan;
+    let mut report = Report::about(service_ref(plan.key()));
+    let mut won = plan.exposures(&input.allocated.addresses, input.context, |exposure, obstacle| {
+        let PlannedFrontend { kind, addr, port } = exposure;
+        let message = match obstacle {
+            // As another kind of the same port it is one place that leads to the same endpoints.
+            Obstacle::Twice(first) if first.port == port => return,
+            Obstacle::Twice(first) => format!(
+                "{addr} ({kind}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
+                first.kind, plan.ports[first.port].index
+            ),
+            Obstacle::Reserved => format!(
+                "{addr} is an address of the node itself, and this port of it is reserved for the node (reservedPorts in the \
+                 configuration); it is not served"
+            ),
+        };
+        let port = &plan.ports[port];
+        let field = plan.field(format!("spec.ports[{}]", port.index));
+        report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
+    });
+    won.retain(|&PlannedFrontend { addr, port, .. }| {
+        let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());
+        if let Some(owner) = owner {
+            let port = &plan.ports[port];
+            let message =
+                format!("{addr} already belongs to {}; it is not served for this one", owner.object());
+            let field = plan.field(format!("spec.ports[{}]", port.index));
+            report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
+        }
+        owner.is_none()
+    });
+    problems.extend(report.into_problems());
+    won
+}
+
+fn port_target(
+    input: FrontendInput<'_>,
+    members: &[ClusterMember],
+    (port, family): (&PlannedPort, Family),
+    names: &mut NameInterner,
+    output: &mut ServiceOutput,
+) -> PortTarget {
+    let plan = input.plan;
+    let frontend_of =
+        |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
+    let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
+    let mut gathered = MergedEndpoints::default();
+    for (index, member) in members.iter().enumerate() {
+        let serving =
+            endpoints::collect(member, family, port, input.context, is_own, names, &mut output.problems);
+        report_loops(plan, port, &serving.loops, &mut output.problems);
+        let endpoints = serving.endpoints.iter().map(|endpoint| endpoint.addr);
+        output.reached.extend(serving.loops.iter().copied().chain(endpoints).map(frontend_of));
+        if plan.fleet.is_none() || !serving.is_empty() {
+            gathered.add(index, serving);
+        }
+    }
+    let sets = eligibility::categorize(&gathered.facets);
+    let open = gathered.facets.iter().any(|facet| facet.scope != ClusterScope::Closed);
+    let routes = Routes::new(&sets, &gathered.candidates, open);
+    let backends: Arc<[Backend]> = gathered
+        .parts
+        .into_iter()
+        .filter_map(|(index, serving)| Some(backend(plan, members.get(index)?, serving)))
+        .collect();
+    if plan.fleet.is_some() {
+        merged::report_overlaps(plan.key(), port, members, &backends, &mut output.problems);
+    }
+    PortTarget { routes, backends }
+}
+
+fn backend(plan: &Plan, member: &ClusterMember, serving: PortEndpoints) -> Backend {
+    let served = u32::try_from(serving.endpoints.len()).unwrap_or(u32::MAX);
+    Backend {
+        cluster: member.cluster.clone(),
+        weight: member.weight,
+        priority: member.priority,
+        // Within one cluster nothing is measured by it.
+        capacity: if plan.fleet.is_some() { serving.capacity.max(served) } else { served },
+        remote: !member.own,
+        endpoints: serving.endpoints,
+        lingering: serving.lingering,
+    }
+}
+
+fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problems: &mut Vec<Problem>) {
+    let mut report = Report::about(service_ref(plan.key()));
+    for addr in loops {
+        let message =
+            format!("endpoint {addr} is a frontend of this gateway; it is left out, to not send in circles");
+        report.add(reason::ENDPOINT_LOOP, "", Some(port.problem_port()), message);
+    }
+    problems.extend(report.into_problems());
+}
+
+fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &PortTarget) -> Frontend {
+    let FrontendInput { plan, context, .. } = input;
+    let PlannedFrontend { kind, addr, port } = exposure;
+    let port = &plan.ports[port];
+    let (external, internal) = target.routes.of(kind, plan.policies);
+    // Node ports, external IPs and the cluster address are open to all (kube-proxy's "firewall" chain is for load
+    // balancer addresses alone).
+    let source_ranges = match kind {
+        FrontendKind::LoadBalancer => plan.ranges.of(addr.ip, &context.addresses),
+        FrontendKind::ExternalIp | FrontendKind::NodePort | FrontendKind::ClusterIp => Arc::default(),
+    };
+    Frontend {
+        addr,
+        kind,
+        service: ServicePort {
+            namespace: plan.key().namespace.clone(),
+            name: plan.key().name.clone(),
+            port_name: port.name.clone(),
+            protocol: port.protocol,
+        },
+        source: plan.key().source,
+        affinity: plan.affinity,
+        source_ranges,
+        proxied_by: plan.client_address.proxied_by(Family::of(addr.ip), addr.protocol),
+        client_sources: plan.client_address.sources(kind, addr.protocol, plan.policies.external),
+        app_protocol: port.app_protocol.clone(),
+        algorithm: plan.algorithm.unwrap_or_else(|| default_algorithm(port.protocol)),
+        external,
+        internal,
+        limits: plan.limits,
+        timeouts: plan.timeouts,
+        failover: plan.fleet.as_ref().map(|fleet| fleet.failover.clone()),
+        backends: target.backends.clone(),
+    }
+}
+
+/// TCP connections are long and uneven, so the less loaded wins; UDP has no end to count, so the client's hash decides.
+pub(super) fn default_algorithm(protocol: Protocol) -> Algorithm {
+    match protocol {
+        Protocol::Tcp => Algorithm::LeastConnections,
+        Protocol::Udp => Algorithm::Maglev,
+    }
+}
+
+/// The status of a Service that has these load balancer addresses, and these frontends.
+pub(super) fn load_balancer_status(
+    plan: &Plan,
+    allocated: &AllocatedAddresses,
+    frontends: &[PlannedFrontend],
+) -> LoadBalancerStatus {
+    let ingress = allocated.addresses.iter().map(|&ip| Ingress {
+        ip,
+        hostname: plan.requests.hostnames.get(&ip).cloned(),
+        ports: port_statuses(plan, ip, frontends),
+    });
+    LoadBalancerStatus {
+        service: plan.key().clone(),
+        ingress: ingress.collect(),
+        node_families: allocated.node_families,
+    }
+}
+
+fn port_statuses(plan: &Plan, ip: IpAddr, frontends: &[PlannedFrontend]) -> Vec<PortStatus> {
+    let served = |port: u16, protocol: &str| {
+        frontends.iter().any(|PlannedFrontend { addr, .. }| {
+            addr.ip == ip && addr.port == port && addr.protocol.name() == protocol
+        })
+    };
+    let status = plan.listed_ports.iter().map(|listed| {
+        let (port, protocol) = (listed.port.port, listed.port.protocol);
+        let lost = (!served(port, protocol)).then_some(reason::ADDRESS_IN_USE);
+        PortStatus { port, protocol, error: listed.refused.or(lost) }
+    });
+    status.collect()
+}

@@ -1,0 +1,68 @@
+//! Health check node ports (`healthCheckNodePort`): which Services have ready endpoints on this node.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::ServiceSpec;
+use sheave_model::{Endpoint, EndpointState, FrontendKind};
+
+use super::class::FrontendKinds;
+use super::eligibility::TrafficPolicy;
+use super::families::Families;
+use super::ports;
+use crate::api::problem::report::Report;
+use crate::api::store::ServiceKey;
+use crate::net::Family;
+
+/// One Service's health check node port (pkg/proxy/healthcheck/service_health.go). Each family is counted, and answered,
+/// by itself, as kube-proxy's two proxiers do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Whose port.
+    pub service: ServiceKey,
+    /// `spec.healthCheckNodePort`.
+    pub port: u16,
+    /// Distinct addresses of ready endpoints on this node; `None` if the Service has no IPv4 side.
+    pub local_v4: Option<usize>,
+    /// The same for IPv6.
+    pub local_v6: Option<usize>,
+}
+
+/// `healthCheckNodePort`, where it counts: a load balancer with `externalTrafficPolicy: Local`.
+pub(super) fn port(
+    spec: &ServiceSpec,
+    kinds: &FrontendKinds,
+    external: TrafficPolicy,
+    report: &mut Report,
+) -> Option<u16> {
+    let asked = spec.health_check_node_port.filter(|port| *port != 0)?;
+    if !kinds.contains(&FrontendKind::LoadBalancer) || external != TrafficPolicy::Local {
+        return None;
+    }
+    let number = ports::number(asked);
+    if number.is_none() {
+        let message =
+            format!("{asked} is not a port (1 to 65535); nothing answers health checks for the Service");
+        report.invalid("spec.healthCheckNodePort", message);
+    }
+    number
+}
+
+/// Addresses of ready endpoints on this node; one that serves several ports is one.
+#[derive(Debug, Default)]
+pub(super) struct LocalReady(BTreeSet<IpAddr>);
+
+impl LocalReady {
+    pub(super) fn count<'a>(&mut self, endpoints: impl Iterator<Item = &'a Endpoint>) {
+        let counted = endpoints.filter(|endpoint| endpoint.local && endpoint.state == EndpointState::Ready);
+        self.0.extend(counted.map(|endpoint| endpoint.addr.ip));
+    }
+
+    pub(super) fn answer(&self, service: &ServiceKey, families: &Families, port: u16) -> HealthCheck {
+        let of = |family| {
+            let wanted = families.wanted.contains(&family);
+            wanted.then(|| self.0.iter().filter(|ip| Family::of(**ip) == family).count())
+        };
+        HealthCheck { service: service.clone(), port, local_v4: of(Family::V4), local_v6: of(Family::V6) }
+    }
+}

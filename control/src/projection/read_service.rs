@@ -1,0 +1,214 @@
+//! Reads the fields of a Service into its [`Plan`].
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use sheave_model::{Affinity, FrontendKind};
+
+use super::annotations::{client_address, limits};
+use super::class::FrontendKinds;
+use super::eligibility::{TrafficPolicies, TrafficPolicy};
+use super::families::Families;
+use super::options::Options;
+use super::plan::{Plan, Rank, SpecAddresses};
+use super::requests::Requests;
+use super::source_ranges::FamilyRanges;
+use super::{annotations, families, health_checks, ports, requests, source_ranges};
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
+use crate::api::store::ServiceKey;
+use crate::net;
+
+/// What is to be read once it is clear that it is ours.
+pub(super) struct ServiceFields<'a> {
+    pub(super) key: &'a ServiceKey,
+    pub(super) service: &'a Service,
+    pub(super) kinds: FrontendKinds,
+    /// The indexes of the ports that are exposed; `None` = all.
+    pub(super) exposed: Option<&'a BTreeSet<usize>>,
+}
+
+/// Reads what the fields of a Service ask for.
+pub(super) fn read<'a>(
+    asked: ServiceFields<'_>,
+    slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+    options: &Options,
+    mut report: Report,
+) -> Plan {
+    let ServiceFields { key, service, kinds, exposed } = asked;
+    let nothing = ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&nothing);
+    let families = families::read(spec, slices, &mut report);
+    let (mut requests, mut ranges) = (Requests::default(), FamilyRanges::default());
+    if kinds.contains(&FrontendKind::LoadBalancer) {
+        requests = requests::read(service, &families, options, &mut report);
+        ranges = source_ranges::read(service, &families, &mut report);
+    }
+    let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));
+    let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), exposed, &mut report);
+    let policies = traffic_policies(spec, &mut report);
+    Plan {
+        rank: Rank::of(key, service),
+        uid: service.metadata.uid.clone(),
+        labels: service.metadata.labels.clone().unwrap_or_default(),
+        addresses: spec_addresses(spec, &kinds, &families, options, &mut report),
+        families,
+        requests,
+        affinity: affinity(spec, &mut report),
+        algorithm: annotations::algorithm(service, &mut report),
+        ranges,
+        policies,
+        client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),
+        limits: limits::limits(service, options.limits, &mut report),
+        timeouts: limits::timeouts(service, &mut report),
+        health_check_port: health_checks::port(spec, &kinds, policies.external, &mut report),
+        ports,
+        listed_ports,
+        kinds,
+        fleet: None,
+        suspended: false,
+        problems: report.into_problems(),
+    }
+}
+
+/// Reads the policies, and checks `trafficDistribution`, which is not ours to obey: the EndpointSlice controller makes
+/// hints of it (staging/src/k8s.io/endpointslice/trafficdist), and proxies go by those.
+pub(super) fn traffic_policies(spec: &ServiceSpec, report: &mut Report) -> TrafficPolicies {
+    if let Some(other) = spec.traffic_distribution.as_deref()
+        && !matches!(other, "" | "PreferClose" | "PreferSameZone" | "PreferSameNode")
+    {
+        let message =
+            format!("{other:?} is not PreferSameZone, PreferSameNode or PreferClose; it is ignored");
+        report.invalid("spec.trafficDistribution", message);
+    }
+    TrafficPolicies {
+        external: traffic_policy(
+            spec.external_traffic_policy.as_deref(),
+            "spec.externalTrafficPolicy",
+            report,
+        ),
+        internal: traffic_policy(
+            spec.internal_traffic_policy.as_deref(),
+            "spec.internalTrafficPolicy",
+            report,
+        ),
+    }
+}
+
+fn traffic_policy(value: Option<&str>, field: &str, report: &mut Report) -> TrafficPolicy {
+    match value.unwrap_or_default() {
+        "" | "Cluster" => TrafficPolicy::Cluster,
+        "Local" => TrafficPolicy::Local,
+        other => {
+            report.invalid(field, format!("{other:?} is not Cluster or Local; Cluster is used"));
+            TrafficPolicy::Cluster
+        }
+    }
+}
+
+/// What the API server fills in: three hours.
+const DEFAULT_TIMEOUT_SECONDS: i32 = 10_800;
+
+const TIMEOUT_FIELD: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+
+/// Reads the affinity; an invalid value is reported and its default taken.
+pub(super) fn affinity(spec: &ServiceSpec, report: &mut Report) -> Affinity {
+    match spec.session_affinity.as_deref().unwrap_or_default() {
+        "" | "None" => Affinity::None,
+        "ClientIP" => Affinity::ClientIp { timeout: affinity_timeout(spec, report) },
+        other => {
+            let message = format!("{other:?} is not None or ClientIP; clients have no affinity");
+            report.invalid("spec.sessionAffinity", message);
+            Affinity::None
+        }
+    }
+}
+
+fn affinity_timeout(spec: &ServiceSpec, report: &mut Report) -> Duration {
+    let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    let asked = config.and_then(|client_ip| client_ip.timeout_seconds).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+    let seconds = if (1..=86_400).contains(&asked) {
+        asked
+    } else {
+        let message = format!("{asked} is not within 1 to 86400; {DEFAULT_TIMEOUT_SECONDS} is used");
+        report.invalid(TIMEOUT_FIELD, message);
+        DEFAULT_TIMEOUT_SECONDS
+    };
+    Duration::from_secs(u64::from(seconds.unsigned_abs()))
+}
+
+/// Reads `clusterIPs` and `externalIPs`; what cannot be used is reported.
+pub(super) fn spec_addresses(
+    spec: &ServiceSpec,
+    kinds: &FrontendKinds,
+    families: &Families,
+    options: &Options,
+    report: &mut Report,
+) -> SpecAddresses {
+    let mut addresses = SpecAddresses::default();
+    // Read in any case: what contradicts the rest of the Service is told whether or not it is served.
+    let cluster = cluster_addresses(spec, families, report);
+    if kinds.contains(&FrontendKind::ClusterIp) {
+        addresses.cluster = cluster;
+    }
+    let wanted = kinds.contains(&FrontendKind::ExternalIp);
+    let ours = kinds.contains(&FrontendKind::LoadBalancer);
+    for (index, text) in spec.external_ips.iter().flatten().enumerate() {
+        let field = format!("spec.externalIPs[{index}]");
+        if !wanted {
+            if ours {
+                let message = format!(
+                    "{text:?} is not served; list ExternalIP in frontends, and a CIDR with it in externalIPs.allow, in the configuration"
+                );
+                report.add(reason::EXTERNAL_IP_REFUSED, field, None, message);
+            }
+            continue;
+        }
+        if let Some(ip) = spec_address(text, &field, families, report)
+            && is_external_ip_allowed(ip, &options.external_ips_allow, &field, report)
+            && !addresses.external.contains(&ip)
+        {
+            addresses.external.push(ip);
+        }
+    }
+    addresses
+}
+
+/// Whoever may create Services could take over any address by naming it here (CVE-2020-8554).
+fn is_external_ip_allowed(ip: IpAddr, allow: &[IpNet], field: &str, report: &mut Report) -> bool {
+    let allowed = allow.iter().any(|cidr| cidr.contains(&ip));
+    if !allowed {
+        let message =
+            format!("{ip} is in no CIDR of externalIPs.allow in the configuration; it is not served");
+        report.add(reason::EXTERNAL_IP_REFUSED, field, None, message);
+    }
+    allowed
+}
+
+fn cluster_addresses(spec: &ServiceSpec, families: &Families, report: &mut Report) -> Vec<IpAddr> {
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for (field, text) in families::cluster_ips(spec) {
+        let ip = spec_address(text, &field, families, report);
+        ips.extend(ip.filter(|ip| !ips.contains(ip)));
+    }
+    ips
+}
+
+fn spec_address(text: &str, field: &str, families: &Families, report: &mut Report) -> Option<IpAddr> {
+    match net::parse_ip(text) {
+        Ok(ip) if families.fit(ip) => Some(ip),
+        Ok(_) => {
+            report.invalid(field, format!("{text:?} is not of the Service's ipFamilies; it is not served"));
+            None
+        }
+        Err(why) => {
+            report.invalid(field, format!("{text:?} {why}; it is not served"));
+            None
+        }
+    }
+}

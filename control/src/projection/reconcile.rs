@@ -1,0 +1,305 @@
+//! One reconcile pass: from the Services that changed to all that have to be projected again because of them, and to the new
+//! frontends.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use sheave_model::{Frontend, FrontendAddr, FrontendSource};
+
+use super::addresses::RequestContext;
+use super::conflicts::ClaimChanges;
+use super::frontends::{FrontendInput, ServiceOutput};
+use super::options::Role;
+use super::plan::{Plan, Planned, Rank};
+use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
+use super::{Projector, ServiceState, addresses, frontends, multi_cluster, planner};
+use crate::api::problem::Problem;
+use crate::api::store::{Objects, ServiceKey};
+use crate::net::Family;
+
+/// An address, and the frontend that is there now, if any is.
+type FrontendChange = (FrontendAddr, Option<Arc<Frontend>>);
+
+/// What a round has found out so far.
+#[derive(Default)]
+struct Pass {
+    /// It is the first, and takes every Service.
+    starting: bool,
+    /// Services to project, with what they ask for.
+    plans: BTreeMap<ServiceKey, Box<Plan>>,
+    touched: ClaimChanges,
+    /// Frontends of Services that left or are projected again: those that do not come back are removed.
+    stale: HashSet<FrontendAddr>,
+    fresh: Vec<Arc<Frontend>>,
+}
+
+impl Projector {
+    /// Projects the Services named and all that depend on them; which frontends changed, by address, and which Services
+    /// were looked at.
+    pub(super) fn pass(
+        &mut self,
+        objects: &Objects,
+        mut dirty: BTreeSet<ServiceKey>,
+        starting: bool,
+    ) -> (Vec<FrontendChange>, BTreeSet<ServiceKey>) {
+        let mut pass = Pass { starting, ..Pass::default() };
+        for key in &dirty {
+            match planner::plan_object(objects, key, &self.options, self.now) {
+                Planned::Ours(plan) => {
+                    pass.plans.insert(key.clone(), plan);
+                }
+                Planned::Foreign => {
+                    let held = self.retire(key, Vec::new(), &mut pass);
+                    self.keep_addresses(objects, key, held, starting);
+                }
+                Planned::Refused(problems) => {
+                    let held = self.retire(key, problems, &mut pass);
+                    self.tell_refused(objects, key);
+                    self.keep_addresses(objects, key, held, starting);
+                }
+            }
+        }
+        self.place(objects, &mut pass);
+        self.claim(&mut pass);
+        self.add_affected(objects, &mut pass);
+        for (key, plan) in std::mem::take(&mut pass.plans) {
+            self.project_one(objects, &key, &plan, &mut pass);
+            dirty.insert(key);
+        }
+        for key in &dirty {
+            let known = self.services.get(key);
+            let problems =
+                known.into_iter().flat_map(|known| known.allocated.problems.iter().chain(&known.problems));
+            self.problems.set(Some(key.clone()), problems);
+            if known.is_some_and(|known| known.status.is_some()) {
+                self.published.insert(key.clone());
+            } else {
+                self.published.remove(key);
+            }
+        }
+        (self.replace(pass), dirty)
+    }
+
+    /// Plans Services beside those that changed.
+    fn add(&self, objects: &Objects, keys: impl IntoIterator<Item = ServiceKey>, pass: &mut Pass) {
+        for key in keys {
+            if !pass.plans.contains_key(&key)
+                && let Planned::Ours(plan) = planner::plan_object(objects, &key, &self.options, self.now)
+            {
+                pass.plans.insert(key, plan);
+            }
+        }
+    }
+
+    /// The Service is not served, or not any longer; only its Problems stay. Answers the addresses that it had.
+    fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, pass: &mut Pass) -> Vec<IpAddr> {
+        if let Some(old) = self.services.remove(key) {
+            pass.stale.extend(old.frontends.iter().map(|frontend| frontend.addr));
+            self.index(key, &old.reached, &[]);
+        }
+        let held = self.allocator.held(key).to_vec();
+        self.allocator.release(key);
+        self.claims.release(key, &mut pass.touched);
+        self.waiting.remove(key);
+        self.health_checks.remove(key);
+        if !problems.is_empty() {
+            self.services.insert(key.clone(), ServiceState { problems, ..ServiceState::default() });
+        }
+        held
+    }
+
+    /// What a MultiClusterService has that is not served any longer is nobody else's before it is let go.
+    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, held: Vec<IpAddr>, starting: bool) {
+        if key.source == FrontendSource::MultiClusterService {
+            let (mut kept, node_families) = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
+            // As in `addresses::prepare`.
+            kept.retain(|ip| {
+                starting
+                    || held.contains(ip)
+                    || node_families.has(Family::of(*ip))
+                    || !self.allocator.is_used(*ip)
+            });
+            if let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
+                known.status = Some(LoadBalancerStatus::reserving(key, &kept, node_families));
+            }
+            if multi_cluster::is_suspended(key, &objects.fleet, &self.options) {
+                // Some may be written, and not seen yet.
+                let unseen: Vec<IpAddr> = held.into_iter().filter(|ip| !kept.contains(ip)).collect();
+                kept.extend(unseen);
+            }
+            self.allocator.hold_again(key, kept, node_families);
+        }
+    }
+
+    /// What is told of a MultiClusterService that is ours, but not served.
+    fn tell_refused(&mut self, objects: &Objects, key: &ServiceKey) {
+        if key.source == FrontendSource::MultiClusterService
+            && let Some(known) = self.services.get_mut(key)
+        {
+            let template = multi_cluster::template(&objects.fleet, key).is_some();
+            let resolved = ResolvedRefs { template, ..ResolvedRefs::default() };
+            known.fleet = Some(FleetStatus { resolved, ..FleetStatus::default() });
+        }
+    }
+
+    /// Finds addresses for the planned Services, and for those that wait if some became free.
+    fn place(&mut self, objects: &Objects, pass: &mut Pass) {
+        let role = &self.options.role;
+        // Where several namespaces publish one address already, the oldest Service decides whose it is: not one whose status says
+        // that another has a port of it.
+        let mut plans: Vec<&Plan> = pass.plans.values().map(|plan| &**plan).collect();
+        plans.sort_unstable_by(|a, b| a.seniority().cmp(&b.seniority()));
+        for plan in plans {
+            let key = plan.key();
+            // One that was refused a moment ago had no uid to compare, and may keep what it has.
+            let replaced =
+                self.services.get(key).is_some_and(|known| known.uid.is_some() && known.uid != plan.uid);
+            if replaced && *role != Role::Standalone {
+                self.allocator.release(key);
+            }
+            if plan.suspended {
+                let before = self.services.get(key).and_then(|known| known.seen.as_ref());
+                addresses::hold_suspended(plan, before, &mut self.allocator);
+                continue;
+            }
+            let local = addresses::local_nodes(plan, role, objects);
+            let known = RequestContext::new(plan, local.as_ref(), &self.context, objects);
+            addresses::prepare(plan, known, role, pass.starting, &mut self.allocator);
+        }
+        let mut freed: BTreeSet<IpAddr> = self.allocator.take_freed().into_iter().collect();
+        let mut asked = BTreeSet::new();
+        let mut next: BTreeSet<ServiceKey> = pass.plans.keys().cloned().collect();
+        next.extend(self.waiting.next(&freed, &next, &self.allocator));
+        // Ends because nobody gives back what it waited for.
+        while !next.is_empty() {
+            self.add(objects, next.iter().cloned(), pass);
+            self.place_in_order(objects, pass, &next);
+            asked.append(&mut next);
+            // Who moves to another address lets go of the one before, which others may wait for.
+            let moved = self.allocator.take_freed();
+            if !moved.is_empty() {
+                asked.clear();
+                freed.extend(moved);
+            }
+            next = self.waiting.next(&freed, &asked, &self.allocator);
+        }
+    }
+
+    fn place_in_order(&mut self, objects: &Objects, pass: &Pass, asked: &BTreeSet<ServiceKey>) {
+        let role = &self.options.role;
+        // Addresses asked for by value go first, so that none is given away to a Service that would take any.
+        let plans = asked.iter().filter_map(|key| pass.plans.get(key));
+        let mut queue: Vec<(bool, &Rank, &Plan)> =
+            plans.map(|plan| (plan.requests.addresses.is_empty(), &plan.rank, &**plan)).collect();
+        queue.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        for (_, rank, plan) in queue {
+            let local = addresses::local_nodes(plan, role, objects);
+            let known = RequestContext::new(plan, local.as_ref(), &self.context, objects);
+            let allocated = addresses::allocate(plan, known, role, &self.context, &mut self.allocator);
+            self.waiting.set(rank, &allocated.demand);
+            let known = self.services.entry(rank.key.clone()).or_default();
+            known.allocated = allocated;
+            known.uid.clone_from(&plan.uid);
+            known.seen = plan.suspended.then(|| plan.requests.published.clone());
+        }
+    }
+
+    fn claim(&mut self, pass: &mut Pass) {
+        for (key, plan) in &pass.plans {
+            let addresses = self.services.get(key).map(|known| known.allocated.addresses.as_slice());
+            let claims = plan.claims(addresses.unwrap_or_default(), &self.context);
+            self.claims.set(&plan.rank, claims, &mut pass.touched);
+        }
+    }
+
+    /// Adds the Services that share a frontend address whose claimants changed, or that have an endpoint which became
+    /// a frontend or ceased to be one.
+    fn add_affected(&self, objects: &Objects, pass: &mut Pass) {
+        if pass.touched.addrs.is_empty() {
+            return;
+        }
+        let mut affected: BTreeSet<ServiceKey> = BTreeSet::new();
+        for addr in pass.touched.addrs.keys() {
+            affected.extend(self.claims.claimants(*addr).cloned());
+        }
+        // Who else has a claim on an address makes no difference to those who have it for an endpoint.
+        let came_or_went =
+            pass.touched.addrs.iter().filter(|(addr, was)| self.claims.is_frontend(**addr) != **was);
+        for (addr, _) in came_or_went {
+            affected.extend(self.reaching(*addr).cloned());
+        }
+        self.add(objects, affected, pass);
+    }
+
+    /// The Services that have an endpoint there.
+    fn reaching(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
+        let first = (addr, ServiceKey::first());
+        self.reached.range(first..).take_while(move |(at, _)| *at == addr).map(|(_, key)| key)
+    }
+
+    /// A Service had these endpoints and has those, both sorted.
+    fn index(&mut self, key: &ServiceKey, before: &[FrontendAddr], now: &[FrontendAddr]) {
+        for addr in before.iter().filter(|addr| now.binary_search(addr).is_err()) {
+            self.reached.remove(&(*addr, key.clone()));
+        }
+        let new = now.iter().filter(|addr| before.binary_search(addr).is_err());
+        self.reached.extend(new.map(|addr| (*addr, key.clone())));
+    }
+
+    fn project_one(&mut self, objects: &Objects, key: &ServiceKey, plan: &Plan, pass: &mut Pass) {
+        let projected = self.services.entry(key.clone()).or_default();
+        let input = FrontendInput {
+            plan,
+            allocated: &projected.allocated,
+            slices: objects.slices.get(key),
+            context: &self.context,
+            claims: &self.claims,
+            cluster: &self.cluster,
+        };
+        let ServiceOutput { frontends, mut problems, mut reached, status, health_check } =
+            if plan.suspended { ServiceOutput::default() } else { frontends::build(input, &mut self.names) };
+        problems.extend(plan.problems.iter().filter(|_| !plan.suspended).cloned());
+        let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
+            Some(old) if **old == new => old.clone(),
+            _ => Arc::new(new),
+        };
+        let frontends: Vec<Arc<Frontend>> = frontends.into_iter().map(keep_equal).collect();
+        pass.stale.extend(projected.frontends.iter().map(|frontend| frontend.addr));
+        pass.fresh.extend(frontends.iter().cloned());
+        projected.frontends = frontends;
+        reached.sort_unstable();
+        reached.dedup();
+        let reached_before = std::mem::replace(&mut projected.reached, reached.clone());
+        projected.status = status;
+        let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
+        projected.fleet = fleet.map(|fleet| fleet.status.clone());
+        match health_check {
+            Some(check) => self.health_checks.insert(key.clone(), check),
+            None => self.health_checks.remove(key),
+        };
+        projected.problems = problems;
+        if reached_before != reached {
+            self.index(key, &reached_before, &reached);
+        }
+    }
+
+    /// Puts the new frontends in place of the old; which of them changed.
+    fn replace(&mut self, mut pass: Pass) -> Vec<FrontendChange> {
+        let mut changed = BTreeMap::new();
+        for frontend in pass.fresh {
+            let addr = frontend.addr;
+            pass.stale.remove(&addr);
+            let old = self.frontends.insert(addr, frontend.clone());
+            if old.is_none_or(|old| !Arc::ptr_eq(&old, &frontend)) {
+                changed.insert(addr, Some(frontend));
+            }
+        }
+        for addr in pass.stale {
+            if self.frontends.remove(&addr).is_some() {
+                changed.insert(addr, None);
+            }
+        }
+        changed.into_iter().collect()
+    }
+}

@@ -1,0 +1,155 @@
+//! Which load balancer addresses a Service has or requests: its status, annotations and `loadBalancerIP`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Service, ServiceStatus};
+
+use super::allocator::NodeFamilies;
+use super::annotations;
+use super::annotations::{ADDRESS_POOL, ADDRESSES, RENUMBER, addresses, usable_address};
+use super::families::Families;
+use super::options::Options;
+use super::status::port_error;
+use crate::api::names;
+use crate::api::problem::reason;
+use crate::api::problem::report::Report;
+use crate::net;
+
+const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
+
+/// Addresses that a Service has or asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Requests {
+    /// Addresses that its status already publishes: these are kept.
+    pub(super) published: Vec<IpAddr>,
+    /// The families of which these are the addresses of gateway nodes, as the status says.
+    pub(super) node_families: NodeFamilies,
+    /// Another installation has taken the object, and publishes them: nothing is to be kept for their clients.
+    pub(super) by_neighbour: bool,
+    /// Ports of these addresses that, as the status says itself, another Service has: no title to them.
+    pub(super) lost: BTreeSet<(IpAddr, i32, String)>,
+    /// Addresses that it asks for by value.
+    pub(super) addresses: Vec<IpAddr>,
+    /// The field that holds `addresses`.
+    pub(super) addresses_field: String,
+    /// Names that its status publishes beside addresses.
+    pub(super) hostnames: BTreeMap<IpAddr, String>,
+    /// The pool that it asks for by name.
+    pub(super) pool: Option<String>,
+    /// Whether an address that no pool gives it any longer is to be replaced.
+    pub(super) renumber: bool,
+}
+
+/// Whether it has another installation's finalizer, and not the one of this class.
+fn is_neighbours(service: &Service, class: &str) -> bool {
+    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|it| names::is_finalizer(it)) && !finalizers.contains(&names::finalizer(class))
+}
+
+/// Reads them; values that cannot be used are reported and left out.
+pub(super) fn read(
+    service: &Service,
+    families: &Families,
+    options: &Options,
+    report: &mut Report,
+) -> Requests {
+    let pool = annotations::value(service, ADDRESS_POOL).map(|name| name.trim().to_owned());
+    let annotated = annotations::value(service, ADDRESSES).is_some();
+    let mut requests = Requests {
+        addresses: requested(service, families, report),
+        addresses_field: if annotated { annotations::field(ADDRESSES) } else { ADDRESS_FIELD.to_owned() },
+        pool: pool.filter(|name| !name.is_empty()),
+        node_families: node_families(service.status.as_ref()),
+        by_neighbour: is_neighbours(service, &options.load_balancer_class),
+        renumber: annotations::read(service, RENUMBER, report, annotations::renumber).unwrap_or_default(),
+        ..Requests::default()
+    };
+    read_status(service, families, &mut requests, report);
+    requests
+}
+
+/// What the condition says that the controller wrote with the addresses.
+pub(super) fn node_families(status: Option<&ServiceStatus>) -> NodeFamilies {
+    let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let said = conditions.find(|it| it.type_ == names::FROM_GATEWAY_NODES && it.status == "True");
+    said.map(|it| NodeFamilies::named(&it.reason)).unwrap_or_default()
+}
+
+/// `ipMode` does not matter: what the status says is ours to serve in either mode.
+fn read_status(service: &Service, families: &Families, requests: &mut Requests, report: &mut Report) {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    for (index, ingress) in ingress.iter().enumerate() {
+        let field = |name| format!("status.loadBalancer.ingress[{index}].{name}");
+        let hostname = ingress.hostname.as_deref().filter(|name| !name.is_empty());
+        match (ingress.ip.as_deref().filter(|text| !text.is_empty()), hostname) {
+            (Some(text), hostname) => {
+                let ip = add(&mut requests.published, text, || field("ip"), families, report);
+                match hostname {
+                    // Karmada refuses every later change of an object whose status has it (karmada validatingmcs.go).
+                    Some(name) if !net::is_host_name(name) => {
+                        let message = format!("{name:?} is no DNS name; it is not published again");
+                        report.invalid(field("hostname"), message);
+                    }
+                    name => requests.hostnames.extend(ip.zip(name.map(str::to_owned))),
+                }
+                let in_use = port_error(reason::ADDRESS_IN_USE);
+                let ports = ingress.ports.iter().flatten();
+                let lost = ports.filter(|port| port.error.as_deref() == Some(&in_use));
+                requests.lost.extend(
+                    ip.into_iter()
+                        .flat_map(|ip| lost.clone().map(move |port| (ip, port.port, port.protocol.clone()))),
+                );
+            }
+            (None, Some(hostname)) => {
+                let message = format!(
+                    "{hostname:?} has no address beside it, so nothing is served for it, and it would not be published"
+                );
+                report.invalid(field("hostname"), message);
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+/// The annotation wins over the older field.
+fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec<IpAddr> {
+    let annotation = annotations::value(service, ADDRESSES);
+    let mut addresses = annotation.map(|texts| addresses(texts, families, report)).unwrap_or_default();
+    let older = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref()).unwrap_or_default();
+    if older.is_empty() {
+        return addresses;
+    }
+    if annotation.is_none() {
+        add(&mut addresses, older, || ADDRESS_FIELD.to_owned(), families, report);
+    } else if !net::parse_ip(older).is_ok_and(|ip| addresses.contains(&ip)) {
+        report.invalid(
+            ADDRESS_FIELD,
+            format!("{older:?} is ignored: the annotation {ADDRESSES} says otherwise"),
+        );
+    }
+    addresses
+}
+
+/// Adds the address, unless it is there already, and gives it if it can be used.
+fn add(
+    addresses: &mut Vec<IpAddr>,
+    text: &str,
+    field: impl Fn() -> String,
+    families: &Families,
+    report: &mut Report,
+) -> Option<IpAddr> {
+    match usable_address(text, families) {
+        Ok(ip) => {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+            Some(ip)
+        }
+        Err(refused) => {
+            report.invalid(field(), format!("{text:?} {refused}; it is ignored"));
+            None
+        }
+    }
+}

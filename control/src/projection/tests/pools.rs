@@ -1,0 +1,418 @@
+//! Who decides about addresses: a gateway takes what is published, the controller gives out of pools and keeps what it
+//! gave.
+
+use k8s_openapi::api::core::v1::Namespace;
+
+use super::super::{Options, Projection, Projector, Role};
+use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
+use crate::api::store::{Dirty, Objects, ServiceKey};
+
+pub(super) const POOL: &str =
+    "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";
+pub(super) const NODES_POOL: &str =
+    "kind: AddressPool\nmetadata: {name: nodes}\nspec: {fromGatewayNodes: true}\n";
+
+fn published() -> Projector {
+    Projector::new(Options { role: Role::Gateway, ..options() })
+}
+
+pub(super) fn managed() -> Projector {
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    let role = Role::Controller { gateways, own_gateway: None };
+    Projector::new(Options { node: String::new(), role, ..Options::default() })
+}
+
+pub(super) fn status(ips: &[&str]) -> String {
+    let ingress: Vec<String> = ips.iter().map(|ip| format!("{{ip: '{ip}', ipMode: Proxy}}")).collect();
+    format!("status: {{loadBalancer: {{ingress: [{}]}}}}", ingress.join(", "))
+}
+
+/// As [`status`], of addresses that were given as those of gateway nodes.
+pub(super) fn of_nodes(families: &str, ips: &[&str]) -> String {
+    let condition = format!(
+        "{{type: sheave.dev/FromGatewayNodes, status: 'True', reason: {families}, message: '', lastTransitionTime: \
+         '2026-01-01T00:00:00Z'}}"
+    );
+    format!("{}, conditions: [{condition}]}}", status(ips).trim_end_matches('}').to_owned() + "}")
+}
+
+/// As after everything changed.
+pub(super) fn all(projector: &mut Projector, objects: &Objects) -> Projection {
+    projector.project(objects, &Dirty::Everything)
+}
+
+/// A Node that has these addresses, and this much more metadata.
+fn node(name: &str, addresses: &str, metadata: &str) -> String {
+    format!("kind: Node\nmetadata: {{name: {name}{metadata}}}\nstatus: {{addresses: [{addresses}]}}\n")
+}
+
+/// The slice of the gateways: each Node with whether its gateway is ready.
+pub(super) fn gateways(ready: &[(&str, bool)]) -> String {
+    let endpoint = |(node, ready): &(&str, bool)| {
+        format!("{{addresses: [192.0.2.9], nodeName: {node}, conditions: {{ready: {ready}}}}}")
+    };
+    let endpoints: Vec<String> = ready.iter().map(endpoint).collect();
+    format!(
+        "kind: EndpointSlice\nmetadata: {{name: gateways-1, namespace: sheave-system, labels: \
+         {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: [{{name: report, port: 9842}}]\n\
+         endpoints: [{}]\n",
+        endpoints.join(", ")
+    )
+}
+
+pub(super) fn three_nodes() -> Objects {
+    objects(&[
+        &node("gw-1", "{type: InternalIP, address: 192.0.2.1}", ""),
+        &node(
+            "gw-2",
+            "{type: InternalIP, address: 192.0.2.2}, {type: ExternalIP, address: 198.51.100.2}",
+            "",
+        ),
+        &node(
+            "gw-3",
+            "{type: InternalIP, address: 192.0.2.3}, {type: InternalIP, address: '2001:db8::3'}",
+            "",
+        ),
+        NODES_POOL,
+    ])
+}
+
+#[test]
+fn a_gateway_serves_what_is_published_and_gives_nothing_itself() {
+    let pending = all(&mut published(), &objects(&[NODE, POOL, &web("", "")]));
+    assert!(pending.table.frontends().is_empty());
+    assert!(problems(&pending).is_empty(), "it is the controller that knows why");
+    let given = objects(&[NODE, &web("", &status(&["198.51.100.7", "198.51.100.8"]))]);
+    assert_eq!(ips(&all(&mut published(), &given), "shop/web"), ["198.51.100.7", "198.51.100.8"]);
+}
+
+#[test]
+fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
+    let leaving = "metadata: deletionTimestamp: '2026-01-01T00:00:00Z'";
+    let leaving = web("", leaving) + &status(&["198.51.100.7"]);
+    assert_eq!(ips(&all(&mut published(), &objects(&[NODE, &leaving])), "shop/web"), ["198.51.100.7"]);
+    let released = all(&mut managed(), &objects(&[NODE, POOL, &leaving]));
+    assert!(released.table.frontends().is_empty());
+}
+
+#[test]
+fn the_controller_keeps_what_was_given_before_and_gives_the_rest_around_it() {
+    let old = service("shop", "z-old", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
+    let new = service("shop", "a-new", "ports: [{port: 80}]", "");
+    let projection = all(&mut managed(), &objects(&[POOL, &old, &new]));
+    assert_eq!(ips(&projection, "shop/z-old"), ["203.0.113.0"]);
+    assert_eq!(ips(&projection, "shop/a-new"), ["203.0.113.1"]);
+}
+
+#[test]
+fn the_controller_keeps_an_address_that_no_pool_has_until_it_is_told_to_renumber() {
+    let stray = web("", &status(&["198.51.100.7"]));
+    let kept = all(&mut managed(), &objects(&[NODE, POOL, &stray]));
+    assert_eq!(ips(&kept, "shop/web"), ["198.51.100.7"]);
+    assert_eq!(problems(&kept), ["Service shop/web NoAddress "]);
+    let message = &kept.problems[0].message;
+    assert!(message.contains("198.51.100.7 is kept") && message.contains("sheave.dev/renumber"), "{message}");
+    let told = annotated("sheave.dev/renumber: 'true'", &["198.51.100.7"]);
+    let moved = all(&mut managed(), &objects(&[NODE, POOL, &told]));
+    assert_eq!((ips(&moved, "shop/web"), problems(&moved).len()), (vec!["203.0.113.0".to_owned()], 0));
+    let unclear = annotated("sheave.dev/renumber: 'yes'", &["198.51.100.7"]);
+    let kept = all(&mut managed(), &objects(&[NODE, POOL, &unclear]));
+    assert_eq!(ips(&kept, "shop/web"), ["198.51.100.7"]);
+    let field = "Service shop/web InvalidValue metadata.annotations[sheave.dev/renumber]";
+    assert_eq!(problems(&kept), [field, "Service shop/web NoAddress "]);
+}
+
+/// `shop/web` with these annotations, and its status.
+fn annotated(annotations: &str, ips: &[&str]) -> String {
+    web("", &format!("metadata: annotations: {{{annotations}}}")) + &status(ips)
+}
+
+/// Each as an edit while the controller runs, and as what one finds that starts again.
+#[test]
+fn an_edit_of_a_pool_or_a_mistyped_name_leaves_live_addresses_alone() {
+    let other = "kind: AddressPool\nmetadata: {name: other}\nspec: {addresses: [198.51.100.0/30]}\n";
+    let for_others = POOL.replace("spec: {", "spec: {serviceSelector: {matchLabels: {app: other}}, ");
+    let before = objects(&[POOL, other, &web("", &status(&["203.0.113.1"]))]);
+    let mistyped = "metadata.annotations[sheave.dev/address-pool]";
+    for (pools, pool, field) in [
+        (vec![other], "", ""),
+        (vec![other, &*for_others], "", ""),
+        (vec![other, POOL], "sheave.dev/address-pool: mian", mistyped),
+        (vec![other, &*for_others], "sheave.dev/address-pool: main", mistyped),
+    ] {
+        let after = objects(&[&pools[..], &[&*annotated(pool, &["203.0.113.1"])]].concat());
+        let mut running = managed();
+        assert_eq!(ips(&all(&mut running, &before), "shop/web"), ["203.0.113.1"]);
+        for mut projector in [running, managed()] {
+            let kept = all(&mut projector, &after);
+            assert_eq!(ips(&kept, "shop/web"), ["203.0.113.1"], "{pools:?} {pool}");
+            assert_eq!(problems(&kept), [format!("Service shop/web NoAddress {field}")], "{pools:?} {pool}");
+            // Nobody else gets it when the pool is back.
+            let greedy = service(
+                "shop",
+                "a",
+                "ports: [{port: 80}]",
+                "metadata: annotations: {sheave.dev/address-pool: main}",
+            );
+            let again = objects(&[POOL, other, &greedy, &web("", &status(&["203.0.113.1"]))]);
+            let again = all(&mut projector, &again);
+            assert_eq!(
+                (ips(&again, "shop/web"), problems(&again).len()),
+                (vec!["203.0.113.1".to_owned()], 0)
+            );
+            assert_eq!(ips(&again, "shop/a"), ["203.0.113.0"]);
+        }
+    }
+    // A pool that is there, and lets the Service in, is a request to move.
+    let moves = annotated("sheave.dev/address-pool: other", &["203.0.113.1"]);
+    assert_eq!(ips(&all(&mut managed(), &objects(&[POOL, other, &moves])), "shop/web"), ["198.51.100.0"]);
+}
+
+#[test]
+fn without_any_pool_the_controller_keeps_what_is_published() {
+    let mut objects = objects(&[NODE, POOL, &web("", &status(&["203.0.113.1"]))]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.1"]);
+    let pool = objects.pools.pop_first().unwrap();
+    let kept = all(&mut projector, &objects);
+    assert_eq!(ips(&kept, "shop/web"), ["203.0.113.1"]);
+    assert_eq!(problems(&kept), ["Service shop/web NoAddress "]);
+    objects.pools.extend([pool]);
+    let again = all(&mut projector, &objects);
+    assert_eq!((ips(&again, "shop/web"), problems(&again).len()), (vec!["203.0.113.1".to_owned()], 0));
+
+    add(&mut objects, &[&web("", "")]);
+    objects.pools.clear();
+    let pending = all(&mut managed(), &objects);
+    assert!(pending.table.frontends().is_empty());
+    assert!(pending.problems[0].message.contains("add an AddressPool with IPv4"), "{}", pending.problems[0]);
+}
+
+#[test]
+fn what_it_gave_counts_more_than_an_older_status() {
+    let mut objects = objects(&[POOL, &web("", "")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+    add(&mut objects, &[&web("", &status(&["203.0.113.3"]))]);
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+}
+
+#[test]
+fn another_service_of_the_same_name_starts_anew() {
+    let named = |uid: &str, ask: &str| web(ask, &format!("metadata: uid: {uid}"));
+    let mut objects = objects(&[POOL, &named("one", "loadBalancerIP: 203.0.113.3")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.3"]);
+    add(&mut objects, &[&named("one", "")]);
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.3"]);
+    add(&mut objects, &[&named("two", "")]);
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+}
+
+#[test]
+fn gateway_nodes_give_all_their_addresses_while_their_gateway_is_ready() {
+    let mut objects = three_nodes();
+    let mut projector = managed();
+    add(
+        &mut objects,
+        &[&web("", ""), &gateways(&[("gw-1", true), ("gw-2", true), ("gw-3", false), ("gone", true)])],
+    );
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["192.0.2.1", "198.51.100.2"]);
+
+    add(&mut objects, &[&gateways(&[("gw-1", false), ("gw-2", true), ("gw-3", true)])]);
+    let changed = Dirty::Services([ServiceKey::new("sheave-system", "sheave-gateways")].into());
+    assert_eq!(ips(&projector.project(&objects, &changed), "shop/web"), ["192.0.2.3", "198.51.100.2"]);
+
+    add(&mut objects, &[&gateways(&[])]);
+    let kept = projector.project(&objects, &changed);
+    assert_eq!(ips(&kept, "shop/web"), ["192.0.2.3", "198.51.100.2"]);
+    assert!(kept.problems[0].message.contains("no gateway is ready"), "{}", kept.problems[0]);
+    let none = all(&mut managed(), &objects);
+    assert_eq!(problems(&none), ["Service shop/web NoAddress "]);
+    let message = &none.problems[0].message;
+    assert!(
+        message.contains("AddressPool nodes") && message.contains("no gateway node is ready"),
+        "{message}"
+    );
+}
+
+#[test]
+fn addresses_of_gateway_nodes_are_kept_while_no_gateway_is_ready_at_all() {
+    let mut objects = three_nodes();
+    let given = web("", &of_nodes("IPv4", &["192.0.2.1"]));
+    add(&mut objects, &[&given, &gateways(&[("gw-1", false)])]);
+    let kept = all(&mut managed(), &objects);
+    assert_eq!(ips(&kept, "shop/web"), ["192.0.2.1"]);
+    assert!(kept.problems[0].message.contains("no gateway is ready"), "{}", kept.problems[0]);
+    add(&mut objects, &[&gateways(&[("gw-1", false), ("gw-2", true)])]);
+    assert_eq!(ips(&all(&mut managed(), &objects), "shop/web"), ["198.51.100.2"]);
+    objects.nodes.clear();
+    assert_eq!(ips(&all(&mut managed(), &objects), "shop/web"), ["192.0.2.1"], "no Node is known");
+}
+
+#[test]
+fn published_addresses_are_kept_while_the_namespace_is_not_known() {
+    let pool = "kind: AddressPool\nmetadata: {name: p}\nspec: {addresses: [203.0.113.7-203.0.113.9], namespaceSelector: \
+                {matchLabels: {team: a}}}\n";
+    let other = service("other", "dns", "ports: [{port: 53}]", "");
+    let mut objects = objects(&[pool, &web("", &status(&["203.0.113.7"])), &other]);
+    let mut projector = managed();
+    for (round, namespaces) in [("unknown", vec![]), ("another", vec!["other"])] {
+        for name in namespaces {
+            let namespace: Namespace =
+                serde_saphyr::from_str(&format!("metadata: {{name: {name}, labels: {{team: a}}}}")).unwrap();
+            objects.namespaces.insert(name.into(), namespace.into());
+        }
+        let kept = all(&mut projector, &objects);
+        assert_eq!(ips(&kept, "shop/web"), ["203.0.113.7"], "{round}");
+        assert!(!ips(&kept, "other/dns").contains(&"203.0.113.7".to_owned()), "{round}");
+        assert!(kept.problems.iter().any(|it| it.message.contains("Namespace is not known")), "{round}");
+    }
+    let namespace: Namespace = serde_saphyr::from_str("metadata: {name: shop, labels: {team: b}}").unwrap();
+    objects.namespaces.insert("shop".into(), namespace.into());
+    // Now it is known to be left out, and what it has stays until it is told to renumber.
+    let kept = all(&mut projector, &objects);
+    assert_eq!(ips(&kept, "shop/web"), ["203.0.113.7"]);
+    assert!(
+        kept.problems.iter().any(|it| it.message.contains("leave the Service out")),
+        "{:?}",
+        kept.problems
+    );
+}
+
+#[test]
+fn a_dual_stack_service_has_every_familys_gateway_nodes() {
+    let mut objects = three_nodes();
+    let both = web("ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "");
+    add(&mut objects, &[&both, &gateways(&[("gw-1", true), ("gw-3", true)])]);
+    assert_eq!(ips(&all(&mut managed(), &objects), "shop/web"), ["192.0.2.1", "192.0.2.3", "2001:db8::3"]);
+}
+
+#[test]
+fn nodes_that_are_excluded_or_leave_are_no_gateway_nodes() {
+    let excluded = "node.kubernetes.io/exclude-from-external-load-balancers";
+    for (metadata, counts) in [
+        (format!(", labels: {{{excluded}: ''}}"), false),
+        (format!(", labels: {{{excluded}: 'true'}}"), false),
+        (format!(", labels: {{{excluded}: 'false'}}"), true),
+        (", deletionTimestamp: '2026-01-01T00:00:00Z'".to_owned(), false),
+    ] {
+        let only = node("gw-1", "{type: InternalIP, address: 192.0.2.1}", &metadata);
+        let objects = objects(&[&only, NODES_POOL, &web("", ""), &gateways(&[("gw-1", true)])]);
+        assert_eq!(!ips(&all(&mut managed(), &objects), "shop/web").is_empty(), counts, "{metadata}");
+    }
+    let tainted = node("gw-1", "{type: InternalIP, address: 192.0.2.1}", "")
+        + "spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}\n";
+    let objects = objects(&[&tainted, NODES_POOL, &web("", ""), &gateways(&[("gw-1", true)])]);
+    assert!(ips(&all(&mut managed(), &objects), "shop/web").is_empty());
+}
+
+#[test]
+fn under_local_only_nodes_with_a_ready_endpoint_give_addresses() {
+    let mut objects = three_nodes();
+    let mut projector = managed();
+    let slice = |endpoint: &str| WEB_SLICE.replace("nodeName: n1", endpoint);
+    add(
+        &mut objects,
+        &[
+            &web("externalTrafficPolicy: Local", ""),
+            &slice("nodeName: gw-2"),
+            &gateways(&[("gw-1", true), ("gw-2", true)]),
+        ],
+    );
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["198.51.100.2"]);
+    add(&mut objects, &[&slice("nodeName: gw-1")]);
+    let web_changed = Dirty::Services([ServiceKey::new("shop", "web")].into());
+    assert_eq!(ips(&projector.project(&objects, &web_changed), "shop/web"), ["192.0.2.1"]);
+    let terminating = "conditions: {ready: false, serving: true, terminating: true}";
+    add(&mut objects, &[&slice(&format!("nodeName: gw-1, {terminating}"))]);
+    assert_eq!(ips(&projector.project(&objects, &web_changed), "shop/web"), ["192.0.2.1"]);
+    add(&mut objects, &[&slice("nodeName: gw-1, conditions: {ready: false}")]);
+    assert_eq!(problems(&projector.project(&objects, &web_changed)), ["Service shop/web NoAddress "]);
+}
+
+#[test]
+fn a_gateway_in_this_process_needs_no_slice() {
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    let role = Role::Controller { gateways, own_gateway: Some("gw-1".into()) };
+    let mut projector = Projector::new(Options { role, ..options() });
+    assert_eq!(
+        ips(&all(&mut projector, &objects(&[NODE, NODES_POOL, &web("", "")])), "shop/web"),
+        ["192.0.2.1"]
+    );
+}
+
+#[test]
+fn pools_choose_namespaces_by_any_label_that_is_known() {
+    let pool = "kind: AddressPool\nmetadata: {name: p}\nspec: {addresses: [203.0.113.7], namespaceSelector: \
+                {matchLabels: {team: a}}}\n";
+    let mut objects = objects(&[pool, &web("", "")]);
+    let unknown = all(&mut managed(), &objects);
+    assert!(unknown.table.frontends().is_empty());
+    assert_eq!(
+        problems(&unknown),
+        ["AddressPool p InvalidValue spec.namespaceSelector", "Service shop/web NoAddress "]
+    );
+    for (team, admitted) in [("a", true), ("b", false)] {
+        let namespace: Namespace =
+            serde_saphyr::from_str(&format!("metadata: {{name: shop, labels: {{team: {team}}}}}")).unwrap();
+        objects.namespaces.insert("shop".into(), namespace.into());
+        assert_eq!(!all(&mut managed(), &objects).table.frontends().is_empty(), admitted, "{team}");
+    }
+}
+
+#[test]
+fn a_port_that_the_status_says_another_service_has_is_no_title_to_it() {
+    let lost = "status: {loadBalancer: {ingress: [{ip: 203.0.113.1, ipMode: Proxy, ports: [{port: 443, protocol: TCP, \
+                error: sheave.dev/AddressInUse}]}]}}";
+    let created = |day: u8| format!("metadata: creationTimestamp: '2026-01-0{day}T00:00:00Z'");
+    let asking = "ports: [{port: 443}], loadBalancerIP: 203.0.113.1";
+    let older = service("evil", "old", asking, &created(1)) + lost;
+    let younger = service("shop", "web", "ports: [{port: 443}]", &created(2)) + &status(&["203.0.113.1"]);
+    let in_use = "Service evil/old AddressInUse spec.ports[0]";
+    let not_shared = "Service evil/old NoAddress spec.loadBalancerIP";
+    for (mut projector, told) in [(managed(), vec![in_use, not_shared]), (published(), vec![in_use])] {
+        let projection = all(&mut projector, &objects(&[POOL, &older, &younger]));
+        assert_eq!(ips(&projection, "shop/web"), ["203.0.113.1"]);
+        assert!(ips(&projection, "evil/old").is_empty());
+        assert_eq!(problems(&projection), told);
+    }
+}
+
+#[test]
+fn an_address_that_two_namespaces_publish_stays_with_both_and_the_younger_one_is_told() {
+    let asking = "ports: [{port: 443}], loadBalancerIP: 203.0.113.1";
+    let created = |day: u8| format!("metadata: creationTimestamp: '2026-01-0{day}T00:00:00Z'");
+    let live = |namespace: &str, port: u16, day| {
+        let asking = asking.replace("443", &port.to_string());
+        service(namespace, "web", &asking, &created(day)) + &status(&["203.0.113.1"])
+    };
+    // "able" comes first by name, "shop" by age.
+    let mut objects = objects(&[POOL, &live("able", 443, 2), &live("shop", 80, 1)]);
+    let mut projector = managed();
+    let both = all(&mut projector, &objects);
+    assert_eq!((ips(&both, "able/web").len(), ips(&both, "shop/web").len()), (1, 1));
+    assert_eq!(problems(&both), ["Service able/web NoAddress spec.loadBalancerIP"]);
+    let message = &both.problems[0].message;
+    assert!(message.contains("203.0.113.1 is kept") && message.contains("spec.sharing"), "{message}");
+    assert!(!message.contains("shop"), "it is told that another namespace has it, not which: {message}");
+    let gone = ServiceKey::new("shop", "web");
+    objects.services.remove(&gone);
+    assert_eq!(problems(&projector.project(&objects, &Dirty::Services([gone].into()))), [""; 0]);
+}
+
+#[test]
+fn an_address_of_another_namespace_is_given_once_that_has_let_it_go() {
+    let mut objects = objects(&[POOL, &web("", "")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.0"]);
+    add(&mut objects, &[&service("other", "web", "ports: [{port: 443}], loadBalancerIP: 203.0.113.0", "")]);
+    let other = ServiceKey::new("other", "web");
+    let refused = projector.project(&objects, &Dirty::Services([other].into()));
+    assert!(ips(&refused, "other/web").is_empty());
+    assert_eq!(problems(&refused), ["Service other/web NoAddress spec.loadBalancerIP"]);
+    let gone = ServiceKey::new("shop", "web");
+    objects.services.remove(&gone);
+    let given = projector.project(&objects, &Dirty::Services([gone].into()));
+    assert_eq!((ips(&given, "other/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
+}
