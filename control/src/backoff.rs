@@ -6,30 +6,44 @@ use std::time::Duration;
 pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// The pauses after failures of one sort.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
-    next: Duration,
+    /// In a row.
+    failures: u32,
+}
+
+/// From a second to five minutes: for what nobody waits for, and what may be refused for days.
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(Duration::from_secs(1), Duration::from_secs(300))
+    }
 }
 
 impl Backoff {
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
+        Self { first, longest, failures: 0 }
     }
 
     /// The next pause: between half and all of what the count of failures makes of it. `asked` is what the server said
     /// by `Retry-After`; to that, too, up to half is added, so that not everyone returns at once.
     pub(crate) fn pause(&mut self, asked: Option<Duration>) -> Duration {
-        let own = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.next = (self.next * 2).min(self.longest);
+        let whole = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
+        let own = whole.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.failures = self.failures.saturating_add(1);
         let asked = asked.map(|asked| asked.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + fastrand::f64() / 2.0));
         asked.map_or(own, |asked| asked.max(own))
     }
 
+    /// How many failures there were in a row.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// The server answered.
     pub(crate) fn reset(&mut self) {
-        self.next = self.first;
+        self.failures = 0;
     }
 }
 

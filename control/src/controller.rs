@@ -60,16 +60,9 @@ pub struct ControllerOptions {
     /// This process among the candidates; see [`election::identity`].
     pub identity: String,
     /// How Services are marked as ours.
-    pub publish: Ownership,
+    pub ownership: Ownership,
     /// How long to doubt a list that lacks nearly everything.
     pub mass_deletion_hold: Duration,
-}
-
-impl ControllerOptions {
-    /// In whose name endpoints are asked for, if they are.
-    fn exports(&self) -> Option<&str> {
-        self.projection.fleet.export_services.then(|| self.publish.field_manager())
-    }
 }
 
 /// How the controller is doing.

@@ -50,7 +50,7 @@ pub(crate) fn options(
         lease: config.lease.clone(),
         timing: config.timing.clone(),
         identity: election::identity(&host),
-        publish: Ownership::new(&config.load_balancer_class, config.shared_finalizer),
+        ownership: Ownership::new(&config.load_balancer_class, config.shared_finalizer),
         mass_deletion_hold: config.mass_deletion_hold,
     }
 }

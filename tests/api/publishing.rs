@@ -92,7 +92,7 @@ impl Cluster {
                 object["spec"]["type"] == "LoadBalancer" && object["metadata"]["deletionTimestamp"].is_null();
             let desired = if ours { Desired::Published(statement()) } else { Desired::Released };
             let service: Arc<Service> = Arc::new(serde_json::from_value(object).unwrap());
-            self.publisher.desire(&ServiceKey::new(NAMESPACE, &name), &service, desired);
+            self.publisher.set_desired(&ServiceKey::new(NAMESPACE, &name), &service, desired);
             present.insert(name);
         }
         for gone in self.seen.difference(&present) {
@@ -131,10 +131,10 @@ impl Cluster {
         ours.map(|write| write.line).collect()
     }
 
-    fn happened(&mut self) -> WriteNotice {
+    fn next_notice(&mut self) -> WriteNotice {
         let (handle, publisher) = (self.handle.clone(), &mut self.publisher);
         handle
-            .block_on(async { tokio::time::timeout(io_deadline(), publisher.happened()).await })
+            .block_on(async { tokio::time::timeout(io_deadline(), publisher.next_notice()).await })
             .unwrap()
             .unwrap()
     }
@@ -251,7 +251,7 @@ fn a_rival_is_named_and_overruled() {
     let foreign = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}});
     cluster.patch_status("web", "cloud", &foreign);
     cluster.until("ours is back", |cluster| cluster.is_published("web"));
-    let WriteNotice::Contested { fields, rivals, .. } = cluster.happened() else { panic!("no contest") };
+    let WriteNotice::Contested { fields, rivals, .. } = cluster.next_notice() else { panic!("no contest") };
     assert_eq!((fields, rivals), (vec!["status.loadBalancer.ingress".into()], vec!["cloud".into()]));
     // The second time it is in no hurry, and other Services do not wait for it.
     cluster.patch_status("web", "cloud", &foreign);
@@ -313,7 +313,7 @@ fn what_was_meant_for_one_service_never_reaches_the_next_of_that_name() {
     let old: Arc<Service> = Arc::new(serde_json::from_value(cluster.create("web")).unwrap());
     cluster.request("DELETE", &path("web"), JSON, &json!({}));
     cluster.create("web");
-    cluster.publisher.desire(&ServiceKey::new(NAMESPACE, "web"), &old, Desired::Published(statement()));
+    cluster.publisher.set_desired(&ServiceKey::new(NAMESPACE, "web"), &old, Desired::Published(statement()));
     eventually("it is tried", || {
         let writes = cluster.server.writes().into_iter();
         let status = writes.filter(|write| write.user == "controller").find_map(|write| write.status);
@@ -329,7 +329,7 @@ fn a_missing_right_is_named() {
     cluster.server.authorize("controller", &[json!({"kind": "ClusterRole", "rules": []})]);
     cluster.create("web");
     cluster.sync();
-    let WriteNotice::Forbidden { verb, resource, .. } = cluster.happened() else { panic!("not told") };
+    let WriteNotice::Forbidden { verb, resource, .. } = cluster.next_notice() else { panic!("not told") };
     assert_eq!((verb, resource), ("patch", "services"));
 }
 
@@ -352,7 +352,7 @@ fn the_status_of_a_pool_is_written_once() {
     let desire = |cluster: &mut Cluster, pool: Value| {
         let pool: AddressPool = serde_json::from_value(pool).unwrap();
         let status = AddressPoolStatus { used: 3, free: 13, ..AddressPoolStatus::default() };
-        cluster.publisher.desire_pool(&Arc::new(pool), status);
+        cluster.publisher.set_pool(&Arc::new(pool), status);
     };
     desire(&mut cluster, pool);
     let written = eventually("the status is written", || {

@@ -1,3 +1,81 @@
-//! The request and answer path that everything the controller writes takes.
+//! The one path of everything that the controller writes: sends a request for no longer than may still be written, and classifies
+//! the answer. Reads that a write depends on take it as well.
 
-pub(super) mod answer;
+mod answer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{PatchParams, PostParams};
+use kube::client::Body;
+use kube::core::request;
+use tokio::time::timeout;
+
+pub(super) use self::answer::{Answer, Conflict};
+use crate::sources::connection::Connection;
+
+/// More than the connection allows for a silent server; this one ends answers that trickle.
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A request as [`kube::core::Request`] builds it.
+pub(super) type ApiRequest = Result<http::Request<Vec<u8>>, request::Error>;
+
+/// Sends requests under one name of a field manager. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct ApiWriter {
+    connection: Connection,
+    field_manager: Arc<str>,
+}
+
+impl ApiWriter {
+    pub(super) fn new(connection: &Connection, field_manager: &str) -> Self {
+        Self { connection: connection.clone(), field_manager: field_manager.into() }
+    }
+
+    pub(super) fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
+    /// Parameters of a request that creates or replaces an object.
+    pub(super) fn post_params(&self) -> PostParams {
+        PostParams { field_manager: Some(self.field_manager.to_string()), ..PostParams::default() }
+    }
+
+    /// Parameters of a patch; `force` takes fields from other managers.
+    pub(super) fn patch_params(&self, force: bool) -> PatchParams {
+        PatchParams { force, ..PatchParams::apply(&self.field_manager) }
+    }
+
+    /// Sends the request and waits for the answer, for `longest` at most. If this is dropped half-way, a write may have been done
+    /// or not.
+    pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> Answer {
+        let patience = PATIENCE.min(longest);
+        match timeout(patience, self.exchange(request)).await {
+            Ok(Ok((code, answer))) => {
+                if code == 401 {
+                    self.connection.reopen().await;
+                }
+                answer
+            }
+            Ok(Err(error)) => {
+                // The server may have moved: then the kubeconfig file is another.
+                self.connection.reopen_if_changed().await;
+                Answer::Unreachable { reason: error.to_string(), retry_after: None }
+            }
+            Err(_) => {
+                let reason = format!("no answer within {:.1} s", patience.as_secs_f64());
+                Answer::Unreachable { reason, retry_after: None }
+            }
+        }
+    }
+
+    async fn exchange(&self, request: ApiRequest) -> Result<(u16, Answer), kube::Error> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let response = self.connection.writer().send(request.map(Body::from)).await?;
+        let code = response.status().as_u16();
+        let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+        let retry_after = header.map(str::to_owned);
+        let body = response.into_body().collect_bytes().await?;
+        Ok((code, Answer::read(code, retry_after.as_deref(), body.to_vec(), &self.field_manager)))
+    }
+}

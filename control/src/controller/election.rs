@@ -29,7 +29,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use self::elector::Elector;
-use self::lease_lock::ApiLeaseLock;
+pub(super) use self::lease_lock::ApiLeaseLock;
 
 use crate::api::store::ServiceKey;
 use crate::sources::connection::Connection;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kube::Resource as _;
+use serde_json::Value;
 use sheave_model::FrontendSource;
 
 use crate::api::karmada::MultiClusterService;
@@ -136,12 +138,23 @@ impl ServiceObject {
         }
     }
 
-    /// The object of the same kind in an API server's answer; nothing if that cannot be read.
-    pub(in crate::controller) fn read(&self, body: &[u8]) -> Option<Self> {
-        Some(match self {
-            Self::Service(_) => Self::Service(Arc::new(serde_json::from_slice(body).ok()?)),
-            Self::MultiClusterService(_) => {
-                Self::MultiClusterService(Arc::new(serde_json::from_slice(body).ok()?))
+    /// The path of the kind's objects, in one Namespace or in all.
+    pub(super) fn url_path(source: FrontendSource, namespace: Option<&str>) -> String {
+        match source {
+            FrontendSource::Service => Service::url_path(&(), namespace),
+            FrontendSource::MultiClusterService => MultiClusterService::url_path(&(), namespace),
+        }
+    }
+
+    /// The object as an API server sends it.
+    ///
+    /// # Errors
+    /// If it cannot be read as one of this kind.
+    pub(super) fn from_json(source: FrontendSource, object: Value) -> serde_json::Result<Self> {
+        Ok(match source {
+            FrontendSource::Service => Self::Service(Arc::new(serde_json::from_value(object)?)),
+            FrontendSource::MultiClusterService => {
+                Self::MultiClusterService(Arc::new(serde_json::from_value(object)?))
             }
         })
     }

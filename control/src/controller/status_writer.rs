@@ -1,8 +1,7 @@
 //! Carries out what the controller wants to be true of the objects of one API server (Services and AddressPools, or
-//! MultiClusterServices): one write at a time per object, several objects side by side. It must not know why something is
-//! wanted.
+//! MultiClusterServices and what makes Karmada collect their endpoints): one write at a time per object, several objects side by
+//! side.
 
-mod backoff;
 pub mod next_step;
 mod patch;
 mod queue;
@@ -18,26 +17,30 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::queue::{Now, WriteJob, WriteQueue};
-use self::request::Sender;
+use self::request::request;
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
+use super::api_writer::{Answer, ApiWriter};
+use super::desired_status::Desired;
+use super::karmada_export::{self, DesiredExport, Listed};
+use super::ownership::Ownership;
+use super::service_object::ServiceObject;
 use crate::api::address_pool::{AddressPool, AddressPoolStatus};
 use crate::api::store::ServiceKey;
-use crate::controller::api_writer::answer::Answer;
-use crate::controller::desired_status::Desired;
-use crate::controller::ownership::Ownership;
-use crate::controller::service_object::ServiceObject;
 use crate::sources::connection::Connection;
+use crate::time::wait_until;
 
 enum Command {
-    Desire(WriteTarget, WriteSubject),
+    Set(WriteTarget, WriteSubject),
     Forget(WriteTarget),
+    SetExport(ServiceKey, DesiredExport),
+    ForgetExport(ServiceKey),
 }
 
 /// Writes until it is dropped; a write that is under way then may still be done.
 pub struct StatusWriter {
     commands: mpsc::UnboundedSender<Command>,
-    troubles: mpsc::UnboundedReceiver<WriteNotice>,
+    notices: mpsc::UnboundedReceiver<WriteNotice>,
     task: AbortHandle,
 }
 
@@ -46,23 +49,23 @@ impl StatusWriter {
     /// write takes longer. As soon as it says nothing, everything that was desired so far is dropped.
     pub fn start(
         connection: &Connection,
-        options: Ownership,
+        ownership: Ownership,
         leadership: impl Fn() -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
-        let (told, troubles) = mpsc::unbounded_channel();
-        let work =
-            work(Sender::new(connection, &options), WriteQueue::new(options), leadership, received, told);
+        let (notify, notices) = mpsc::unbounded_channel();
+        let writer = ApiWriter::new(connection, ownership.field_manager());
+        let work = work(writer, WriteQueue::new(ownership), leadership, received, notify);
         let task = tokio::spawn(work).abort_handle();
-        Self { commands, troubles, task }
+        Self { commands, notices, task }
     }
 
     /// What is to be true of this Service or MultiClusterService, decided by `object`, which is the newest there is. To be
     /// called whenever either changes, and as often as one likes: nothing is written that the object says already, and what
     /// only changes the words of its conditions is written at most once in 10 s.
-    pub fn desire(&mut self, key: &ServiceKey, object: impl Into<ServiceObject>, desired: Desired) {
+    pub fn set_desired(&mut self, key: &ServiceKey, object: impl Into<ServiceObject>, desired: Desired) {
         let subject = WriteSubject::Service(object.into(), Arc::new(desired));
-        self.command(Command::Desire(WriteTarget::Service(key.clone()), subject));
+        self.command(Command::Set(WriteTarget::Service(key.clone()), subject));
     }
 
     /// The object has gone.
@@ -70,10 +73,10 @@ impl StatusWriter {
         self.command(Command::Forget(WriteTarget::Service(key.clone())));
     }
 
-    /// What the status of this pool is to be; as [`desire`](Self::desire). At most one write in 5 s.
-    pub fn desire_pool(&mut self, pool: &Arc<AddressPool>, status: AddressPoolStatus) {
+    /// What the status of this pool is to be; as [`set_desired`](Self::set_desired). At most one write in 5 s.
+    pub fn set_pool(&mut self, pool: &Arc<AddressPool>, status: AddressPoolStatus) {
         let target = WriteTarget::Pool(pool.metadata.name.as_deref().unwrap_or_default().into());
-        self.command(Command::Desire(target, WriteSubject::Pool(Arc::clone(pool), Arc::new(status))));
+        self.command(Command::Set(target, WriteSubject::Pool(Arc::clone(pool), Arc::new(status))));
     }
 
     /// The pool has gone.
@@ -81,19 +84,29 @@ impl StatusWriter {
         self.command(Command::Forget(WriteTarget::Pool(name.into())));
     }
 
-    /// The next thing that users should be told. None if the task that writes has ended, which it never does unless it has
-    /// panicked: nothing is published any more. Cancel safe.
-    pub async fn happened(&mut self) -> Option<WriteNotice> {
-        self.troubles.recv().await
+    /// What is to be there so that Karmada collects the endpoints of this MultiClusterService.
+    pub fn set_export(&mut self, key: &ServiceKey, desired: DesiredExport) {
+        self.command(Command::SetExport(key.clone(), desired));
     }
 
-    /// What else is to be told by now.
-    pub fn at_hand(&mut self) -> impl Iterator<Item = WriteNotice> + '_ {
-        std::iter::from_fn(|| self.troubles.try_recv().ok())
+    /// The MultiClusterService has gone, and with it its export.
+    pub fn forget_export(&mut self, key: &ServiceKey) {
+        self.command(Command::ForgetExport(key.clone()));
+    }
+
+    /// The next notice for users. None if the task that writes has ended, which it never does unless it has panicked: nothing is
+    /// published any more. Cancel safe.
+    pub async fn next_notice(&mut self) -> Option<WriteNotice> {
+        self.notices.recv().await
+    }
+
+    /// The notices that wait by now.
+    pub fn pending_notices(&mut self) -> impl Iterator<Item = WriteNotice> + '_ {
+        std::iter::from_fn(|| self.notices.try_recv().ok())
     }
 
     fn command(&self, command: Command) {
-        // Fails if the task has ended: `happened` says so.
+        // Fails if the task has ended: `next_notice` says so.
         self.commands.send(command).unwrap_or_default();
     }
 }
@@ -105,13 +118,14 @@ impl Drop for StatusWriter {
 }
 
 async fn work(
-    sender: Sender,
+    writer: ApiWriter,
     mut queue: WriteQueue,
     leadership: impl Fn() -> Option<Duration>,
     mut commands: mpsc::UnboundedReceiver<Command>,
-    troubles: mpsc::UnboundedSender<WriteNotice>,
+    notify: mpsc::UnboundedSender<WriteNotice>,
 ) {
     let mut writes: JoinSet<(WriteJob, Answer)> = JoinSet::new();
+    let mut lists: JoinSet<Listed> = JoinSet::new();
     loop {
         while queue.may_write(now()) {
             let Some(rest) = leadership() else {
@@ -119,37 +133,42 @@ async fn work(
                 break;
             };
             let Some(job) = queue.next(now()) else { break };
-            let sender = sender.clone();
+            let writer = writer.clone();
             writes.spawn(async move {
-                let answer = sender.send(&job, rest).await;
+                let answer = writer.send(request(&job, &writer), rest).await;
                 (job, answer)
             });
         }
-        for trouble in queue.happened() {
-            if troubles.send(trouble).is_err() {
+        if queue.start_list(now()) {
+            let writer = writer.clone();
+            lists.spawn(async move { karmada_export::list(&writer).await });
+        }
+        for notice in queue.take_notices() {
+            if notify.send(notice).is_err() {
                 return;
             }
         }
-        let wake = queue.wakes_at().map(tokio::time::Instant::from_std);
-        let timer = async move {
-            match wake {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             command = commands.recv() => match command {
-                Some(Command::Desire(target, subject)) => queue.desire(target, subject, now()),
+                Some(Command::Set(target, subject)) => queue.set_desired(target, subject, now()),
                 Some(Command::Forget(target)) => queue.forget(&target),
+                Some(Command::SetExport(key, desired)) => queue.set_export(key, desired),
+                Some(Command::ForgetExport(key)) => queue.forget_export(key),
                 None => return,
             },
-            Some(done) = writes.join_next() => match done {
-                Ok((job, answer)) => queue.finished(&job, answer, now()),
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
-            },
-            () = timer => {}
+            Some(done) = writes.join_next() => {
+                let (job, answer) = ended(done);
+                queue.finished(&job, answer, now());
+            }
+            Some(done) = lists.join_next() => queue.listed(ended(done), now()),
+            () = wait_until(queue.wakes_at()) => {}
         }
     }
+}
+
+/// What a task of ours has returned. A panic goes on here: it is a bug, and ends the term.
+fn ended<T>(done: Result<T, tokio::task::JoinError>) -> T {
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 fn now() -> Now {

@@ -95,11 +95,11 @@ pub(super) struct Term {
     read: ReadReports,
     gateway_failures: GatewayFailures,
     hold: StartupHold,
-    publisher: StatusWriter,
+    writer: StatusWriter,
     write_failures: WriteFailures,
     /// Pools that were published.
     pools: BTreeSet<Arc<str>>,
-    telling: TermEvents,
+    term_events: TermEvents,
     tell_again: Interval,
 }
 
@@ -112,7 +112,7 @@ impl Term {
         installation: &str,
     ) -> Self {
         let may_write = leadership.clone();
-        let publisher = StatusWriter::start(connection, options.publish.clone(), move || may_write.rest());
+        let writer = StatusWriter::start(connection, options.ownership.clone(), move || may_write.rest());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
         let mut projector = Projector::new(options.projection.clone());
@@ -138,10 +138,10 @@ impl Term {
             read: ReadReports::default(),
             gateway_failures: GatewayFailures::default(),
             hold: StartupHold::Idle,
-            publisher,
+            writer,
             write_failures: WriteFailures::default(),
             pools: BTreeSet::new(),
-            telling: TermEvents::new(events),
+            term_events: TermEvents::new(events),
             tell_again,
         }
     }
@@ -161,10 +161,7 @@ impl Term {
                 },
                 news = karmada_side::news(&mut self.fleet) => match news {
                     KarmadaEvent::Batch(batch) => self.take_fleet(batch),
-                    KarmadaEvent::Trouble(trouble) => self.take_write_trouble(trouble),
-                    KarmadaEvent::ExportWarning(trouble) => {
-                        self.telling.export_trouble(&trouble, self.store.objects());
-                    }
+                    KarmadaEvent::Notice(notice) => self.on_write_notice(notice),
                     KarmadaEvent::Seats => self.take_seats(),
                     KarmadaEvent::Broken(broken) => return broken,
                 },
@@ -174,11 +171,11 @@ impl Term {
                 () = wait_until(held) => self.publish(BTreeSet::new()),
                 () = self.reports.changed() => self.republish(),
                 () = changed(&mut self.own_gateway) => self.republish(),
-                trouble = self.publisher.happened() => match trouble {
-                    Some(trouble) => self.take_write_trouble(trouble),
+                notice = self.writer.next_notice() => match notice {
+                    Some(notice) => self.on_write_notice(notice),
                     None => return Broken("the part that writes status has ended"),
                 },
-                () = self.telling.ended() => return Broken("the part that writes Events has ended"),
+                () = self.term_events.ended() => return Broken("the part that writes Events has ended"),
                 _ = self.tell_again.tick() => self.tell_again(),
             }
             tell.send_modify(|status| self.describe(status));
@@ -187,22 +184,22 @@ impl Term {
         }
     }
 
-    /// What a write met, and all that others met by now: where one is refused, often all are.
-    fn take_write_trouble(&mut self, first: WriteNotice) {
-        let mut gateway_failures = vec![first];
-        gateway_failures.extend(self.publisher.at_hand());
-        if let Some(writers) = self.fleet.as_mut().and_then(|fleet| fleet.writers.as_mut()) {
-            gateway_failures.extend(writers.publisher.at_hand());
+    /// A notice of a write, and all that wait by now: where one write is refused, often all are.
+    fn on_write_notice(&mut self, first: WriteNotice) {
+        let mut notices = vec![first];
+        notices.extend(self.writer.pending_notices());
+        if let Some(writer) = self.fleet.as_mut().and_then(|fleet| fleet.writer.as_mut()) {
+            notices.extend(writer.status.pending_notices());
         }
         let mut differs = false;
-        for trouble in &gateway_failures {
-            match trouble {
+        for notice in &notices {
+            match notice {
                 WriteNotice::Refused { object, .. } | WriteNotice::Recovered { object } => {
-                    differs |= self.write_failures.take(trouble);
+                    differs |= self.write_failures.take(notice);
                     let standing = self.write_failures.of(object);
                     self.problems.set(ProblemSource::Writes(object.clone()), standing);
                 }
-                _ => self.telling.trouble(trouble, self.store.objects()),
+                _ => self.term_events.write_notice(notice, self.store.objects()),
             }
         }
         if differs {
@@ -239,7 +236,7 @@ impl Term {
                 self.problems.set(ProblemSource::Writes(object), []);
             }
             self.tell_problems();
-            self.telling.set_fleet_events(events, self.problems.iter(), self.store.objects());
+            self.term_events.set_fleet_events(events, self.problems.iter(), self.store.objects());
         }
         self.follow_mandate();
         if self.synced {
@@ -279,7 +276,7 @@ impl Term {
         } else {
             self.tell_problems();
         }
-        self.telling.again(self.store.objects());
+        self.term_events.again(self.store.objects());
     }
 
     /// To the store, but for the slices of the gateways, which wait for the next update.
@@ -336,7 +333,7 @@ impl Term {
         status.gateways = self.gateway_failures.gateways().ready;
         status.services = self.projector.published();
         status.write_failures = self.write_failures.count();
-        status.events_dropped = self.telling.events_dropped();
+        status.events_dropped = self.term_events.events_dropped();
         status.kinds = self.source.kinds();
         status.karmada_kinds = self.fleet.iter().flat_map(|fleet| fleet.source.kinds()).collect();
         status.held = self.guard.holding();

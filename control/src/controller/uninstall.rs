@@ -1,19 +1,14 @@
 //! Takes back what Sheave left in an API server's Services, and in the MultiClusterServices of a Karmada control plane, so
-//! that it can go without leaving anything stuck. It must not
-//! know how this is shown.
+//! that it can go without leaving anything stuck.
 
 mod leftover;
 
-use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::Service;
-use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
-use serde::de::DeserializeOwned;
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::api::{GetParams, ListParams, Patch, Request};
+use serde::Deserialize;
 use serde_json::Value;
 use sheave_model::FrontendSource;
 use thiserror::Error;
@@ -21,10 +16,12 @@ use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use crate::api::karmada::MultiClusterService;
+use super::api_writer::{Answer, ApiWriter, PATIENCE};
+use super::election::ApiLeaseLock;
+use super::ownership::Ownership;
+use super::service_object::ServiceObject;
 use crate::api::store::ServiceKey;
-use crate::controller::ownership::Ownership;
-use crate::controller::service_object::ServiceObject;
+use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
 
 /// A leader renews every 2 s: one that does nothing for so long is dead or has trouble that it will see through.
@@ -35,8 +32,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const PAGE: u32 = 500;
 /// How often one Service is tried if others write to it in between.
 const TRIES: u32 = 5;
-/// The pause after the first try; each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The pause after the first try, at most; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(150);
 
 /// Why something was not done.
 #[derive(Debug, Error)]
@@ -49,18 +46,18 @@ pub enum UninstallError {
     Refused(String),
 }
 
-impl From<kube::Error> for UninstallError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::Refused(status.message.clone()),
-            error => Self::Unavailable(error.to_string()),
+impl From<Answer> for UninstallError {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Unreachable { .. } => Self::Unavailable(answer.to_string()),
+            answer => Self::Refused(answer.to_string()),
         }
     }
 }
 
 /// Takes back what is ours on the objects of one kind.
 pub struct Uninstall {
-    api: Connection,
+    writer: ApiWriter,
     source: FrontendSource,
     /// By which names they are ours.
     names: Ownership,
@@ -71,8 +68,8 @@ pub struct Uninstall {
 /// # Errors
 /// If the Lease cannot be read.
 pub async fn leader(connection: &Connection, lease: &ServiceKey) -> Result<Option<String>, UninstallError> {
-    let api: Api<Lease> = Api::namespaced(connection.writer(), &lease.namespace);
-    let look = async || api.get_opt(&lease.name).await.map(|it| it.and_then(|it| it.spec));
+    let lock = ApiLeaseLock::new(connection, lease);
+    let look = async || lock.read().await.map(|it| it.and_then(|it| it.spec));
     let Some(first) = look().await?.filter(|it| holder(it).is_some()) else { return Ok(None) };
     let end = Instant::now() + LISTEN;
     while Instant::now() < end {
@@ -94,12 +91,16 @@ impl Uninstall {
     /// `names` are those that the controller had; with the shared finalizer, that one goes with ours. What other
     /// installations left stays.
     pub fn new(connection: &Connection, names: Ownership) -> Self {
-        Self { api: connection.clone(), source: FrontendSource::Service, names }
+        Self::of(connection, FrontendSource::Service, names)
     }
 
     /// The same for MultiClusterServices; `connection` is to the Karmada control plane.
     pub fn of_fleet(connection: &Connection, names: Ownership) -> Self {
-        Self { api: connection.clone(), source: FrontendSource::MultiClusterService, names }
+        Self::of(connection, FrontendSource::MultiClusterService, names)
+    }
+
+    fn of(connection: &Connection, source: FrontendSource, names: Ownership) -> Self {
+        Self { writer: ApiWriter::new(connection, names.field_manager()), source, names }
     }
 
     /// All objects that have something of ours, in the API server's order.
@@ -107,24 +108,20 @@ impl Uninstall {
     /// # Errors
     /// If they cannot be listed to the end.
     pub async fn find(&self) -> Result<Vec<Leftover>, UninstallError> {
-        match self.source {
-            FrontendSource::Service => self.find_all::<Service>().await,
-            FrontendSource::MultiClusterService => self.find_all::<MultiClusterService>().await,
-        }
-    }
-
-    async fn find_all<T: Kind>(&self) -> Result<Vec<Leftover>, UninstallError> {
-        let api: Api<T> = Api::all(self.api.writer());
         let optional = self.source == FrontendSource::MultiClusterService;
         let mut found = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page = match api.list(&params).await {
+            let page: Page = match self.writer.send(self.path(None).list(&params), PATIENCE).await {
                 // Karmada, or a version of it that has the kind, was never there.
-                Err(kube::Error::Api(status)) if status.code == 404 && optional => return Ok(found),
-                page => page?,
+                Answer::Undefined(_) | Answer::Gone if optional => return Ok(found),
+                answer => answer.object()?,
             };
-            found.extend(page.items.into_iter().filter_map(|it| Leftover::of(&it.exposed(), &self.names)));
+            for item in page.items {
+                let object = ServiceObject::from_json(self.source, item)
+                    .map_err(|error| Answer::Failed(error.to_string()))?;
+                found.extend(Leftover::of(&object, &self.names));
+            }
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(next) => params.continue_token = Some(next),
                 None => return Ok(found),
@@ -132,75 +129,71 @@ impl Uninstall {
         }
     }
 
+    fn path(&self, namespace: Option<&str>) -> Request {
+        Request::new(ServiceObject::url_path(self.source, namespace))
+    }
+
     /// Takes what was found away, and what is there instead if the object has changed. One that is gone is clean.
     ///
     /// # Errors
     /// If it could not be done in some tries. Part of it may have been done.
     pub async fn clean(&self, found: &Leftover) -> Result<(), UninstallError> {
-        match self.source {
-            FrontendSource::Service => self.clean_one::<Service>(found).await,
-            FrontendSource::MultiClusterService => self.clean_one::<MultiClusterService>(found).await,
-        }
-    }
-
-    async fn clean_one<T: Kind>(&self, found: &Leftover) -> Result<(), UninstallError> {
-        let api: Api<T> = Api::namespaced(self.api.writer(), &found.service.namespace);
         let mut left = Some(found.clone());
-        let mut pause = PAUSE;
+        let mut backoff = Backoff::new(PAUSE, PAUSE * (1 << TRIES));
         for _ in 1..TRIES {
-            match take(&api, left.as_ref(), &self.names).await {
+            match self.remove(left.as_ref()).await {
                 Ok(()) => return Ok(()),
                 // Beaten by another writer (409, 422), or too busy (429, 500): as things are now, it may work.
-                Err(error) => tracing::debug!(service = %found.service, %error, "tried again"),
+                Err(answer) => tracing::debug!(service = %found.service, %answer, "tried again"),
             }
-            sleep(pause).await;
-            pause *= 2;
-            let now = api.get_opt(&found.service.name).await?;
-            left = now.and_then(|it| Leftover::of(&it.exposed(), &self.names));
+            sleep(backoff.pause(None)).await;
+            let path = self.path(Some(&found.service.namespace));
+            left = match self
+                .writer
+                .send(path.get(&found.service.name, &GetParams::default()), PATIENCE)
+                .await
+            {
+                Answer::Gone => None,
+                answer => self.leftover(answer)?,
+            };
         }
-        Ok(take(&api, left.as_ref(), &self.names).await?)
+        Ok(self.remove(left.as_ref()).await?)
+    }
+
+    /// What of ours is on the object that was answered.
+    fn leftover(&self, answer: Answer) -> Result<Option<Leftover>, Answer> {
+        let object = ServiceObject::from_json(self.source, answer.object()?)
+            .map_err(|error| Answer::Failed(error.to_string()))?;
+        Ok(Leftover::of(&object, &self.names))
+    }
+
+    /// The finalizer goes last: until then the Service cannot go with our address still in use.
+    async fn remove(&self, left: Option<&Leftover>) -> Result<(), Answer> {
+        let Some(left) = left else { return Ok(()) };
+        let (path, name) = (self.path(Some(&left.service.namespace)), &left.service.name);
+        let params = self.writer.patch_params(false);
+        let rest = if left.status {
+            let empty = Patch::Apply(left.empty_status());
+            self.leftover(
+                self.writer.send(path.patch_subresource("status", name, &params, &empty), PATIENCE).await,
+            )?
+        } else {
+            Some(left.clone())
+        };
+        if let Some(patch) = rest.as_ref().and_then(Leftover::without_finalizers) {
+            let patch: Patch<()> = serde_json::from_value(patch)
+                .map(Patch::Json)
+                .map_err(|error| Answer::Failed(error.to_string()))?;
+            let answer = self.writer.send(path.patch(name, &params, &patch), PATIENCE).await;
+            answer.object::<Value>()?;
+        }
+        Ok(())
     }
 }
 
-/// The kinds that have something of ours.
-trait Kind:
-    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
-{
-    fn exposed(self) -> ServiceObject;
-}
-
-impl Kind for Service {
-    fn exposed(self) -> ServiceObject {
-        ServiceObject::Service(Arc::new(self))
-    }
-}
-
-impl Kind for MultiClusterService {
-    fn exposed(self) -> ServiceObject {
-        ServiceObject::MultiClusterService(Arc::new(self))
-    }
-}
-
-async fn take<T: Kind>(api: &Api<T>, left: Option<&Leftover>, names: &Ownership) -> Result<(), kube::Error> {
-    let manager = names.field_manager();
-    let Some(left) = left else { return Ok(()) };
-    let name = &left.service.name;
-    // The finalizer goes last: until then the Service cannot go with our address still in use.
-    let rest = if left.status {
-        let empty = Patch::Apply(left.empty_status());
-        let object = api.patch_status(name, &PatchParams::apply(manager), &empty).await?;
-        Leftover::of(&object.exposed(), names)
-    } else {
-        Some(left.clone())
-    };
-    if let Some(steps) = rest.as_ref().and_then(Leftover::without_finalizers) {
-        let patch = json_patch(steps)?;
-        let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
-        api.patch(name, &params, &patch).await?;
-    }
-    Ok(())
-}
-
-fn json_patch(steps: Value) -> Result<Patch<()>, kube::Error> {
-    serde_json::from_value(steps).map(Patch::Json).map_err(kube::Error::SerdeError)
+/// One page of a list.
+#[derive(Deserialize)]
+struct Page {
+    metadata: ListMeta,
+    items: Vec<Value>,
 }

@@ -205,16 +205,6 @@ impl Connection {
         self.reopen_if(|old, new| new.is_some() && old != new).await
     }
 
-    /// After a request failed: reads the credentials again if the server refused them, and if it could not be reached and the file
-    /// is another.
-    pub(crate) async fn heed(&self, error: &kube::Error) {
-        match error {
-            kube::Error::Api(status) if status.code == 401 => self.reopen().await,
-            kube::Error::Api(_) => false,
-            _ => self.reopen_if_changed().await,
-        };
-    }
-
     async fn reopen_if(&self, wanted: impl Fn(Option<&[u8]>, Option<&[u8]>) -> bool) -> bool {
         // Somebody else does it: the clients are new as soon as they can be.
         let Ok(mut last) = self.shared.reopened.try_lock() else { return false };

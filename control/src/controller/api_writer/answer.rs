@@ -1,8 +1,10 @@
-//! What the API server's answer to a write means. Pure. It must not know what is done about it.
+//! What an API server's answer means. Pure.
 
+use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
+use serde::de::DeserializeOwned;
 
 use crate::backoff::LONGEST_RETRY_AFTER;
 use crate::text::{LONGEST_MESSAGE, cut_middle};
@@ -10,22 +12,28 @@ use crate::text::{LONGEST_MESSAGE, cut_middle};
 /// Of the server's message, in bytes: a validation error quotes the value, and a sentence is built around it.
 const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
 
-/// What became of a write.
+/// What became of a request. Prints as the server's own words, where there are any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::controller) enum Answer {
     /// It is done; the object as it is now.
-    Written(Vec<u8>),
+    Done(Vec<u8>),
     /// The server does not have the object, it says.
     Gone,
+    /// The server does not serve the kind, or not at this path.
+    Undefined(String),
+    /// There is an object of the name that was to be created.
+    Exists,
     /// The object has changed since (409, or a failed precondition).
     Stale,
     /// Other field managers hold what was applied.
-    Held(Held),
+    Conflict(Conflict),
     /// Our account may not.
     Forbidden(String),
     /// The server understood and does not want it.
     Refused(String),
+    /// The server failed at this request, as it does where a webhook is down. Others may succeed.
+    Failed(String),
     /// The server as a whole is of no use right now; it may have done the write. `retry_after` is at most
     /// [`LONGEST_RETRY_AFTER`].
     Unreachable { reason: String, retry_after: Option<Duration> },
@@ -33,36 +41,62 @@ pub(in crate::controller) enum Answer {
 
 /// Who holds what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::controller) struct Held {
+pub(in crate::controller) struct Conflict {
     /// Field managers other than ours, sorted.
     pub(in crate::controller) rivals: Vec<String>,
     /// Paths that they hold, sorted.
     pub(in crate::controller) fields: Vec<String>,
 }
 
-/// Reads an answer to what `field_manager` wrote. `retry_after` is the header.
-pub(in crate::controller) fn read(
-    code: u16,
-    retry_after: Option<&str>,
-    body: Vec<u8>,
-    field_manager: &str,
-) -> Answer {
-    let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
-    let text = || cut_middle(status().message.unwrap_or_else(|| plain(&body)), LONGEST_QUOTED);
-    match code {
-        200..=299 => Answer::Written(body),
-        404 if names_an_object(&status()) => Answer::Gone,
-        409 => conflict(status(), field_manager),
-        403 if lacks_right(&status()) => Answer::Forbidden(text()),
-        401 | 408 | 429 | 502..=504 => {
-            let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
-                let details = status().details?;
-                details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
-            });
-            let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-            Answer::Unreachable { reason: text(), retry_after }
+impl Answer {
+    /// Classifies an answer to a request of `field_manager`. `retry_after` is the header.
+    pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_manager: &str) -> Self {
+        let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
+        let text = || cut_middle(status().message.unwrap_or_else(|| plain(&body)), LONGEST_QUOTED);
+        match code {
+            200..=299 => Self::Done(body),
+            404 if names_an_object(&status()) => Self::Gone,
+            404 => Self::Undefined(text()),
+            409 => conflict(status(), field_manager),
+            403 if lacks_right(&status()) => Self::Forbidden(text()),
+            401 | 408 | 429 | 502..=504 => {
+                let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
+                    let details = status().details?;
+                    details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
+                });
+                let retry_after =
+                    seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
+                Self::Unreachable { reason: text(), retry_after }
+            }
+            500.. => Self::Failed(text()),
+            _ => Self::Refused(text()),
         }
-        _ => Answer::Refused(text()),
+    }
+
+    /// The object that a successful answer has.
+    pub(in crate::controller) fn object<T: DeserializeOwned>(self) -> Result<T, Self> {
+        match self {
+            Self::Done(body) => serde_json::from_slice(&body)
+                .map_err(|error| Self::Failed(format!("the answer cannot be read: {error}"))),
+            other => Err(other),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done(_) => "done",
+            Self::Gone => "it has no such object",
+            Self::Exists => "there is an object of this name",
+            Self::Stale => "the object has changed",
+            Self::Conflict(_) => "another field manager holds it",
+            Self::Undefined(message)
+            | Self::Forbidden(message)
+            | Self::Refused(message)
+            | Self::Failed(message)
+            | Self::Unreachable { reason: message, .. } => message,
+        })
     }
 }
 
@@ -87,13 +121,16 @@ fn names_an_object(status: &Status) -> bool {
 }
 
 fn conflict(status: Status, field_manager: &str) -> Answer {
+    if status.reason.as_deref() == Some("AlreadyExists") {
+        return Answer::Exists;
+    }
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
     let causes: Vec<_> =
         causes.into_iter().filter(|cause| cause.reason.as_deref() == Some("FieldManagerConflict")).collect();
     if causes.is_empty() {
         return Answer::Stale;
     }
-    let mut held = Held::default();
+    let mut held = Conflict::default();
     for cause in causes {
         let rival = rival(&cause);
         // What we wrote ourselves other than by apply counts as another manager of the same name.
@@ -107,7 +144,7 @@ fn conflict(status: Status, field_manager: &str) -> Answer {
         list.sort();
         list.dedup();
     }
-    Answer::Held(held)
+    Answer::Conflict(held)
 }
 
 /// `conflict with "NAME" with subresource "status" using v1 at 2026-01-01T00:00:00Z` (structured-merge-diff's conflicts as

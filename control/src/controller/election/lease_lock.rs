@@ -1,11 +1,12 @@
-//! Reads and writes the Lease. It must not know what for.
+//! Reads and writes the Lease that candidates compete for.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
-use kube::api::PostParams;
+use kube::Resource as _;
+use kube::api::{GetParams, Request};
 
 use crate::api::names::FIELD_MANAGER;
 use crate::api::store::ServiceKey;
+use crate::controller::api_writer::{Answer, ApiRequest, ApiWriter, PATIENCE};
 use crate::sources::connection::Connection;
 
 /// What became of a write.
@@ -31,60 +32,53 @@ pub(super) trait LeaseLock: Send + Sync + 'static {
 }
 
 /// The Lease of an API server.
-pub(super) struct ApiLeaseLock {
-    connection: Connection,
+pub(in crate::controller) struct ApiLeaseLock {
+    writer: ApiWriter,
     lease: ServiceKey,
 }
 
 impl ApiLeaseLock {
-    pub(super) fn new(connection: &Connection, lease: &ServiceKey) -> Self {
-        Self { connection: connection.clone(), lease: lease.clone() }
+    pub(in crate::controller) fn new(connection: &Connection, lease: &ServiceKey) -> Self {
+        Self { writer: ApiWriter::new(connection, FIELD_MANAGER), lease: lease.clone() }
     }
 
-    fn api(&self) -> Api<Lease> {
-        Api::namespaced(self.connection.writer(), &self.lease.namespace)
-    }
-
-    /// The answer, after what it says about the credentials was heeded.
-    async fn heed<T>(&self, answer: kube::Result<T>) -> kube::Result<T> {
-        if let Err(error) = &answer {
-            self.connection.heed(error).await;
+    /// The Lease, if there is one; otherwise what the server answers instead.
+    pub(in crate::controller) async fn read(&self) -> Result<Option<Lease>, Answer> {
+        let request = self.path().get(&self.lease.name, &GetParams::default());
+        match self.writer.send(request, PATIENCE).await {
+            Answer::Gone => Ok(None),
+            answer => answer.object().map(Some),
         }
-        answer
+    }
+
+    fn path(&self) -> Request {
+        Request::new(Lease::url_path(&(), Some(&self.lease.namespace)))
+    }
+
+    async fn write(&self, request: impl FnOnce(Vec<u8>) -> ApiRequest, lease: &Lease) -> LeaseWrite {
+        let body = match serde_json::to_vec(lease) {
+            Ok(body) => body,
+            Err(error) => return LeaseWrite::Unknown(error.to_string()),
+        };
+        match self.writer.send(request(body), PATIENCE).await.object() {
+            Ok(lease) => LeaseWrite::Yes(Box::new(lease)),
+            Err(Answer::Exists | Answer::Stale | Answer::Gone) => LeaseWrite::Refused,
+            Err(answer) => LeaseWrite::Unknown(answer.to_string()),
+        }
     }
 }
 
 impl LeaseLock for ApiLeaseLock {
     async fn get(&self) -> Result<Option<Lease>, String> {
-        self.heed(self.api().get_opt(&self.lease.name).await).await.map_err(|error| text(&error))
+        self.read().await.map_err(|answer| answer.to_string())
     }
 
     async fn create(&self, lease: &Lease) -> LeaseWrite {
-        written(self.heed(self.api().create(&params(), lease).await).await, &[409])
+        self.write(|body| self.path().create(&self.writer.post_params(), body), lease).await
     }
 
     async fn replace(&self, lease: &Lease) -> LeaseWrite {
-        let answer = self.api().replace(&self.lease.name, &params(), lease).await;
-        written(self.heed(answer).await, &[404, 409])
-    }
-}
-
-fn params() -> PostParams {
-    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
-}
-
-fn written(answer: kube::Result<Lease>, refusals: &[u16]) -> LeaseWrite {
-    match answer {
-        Ok(lease) => LeaseWrite::Yes(Box::new(lease)),
-        Err(kube::Error::Api(status)) if refusals.contains(&status.code) => LeaseWrite::Refused,
-        Err(error) => LeaseWrite::Unknown(text(&error)),
-    }
-}
-
-/// An API server's own words, without how they look in Rust.
-fn text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        error => error.to_string(),
+        let params = self.writer.post_params();
+        self.write(|body| self.path().replace(&self.lease.name, &params, body), lease).await
     }
 }

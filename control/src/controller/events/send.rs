@@ -1,29 +1,28 @@
-//! Writes Events, one after the other. It must not know which ones are due.
+//! Sends Events to the API server, one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
-use kube::Api;
-use kube::api::PostParams;
+use kube::Resource as _;
+use kube::api::Request;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::api::names::FIELD_MANAGER;
+use crate::backoff::Backoff;
+use crate::controller::api_writer::{Answer, ApiWriter};
 use crate::controller::election::Leadership;
 use crate::sources::connection::Connection;
-use crate::text::{LONGEST_MESSAGE, cut_middle};
 
 /// How often one Event is tried.
 const TRIES: u32 = 3;
-/// The pause after the first try; each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The pause after the first try, at most; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(750);
 
 /// So many Events that are refused in a row are no matter of single objects or Namespaces.
 const TOLD_AFTER: u32 = 5;
-/// Of what the server says, in bytes.
-const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
 
 /// What becomes of the Events, for those who do not see them.
 #[derive(Debug)]
@@ -46,14 +45,14 @@ impl Outcome {
         self.in_a_row = 0;
     }
 
-    fn failed(&mut self, error: &kube::Error) {
+    fn failed(&mut self, answer: &Answer) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
-        if !concerns_all(error) {
+        if !concerns_all(answer) {
             return;
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
         if self.in_a_row == TOLD_AFTER {
-            let error = cut_middle(error.to_string(), LONGEST_QUOTED);
+            let error = answer.to_string();
             tracing::error!(error, "the API server takes no Events: they are left out");
             self.refused.send_replace(Some(error));
         }
@@ -61,20 +60,8 @@ impl Outcome {
 }
 
 /// Whether other Events would be refused as well: not because a Namespace is going, or has gone, or the server is away.
-fn concerns_all(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 400..=499)
-        && ![404, 429].contains(&status.code)
-        && !status.message.contains("being terminated"))
-}
-
-/// What became of a try.
-#[must_use]
-enum Sent {
-    Done,
-    /// It will never be taken.
-    Refused(kube::Error),
-    /// It may be taken later.
-    Failed(kube::Error),
+fn concerns_all(answer: &Answer) -> bool {
+    matches!(answer, Answer::Forbidden(why) | Answer::Refused(why) if !why.contains("being terminated"))
 }
 
 /// Writes what comes until nobody can send any more.
@@ -84,56 +71,35 @@ pub(super) async fn send(
     mut events: mpsc::Receiver<Event>,
     mut outcome: Outcome,
 ) {
+    let writer = ApiWriter::new(&connection, FIELD_MANAGER);
     while let Some(event) = events.recv().await {
-        deliver(&connection, &leadership, &event, &mut outcome).await;
+        deliver(&writer, &leadership, &event, &mut outcome).await;
     }
 }
 
 /// Events are best effort: after some tries, or when others lead, there are more important things.
-async fn deliver(connection: &Connection, leadership: &Leadership, event: &Event, outcome: &mut Outcome) {
-    let mut pause = PAUSE;
+async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, outcome: &mut Outcome) {
+    let path = Request::new(Event::url_path(&(), event.metadata.namespace.as_deref()));
+    let Ok(body) = serde_json::to_vec(event) else { return };
+    let mut backoff = Backoff::new(PAUSE, PAUSE * 2);
     for last in (0..TRIES).map(|it| it + 1 == TRIES) {
-        if !leadership.holds() {
-            return;
-        }
-        let error = match post(connection, event).await {
-            Sent::Done => return outcome.written(),
-            Sent::Failed(_) if !last => {
-                sleep(pause).await;
-                pause *= 2;
-                continue;
+        let Some(rest) = leadership.rest() else { return };
+        match writer.send(path.create(&writer.post_params(), body.clone()), rest).await {
+            // If there is one of its name, the answer to an earlier try was lost: nobody else has this name.
+            Answer::Done(_) | Answer::Exists => return outcome.written(),
+            Answer::Failed(_) | Answer::Unreachable { .. } if !last => sleep(backoff.pause(None)).await,
+            answer => {
+                let regarding = event.regarding.as_ref();
+                tracing::debug!(
+                    %answer,
+                    namespace = regarding.and_then(|it| it.namespace.as_deref()),
+                    name = regarding.and_then(|it| it.name.as_deref()),
+                    reason = event.reason,
+                    "an Event could not be written: it is left out"
+                );
+                return outcome.failed(&answer);
             }
-            Sent::Failed(error) | Sent::Refused(error) => error,
-        };
-        let regarding = event.regarding.as_ref();
-        tracing::debug!(
-            %error,
-            namespace = regarding.and_then(|it| it.namespace.as_deref()),
-            name = regarding.and_then(|it| it.name.as_deref()),
-            reason = event.reason,
-            "an Event could not be written: it is left out"
-        );
-        return outcome.failed(&error);
-    }
-}
-
-async fn post(connection: &Connection, event: &Event) -> Sent {
-    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let answer = Api::<Event>::namespaced(connection.writer(), namespace).create(&params, event).await;
-    if let Err(error) = &answer {
-        connection.heed(error).await;
-    }
-    match answer {
-        Ok(_) => Sent::Done,
-        Err(kube::Error::Api(status)) => match status.code {
-            // The answer to an earlier try was lost: nobody else has this name.
-            409 if status.reason == "AlreadyExists" => Sent::Done,
-            // In a namespace that is going, without the right to, or as the server does not like it.
-            400 | 402..=428 | 430..=499 => Sent::Refused(kube::Error::Api(status)),
-            _ => Sent::Failed(kube::Error::Api(status)),
-        },
-        Err(error) => Sent::Failed(error),
+        }
     }
 }
 
@@ -145,21 +111,17 @@ mod tests {
     fn events_that_stay_refused_are_reported_until_one_is_taken() {
         let (tell, refused) = watch::channel(None);
         let mut outcome = Outcome::new(Arc::default(), tell);
-        let failure = |code: u16, message: &str| {
-            let status =
-                kube::core::response::Status { code, message: message.to_owned(), ..Default::default() };
-            kube::Error::Api(Box::new(status))
-        };
         for _ in 0..TOLD_AFTER {
-            outcome.failed(&failure(403, "namespace \"old\" is being terminated"));
-            outcome.failed(&failure(404, "namespaces \"old\" not found"));
-            outcome.failed(&failure(503, "the server is away"));
+            outcome.failed(&Answer::Refused("namespace \"old\" is being terminated".to_owned()));
+            outcome.failed(&Answer::Gone);
+            outcome
+                .failed(&Answer::Unreachable { reason: "the server is away".to_owned(), retry_after: None });
         }
         assert_eq!(*refused.borrow(), None, "one Namespace may be going");
         for _ in 0..TOLD_AFTER {
-            outcome.failed(&failure(403, &format!("may not: {}", "x".repeat(100_000))));
+            outcome.failed(&Answer::Forbidden("may not".to_owned()));
         }
-        assert!(refused.borrow().as_ref().is_some_and(|why| why.contains("may not") && why.len() <= 512));
+        assert!(refused.borrow().as_ref().is_some_and(|why| why == "may not"));
         assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(4 * TOLD_AFTER));
         outcome.written();
         assert_eq!(*refused.borrow(), None);

@@ -1,10 +1,10 @@
-//! Which endpoints Karmada is to collect for a MultiClusterService. Pure. It must not know how Karmada is asked for it.
+//! Which endpoints Karmada is to collect for a MultiClusterService. Pure.
 
 use std::collections::BTreeSet;
 
+use super::object::Export;
 use crate::api::karmada::{MultiClusterService, ResourceBinding};
 use crate::api::store::{Objects, ServiceKey};
-use crate::controller::karmada_export::Export;
 use crate::controller::service_object::ServiceObject;
 
 /// What is to be there for an object.
@@ -19,7 +19,7 @@ pub enum DesiredExport {
     AsIs,
 }
 
-/// What is to be there for a MultiClusterService, which is `ours` to serve or not.
+/// The export that a MultiClusterService is to have, which is `ours` to serve or not.
 pub fn desired_export(objects: &Objects, key: &ServiceKey, ours: bool) -> DesiredExport {
     let Some(service) = objects.fleet.services.get(key) else { return DesiredExport::Nothing };
     let wanted = ours && ServiceObject::from(service).is_load_balancer();

@@ -1,5 +1,4 @@
-//! The two objects that make Karmada collect a Service's endpoints: what they are called and what they say. Pure. It must not
-//! know when they are written.
+//! The two objects that make Karmada collect a Service's endpoints: their names and contents. Pure.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ const POLICY_PREFIX: &str = "sheave-export-";
 
 /// One of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum ExportObject {
+pub enum ExportObject {
     /// Asks Karmada to collect the endpoints of the Service of its name from where it is.
     Export,
     /// Brings the ServiceExport to the clusters.
@@ -99,18 +98,18 @@ impl ExportObject {
         }
     }
 
-    pub(super) fn kind(self) -> &'static str {
+    pub(in crate::controller) fn kind(self) -> &'static str {
         self.names().2
     }
 
     /// As definitions are called, and RBAC rules have it in two fields.
-    pub(super) fn definition(self) -> String {
+    pub(in crate::controller) fn definition(self) -> String {
         let (group, _, _, plural) = self.names();
         format!("{plural}.{group}")
     }
 
     /// What the object for this MultiClusterService is called.
-    pub(super) fn name(self, key: &ServiceKey) -> String {
+    pub(in crate::controller) fn name(self, key: &ServiceKey) -> String {
         match self {
             Self::Export => key.name.to_string(),
             Self::Policy => format!("{POLICY_PREFIX}{}", key.name),

@@ -17,6 +17,7 @@ use crate::api::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND
 use crate::api::names::READY;
 use crate::controller::conditions;
 use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::karmada_export::ExportStep;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 
@@ -48,6 +49,8 @@ pub enum Step {
     RemoveRest(Value),
     /// Merge patch of the object; valid for this uid and resourceVersion only.
     RemoveFinalizer(Value),
+    /// A write of the objects that make Karmada collect endpoints; [`ExportStep`] decides on these.
+    Export(ExportStep),
 }
 
 /// The one write that brings the Service nearest to what is desired.

@@ -1,5 +1,7 @@
 //! Decides which write goes out next. Pure: time, objects and answers are handed in. It must not know how writes are sent.
 
+mod contest;
+mod exports;
 mod object_state;
 
 use std::collections::hash_map::Entry as Slot;
@@ -8,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use self::exports::Exports;
 use self::object_state::{NextWrite, ObjectState};
-use crate::controller::api_writer::answer::Answer;
+use crate::api::store::ServiceKey;
+use crate::backoff::Backoff;
+use crate::controller::api_writer::Answer;
+use crate::controller::karmada_export::{DesiredExport, Listed};
 use crate::controller::ownership::Ownership;
-use crate::controller::status_writer::backoff::Backoff;
 use crate::controller::status_writer::next_step::Step;
 use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
@@ -21,7 +26,7 @@ use crate::controller::status_writer::write_notice::WriteNotice;
 /// beyond waits there, or is told to come again (429).
 const MOST: usize = 32;
 /// While the API server is away there is nothing to be polite about, but once it is back nobody should wait long.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const OUTAGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Now, for waiting and for conditions.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +52,7 @@ impl WriteJob {
     /// What RBAC calls the resource.
     fn resource(&self) -> &'static str {
         match (&self.target, &self.step) {
+            (WriteTarget::Export(_), _) => "exports",
             (WriteTarget::Pool(_), _) => "addresspools/status",
             (target, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) if target.is_of_fleet() => {
                 "multiclusterservices"
@@ -72,7 +78,8 @@ pub(super) struct WriteQueue {
     forbidden: HashSet<&'static str>,
     /// Objects of which it was told that their writes are refused.
     refused: HashSet<WriteTarget>,
-    troubles: Vec<WriteNotice>,
+    notices: Vec<WriteNotice>,
+    exports: Exports,
 }
 
 impl WriteQueue {
@@ -84,22 +91,23 @@ impl WriteQueue {
             delayed: BTreeSet::new(),
             writing: 0,
             epoch: 0,
-            outage: Backoff::default(),
+            outage: Backoff::new(OUTAGE.0, OUTAGE.1),
             paused: None,
             forbidden: HashSet::new(),
             refused: HashSet::new(),
-            troubles: Vec::new(),
+            notices: Vec::new(),
+            exports: Exports::default(),
         }
     }
 
     /// What is to be true of an object, and the object as the cache has it.
-    pub(super) fn desire(&mut self, target: WriteTarget, subject: WriteSubject, now: Now) {
+    pub(super) fn set_desired(&mut self, target: WriteTarget, subject: WriteSubject, now: Now) {
         let state = match self.states.entry(target.clone()) {
             Slot::Occupied(slot) => slot.into_mut(),
             Slot::Vacant(_) if subject.next_step(false, &self.options, now.time) == Step::Nothing => return,
             Slot::Vacant(slot) => slot.insert(ObjectState::default()),
         };
-        state.desire(subject, now);
+        state.set_desired(subject, now);
         self.compare(&target);
         self.enqueue(target, now);
     }
@@ -115,12 +123,38 @@ impl WriteQueue {
         }
     }
 
+    /// What is to be there so that Karmada collects the endpoints of a MultiClusterService.
+    pub(super) fn set_export(&mut self, key: ServiceKey, desired: DesiredExport) {
+        if self.exports.diff.set_desired(&key, desired) {
+            self.ready.push_back(WriteTarget::Export(key));
+        }
+    }
+
+    /// The MultiClusterService has gone.
+    pub(super) fn forget_export(&mut self, key: ServiceKey) {
+        if self.exports.diff.forget(&key) {
+            self.ready.push_back(WriteTarget::Export(key));
+        }
+    }
+
+    /// Whether it is to be listed now which exports there are. Then [`listed`](Self::listed) is to be called with the answer.
+    pub(super) fn start_list(&mut self, now: Now) -> bool {
+        self.exports.start_list(now.instant)
+    }
+
+    /// Takes what there is of exports; everything is compared again.
+    pub(super) fn listed(&mut self, listed: Listed, now: Now) {
+        self.exports.on_list(listed, self.options.field_manager(), now.instant);
+        self.ready.extend(self.exports.diff.keys().cloned().map(WriteTarget::Export));
+    }
+
     /// Somebody else decides from now on.
     pub(super) fn drop_everything(&mut self) {
         for state in self.states.values_mut() {
             state.forget();
         }
         self.states.retain(|_, state| state.writing);
+        self.exports = Exports::default();
         self.refused.clear();
         self.ready.clear();
         self.delayed.clear();
@@ -144,6 +178,13 @@ impl WriteQueue {
     pub(super) fn next(&mut self, now: Now) -> Option<WriteJob> {
         while self.may_write(now) {
             let target = self.ready.pop_front()?;
+            if let WriteTarget::Export(key) = &target {
+                let Some(step) = self.exports.start_write(key, now.instant) else { continue };
+                self.writing += 1;
+                let (uid, version, epoch) = (String::new(), String::new(), self.epoch);
+                let step = Step::Export(step);
+                return Some(WriteJob { target, step, force: false, uid, version, fingerprint: 0, epoch });
+            }
             let Some(state) = self.states.get_mut(&target) else { continue };
             state.queued = false;
             if state.writing {
@@ -181,17 +222,24 @@ impl WriteQueue {
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let paused = self.paused.filter(|_| !self.ready.is_empty() && self.writing < MOST);
         let delayed = self.delayed.first().map(|(at, _)| *at);
-        [paused, delayed].into_iter().flatten().min()
+        [paused, delayed, self.exports.wakes_at()].into_iter().flatten().min()
     }
 
     /// The write was answered.
     pub(super) fn finished(&mut self, job: &WriteJob, answer: Answer, now: Now) {
         self.writing -= 1;
-        self.notice(job, &answer, now);
+        self.on_server_answer(job, &answer, now);
+        if let (WriteTarget::Export(key), Step::Export(step)) = (&job.target, &job.step) {
+            let manager = self.options.field_manager();
+            if let Some(at) = self.exports.on_answer(key, step, answer, manager, now.instant) {
+                self.delayed.insert((at, job.target.clone()));
+            }
+            return;
+        }
         let Some(state) = self.states.get_mut(&job.target) else { return };
         state.writing = false;
         if state.uid == job.uid {
-            self.troubles.extend(state.learn(job, answer, now));
+            self.notices.extend(state.on_answer(job, answer, now));
         }
         let forgotten = state.is_forgotten();
         self.compare(&job.target);
@@ -206,26 +254,27 @@ impl WriteQueue {
     fn compare(&mut self, target: &WriteTarget) {
         let refused = self.states.get(target).and_then(|state| state.refused.as_ref());
         match refused {
-            Some(trouble) if self.refused.insert(target.clone()) => self.troubles.push(trouble.clone()),
+            Some(trouble) if self.refused.insert(target.clone()) => self.notices.push(trouble.clone()),
             None if self.refused.remove(target) => {
-                self.troubles.push(WriteNotice::Recovered { object: target.object() });
+                self.notices.push(WriteNotice::Recovered { object: target.object() });
             }
             _ => {}
         }
     }
 
     /// What users should be told since this was last asked.
-    pub(super) fn happened(&mut self) -> Vec<WriteNotice> {
-        std::mem::take(&mut self.troubles)
+    pub(super) fn take_notices(&mut self) -> Vec<WriteNotice> {
+        self.notices.append(&mut self.exports.notices);
+        std::mem::take(&mut self.notices)
     }
 
     /// What an answer says about the server and our rights there.
-    fn notice(&mut self, job: &WriteJob, answer: &Answer, now: Now) {
+    fn on_server_answer(&mut self, job: &WriteJob, answer: &Answer, now: Now) {
         let resource = job.resource();
         match answer {
             Answer::Unreachable { reason, retry_after } => {
                 if job.epoch == self.epoch {
-                    let wait = self.outage.next(LONGEST_PAUSE).max(retry_after.unwrap_or_default());
+                    let wait = self.outage.pause(*retry_after);
                     self.epoch += 1;
                     self.paused = Some(now.instant + wait);
                     if self.outage.failures() == 1 {
@@ -234,16 +283,16 @@ impl WriteQueue {
                 }
                 return;
             }
-            Answer::Forbidden(message) => {
-                if self.forbidden.insert(resource) {
-                    let message = message.clone();
-                    self.troubles.push(WriteNotice::Forbidden { verb: "patch", resource, message });
-                }
+            Answer::Forbidden(message)
+                if !matches!(job.target, WriteTarget::Export(_)) && self.forbidden.insert(resource) =>
+            {
+                let message = message.clone();
+                self.notices.push(WriteNotice::Forbidden { verb: "patch", resource, message });
             }
-            Answer::Written(_) => {
+            Answer::Done(_) => {
                 self.forbidden.remove(resource);
             }
-            Answer::Gone | Answer::Stale | Answer::Held(_) | Answer::Refused(_) => {}
+            _ => {}
         }
         if self.outage.failures() > 0 {
             tracing::info!("the API server takes writes again");
@@ -253,6 +302,10 @@ impl WriteQueue {
     }
 
     fn enqueue(&mut self, target: WriteTarget, now: Now) {
+        if matches!(target, WriteTarget::Export(_)) {
+            self.ready.push_back(target);
+            return;
+        }
         let Some(state) = self.states.get_mut(&target) else { return };
         if state.writing || state.queued {
             return;

@@ -30,12 +30,14 @@ pub(super) enum WriteTarget {
     /// Or a MultiClusterService: the key says so.
     Service(ServiceKey),
     Pool(Arc<str>),
+    /// What makes Karmada collect the endpoints of this MultiClusterService.
+    Export(ServiceKey),
 }
 
 impl WriteTarget {
     pub(super) fn object(&self) -> ObjectRef {
         match self {
-            Self::Service(key) => key.object(),
+            Self::Service(key) | Self::Export(key) => key.object(),
             Self::Pool(name) => ObjectRef { kind: KIND, namespace: "".into(), name: Arc::clone(name) },
         }
     }
@@ -49,14 +51,14 @@ impl WriteTarget {
     pub(super) fn minor_pause(&self) -> Duration {
         match self {
             Self::Service(_) => COUNT_PAUSE,
-            Self::Pool(_) => Duration::ZERO,
+            Self::Pool(_) | Self::Export(_) => Duration::ZERO,
         }
     }
 
     /// How long nothing is written after a write.
     pub(super) fn pause(&self) -> Duration {
         match self {
-            Self::Service(_) => Duration::ZERO,
+            Self::Service(_) | Self::Export(_) => Duration::ZERO,
             Self::Pool(_) => POOL_PAUSE,
         }
     }
@@ -116,7 +118,10 @@ impl WriteSubject {
     /// The same wish for the object as the API server has just sent it; nothing if that cannot be read.
     pub(super) fn renewed(&self, body: &[u8]) -> Option<Self> {
         Some(match self {
-            Self::Service(object, desired) => Self::Service(object.read(body)?, Arc::clone(desired)),
+            Self::Service(known, desired) => {
+                let (source, object) = (known.source(), serde_json::from_slice(body).ok()?);
+                Self::Service(ServiceObject::from_json(source, object).ok()?, Arc::clone(desired))
+            }
             Self::Pool(_, status) => {
                 Self::Pool(Arc::new(serde_json::from_slice(body).ok()?), Arc::clone(status))
             }

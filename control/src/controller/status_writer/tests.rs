@@ -1,4 +1,4 @@
-//! What becomes of a publisher whose task dies, and of a write that nobody answers.
+//! What becomes of a writer whose task dies, and of a write that nobody answers.
 
 use std::net::TcpListener;
 
@@ -16,12 +16,12 @@ fn key() -> ServiceKey {
 async fn a_task_that_has_died_is_no_secret() {
     let connection = Connection::to("http://127.0.0.1:1/");
     let options = Ownership::default();
-    let mut publisher = StatusWriter::start(&connection, options, || panic!("as a bug would"));
-    publisher.desire(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
-    assert_eq!(publisher.happened().await, None);
+    let mut writer = StatusWriter::start(&connection, options, || panic!("as a bug would"));
+    writer.set_desired(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
+    assert_eq!(writer.next_notice().await, None);
     // It can still be told what is wanted.
-    publisher.forget(&key());
-    assert_eq!(publisher.happened().await, None);
+    writer.forget(&key());
+    assert_eq!(writer.next_notice().await, None);
 }
 
 #[tokio::test]
@@ -35,9 +35,10 @@ async fn a_write_is_given_up_with_the_term() {
         ServiceObject::from(&Arc::new(service(&json!({})))),
         Arc::new(Desired::Published(desired_status())),
     );
-    queue.desire(WriteTarget::Service(key()), subject, now());
+    queue.set_desired(WriteTarget::Service(key()), subject, now());
     let job = queue.next(now()).unwrap();
-    let answer = Sender::new(&connection, &options).send(&job, Duration::from_millis(200)).await;
+    let writer = ApiWriter::new(&connection, options.field_manager());
+    let answer = writer.send(request(&job, &writer), Duration::from_millis(200)).await;
     let reason = "no answer within 0.2 s".to_owned();
     assert_eq!(answer, Answer::Unreachable { reason, retry_after: None });
 }

@@ -38,6 +38,36 @@ pub enum WriteNotice {
         /// What the API server says.
         message: String,
     },
+    /// The Karmada API server does not know a kind that exports need. Told once, until it is there, as are the others about exports.
+    ExportUndefined {
+        /// What has to be installed.
+        definition: String,
+    },
+    /// Our account may not export.
+    ExportForbidden {
+        /// As RBAC rules have it.
+        verb: &'static str,
+        /// With its group.
+        resource: String,
+        /// What the API server says.
+        message: String,
+    },
+    /// The API server refuses an object that makes Karmada collect endpoints.
+    ExportRefused {
+        /// The MultiClusterService.
+        object: ObjectRef,
+        /// Kind and name of what was written.
+        what: String,
+        /// What the API server says.
+        message: String,
+    },
+    /// An object of the name that such an object of ours would have is not ours.
+    ExportTaken {
+        /// The MultiClusterService.
+        object: ObjectRef,
+        /// Kind and name.
+        what: String,
+    },
     /// What was [`Refused`](Self::Refused) is written, or no longer to be written.
     Recovered {
         /// The object.
@@ -53,16 +83,22 @@ impl WriteNotice {
             Self::Forbidden { .. } => "WriteForbidden",
             Self::Refused { .. } => reason::WRITE_REFUSED,
             Self::Recovered { .. } => "WriteRecovered",
+            Self::ExportUndefined { .. } => "ExportDefinitionMissing",
+            Self::ExportForbidden { .. } => "ExportForbidden",
+            Self::ExportRefused { .. } => "ExportRefused",
+            Self::ExportTaken { .. } => "ExportNameTaken",
         }
     }
 
     /// The object that it is about; a missing right is about none.
     pub fn object(&self) -> Option<&ObjectRef> {
         match self {
-            Self::Contested { object, .. } | Self::Refused { object, .. } | Self::Recovered { object } => {
-                Some(object)
-            }
-            Self::Forbidden { .. } => None,
+            Self::Contested { object, .. }
+            | Self::Refused { object, .. }
+            | Self::Recovered { object }
+            | Self::ExportRefused { object, .. }
+            | Self::ExportTaken { object, .. } => Some(object),
+            Self::Forbidden { .. } | Self::ExportUndefined { .. } | Self::ExportForbidden { .. } => None,
         }
     }
 }
@@ -94,6 +130,23 @@ impl fmt::Display for WriteNotice {
             Self::Refused { what, message, .. } => {
                 write!(f, "the API server refuses its {what}: {message}; tried again later")
             }
+            Self::ExportUndefined { definition } => write!(
+                f,
+                "the Karmada API server does not know {definition}: install it, or set karmada.exportServices to false; \
+                 until then only what others export is collected"
+            ),
+            Self::ExportForbidden { verb, resource, message } => write!(
+                f,
+                "the account of this controller may not {verb} {resource}: {message}; grant it (deploy/karmada/exports), or \
+                 set karmada.exportServices to false"
+            ),
+            Self::ExportRefused { what, message, .. } => {
+                write!(f, "the API server refuses {what}: {message}; tried again later")
+            }
+            Self::ExportTaken { what, .. } => write!(
+                f,
+                "there is a {what} that is not ours: it is left alone, and the ServiceExport is brought to no cluster by us"
+            ),
             Self::Recovered { .. } => f.write_str("the API server refuses no write of it any more"),
         }
     }

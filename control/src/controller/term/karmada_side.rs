@@ -14,7 +14,7 @@ use crate::controller::ControllerOptions;
 use crate::controller::desired_status::Desired;
 use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
 use crate::controller::events::EventRecorder;
-use crate::controller::karmada_export::{ExportWarning, ExportWriter, desired_export};
+use crate::controller::karmada_export::desired_export;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::projection::Authority;
 use crate::sources::api_server::{self, ApiWatch, Batch};
@@ -37,7 +37,7 @@ pub(super) struct KarmadaSide {
     /// Of the term in the own cluster.
     leadership: Leadership,
     /// While the seat of the class is held.
-    pub(super) writers: Option<KarmadaWriters>,
+    pub(super) writer: Option<KarmadaWriter>,
 }
 
 /// A Lease, and whether this installation holds it.
@@ -47,18 +47,17 @@ struct KarmadaLease {
     held: bool,
 }
 
-/// Those who write to the control plane, as long as both terms last.
-pub(super) struct KarmadaWriters {
-    pub(super) publisher: StatusWriter,
-    /// If Karmada is to be asked to collect endpoints.
-    exporter: Option<ExportWriter>,
+/// Who writes to the control plane, as long as both terms last.
+pub(super) struct KarmadaWriter {
+    pub(super) status: StatusWriter,
+    /// Whether Karmada is to be asked to collect endpoints.
+    exports: bool,
 }
 
 /// What happens there.
 pub(super) enum KarmadaEvent {
     Batch(Batch),
-    Trouble(WriteNotice),
-    ExportWarning(ExportWarning),
+    Notice(WriteNotice),
     /// Another installation decides from now on about some MultiClusterServices, or this one does.
     Seats,
     Broken(Broken),
@@ -76,11 +75,16 @@ impl KarmadaSide {
             connection: connection.clone(),
             source: api_server::watch_fleet(connection),
             synced: false,
-            class: KarmadaLease::ask_for(options.publish.field_manager(), installation, connection, options),
+            class: KarmadaLease::ask_for(
+                options.ownership.field_manager(),
+                installation,
+                connection,
+                options,
+            ),
             unclassified: None,
             installation: installation.to_owned(),
             leadership: leadership.clone(),
-            writers: None,
+            writer: None,
         }
     }
 
@@ -92,12 +96,12 @@ impl KarmadaSide {
 
     /// Whether the seat of the class was won, or lost, since [`Self::seat`].
     pub(super) fn is_to_be_seated(&self) -> bool {
-        self.class.held != self.writers.is_some()
+        self.class.held != self.writer.is_some()
     }
 
-    /// Starts those who write, or ends them, as the seat of the class is; who writes Events then.
+    /// Starts the writer, or ends it, as the seat of the class is; who writes Events then.
     pub(super) fn seat(&mut self, options: &ControllerOptions) -> Option<EventRecorder> {
-        (self.writers, self.unclassified) = (None, None);
+        (self.writer, self.unclassified) = (None, None);
         if !self.class.held {
             return None;
         }
@@ -107,9 +111,8 @@ impl KarmadaSide {
         let leadership = self.class.election.leadership().within(&self.leadership);
         let may_write = leadership.clone();
         let connection = &self.connection;
-        let exporter = options.exports().map(|manager| ExportWriter::start(connection, manager, &leadership));
-        let publisher = StatusWriter::start(connection, options.publish.clone(), move || may_write.rest());
-        self.writers = Some(KarmadaWriters { publisher, exporter });
+        let status = StatusWriter::start(connection, options.ownership.clone(), move || may_write.rest());
+        self.writer = Some(KarmadaWriter { status, exports: options.projection.fleet.export_services });
         Some(EventRecorder::start(connection, options.identity.clone(), leadership))
     }
 
@@ -166,15 +169,15 @@ impl KarmadaLease {
     }
 }
 
-impl KarmadaWriters {
+impl KarmadaWriter {
     /// What becomes of the exports of a MultiClusterService of which this is desired; nothing as long as that is not known.
-    pub(super) fn export(&self, key: &ServiceKey, objects: &Objects, desired: Option<&Desired>) {
-        let Some(exporter) = &self.exporter else { return };
+    pub(super) fn export(&mut self, key: &ServiceKey, objects: &Objects, desired: Option<&Desired>) {
         match desired {
-            _ if !objects.fleet.services.contains_key(key) => exporter.forget(key),
+            _ if !self.exports => {}
+            _ if !objects.fleet.services.contains_key(key) => self.status.forget_export(key),
             Some(desired) => {
-                exporter
-                    .set_desired(key, desired_export(objects, key, matches!(desired, Desired::Published(_))));
+                let desired = desired_export(objects, key, matches!(desired, Desired::Published(_)));
+                self.status.set_export(key, desired);
             }
             None => {}
         }
@@ -191,7 +194,7 @@ pub(super) async fn news(fleet: &mut Option<KarmadaSide>) -> KarmadaEvent {
         },
         changed = fleet.class.changed() => seats(changed),
         changed = unclassified(&mut fleet.unclassified) => seats(changed),
-        news = written(&mut fleet.writers) => news,
+        news = written(&mut fleet.writer) => news,
     }
 }
 
@@ -209,23 +212,10 @@ async fn unclassified(seat: &mut Option<KarmadaLease>) -> Result<(), ElectionEnd
     }
 }
 
-async fn written(writers: &mut Option<KarmadaWriters>) -> KarmadaEvent {
-    let Some(KarmadaWriters { publisher, exporter }) = writers else { return std::future::pending().await };
-    tokio::select! {
-        trouble = publisher.happened() => match trouble {
-            Some(trouble) => KarmadaEvent::Trouble(trouble),
-            None => KarmadaEvent::Broken(Broken("the part that writes status to the Karmada API server has ended")),
-        },
-        trouble = troubles(exporter) => match trouble {
-            Some(trouble) => KarmadaEvent::ExportWarning(trouble),
-            None => KarmadaEvent::Broken(Broken("the part that exports Services has ended")),
-        },
-    }
-}
-
-async fn troubles(exporter: &mut Option<ExportWriter>) -> Option<ExportWarning> {
-    match exporter {
-        Some(exporter) => exporter.happened().await,
-        None => std::future::pending().await,
+async fn written(writer: &mut Option<KarmadaWriter>) -> KarmadaEvent {
+    let Some(writer) = writer else { return std::future::pending().await };
+    match writer.status.next_notice().await {
+        Some(notice) => KarmadaEvent::Notice(notice),
+        None => KarmadaEvent::Broken(Broken("the writer of status to the Karmada API server has ended")),
     }
 }

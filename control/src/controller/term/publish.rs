@@ -29,8 +29,8 @@ impl Term {
             );
         }
         for key in &touched {
-            self.desire(key);
-            self.telling.assigned(key, self.projector.status(key), self.store.objects());
+            self.set_desired(key);
+            self.term_events.assigned(key, self.projector.status(key), self.store.objects());
         }
         if !self.awaits_fleet() {
             self.publish_pools();
@@ -38,40 +38,40 @@ impl Term {
         self.tell_problems();
         for key in &touched {
             let object = key.object();
-            self.telling.offer(&object, self.problems.about(&object), self.store.objects());
+            self.term_events.offer(&object, self.problems.about(&object), self.store.objects());
         }
     }
 
     /// Events for what is wrong now and was not before.
     pub(super) fn tell_problems(&mut self) {
-        let refused: Vec<Problem> = self.telling.refused().collect();
+        let refused: Vec<Problem> = self.term_events.refused().collect();
         self.problems.set(ProblemSource::Events, &refused);
         let waiting = self.waiting();
         self.problems.set(ProblemSource::Fleet, &waiting);
-        self.telling.problems(&self.problems.take_changes(), self.store.objects());
+        self.term_events.problems(&self.problems.take_changes(), self.store.objects());
     }
 
-    fn desire(&mut self, key: &ServiceKey) {
+    fn set_desired(&mut self, key: &ServiceKey) {
         let object = ServiceObject::find(self.store.objects(), key);
         let desired = object.as_ref().and_then(|object| self.desired(key, object));
-        let writers = self.fleet.as_mut().and_then(|fleet| fleet.writers.as_mut());
-        let publisher = match (key.source, writers) {
-            (FrontendSource::Service, _) => &mut self.publisher,
-            (FrontendSource::MultiClusterService, Some(writers)) => {
-                writers.export(key, self.store.objects(), desired.as_ref());
-                &mut writers.publisher
+        let karmada = self.fleet.as_mut().and_then(|fleet| fleet.writer.as_mut());
+        let writer = match (key.source, karmada) {
+            (FrontendSource::Service, _) => &mut self.writer,
+            (FrontendSource::MultiClusterService, Some(karmada)) => {
+                karmada.export(key, self.store.objects(), desired.as_ref());
+                &mut karmada.status
             }
             (FrontendSource::MultiClusterService, None) => return,
         };
         match (object, desired) {
             (Some(object), Some(desired)) => {
                 if matches!(desired, Desired::Published(_)) {
-                    self.telling.locked(key, &object, self.store.objects());
+                    self.term_events.locked(key, &object, self.store.objects());
                 }
-                publisher.desire(key, object, desired);
+                writer.set_desired(key, object, desired);
             }
             (Some(_), None) => {}
-            (None, _) => publisher.forget(key),
+            (None, _) => writer.forget(key),
         }
     }
 
@@ -123,7 +123,7 @@ impl Term {
     fn publish_pools(&mut self) {
         let there = &self.store.objects().pools;
         for gone in self.pools.extract_if(.., |name| !there.contains_key(name)) {
-            self.publisher.forget_pool(&gone);
+            self.writer.forget_pool(&gone);
         }
         for (name, used, free) in self.projector.pool_usage() {
             let Some(pool) = self.store.objects().pools.get(name) else { continue };
@@ -136,7 +136,7 @@ impl Term {
             let (used, free) = (i64::try_from(used), i64::try_from(free));
             let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
             let status = pool_status::of(pool, used, free, &problems, Timestamp::now());
-            self.publisher.desire_pool(pool, status);
+            self.writer.set_pool(pool, status);
             self.pools.insert(Arc::clone(name));
         }
     }

@@ -12,7 +12,6 @@ use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use crate::api::problem::{ObjectRef, Problem, ProblemChanges};
 use crate::api::store::{Objects, ServiceKey};
 use crate::controller::events::{self, EventRecorder, EventType, Uid};
-use crate::controller::karmada_export::ExportWarning;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::WriteNotice;
 use crate::projection::LoadBalancerStatus;
@@ -171,14 +170,9 @@ impl TermEvents {
         });
     }
 
-    /// What a write of status met.
-    pub(super) fn trouble(&mut self, trouble: &WriteNotice, objects: &Objects) {
-        self.warn(trouble.object(), trouble.reason(), trouble.to_string(), objects);
-    }
-
-    /// What kept endpoints from being collected.
-    pub(super) fn export_trouble(&mut self, trouble: &ExportWarning, objects: &Objects) {
-        self.warn(trouble.object(), trouble.reason(), trouble.to_string(), objects);
+    /// An Event for the notice of a write.
+    pub(super) fn write_notice(&mut self, notice: &WriteNotice, objects: &Objects) {
+        self.warn(notice.object(), notice.reason(), notice.to_string(), objects);
     }
 
     /// An Event of the object, or a line of the log where there is none.

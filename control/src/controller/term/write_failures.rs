@@ -20,14 +20,14 @@ pub(super) struct WriteFailures {
 
 impl WriteFailures {
     /// Takes in the beginning or the end of a failure, with a line in the log; whether there is another Problem now.
-    pub(super) fn take(&mut self, trouble: &WriteNotice) -> bool {
-        match trouble {
+    pub(super) fn take(&mut self, notice: &WriteNotice) -> bool {
+        match notice {
             WriteNotice::Refused { object, .. } => {
                 let problem = Problem {
                     object: object.clone(),
-                    reason: trouble.reason(),
+                    reason: notice.reason(),
                     field: String::new(),
-                    message: trouble.to_string(),
+                    message: notice.to_string(),
                     port: None,
                 };
                 match self.standing.len() {
@@ -46,11 +46,11 @@ impl WriteFailures {
                 let before = self.standing.len();
                 let ended = self.standing.remove(object).is_some();
                 if ended && before <= LOGGED {
-                    tracing::info!(%object, "{trouble}");
+                    tracing::info!(%object, "{notice}");
                 }
                 ended
             }
-            WriteNotice::Contested { .. } | WriteNotice::Forbidden { .. } => false,
+            _ => false,
         }
     }
 

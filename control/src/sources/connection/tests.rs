@@ -18,10 +18,8 @@ async fn what_the_file_says_by_now_is_used_after_a_refusal() {
     fs::write(&file, kubeconfig("http://192.0.2.1/", "{token: old}")).unwrap();
     let connection = Connection::open(Some(&file)).await.unwrap();
     fs::write(&file, kubeconfig("http://192.0.2.2/", "{token: new}")).unwrap();
-    let status = kube::core::Status { code: 403, ..kube::core::Status::default() };
-    connection.heed(&kube::Error::Api(Box::new(status.clone()))).await;
     assert_eq!(&*connection.server(), "http://192.0.2.1/");
-    connection.heed(&kube::Error::Api(Box::new(kube::core::Status { code: 401, ..status }))).await;
+    connection.reopen().await;
     assert_eq!(&*connection.server(), "http://192.0.2.2/");
 }
 

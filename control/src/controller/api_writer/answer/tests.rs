@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn answer(code: u16, body: &Value) -> Answer {
-    read(code, None, body.to_string().into_bytes(), "sheave")
+    Answer::read(code, None, body.to_string().into_bytes(), "sheave")
 }
 
 fn failure(message: &str, reason: &str, details: &Value) -> Value {
@@ -23,7 +23,7 @@ fn conflicts(causes: &[(&str, &str)]) -> Value {
 
 #[test]
 fn a_write_gives_the_object() {
-    assert_eq!(answer(200, &json!({"kind": "Service"})), Answer::Written(br#"{"kind":"Service"}"#.to_vec()));
+    assert_eq!(answer(200, &json!({"kind": "Service"})), Answer::Done(br#"{"kind":"Service"}"#.to_vec()));
 }
 
 #[test]
@@ -31,11 +31,13 @@ fn an_old_version_is_told_from_another_manager() {
     let details = json!({"name": "s-a", "kind": "services"});
     let message = "Operation cannot be fulfilled on services \"s-a\": the object has been modified";
     assert_eq!(answer(409, &failure(message, "Conflict", &details)), Answer::Stale);
+    let exists = failure("it exists", "AlreadyExists", &json!({}));
+    assert_eq!(answer(409, &exists), Answer::Exists);
     let causes =
         [("conflict with \"lbctl\" with subresource \"status\" using v1", ".status.loadBalancer.ingress")];
     assert_eq!(
         answer(409, &conflicts(&causes)),
-        Answer::Held(Held {
+        Answer::Conflict(Conflict {
             rivals: vec!["lbctl".into()],
             fields: vec!["status.loadBalancer.ingress".into()]
         })
@@ -53,7 +55,7 @@ fn rivals_are_named_once() {
         ),
         ("conflict with \"b\" with subresource \"status\"", ".status.x"),
     ];
-    let Answer::Held(held) = answer(409, &conflicts(&causes)) else { panic!("no conflict") };
+    let Answer::Conflict(held) = answer(409, &conflicts(&causes)) else { panic!("no conflict") };
     assert_eq!(held.rivals, ["a\"x", "b"]);
     assert_eq!(held.fields, [&field[1..], "status.x"]);
 }
@@ -62,12 +64,13 @@ fn rivals_are_named_once() {
 fn our_own_plain_writes_are_no_rivals() {
     let causes =
         [("conflict with \"sheave\" with subresource \"status\" using v1", ".status.loadBalancer.ingress")];
-    assert_eq!(answer(409, &conflicts(&causes)), Answer::Held(Held::default()));
+    assert_eq!(answer(409, &conflicts(&causes)), Answer::Conflict(Conflict::default()));
 }
 
 #[test]
 fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
-    let busy = read(429, Some("7"), b"Too many requests, please try again later.\n".to_vec(), "sheave");
+    let busy =
+        Answer::read(429, Some("7"), b"Too many requests, please try again later.\n".to_vec(), "sheave");
     let reason = "Too many requests, please try again later.".to_owned();
     assert_eq!(busy, Answer::Unreachable { reason, retry_after: Some(Duration::from_secs(7)) });
     let starting =
@@ -79,7 +82,8 @@ fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
             retry_after: Some(Duration::from_secs(1))
         }
     );
-    let Answer::Unreachable { retry_after: None, .. } = read(503, Some("soon"), Vec::new(), "sheave") else {
+    let Answer::Unreachable { retry_after: None, .. } = Answer::read(503, Some("soon"), Vec::new(), "sheave")
+    else {
         panic!("a bad header counts")
     };
 }
@@ -94,10 +98,11 @@ fn refusals_are_told_apart() {
     assert_eq!(answer(403, &failure(denied, "Forbidden", &json!({}))), Answer::Refused(denied.into()));
     let details = json!({"name": "web", "kind": "services"});
     assert_eq!(answer(404, &failure("services \"web\" not found", "NotFound", &details)), Answer::Gone);
-    assert_eq!(answer(404, &text), Answer::Refused("no".into()));
+    assert_eq!(answer(404, &text), Answer::Undefined("no".into()));
     let plain = b"404 page not found\n".to_vec();
-    assert_eq!(read(404, None, plain, "sheave"), Answer::Refused("404 page not found".into()));
-    for code in [400, 415, 422, 500] {
+    assert_eq!(Answer::read(404, None, plain, "sheave"), Answer::Undefined("404 page not found".into()));
+    assert_eq!(answer(500, &text), Answer::Failed("no".into()));
+    for code in [400, 415, 422] {
         assert_eq!(answer(code, &text), Answer::Refused("no".into()), "{code}");
     }
 }
@@ -105,7 +110,8 @@ fn refusals_are_told_apart() {
 #[test]
 fn hours_are_not_waited() {
     for asked in ["121", "3600", "18446744073709551615"] {
-        let Answer::Unreachable { retry_after, .. } = read(429, Some(asked), Vec::new(), "sheave") else {
+        let Answer::Unreachable { retry_after, .. } = Answer::read(429, Some(asked), Vec::new(), "sheave")
+        else {
             panic!("{asked}")
         };
         assert_eq!(retry_after, Some(Duration::from_secs(120)), "{asked}");
@@ -117,7 +123,9 @@ fn another_installation_is_a_rival() {
     let causes =
         [("conflict with \"sheave\" with subresource \"status\" using v1", ".status.loadBalancer.ingress")];
     let body = conflicts(&causes).to_string().into_bytes();
-    let Answer::Held(held) = read(409, None, body, "sheave-bf9cf968") else { panic!("no conflict") };
+    let Answer::Conflict(held) = Answer::read(409, None, body, "sheave-bf9cf968") else {
+        panic!("no conflict")
+    };
     assert_eq!(held.rivals, ["sheave"]);
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::controller::api_writer::answer::{Answer, Held};
+use super::contest::Contest;
+use super::{Now, WriteJob};
+use crate::backoff::Backoff;
+use crate::controller::api_writer::{Answer, Conflict};
 use crate::controller::ownership::Ownership;
-use crate::controller::status_writer::backoff::{Backoff, Contest, LONGEST};
 use crate::controller::status_writer::next_step::Step;
-use crate::controller::status_writer::queue::{Now, WriteJob};
 use crate::controller::status_writer::target::{WriteSubject, fingerprint};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
@@ -63,7 +64,7 @@ pub(super) struct ObjectState {
 
 impl ObjectState {
     /// A wish, with the object as the cache has it.
-    pub(super) fn desire(&mut self, cached: WriteSubject, now: Now) {
+    pub(super) fn set_desired(&mut self, cached: WriteSubject, now: Now) {
         if self.uid != cached.uid() {
             let uid = cached.uid().to_owned();
             *self = Self { uid, writing: self.writing, queued: self.queued, ..Self::default() };
@@ -76,13 +77,13 @@ impl ObjectState {
             Some(known) => known.object.as_ref().map(|object| cached.of(object)),
         };
         if let Some(subject) = &subject {
-            self.meet(subject);
+            self.reset_for(subject);
         }
         self.subject = subject;
     }
 
     /// What the new subject ends: waits and memories that belong to the one before.
-    fn meet(&mut self, subject: &WriteSubject) {
+    fn reset_for(&mut self, subject: &WriteSubject) {
         if self.released != subject.is_released() {
             let (uid, known) = (std::mem::take(&mut self.uid), self.known.take());
             let (writing, queued, released) = (self.writing, self.queued, subject.is_released());
@@ -145,28 +146,28 @@ impl ObjectState {
     }
 
     /// Takes the answer to a write for this object.
-    pub(super) fn learn(&mut self, job: &WriteJob, answer: Answer, now: Now) -> Option<WriteNotice> {
+    pub(super) fn on_answer(&mut self, job: &WriteJob, answer: Answer, now: Now) -> Option<WriteNotice> {
         let (message, told_after) = match answer {
-            Answer::Written(body) => return self.written(job, &body, now),
-            Answer::Held(held) if !job.force => return self.held(job, held, now),
-            Answer::Held(held) => {
-                self.wait(LONGEST, now);
-                (format!("it belongs to {}", held.rivals.join(", ")), TOLD_AFTER)
+            Answer::Done(body) => return self.written(job, &body, now),
+            Answer::Conflict(conflict) if !job.force => return self.contested(job, conflict, now),
+            Answer::Conflict(conflict) => {
+                self.wait(Duration::MAX, now);
+                (format!("it belongs to {}", conflict.rivals.join(", ")), TOLD_AFTER)
             }
             // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
             Answer::Gone => {
                 self.wait_for_newer(job, now);
                 ("it has no such object".to_owned(), LONG_TOLD_AFTER)
             }
-            Answer::Stale => {
+            Answer::Stale | Answer::Exists => {
                 self.wait_for_newer(job, now);
                 ("the object has changed, and no watch shows how".to_owned(), LONG_TOLD_AFTER)
             }
             Answer::Forbidden(message) => {
-                self.wait(LONGEST, now);
+                self.wait(Duration::MAX, now);
                 (message, TOLD_AFTER)
             }
-            Answer::Refused(message) => {
+            Answer::Refused(message) | Answer::Failed(message) | Answer::Undefined(message) => {
                 self.wait_after_refusal(job, now);
                 (message, TOLD_AFTER)
             }
@@ -184,15 +185,15 @@ impl ObjectState {
     }
 
     fn wait(&mut self, longest: Duration, now: Now) {
-        self.not_before = Some(now.instant + self.failures.next(longest));
+        self.not_before = Some(now.instant + self.failures.pause(None).min(longest));
     }
 
     /// As [`wait`](Self::wait), unless there is an object of another version, or until there is.
     fn wait_for_newer(&mut self, job: &WriteJob, now: Now) {
-        self.wait(LONGEST, now);
+        self.wait(Duration::MAX, now);
         self.stale = Some(job.version.clone());
         if let Some(subject) = self.subject.take() {
-            self.meet(&subject);
+            self.reset_for(&subject);
             self.subject = Some(subject);
         }
     }
@@ -236,19 +237,23 @@ impl ObjectState {
         }
         let known = WrittenObject { object: Some(renewed.clone()), version, until: now.instant + CACHE_LAG };
         if is_older(subject, &known) || subject.version() == known.version {
-            self.meet(&renewed);
+            self.reset_for(&renewed);
             self.subject = Some(renewed);
             self.known = Some(known);
         }
     }
 
-    fn held(&mut self, job: &WriteJob, held: Held, now: Now) -> Option<WriteNotice> {
+    fn contested(&mut self, job: &WriteJob, conflict: Conflict, now: Now) -> Option<WriteNotice> {
         self.force = true;
-        if held.rivals.is_empty() {
+        if conflict.rivals.is_empty() {
             return None;
         }
         self.not_before = Some(now.instant + self.contest.undone(now.instant));
-        Some(WriteNotice::Contested { object: job.target.object(), fields: held.fields, rivals: held.rivals })
+        Some(WriteNotice::Contested {
+            object: job.target.object(),
+            fields: conflict.fields,
+            rivals: conflict.rivals,
+        })
     }
 
     /// Often the object has just become something for which this write makes no sense; a newer one will tell.
@@ -256,7 +261,7 @@ impl ObjectState {
         if self.failures.failures() + 1 < TOLD_AFTER {
             self.wait_for_newer(job, now);
         } else {
-            self.wait(LONGEST, now);
+            self.wait(Duration::MAX, now);
         }
     }
 }
@@ -278,7 +283,7 @@ fn kind(step: &Step) -> Option<usize> {
         Step::RemoveFinalizer(_) => Some(2),
         Step::RemoveRest(_) => Some(3),
         // What it leaves belongs to others, so it is never undone.
-        Step::ClearStatus(_) | Step::Nothing => None,
+        Step::ClearStatus(_) | Step::Nothing | Step::Export(_) => None,
     }
 }
 

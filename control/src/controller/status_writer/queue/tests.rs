@@ -157,7 +157,7 @@ fn an_ingress_of_others_stays_when_we_let_go() {
     harness.server.rival("other", "ingress", &foreign_ingress(1));
     let service: Service = serde_json::from_value(harness.server.object.clone().unwrap()).unwrap();
     let subject = WriteSubject::Service(ServiceObject::from(&Arc::new(service)), Arc::new(Desired::Released));
-    harness.queue.desire(Harness::target(), subject, harness.now());
+    harness.queue.set_desired(Harness::target(), subject, harness.now());
     while harness.write(Fate::Answered) {}
     assert_eq!(harness.server.field("ingress"), foreign_ingress(1));
     assert_eq!(harness.server.object.as_ref().unwrap()["metadata"].get("finalizers"), None);
@@ -174,7 +174,7 @@ fn a_rival_is_named_and_then_overruled() {
         fields: vec!["ingress".into()],
         rivals: vec!["cloud".into()],
     };
-    assert_eq!(harness.troubles, [expected]);
+    assert_eq!(harness.notices, [expected]);
     assert_eq!(harness.elapsed, Duration::ZERO, "a single mistake is put right at once");
 }
 
@@ -203,7 +203,7 @@ fn a_rival_that_only_removes_costs_little() {
     assert!(harness.jobs < 40, "{} writes in an hour", harness.jobs);
     let nameless =
         |trouble: &WriteNotice| matches!(trouble, WriteNotice::Contested { rivals, .. } if rivals.is_empty());
-    assert!(harness.troubles.iter().any(nameless));
+    assert!(harness.notices.iter().any(nameless));
 }
 
 #[test]
@@ -241,10 +241,10 @@ fn a_server_that_does_not_keep_what_is_written_is_not_hammered() {
     // As an admission webhook would: each write is changed at once.
     while harness.elapsed < Duration::from_secs(3600) {
         if let Some(job) = harness.send() {
-            let Answer::Written(_) = harness.server.answer(&job) else { panic!("refused") };
+            let Answer::Done(_) = harness.server.answer(&job) else { panic!("refused") };
             harness.server.merge(&json!({"status": {"loadBalancer": {"ingress": foreign_ingress(1)}}}));
             let changed = harness.server.object.clone().unwrap().to_string().into_bytes();
-            harness.queue.finished(&job, Answer::Written(changed), harness.now());
+            harness.queue.finished(&job, Answer::Done(changed), harness.now());
         } else {
             harness.relist();
             harness.sleep();
@@ -316,7 +316,7 @@ fn many_services_flow_thirty_two_at_a_time() {
     let services = 64 * MOST;
     for index in 0..services {
         let target = WriteTarget::Service(ServiceKey::new("shop", &index.to_string()));
-        queue.desire(
+        queue.set_desired(
             target,
             WriteSubject::Service(ServiceObject::from(&service), Arc::clone(&desired)),
             harness.now(),
@@ -346,7 +346,7 @@ fn a_pool_is_written_at_most_once_in_five_seconds() {
     let mut now = harness.now();
     let want = |queue: &mut WriteQueue, used: i64, now: Now| {
         let status = crate::api::address_pool::AddressPoolStatus { used, ..Default::default() };
-        queue.desire(
+        queue.set_desired(
             WriteTarget::Pool("lan".into()),
             WriteSubject::Pool(Arc::clone(&pool), Arc::new(status)),
             now,
@@ -357,7 +357,7 @@ fn a_pool_is_written_at_most_once_in_five_seconds() {
     let mut written = (*pool).clone();
     written.metadata.resource_version = Some("6".into());
     written.status = Some(crate::api::address_pool::AddressPoolStatus { used: 1, ..Default::default() });
-    queue.finished(&job, Answer::Written(serde_json::to_vec(&written).unwrap()), now);
+    queue.finished(&job, Answer::Done(serde_json::to_vec(&written).unwrap()), now);
     want(&mut queue, 2, now);
     assert!(queue.next(now).is_none());
     assert_eq!(queue.wakes_at(), Some(now.instant + Duration::from_secs(5)));

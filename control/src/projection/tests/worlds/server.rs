@@ -115,7 +115,7 @@ impl Server {
         // Nobody else writes, so that what was cleared is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
         match next_step(&seen, desired, &Ownership::default()) {
-            Step::Nothing => return None,
+            Step::Nothing | Step::Export(_) => return None,
             Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => {
                 object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
             }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::api::names::FINALIZER;
-use crate::controller::api_writer::answer::{Answer, Held};
+use crate::controller::api_writer::{Answer, Conflict};
 use crate::controller::status_writer::next_step::Step;
 use crate::controller::status_writer::queue::WriteJob;
 use crate::controller::tests::objects;
@@ -179,7 +179,7 @@ impl ModelServer {
             Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => self.patch(body),
             Step::ApplyStatus(body) | Step::ClearStatus(body) => self.apply(body, job.force),
             Step::RemoveRest(body) => self.set_conditions(body),
-            Step::Nothing => panic!("nothing was sent"),
+            Step::Nothing | Step::Export(_) => panic!("no status was sent"),
         };
         self.changes += usize::from(self.version != before);
         answer
@@ -198,7 +198,7 @@ impl ModelServer {
                 self.set_field(field, &Value::Null);
             }
         }
-        Answer::Written(self.object.clone().unwrap().to_string().into_bytes())
+        Answer::Done(self.object.clone().unwrap().to_string().into_bytes())
     }
 
     fn patch(&mut self, body: &Value) -> Answer {
@@ -217,7 +217,7 @@ impl ModelServer {
         json_patch::merge(&mut last, &json!({"metadata": {"finalizers": stored}}));
         self.merge(&json!({"metadata": {"finalizers": stored}}));
         // With the last finalizer of a leaving object the answer still has the version of before.
-        Answer::Written(self.object.clone().unwrap_or(last).to_string().into_bytes())
+        Answer::Done(self.object.clone().unwrap_or(last).to_string().into_bytes())
     }
 
     fn apply(&mut self, body: &Value, force: bool) -> Answer {
@@ -231,7 +231,7 @@ impl ModelServer {
             return Answer::Refused("may only be used when `spec.type` is 'LoadBalancer'".into());
         }
         if let (Some(held), false) = (self.conflicts(&wanted), force) {
-            return Answer::Held(held);
+            return Answer::Conflict(held);
         }
         let ours: Vec<String> = self
             .owners
@@ -255,11 +255,11 @@ impl ModelServer {
                 self.set_field(field, value);
             }
         }
-        Answer::Written(self.object.clone().unwrap().to_string().into_bytes())
+        Answer::Done(self.object.clone().unwrap().to_string().into_bytes())
     }
 
-    fn conflicts(&self, wanted: &BTreeMap<String, Value>) -> Option<Held> {
-        let mut held = Held::default();
+    fn conflicts(&self, wanted: &BTreeMap<String, Value>) -> Option<Conflict> {
+        let mut held = Conflict::default();
         for (field, value) in wanted {
             let owners = self.owners.get(field).into_iter().flatten().filter(|owner| *owner != OURS);
             let rivals: Vec<_> = owners.cloned().collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::api::store::ServiceKey;
-use crate::controller::api_writer::answer::Answer;
+use crate::controller::api_writer::Answer;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
@@ -37,7 +37,7 @@ pub(super) struct Harness {
     start: Instant,
     pub(super) elapsed: Duration,
     pub(super) jobs: usize,
-    pub(super) troubles: Vec<WriteNotice>,
+    pub(super) notices: Vec<WriteNotice>,
 }
 
 impl Harness {
@@ -55,7 +55,7 @@ impl Harness {
             start: Instant::now(),
             elapsed: Duration::ZERO,
             jobs: 0,
-            troubles: Vec::new(),
+            notices: Vec::new(),
         };
         harness.deliver();
         harness
@@ -66,7 +66,7 @@ impl Harness {
         let mut harness = Self::new();
         harness.settle();
         harness.jobs = 0;
-        harness.troubles.clear();
+        harness.notices.clear();
         harness
     }
 
@@ -108,7 +108,7 @@ impl Harness {
         let desired = if ours { Desired::Published(self.wanted.clone()) } else { Desired::Released };
         let subject =
             WriteSubject::Service(ServiceObject::from(&Arc::new(service.clone())), Arc::new(desired));
-        self.queue.desire(Self::target(), subject, now);
+        self.queue.set_desired(Self::target(), subject, now);
     }
 
     /// The process is started again: it lists, and remembers nothing.
@@ -137,7 +137,7 @@ impl Harness {
             }
         };
         self.queue.finished(job, answer, self.now());
-        self.troubles.append(&mut self.queue.happened());
+        self.notices.append(&mut self.queue.take_notices());
     }
 
     /// One write, if there is one. Whether there was.

@@ -23,14 +23,14 @@ impl Fleet {
         Now { instant: self.start + self.elapsed, time: at(0) }
     }
 
-    fn desire(&mut self, desired_status: DesiredStatus) {
+    fn set_desired(&mut self, desired_status: DesiredStatus) {
         let object = serde_json::from_value(self.object.clone()).unwrap();
         let subject = WriteSubject::Service(
             ServiceObject::MultiClusterService(Arc::new(object)),
             Arc::new(Desired::Published(desired_status)),
         );
         let target = WriteTarget::Service(ServiceKey::multi_cluster("shop", "web"));
-        self.queue.desire(target, subject, self.now());
+        self.queue.set_desired(target, subject, self.now());
     }
 
     /// Carries out what there is to write, and says to which resources.
@@ -45,7 +45,7 @@ impl Fleet {
             json_patch::merge(&mut self.object, body);
             self.version += 1;
             self.object["metadata"]["resourceVersion"] = self.version.to_string().into();
-            let answer = Answer::Written(self.object.to_string().into_bytes());
+            let answer = Answer::Done(self.object.to_string().into_bytes());
             self.queue.finished(&job, answer, self.now());
         }
         resources
@@ -55,20 +55,20 @@ impl Fleet {
 #[test]
 fn it_takes_two_writes_and_none_at_rest() {
     let mut fleet = Fleet::new();
-    fleet.desire(fleet_desired_status(7));
+    fleet.set_desired(fleet_desired_status(7));
     assert_eq!(fleet.write(), ["multiclusterservices", "multiclusterservices/status"]);
-    fleet.desire(fleet_desired_status(7));
+    fleet.set_desired(fleet_desired_status(7));
     assert_eq!(fleet.write(), [""; 0]);
 }
 
 #[test]
 fn endpoints_are_counted_anew_at_most_every_ten_seconds() {
     let mut fleet = Fleet::new();
-    fleet.desire(fleet_desired_status(7));
+    fleet.set_desired(fleet_desired_status(7));
     fleet.write();
     for second in 1..10 {
         fleet.elapsed = Duration::from_secs(second);
-        fleet.desire(fleet_desired_status(if second % 2 == 0 { 6 } else { 5 }));
+        fleet.set_desired(fleet_desired_status(if second % 2 == 0 { 6 } else { 5 }));
         assert_eq!(fleet.write(), [""; 0], "after {second} s");
     }
     assert_eq!(fleet.queue.wakes_at(), Some(fleet.start + Duration::from_secs(10)));
@@ -80,12 +80,15 @@ fn endpoints_are_counted_anew_at_most_every_ten_seconds() {
 #[test]
 fn what_matters_is_written_at_once() {
     let mut fleet = Fleet::new();
-    fleet.desire(fleet_desired_status(7));
+    fleet.set_desired(fleet_desired_status(7));
     fleet.write();
-    fleet.desire(fleet_desired_status(6));
+    fleet.set_desired(fleet_desired_status(6));
     assert_eq!(fleet.write(), [""; 0]);
-    fleet.desire(DesiredStatus { ingress: vec![ingress("203.0.113.9", None)], ..fleet_desired_status(6) });
+    fleet.set_desired(DesiredStatus {
+        ingress: vec![ingress("203.0.113.9", None)],
+        ..fleet_desired_status(6)
+    });
     assert_eq!(fleet.write(), ["multiclusterservices/status"]);
-    fleet.desire(fleet_desired_status(0));
+    fleet.set_desired(fleet_desired_status(0));
     assert_eq!(fleet.write(), ["multiclusterservices/status"], "nothing serves any more");
 }

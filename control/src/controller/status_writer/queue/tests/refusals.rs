@@ -10,7 +10,7 @@ fn a_missing_right_is_told_once() {
         harness.queue.finished(&job, Answer::Forbidden("no".into()), harness.now());
     }
     let expected = WriteNotice::Forbidden { verb: "patch", resource: "services", message: "no".into() };
-    assert_eq!(harness.queue.happened(), [expected]);
+    assert_eq!(harness.queue.take_notices(), [expected]);
     harness.settle();
     harness.check();
 }
@@ -38,9 +38,9 @@ fn recovered() -> WriteNotice {
 #[test]
 fn what_stays_refused_is_told_once_and_so_is_its_end() {
     let mut harness = refused(6, &Answer::Refused("a webhook says no".into()));
-    assert_eq!(harness.queue.happened(), [told("a webhook says no")]);
+    assert_eq!(harness.queue.take_notices(), [told("a webhook says no")]);
     harness.settle();
-    assert_eq!(std::mem::take(&mut harness.troubles), [recovered()]);
+    assert_eq!(std::mem::take(&mut harness.notices), [recovered()]);
     harness.check();
 }
 
@@ -52,27 +52,27 @@ fn no_answer_but_success_stays_untold_for_ever() {
         (Answer::Stale, "the object has changed, and no watch shows how"),
         (unreachable, "a webhook is silent"),
     ] {
-        assert_eq!(refused(5, &answer).queue.happened(), [], "{message}: a race is no news");
-        assert_eq!(refused(9, &answer).queue.happened(), [told(message)]);
+        assert_eq!(refused(5, &answer).queue.take_notices(), [], "{message}: a race is no news");
+        assert_eq!(refused(9, &answer).queue.take_notices(), [told(message)]);
     }
-    let troubles = refused(9, &Answer::Forbidden("no".into())).queue.happened();
+    let notices = refused(9, &Answer::Forbidden("no".into())).queue.take_notices();
     let forbidden =
         WriteNotice::Forbidden { verb: "patch", resource: "services/status", message: "no".into() };
-    assert_eq!(troubles, [forbidden, told("no")]);
+    assert_eq!(notices, [forbidden, told("no")]);
 }
 
 #[test]
 fn a_refused_write_that_is_no_longer_wanted_is_over() {
     let no = Answer::Refused("a webhook says no".into());
     let mut harness = refused(3, &no);
-    harness.queue.happened();
+    harness.queue.take_notices();
     harness.wanted.gateways = 1;
     harness.decide();
     harness.settle();
-    assert_eq!(std::mem::take(&mut harness.troubles), [], "the answers came without the harness");
-    assert_eq!(harness.queue.happened(), [recovered()], "nothing is to be written");
+    assert_eq!(std::mem::take(&mut harness.notices), [], "the answers came without the harness");
+    assert_eq!(harness.queue.take_notices(), [recovered()], "nothing is to be written");
     let mut harness = refused(3, &no);
-    harness.queue.happened();
+    harness.queue.take_notices();
     harness.queue.forget(&Harness::target());
-    assert_eq!(harness.queue.happened(), [recovered()], "the object has gone");
+    assert_eq!(harness.queue.take_notices(), [recovered()], "the object has gone");
 }
