@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
 use crate::limits::capacity::{Capacity, CapacityLimits, MemoryGauge};
-use crate::limits::overload::Shedding;
+use crate::limits::overload::Refusals;
 use crate::limits::overload::{Overload, Overloaded};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
 use crate::listener::{BindFailure, ListenerSet};
@@ -29,8 +29,9 @@ use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
 use crate::transparent::Transparency;
 use crate::transparent::return_path::{ReturnPath, ReturnPathError};
+use crate::worker::context::{BrokenSocket, Shared, Timeouts};
 use crate::worker::pool::Workers;
-use crate::worker::{Broken, Command, Timeouts, WorkerSeed};
+use crate::worker::{Command, WorkerSeed};
 use sheave_model::AddressSet;
 use sheave_model::RoutingTable;
 use sheave_model::{ClientSource, Frontend, FrontendAddr};
@@ -85,7 +86,7 @@ pub struct Dataplane {
     /// Grows with each change of `failures`.
     failures_revision: u64,
     workers: Workers,
-    broken: mpsc::UnboundedReceiver<Broken>,
+    broken: mpsc::UnboundedReceiver<BrokenSocket>,
     affinity: Arc<AffinityTable>,
     health: Health,
     capacity: Arc<Capacity>,
@@ -115,24 +116,27 @@ impl Dataplane {
         let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / worker_count);
         let capacity = Arc::new(Capacity::new(capacity));
         capacity.take(2 * pipes * worker_count);
-        let shedding = Arc::<Shedding>::default();
-        let seed = WorkerSeed {
-            index: 0,
-            workers: worker_count,
+        let refusals = Arc::<Refusals>::default();
+        let shared = Shared {
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
             reports: health.reports(),
-            paths: Arc::clone(&paths),
+            paths,
             timeouts,
+            capacity: Arc::clone(&capacity),
+            refusals: Arc::clone(&refusals),
+            broken: report_broken,
+        };
+        let seed = WorkerSeed {
+            index: 0,
+            workers: worker_count,
+            shared,
             busy_poll,
             udp_flows,
             pipes: PipeBudget::of_worker(pipes, worker_count),
-            capacity: Arc::clone(&capacity),
-            shedding: Arc::clone(&shedding),
             random: 0,
             steered: steering.frontends(),
-            broken: report_broken,
         };
         let workers = Workers::start(worker_count, seed)?;
         Ok(Self {
@@ -144,7 +148,7 @@ impl Dataplane {
             broken,
             affinity,
             health,
-            overload: Overload::new(shedding, Arc::clone(&capacity)),
+            overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
             transparency,
             return_path: None,

@@ -33,4 +33,4 @@ pub use listener::BindFailure;
 pub use listener::steering::{SteeringMode, SteeringReport};
 pub use sys::raise_open_files;
 pub use transparent::return_path::ReturnPathError;
-pub use worker::Timeouts;
+pub use worker::context::Timeouts;

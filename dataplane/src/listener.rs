@@ -26,7 +26,8 @@ use crate::limits::overload::{Frontends, SynPolicy};
 use crate::sys::Errno;
 use crate::sys::sockets::dropped_packets;
 use crate::weak_map::OfServices;
-use crate::worker::{Broken, Command, WorkerHandle};
+use crate::worker::context::BrokenSocket;
+use crate::worker::{Command, WorkerHandle};
 use address_claims::AddressClaims;
 pub use bind::BindFailure;
 use bind::Claim;
@@ -286,8 +287,8 @@ impl ListenerSet {
 
     /// Forgets the sockets of a frontend of which a worker found one broken, so that the next reconcile binds anew.
     /// False if that socket is not in use any more: closing it is what the worker has seen.
-    pub(crate) fn discard(&mut self, broken: &Broken, workers: &[WorkerHandle]) -> bool {
-        let Broken { addr, socket, error } = broken;
+    pub(crate) fn discard(&mut self, broken: &BrokenSocket, workers: &[WorkerHandle]) -> bool {
+        let BrokenSocket { addr, socket, error } = broken;
         if self.steering.discard(socket) {
             tracing::warn!(%error, "a socket of steered frontends is broken; opening it again");
             return false;

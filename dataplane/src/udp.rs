@@ -27,11 +27,10 @@ use socket2::Socket;
 
 use self::forward::forward_batch;
 use self::frontend::{ReplySocket, UdpFrontend};
-use self::link::ClientSide;
 use crate::counters::UdpCounters;
 use sheave_model::FrontendAddr;
 
-pub(crate) use self::context::{UdpContext, UdpLimits, UdpParts};
+pub(crate) use self::context::UdpContext;
 pub(crate) use self::steered::SteeredUdp;
 
 /// One UDP frontend on one worker. Dropping it closes its socket and ends its flows at once.
@@ -52,7 +51,7 @@ impl UdpListener {
     ) -> io::Result<Self> {
         let state = UdpFrontend::new(context, addr, counters, ReplySocket::Listening);
         let socket = context.offload.listening(socket)?;
-        *state.listening.borrow_mut() = Some(ClientSide::start(&state, socket, None));
+        *state.listening.borrow_mut() = Some(forward::start(&state, socket, None));
         Ok(Self { state })
     }
 
@@ -64,7 +63,7 @@ impl UdpListener {
     pub(crate) fn retire(&self) {
         let state = &self.state;
         let Some(listening) = state.listening.take() else { return };
-        state.detach_flows();
+        forward::detach_flows(state);
         read_loop::drain(|| forward_batch(state, &listening.socket));
         state.flows_changed();
     }

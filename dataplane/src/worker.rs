@@ -1,222 +1,74 @@
-//! A worker: one OS thread with its own reactor, its own sockets and its own buffers. What it accepts it serves to the
-//! end; nothing moves between workers.
-//!
-//! It must not decide anything: sockets come from `listener`, endpoints from the table.
+//! A worker: one OS thread with its own event loop, sockets and buffers. It serves what it accepts to the end; nothing moves
+//! between workers. It decides nothing: sockets come from the listener, endpoints from the table.
 
+pub(crate) mod context;
 mod listeners;
 pub(crate) mod pool;
 
-use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc as thread_channel};
 use std::thread;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use sheave_model::FrontendAddr;
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::counters::FrontendCounters;
-use crate::health::Reports;
-use crate::limits::capacity::Capacity;
-use crate::limits::overload::Shedding;
-use crate::listener::{sk_lookup::DeferredRefusal, steering::SteeredFrontends};
-use crate::log_throttle::LogThrottle;
-use crate::paths::Paths;
-use crate::select::ActiveTable;
-use crate::select::affinity::AffinityTable;
-use crate::splitmix64::SplitMix64;
+use crate::listener::sk_lookup::DeferredRefusal;
+use crate::listener::steering::frontends::SteeredFrontends;
 use crate::task;
-use crate::tcp::{ConnectionTable, CrowdedEndpoints, PipeBudget, PipePool, RelayBuffers, Served};
-use crate::transparent::Transparency;
-use crate::udp::{UdpContext, UdpLimits, UdpParts};
-use listeners::Listeners;
-use sheave_model::FrontendAddr;
+use crate::tcp::{PipeBudget, TcpContext};
+use crate::udp::UdpContext;
+#[cfg(test)]
+use context::Timeouts;
+use context::{Shared, WorkerContext};
+use listeners::WorkerListeners;
 
-/// How long things may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// One attempt to connect an endpoint.
-    pub connect: Duration,
-    /// A TCP connection on which nothing moves.
-    pub idle: Duration,
-    /// A UDP flow on which nothing moves.
-    pub udp_idle: Duration,
-    /// A UDP flow that no endpoint has answered yet.
-    pub udp_unanswered: Duration,
-}
-
-/// What everything on one worker shares. Stays on its thread.
-pub(crate) struct Worker {
-    pub(crate) table: Arc<ArcSwap<ActiveTable>>,
-    pub(crate) affinity: Arc<AffinityTable>,
-    pub(crate) transparency: Arc<Transparency>,
-    pub(crate) reports: Arc<Reports>,
-    pub(crate) paths: Arc<Paths>,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) random: SplitMix64,
-    pub(crate) relays: ConnectionTable<Served>,
-    pub(crate) crowded: CrowdedEndpoints,
-    pub(crate) capacity: Arc<Capacity>,
-    pub(crate) shedding: Arc<Shedding>,
-    udp: Rc<UdpContext>,
-    draining: Cell<bool>,
-    drain_begins: Notify,
-    /// Of complaints that the machine is short of something, for all listeners together.
-    pub(crate) complaints: LogThrottle,
-    live: Cell<usize>,
-    ended: Notify,
-    broken: mpsc::UnboundedSender<Broken>,
-}
-
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("live", &self.live).finish_non_exhaustive()
-    }
-}
-
-/// What a worker is made with.
+/// What a worker is started with.
 #[derive(Clone)]
 pub(crate) struct WorkerSeed {
     pub(crate) index: usize,
-    /// How many there are.
+    /// How many workers there are.
     pub(crate) workers: usize,
-    pub(crate) table: Arc<ArcSwap<ActiveTable>>,
-    pub(crate) affinity: Arc<AffinityTable>,
-    pub(crate) transparency: Arc<Transparency>,
-    pub(crate) reports: Arc<Reports>,
-    pub(crate) paths: Arc<Paths>,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) shared: Shared,
     pub(crate) busy_poll: Duration,
     pub(crate) udp_flows: usize,
     pub(crate) pipes: PipeBudget,
-    pub(crate) capacity: Arc<Capacity>,
-    pub(crate) shedding: Arc<Shedding>,
     pub(crate) random: u64,
-    /// The steered frontends.
     pub(crate) steered: Arc<SteeredFrontends>,
-    /// Where to report listening sockets that are of no more use.
-    pub(crate) broken: mpsc::UnboundedSender<Broken>,
 }
 
-/// The copy buffer that all connections of a worker share. 64 KiB takes what a receive queue usually holds in one
-/// call, and stays within the second-level cache.
-const SCRATCH: usize = 64 << 10;
-/// A shortage is told once in so long.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
-
-impl Worker {
-    /// Must be called inside the worker's runtime.
-    fn new(seed: WorkerSeed) -> io::Result<Rc<Self>> {
-        let buffers = RelayBuffers::new(SCRATCH, PipePool::new(seed.pipes), Arc::clone(&seed.capacity));
-        let relays = ConnectionTable::new(buffers, seed.timeouts)?.busy_polling(seed.busy_poll);
-        let udp = UdpContext::new(UdpParts {
-            table: Arc::clone(&seed.table),
-            affinity: Arc::clone(&seed.affinity),
-            transparency: Arc::clone(&seed.transparency),
-            reports: Arc::clone(&seed.reports),
-            paths: Arc::clone(&seed.paths),
-            capacity: Arc::clone(&seed.capacity),
-            shedding: Arc::clone(&seed.shedding),
-            limits: UdpLimits {
-                flows: seed.udp_flows,
-                idle: seed.timeouts.udp_idle,
-                unanswered: seed.timeouts.udp_unanswered,
-            },
-            worker: (seed.index, seed.workers),
-            seed: !seed.random,
-        });
-        Ok(Rc::new(Self {
-            udp,
-            transparency: seed.transparency,
-            reports: seed.reports,
-            paths: seed.paths,
-            table: seed.table,
-            affinity: seed.affinity,
-            timeouts: seed.timeouts,
-            random: SplitMix64::new(seed.random),
-            relays,
-            crowded: CrowdedEndpoints::default(),
-            capacity: seed.capacity,
-            shedding: seed.shedding,
-            draining: Cell::new(false),
-            drain_begins: Notify::new(),
-            complaints: LogThrottle::new(COMPLAIN_EVERY),
-            live: Cell::new(0),
-            ended: Notify::new(),
-            broken: seed.broken,
-        }))
-    }
-
-    /// Counts one connection or flow as open until the answer is dropped.
-    pub(crate) fn admit(self: &Rc<Self>) -> Live {
-        self.live.set(self.live.get() + 1);
-        Live(Rc::clone(self))
-    }
-
-    /// Waits until the process drains, which it may do already.
-    pub(crate) async fn drain_begins(&self) {
-        let begins = self.drain_begins.notified();
-        if !self.draining.get() {
-            begins.await;
-        }
-    }
-
-    fn report_broken(&self, addr: FrontendAddr, socket: Arc<Socket>, error: io::Error) {
-        if self.broken.send(Broken { addr, socket, error }).is_err() {
-            tracing::debug!(frontend = %addr, "nobody is left to bind it again");
-        }
-    }
-
-    async fn all_ended(&self) {
-        while self.live.get() > 0 {
-            self.ended.notified().await;
+#[cfg(test)]
+impl WorkerSeed {
+    /// The only worker, with room for one flow.
+    pub(crate) fn for_tests(timeouts: Timeouts) -> Self {
+        Self {
+            index: 0,
+            workers: 1,
+            shared: Shared::for_tests(timeouts),
+            busy_poll: Duration::ZERO,
+            udp_flows: 1,
+            pipes: PipeBudget { pipes: 8, slots: usize::MAX },
+            random: 1,
+            steered: Arc::default(),
         }
     }
 }
 
-/// One open connection or flow.
-#[derive(Debug)]
-pub(crate) struct Live(Rc<Worker>);
-
-impl Live {
-    /// The worker that serves it.
-    pub(crate) fn worker(&self) -> &Worker {
-        &self.0
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.0.live.set(self.0.live.get() - 1);
-        if self.0.live.get() == 0 {
-            self.0.ended.notify_waiters();
-        }
-    }
-}
-
-/// A listening socket that a worker found to be of no more use. If it was closed meanwhile, that is why.
-#[derive(Debug)]
-pub(crate) struct Broken {
-    pub(crate) addr: FrontendAddr,
-    pub(crate) socket: Arc<Socket>,
-    pub(crate) error: io::Error,
-}
-
-/// What a worker can be told.
+/// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve this socket.
+    /// Serve a frontend's own socket.
     Listen { addr: FrontendAddr, socket: Arc<Socket>, counters: FrontendCounters },
     /// The frontend is gone: let go of its socket, and of its UDP flows.
     Close(FrontendAddr),
-    /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. Whoever is told last has the kernel
-    /// refuse what still comes, if it was steered.
+    /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. If it was steered, the kernel refuses
+    /// what still comes once the last worker has dropped the refusal.
     Retire(FrontendAddr, Option<Arc<DeferredRefusal>>),
-    /// Serve this socket, to which all steered frontends' packets of a protocol and family come. The address is its own.
+    /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
     /// Answer, to show that the worker runs.
     Ping(oneshot::Sender<()>),
@@ -258,14 +110,12 @@ impl WorkerHandle {
                 }
             };
             runtime.block_on(async {
-                let (steered, index) = (Arc::clone(&seed.steered), seed.index);
-                match Worker::new(seed) {
+                match WorkerLoop::new(seed) {
                     Ok(worker) => {
                         started.send(Ok(())).ok();
-                        let _cut = CutAtEnd(Rc::clone(&worker));
-                        let listeners = Listeners::new(&worker, steered, index);
+                        let _reset = ResetAtEnd(Rc::clone(&worker.tcp));
                         tokio::select! {
-                            () = obey(worker, listeners, inbox) => {}
+                            () = worker.run(inbox) => {}
                             () = task::panicked() => {}
                         }
                     }
@@ -305,51 +155,62 @@ fn reactor() -> io::Result<LocalRuntime> {
     Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())
 }
 
-async fn obey(worker: Rc<Worker>, mut listeners: Listeners, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let [driven, connects, idle, pipes, memory] = [(); 5].map(|()| Rc::clone(&worker));
-    task::spawn(async move { driven.relays.drive().await });
-    task::spawn(async move { connects.relays.watch_connects().await });
-    task::spawn(async move { idle.relays.watch_idle().await });
-    task::spawn(async move { pipes.relays.watch_pipes().await });
-    task::spawn(async move { memory.relays.watch_memory(&memory.capacity).await });
-    while let Some(command) = commands.recv().await {
-        match command {
-            Command::Listen { addr, socket, counters } => listeners.open(&worker, addr, socket, counters),
-            Command::Close(addr) => listeners.close(addr),
-            // The refusal comes after that.
-            Command::Retire(addr, _refusal) => listeners.retire(addr),
-            Command::Steer { addr, socket } => listeners.steer(&worker, addr, socket),
-            // Whoever asked may have given up waiting.
-            Command::Ping(reply) => {
-                reply.send(()).ok();
-            }
-            #[cfg(test)]
-            Command::Panic { in_a_task: false } => panic!("on command"),
-            #[cfg(test)]
-            Command::Panic { in_a_task: true } => drop(task::spawn(async { panic!("on command") })),
-            Command::Drain(reply) => {
-                worker.draining.set(true);
-                worker.drain_begins.notify_waiters();
-                listeners.drain(&worker);
-                let worker = Rc::clone(&worker);
-                task::spawn(async move {
-                    // The accept loops take what has already shaken hands before this runs: they were woken first.
-                    tokio::task::yield_now().await;
-                    worker.all_ended().await;
-                    reply.send(()).ok();
-                });
+/// What runs on the worker's thread.
+struct WorkerLoop {
+    context: Rc<WorkerContext>,
+    tcp: Rc<TcpContext>,
+    listeners: WorkerListeners,
+}
+
+impl WorkerLoop {
+    /// Must be called inside the worker's runtime.
+    fn new(seed: WorkerSeed) -> io::Result<Self> {
+        let context = WorkerContext::new(seed.shared.clone(), seed.random);
+        let tcp = TcpContext::new(&context, seed.pipes, seed.busy_poll)?;
+        let udp = UdpContext::new(seed.shared, seed.udp_flows, (seed.index, seed.workers), !seed.random);
+        let listeners = WorkerListeners::new(&context, &tcp, udp, seed.steered, seed.index);
+        Ok(Self { context, tcp, listeners })
+    }
+
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        self.tcp.spawn_tasks();
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Listen { addr, socket, counters } => self.listeners.open(addr, socket, counters),
+                Command::Close(addr) => self.listeners.close(addr),
+                // The refusal takes effect after that, when the command is dropped.
+                Command::Retire(addr, _refusal) => self.listeners.retire(addr),
+                Command::Steer { addr, socket } => self.listeners.steer(addr, socket),
+                // The receiver may have given up waiting.
+                Command::Ping(reply) => drop(reply.send(())),
+                #[cfg(test)]
+                Command::Panic { in_a_task: false } => panic!("on command"),
+                #[cfg(test)]
+                Command::Panic { in_a_task: true } => drop(task::spawn(async { panic!("on command") })),
+                Command::Drain(reply) => self.drain(reply),
             }
         }
     }
+
+    fn drain(&mut self, reply: oneshot::Sender<()>) {
+        self.context.drain();
+        self.listeners.drain();
+        let context = Rc::clone(&self.context);
+        task::spawn(async move {
+            // The accept loops take what has already shaken hands before this runs: they were woken first.
+            tokio::task::yield_now().await;
+            context.all_closed().await;
+            reply.send(()).ok();
+        });
+    }
 }
 
-/// Connections hold their worker, which holds them: without this none of them would be closed at its end, least of all at
-/// one that nobody expected.
-struct CutAtEnd(Rc<Worker>);
+/// Resets all connections when the worker ends, also by a panic: closing alone would make half an answer look like a whole one.
+struct ResetAtEnd(Rc<TcpContext>);
 
-impl Drop for CutAtEnd {
+impl Drop for ResetAtEnd {
     fn drop(&mut self) {
-        self.0.relays.cut();
+        self.0.connections.reset_all();
     }
 }
 

@@ -1,7 +1,7 @@
-//! Frontends that are refused new connections or flows: why, since when, and whether their syn_policy is closed.
+//! Frontends that are refused new connections or flows: why, since when, and whether their SYNs are dropped.
 //!
 //! A worker refuses with a reset, which costs an accept and a close. Where thousands a second are refused for want of room,
-//! the syn_policy is closed instead: the listening sockets drop SYNs before the handshake, and clients try again by themselves. It
+//! its listening sockets drop SYNs instead, before the handshake, and clients try again by themselves. It
 //! opens as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use sheave_model::{FrontendAddr, Protocol};
 const EVERY: Duration = Duration::from_millis(100);
 /// A frontend counts as overloaded for so long after it was last refused something.
 const LASTS: Duration = Duration::from_secs(10);
-/// With so many refused a second, a look more often than that, the syn_policy is closed.
+/// With so many refused a second, counted from check to check, SYNs are dropped.
 const FLOOD: u64 = 2000;
 
 /// A frontend that is refused new connections or flows.
@@ -46,7 +46,7 @@ struct Watched {
     reason: ShedReason,
     last: Instant,
     syn_policy: SynPolicy,
-    /// Packets that had been dropped at its sockets when it was last looked at, with the syn_policy closed.
+    /// Packets that had been dropped at its sockets at the last check, while SYNs are dropped.
     dropped: u64,
 }
 
@@ -62,7 +62,7 @@ pub(crate) trait Frontends {
 /// All frontends that are refused something.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    shedding: Arc<Shedding>,
+    refusals: Arc<Refusals>,
     capacity: Arc<Capacity>,
     watched: BTreeMap<FrontendAddr, Watched>,
     /// When to look at them.
@@ -72,14 +72,14 @@ pub(crate) struct Overload {
 
 impl Overload {
     /// None is overloaded.
-    pub(crate) fn new(shedding: Arc<Shedding>, capacity: Arc<Capacity>) -> Self {
-        Self { shedding, capacity, watched: BTreeMap::new(), looked: Instant::now(), revision: 0 }
+    pub(crate) fn new(refusals: Arc<Refusals>, capacity: Arc<Capacity>) -> Self {
+        Self { refusals, capacity, watched: BTreeMap::new(), looked: Instant::now(), revision: 0 }
     }
 
     /// Waits until it is time to [look](Self::look). Cancel safe.
     pub(crate) async fn due(&self) {
         if self.watched.is_empty() {
-            self.shedding.changed().await;
+            self.refusals.changed().await;
         } else {
             tokio::time::sleep_until((self.looked + EVERY).into()).await;
         }
@@ -94,7 +94,7 @@ impl Overload {
     ) -> Vec<FrontendAddr> {
         let passed = now.saturating_duration_since(self.looked).max(EVERY);
         self.looked = now;
-        for addr in self.shedding.take() {
+        for addr in self.refusals.take() {
             if let Some(usage) = frontends.usage(addr) {
                 self.watch(addr, usage, now);
             }
@@ -132,7 +132,7 @@ impl Overload {
 
     fn watch(&mut self, addr: FrontendAddr, usage: Arc<FrontendUse>, now: Instant) {
         // Before it is counted, so that what comes after is told again.
-        self.shedding.watch(&usage);
+        self.refusals.watch(&usage);
         let known = self.watched.get(&addr).is_some_and(|watched| Arc::ptr_eq(&watched.usage, &usage));
         if !known {
             self.revision += 1;
@@ -149,7 +149,7 @@ impl Overload {
         self.revision += u64::from(self.watched.remove(&addr).is_some());
     }
 
-    /// Whether the syn_policy of a frontend is closed.
+    /// What happens to SYNs of a frontend.
     pub(crate) fn syn_policy(&self, addr: FrontendAddr) -> SynPolicy {
         self.watched.get(&addr).map_or(SynPolicy::Accept, |watched| watched.syn_policy)
     }
@@ -193,12 +193,12 @@ impl Watched {
 
 /// The frontends that were refused something of late.
 #[derive(Debug, Default)]
-pub(crate) struct Shedding {
+pub(crate) struct Refusals {
     addrs: Mutex<BTreeSet<FrontendAddr>>,
     changed: Notify,
 }
 
-impl Shedding {
+impl Refusals {
     /// A frontend was refused a connection, or flow. Locks only if the control loop has looked since the last one.
     pub(crate) fn count(&self, addr: FrontendAddr, usage: &FrontendUse, reason: ShedReason) {
         usage.add_shed(reason, 1);
@@ -267,7 +267,7 @@ mod tests {
 
     struct Rig {
         overload: Overload,
-        shedding: Arc<Shedding>,
+        refusals: Arc<Refusals>,
         capacity: Arc<Capacity>,
         usage: Arc<FrontendUse>,
         drops: u64,
@@ -280,12 +280,12 @@ mod tests {
     impl Rig {
         /// With room for eighty connections of one frontend.
         fn new() -> Self {
-            let shedding = Arc::<Shedding>::default();
+            let refusals = Arc::<Refusals>::default();
             let capacity = Arc::new(Capacity::new(CapacityLimits { descriptors: 200, connections: 100 }));
             let frontend = frontend(ADDR, Algorithm::Random, &[(1, 100)]);
             Self {
-                overload: Overload::new(Arc::clone(&shedding), Arc::clone(&capacity)),
-                shedding,
+                overload: Overload::new(Arc::clone(&refusals), Arc::clone(&capacity)),
+                refusals,
                 capacity,
                 usage: Arc::default(),
                 drops: 3,
@@ -308,7 +308,7 @@ mod tests {
         }
 
         fn refuse(&self, count: u64, reason: ShedReason) {
-            (0..count).for_each(|_| self.shedding.count(frontend_addr(ADDR), &self.usage, reason));
+            (0..count).for_each(|_| self.refusals.count(frontend_addr(ADDR), &self.usage, reason));
         }
 
         fn look(&mut self, after: Duration) -> Vec<SynPolicy> {
@@ -371,6 +371,6 @@ mod tests {
         rig.refuse(1, ShedReason::Memory);
         assert_eq!(rig.look(EVERY), []);
         rig.refuse(1, ShedReason::Memory);
-        assert_eq!(rig.shedding.take().len(), 1);
+        assert_eq!(rig.refusals.take().len(), 1);
     }
 }

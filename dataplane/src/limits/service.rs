@@ -36,12 +36,12 @@ pub(crate) struct Limiter {
 /// What is known of clients.
 #[derive(Debug, Default)]
 struct Clients {
-    known: IndexMap<IpAddr, Client, foldhash::fast::RandomState>,
+    known: IndexMap<IpAddr, ClientUse, foldhash::fast::RandomState>,
     hand: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Client {
+struct ClientUse {
     open: u32,
     due: u64,
 }
@@ -181,7 +181,7 @@ impl Drop for Permit {
 
 impl Clients {
     /// What is known of a client; `None` if there is no room for one more, since all that are known have something open.
-    fn entry(&mut self, client: IpAddr, now: u64) -> Option<&mut Client> {
+    fn entry(&mut self, client: IpAddr, now: u64) -> Option<&mut ClientUse> {
         if !self.known.contains_key(&client) {
             self.sweep(now);
             if self.known.len() >= MOST_CLIENTS && !self.forget_one() {

@@ -93,7 +93,7 @@ impl SourceFilters {
     /// Calls `attempt` with the filter that lets the set's addresses into sockets on `own`, and with weaker ones while the
     /// kernel refuses it. The pick checks addresses again, so a weaker filter costs silence, never admission.
     ///
-    /// Behind a closed syn_policy nobody begins a connection, but what has begun goes on: a client whose SYN was answered takes itself
+    /// Where SYNs are dropped nobody begins a connection, but what has begun goes on: a client whose SYN was answered takes itself
     /// for connected.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl Admission {
         self.syn_policy
     }
 
-    /// The sources of a socket on `own`, while its syn_policy is open.
+    /// The sources of a socket on `own`, while it accepts SYNs.
     pub(super) fn sources(&self, own: IpAddr) -> AddressSet {
         let allowed = self.ranges.allowed();
         let direct = match &self.scope {

@@ -7,7 +7,7 @@
 //!
 //! It must not know which frontends are to be steered, or what the workers do with what they get.
 
-mod frontends;
+pub(crate) mod frontends;
 mod sockets;
 
 use std::io;
@@ -19,7 +19,7 @@ use super::sk_lookup::{DeferredRefusal, SkLookup, SourceSetLease, Verdict};
 use crate::counters::FrontendCounters;
 use crate::sys::Errno;
 use crate::worker::{Command, WorkerHandle};
-pub(crate) use frontends::SteeredFrontends;
+use frontends::SteeredFrontends;
 use sheave_model::AddressSet;
 use sheave_model::{FrontendAddr, Protocol};
 use sockets::{SocketKind, SteeringSockets};

@@ -18,9 +18,9 @@ const EVENTS: usize = 128;
 
 /// What has happened to a socket, all that is true of it at the moment of asking (epoll_ctl(2)).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Happened(EpollFlags);
+pub(crate) struct Readiness(EpollFlags);
 
-impl Happened {
+impl Readiness {
     /// There is something to read: bytes, FIN or an error.
     pub(crate) fn readable(self) -> bool {
         self.0.intersects(
@@ -104,10 +104,10 @@ impl Watch {
         &self,
         cx: &mut Context<'_>,
         events: &mut Events,
-        each: impl FnMut(u64, Happened),
+        each: impl FnMut(u64, Readiness),
     ) -> Poll<io::Result<bool>> {
         let mut guard = ready!(self.epoll.poll_read_ready(cx))?;
-        let more = self.look(events, each)? == events.0.len();
+        let more = self.poll_now(events, each)? == events.0.len();
         if !more {
             // What has come since has told the reactor, which runs on this thread and so hears of it later.
             guard.clear_ready();
@@ -116,7 +116,11 @@ impl Watch {
     }
 
     /// Gives the events that there are to `each`, whether or not the reactor has heard of them; how many there were.
-    pub(crate) fn look(&self, events: &mut Events, mut each: impl FnMut(u64, Happened)) -> io::Result<usize> {
+    pub(crate) fn poll_now(
+        &self,
+        events: &mut Events,
+        mut each: impl FnMut(u64, Readiness),
+    ) -> io::Result<usize> {
         let count = loop {
             match self.epoll.get_ref().0.wait(&mut events.0, EpollTimeout::ZERO) {
                 Err(Errno::EINTR) => {}
@@ -124,7 +128,7 @@ impl Watch {
             }
         };
         for event in &events.0[..count] {
-            each(event.data(), Happened(event.events()));
+            each(event.data(), Readiness(event.events()));
         }
         Ok(count)
     }

@@ -14,11 +14,11 @@ use tokio::io::Interest;
 
 use super::SHORTAGE_PAUSE;
 use crate::counters::TcpCounters;
-use crate::listener::steering::SteeredFrontends;
+use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::errnos::is_shortage;
 use crate::sys::sockets::Registered;
 use crate::sys::{self, Errno};
-use crate::worker::Worker;
+use crate::worker::context::WorkerContext;
 use sheave_model::{ClientAddr, FrontendAddr};
 
 /// What to do about a failed accept.
@@ -63,19 +63,18 @@ impl AcceptAction {
     }
 }
 
-/// Connections that a loop takes before others on the worker get their turn.
-const TURN: usize = 64;
+/// Connections that a loop takes before it yields to the worker's other tasks.
+const BUDGET: usize = 64;
 
 /// The accepting side of one listening socket.
-#[derive(Debug)]
 pub(super) struct Acceptor {
     socket: Registered,
     addr: FrontendAddr,
-    worker: Rc<Worker>,
+    worker: Rc<WorkerContext>,
 }
 
 impl Acceptor {
-    pub(super) fn new(socket: Registered, addr: FrontendAddr, worker: &Rc<Worker>) -> Self {
+    pub(super) fn new(socket: Registered, addr: FrontendAddr, worker: &Rc<WorkerContext>) -> Self {
         Self { socket, addr, worker: Rc::clone(worker) }
     }
 
@@ -90,7 +89,7 @@ impl Acceptor {
                 Ok((stream, peer)) => {
                     serve(stream, ClientAddr(peer));
                     taken += 1;
-                    if taken % TURN == 0 {
+                    if taken % BUDGET == 0 {
                         tokio::task::yield_now().await;
                     }
                     continue;
@@ -100,7 +99,7 @@ impl Acceptor {
             match AcceptAction::for_error(&error) {
                 AcceptAction::Retry | AcceptAction::Wait => {}
                 AcceptAction::Pause(rest) => {
-                    self.complain(&error);
+                    self.log_shortage(&error);
                     tokio::time::sleep(rest).await;
                 }
                 AcceptAction::Rebind => return error,
@@ -120,8 +119,8 @@ impl Acceptor {
     }
 
     /// Says what is used up, and what helps, but not at each pause of each listener.
-    fn complain(&self, error: &io::Error) {
-        if !self.worker.complaints.admits(Instant::now()) {
+    fn log_shortage(&self, error: &io::Error) {
+        if !self.worker.log_throttle.admits(Instant::now()) {
             return;
         }
         let advice = match error.raw_os_error().map(Errno::from_raw) {

@@ -12,18 +12,16 @@ use std::time::{Duration, Instant};
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
-use crate::paths::Paths;
 use crate::select::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
 use crate::sys::{
     errnos::{is_local_shortage, is_out_of_tcp_ports, is_source_unusable},
     sockets::bind_transparent,
 };
-use crate::worker::Worker;
 
 use super::SHORTAGE_PAUSE;
-use super::connection_table::{Connecting, ConnectionTable};
-use super::session::Served;
+use super::TcpContext;
+use super::connection_table::Connecting;
 use super::stream::Stream;
 use crate::counters::TcpCounters;
 
@@ -31,11 +29,10 @@ use crate::counters::TcpCounters;
 const ATTEMPTS: usize = 3;
 
 /// What came of looking for an endpoint.
-#[derive(Debug)]
 #[must_use]
 pub(super) enum Connected<'a> {
     /// This endpoint took the connection, and is to see this of the client.
-    To(Connecting<'a, Served>, Picked, ClientSource),
+    To(Connecting<'a>, Picked, ClientSource),
     /// Endpoints were tried, none answered.
     Failed,
     /// The table has none for this client.
@@ -57,10 +54,9 @@ enum Unconnected {
     ClientGone,
 }
 
-/// Whom an endpoint is looked for, and where.
-#[derive(Clone, Copy, Debug)]
+/// The client that an endpoint is looked for.
 pub(super) struct Search<'a, 'c> {
-    pub(super) worker: &'a Worker,
+    pub(super) context: &'a TcpContext,
     pub(super) frontend: FrontendAddr,
     pub(super) client: ClientAddr,
     pub(super) client_side: &'c Stream,
@@ -120,30 +116,20 @@ impl<'a> Search<'a, '_> {
         endpoint: EndpointAddr,
         source: ClientSource,
         attempts: &mut usize,
-    ) -> Result<Connecting<'a, Served>, Unconnected> {
-        let worker = self.worker;
-        let speaker = worker.transparency.source_ip(source, self.client, self.frontend, endpoint);
-        let mut way = Way {
-            endpoint,
-            paths: &worker.paths,
-            relays: &worker.relays,
-            crowded: &worker.crowded,
-            client_side: self.client_side,
-            eager: self.eager,
-            speaker,
-            timeout: self.timeout,
-            short: false,
-        };
+    ) -> Result<Connecting<'a>, Unconnected> {
+        let shared = &self.context.worker.shared;
+        let source_ip = shared.transparency.source_ip(source, self.client, self.frontend, endpoint);
+        let mut dial = Dial { search: self, endpoint, source_ip, short: false };
         let started = Instant::now();
         while *attempts < ATTEMPTS {
             *attempts += 1;
-            let error = match way.open().await {
+            let error = match dial.open().await {
                 Ok(endpoint_side) => {
                     if let Some(totals) = self.counters.totals() {
                         totals.connect_times.record(started.elapsed());
                     }
-                    worker.reports.answered(self.frontend.protocol, endpoint);
-                    if source == ClientSource::Transparent && way.speaker.is_none() {
+                    shared.reports.answered(self.frontend.protocol, endpoint);
+                    if source == ClientSource::Transparent && dial.source_ip.is_none() {
                         self.counters.add(|it| &it.source_lost, 1);
                     }
                     return Ok(endpoint_side);
@@ -151,20 +137,20 @@ impl<'a> Search<'a, '_> {
                 Err(error) => error,
             };
             let Self { client, frontend, .. } = self;
-            tracing::debug!(client.addr = %client, %frontend, %endpoint, ?way.speaker, %error, "connect failed");
+            tracing::debug!(client.addr = %client, %frontend, %endpoint, ?dial.source_ip, %error, "connect failed");
             if self.client_side.is_closed() {
                 return Err(Unconnected::ClientGone);
             }
             if is_out_of_tcp_ports(&error) {
                 // Nothing was sent to anybody.
                 *attempts -= 1;
-                self.complain_of_ports(endpoint);
+                self.log_lack_of_ports(endpoint);
                 return Err(Unconnected::NoPort);
             }
             // Its answers to the client may go another way than through this machine.
-            if error.kind() != io::ErrorKind::TimedOut || way.speaker.take().is_none() {
-                if !way.short {
-                    worker.reports.failed(&worker.table.load(), self.frontend, endpoint, error);
+            if error.kind() != io::ErrorKind::TimedOut || dial.source_ip.take().is_none() {
+                if !dial.short {
+                    shared.reports.failed(&shared.table.load(), self.frontend, endpoint, error);
                 }
                 break;
             }
@@ -173,12 +159,12 @@ impl<'a> Search<'a, '_> {
     }
 
     fn is_denied(&self) -> bool {
-        let table = self.worker.table.load();
+        let table = self.context.worker.shared.table.load();
         table.get(self.frontend).is_some_and(|frontend| !frontend.admits(self.client))
     }
 
-    fn complain_of_ports(&self, endpoint: EndpointAddr) {
-        if self.worker.complaints.admits(Instant::now()) {
+    fn log_lack_of_ports(&self, endpoint: EndpointAddr) {
+        if self.context.worker.log_throttle.admits(Instant::now()) {
             let frontend = self.frontend;
             let advice =
                 "widen net.ipv4.ip_local_port_range, set net.ipv4.tcp_tw_reuse to 1, or add endpoints";
@@ -187,13 +173,13 @@ impl<'a> Search<'a, '_> {
     }
 
     fn pick(&self, tried: &[EndpointAddr]) -> Option<(Picked, ClientSource)> {
-        let Self { worker, client, .. } = *self;
-        let table = worker.table.load();
+        let Self { context: TcpContext { worker, .. }, client, .. } = *self;
+        let table = worker.shared.table.load();
         let origin = table.origin(self.frontend, client);
         let request =
             PickRequest { client, origin, random: worker.random.next(), now: Instant::now(), tried };
         let frontend = table.get(self.frontend)?;
-        match frontend.pick(&request, &worker.affinity) {
+        match frontend.pick(&request, &worker.shared.affinity) {
             // An endpoint that failed already comes back only when there is no other.
             Pick::Forward(picked) if !tried.contains(&picked.addr()) => {
                 Some((picked, frontend.client_source(origin)))
@@ -204,37 +190,32 @@ impl<'a> Search<'a, '_> {
 }
 
 /// How one endpoint is to be connected.
-#[derive(Debug)]
-struct Way<'a, 'c> {
+struct Dial<'s, 'a> {
+    search: &'s Search<'a, 's>,
     endpoint: EndpointAddr,
-    paths: &'a Paths,
-    relays: &'a ConnectionTable<Served>,
-    crowded: &'a CrowdedEndpoints,
-    client_side: &'c Stream,
-    eager: bool,
-    /// Whose address to speak from, if not the gateway's; taken away if it cannot be used.
-    speaker: Option<IpAddr>,
-    /// What an attempt may take, and how long this machine may be short of something.
-    timeout: Duration,
+    /// The address to connect from, if not the gateway's; taken away if it cannot be used.
+    source_ip: Option<IpAddr>,
     /// This machine lacked what a socket needs when it was last tried, so the endpoint is not to blame.
     short: bool,
 }
 
-impl<'a> Way<'a, '_> {
+impl<'a> Dial<'_, 'a> {
     /// Connects. While this machine is short of what a socket needs, it waits, but no longer than for an endpoint.
-    async fn open(&mut self) -> io::Result<Connecting<'a, Served>> {
+    async fn open(&mut self) -> io::Result<Connecting<'a>> {
         let mut waited = Duration::ZERO;
         loop {
             let outcome = self.attempt().await;
             self.short = outcome.as_ref().is_err_and(is_local_shortage);
             match outcome {
-                Err(error) if self.speaker.is_some() && is_source_unusable(&error) => {
-                    let Self { endpoint, speaker, .. } = self;
-                    tracing::debug!(?speaker, %endpoint, %error, "speaking from the gateway's address");
-                    self.speaker = None;
+                Err(error) if self.source_ip.is_some() && is_source_unusable(&error) => {
+                    let Self { endpoint, source_ip, .. } = self;
+                    tracing::debug!(?source_ip, %endpoint, %error, "connecting from the gateway's address");
+                    self.source_ip = None;
                 }
                 Err(error) if is_out_of_tcp_ports(&error) => return Err(error),
-                Err(_) if self.short && waited < self.timeout && !self.client_side.is_closed() => {
+                Err(_)
+                    if self.short && waited < self.search.timeout && !self.search.client_side.is_closed() =>
+                {
                     waited += SHORTAGE_PAUSE;
                     tokio::time::sleep(SHORTAGE_PAUSE).await;
                 }
@@ -243,25 +224,26 @@ impl<'a> Way<'a, '_> {
         }
     }
 
-    async fn attempt(&self) -> io::Result<Connecting<'a, Served>> {
-        let Self { endpoint, paths, relays, crowded, .. } = self;
-        if self.speaker.is_none() && crowded.contains(*endpoint, Instant::now()) {
+    async fn attempt(&self) -> io::Result<Connecting<'a>> {
+        let Self { search, endpoint, .. } = self;
+        let TcpContext { worker, connections, crowded } = search.context;
+        if self.source_ip.is_none() && crowded.contains(*endpoint, Instant::now()) {
             return Err(Errno::EADDRNOTAVAIL.into());
         }
         let (to, kind) = (endpoint.socket_addr(), Type::STREAM.nonblocking().cloexec());
         let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
-        paths.bind(&socket, endpoint.path)?;
-        if let Some(client) = self.speaker {
+        worker.shared.paths.bind(&socket, endpoint.path)?;
+        if let Some(client) = self.source_ip {
             bind_transparent(&socket, client)?;
         }
-        let stream = Stream::to_connect(socket, self.eager);
+        let stream = Stream::to_connect(socket, search.eager);
         stream.connect(to).inspect_err(|error| {
-            if self.speaker.is_none() && is_out_of_tcp_ports(error) {
+            if self.source_ip.is_none() && is_out_of_tcp_ports(error) {
                 crowded.add(*endpoint, Instant::now());
             }
         })?;
-        let connecting = relays.connecting(stream, self.timeout)?;
-        connecting.connected(|| !self.client_side.is_closed()).await?;
+        let connecting = connections.connecting(stream, search.timeout)?;
+        connecting.connected(|| !search.client_side.is_closed()).await?;
         Ok(connecting)
     }
 }
@@ -291,41 +273,39 @@ impl CrowdedEndpoints {
 mod tests {
     use std::net::{Ipv6Addr, TcpListener};
 
-    use super::super::{PipeBudget, PipePool, RelayBuffers};
+    use super::super::PipeBudget;
     use super::*;
-    use crate::worker::Timeouts;
+    use crate::worker::context::{Shared, Timeouts, WorkerContext};
 
     #[tokio::test]
     async fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let endpoint = listener.local_addr().unwrap();
-        let endpoint = EndpointAddr::new(endpoint.ip(), endpoint.port());
-        // An address of the other family cannot be bound, whatever one may.
-        let speaker = Some(Ipv6Addr::LOCALHOST.into());
-        let buffers = RelayBuffers::new(
-            1,
-            PipePool::new(PipeBudget { pipes: 0, slots: 0 }),
-            crate::limits::capacity::Capacity::unlimited(),
-        );
-        let second = Duration::from_secs(1);
-        let relays = ConnectionTable::new(
-            buffers,
-            Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second },
-        )
-        .unwrap();
-        let (paths, relays, crowded) = (&Paths::default(), &relays, &CrowdedEndpoints::default());
-        let (timeout, short) = (second, false);
-        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (client_side, eager) = (&Stream::accepted(client.into()), false);
+        let addr = listener.local_addr().unwrap();
+        let (endpoint, timeout) = (EndpointAddr::new(addr.ip(), addr.port()), Duration::from_secs(1));
+        let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(timeout)), 1);
+        let context = &*TcpContext::new(&worker, PipeBudget { pipes: 0, slots: 0 }, Duration::ZERO).unwrap();
+        let client = std::net::TcpStream::connect(addr).unwrap();
+        let search = Search {
+            context,
+            frontend: FrontendAddr { ip: addr.ip(), port: 80, protocol: sheave_model::Protocol::Tcp },
+            client: ClientAddr(client.local_addr().unwrap()),
+            client_side: &Stream::accepted(client.into()),
+            counters: &TcpCounters::default(),
+            timeout,
+            eager: false,
+        };
         let (_, _) = listener.accept().unwrap();
-        let mut way = Way { endpoint, paths, relays, crowded, client_side, eager, speaker, timeout, short };
+        // An address of the other family cannot be bound, whatever one may.
+        let source_ip = Some(Ipv6Addr::LOCALHOST.into());
+        let mut dial = Dial { search: &search, endpoint, source_ip, short: false };
         tokio::select! {
-            connected = way.open() => drop(connected.unwrap()),
-            () = relays.drive() => {}
+            connected = dial.open() => drop(connected.unwrap()),
+            () = context.connections.drive() => {}
         }
         let seen = listener.accept().unwrap().1;
-        assert_eq!((seen.ip(), way.speaker), (endpoint.ip, None));
+        assert_eq!((seen.ip(), dial.source_ip), (endpoint.ip, None));
     }
+
     #[test]
     fn an_endpoint_is_crowded_for_a_moment() {
         let endpoint = |number| EndpointAddr::new([10, 0, 0, number].into(), 80);

@@ -1,5 +1,5 @@
 //! The connections of one worker that an endpoint has been found for, or is being connected for: a table of plain
-//! entries, driven by one task that asks one epoll instance what has happened. A connection at rest is an entry here, and
+//! entries, driven by one task that asks one epoll instance what has readiness. A connection at rest is an entry here, and
 //! has no task, no timer and no buffer.
 //!
 //! One poll moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes:
@@ -24,12 +24,12 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::idle_clock::{CHECKS, IdleClock, TICK, Tick, ticks};
-use super::relay::{Peer, Relay, Relayed};
+use super::relay::{Peer, Relay, RelayState};
+use super::session::Session;
 use super::splice::RelayBuffers;
 use super::stream::Stream;
-use crate::counters::{CloseReason, TcpCounters};
-use crate::sys::epoll::{Events, Happened, Watch};
-use crate::worker::Timeouts;
+use crate::counters::CloseReason;
+use crate::sys::epoll::{Events, Readiness, Watch};
 pub(super) use connecting::Connecting;
 use connecting::Pending;
 
@@ -42,26 +42,16 @@ const LONGEST_ROUND: Duration = Duration::from_secs(60);
 /// Entries that are checked at a time. Each may take some system calls.
 const CHECKED_AT_A_TIME: usize = 256;
 
-/// What a connection has with it for as long as it is relayed. Dropping it says that it was aborted.
-pub(crate) trait Story {
-    /// Where its bytes are counted.
-    fn counters(&self) -> &TcpCounters;
-
-    /// It has come to its end.
-    fn end(self, reason: CloseReason);
-}
-
 /// The table.
-#[derive(Debug)]
-pub(crate) struct ConnectionTable<S> {
+pub(crate) struct ConnectionTable {
     watch: Watch,
-    entries: RefCell<Slab<Entry<S>>>,
+    entries: RefCell<Slab<Entry>>,
     /// Connections to be served next: an event has come, and they are no streams.
-    sparse: RefCell<VecDeque<Key>>,
+    sparse: RefCell<VecDeque<ConnectionKey>>,
     /// Streams with an event, or whose turn ended before they were done.
-    streams: RefCell<VecDeque<Key>>,
+    streams: RefCell<VecDeque<ConnectionKey>>,
     /// Until when each endpoint that is being connected may take.
-    deadlines: RefCell<BTreeSet<(Instant, Key)>>,
+    deadlines: RefCell<BTreeSet<(Instant, ConnectionKey)>>,
     /// The one that is waited for; it may have been met since.
     next_deadline: Cell<Option<Instant>>,
     /// There is an earlier one.
@@ -70,7 +60,8 @@ pub(crate) struct ConnectionTable<S> {
     driver: RefCell<Waker>,
     serial: Cell<u32>,
     buffers: RelayBuffers,
-    timeouts: Timeouts,
+    /// Of connections whose Service has none of its own.
+    idle: Duration,
     /// Idle time is counted from here.
     epoch: Instant,
     /// The shortest idle timeout of any connection, in ticks.
@@ -86,12 +77,12 @@ pub(crate) struct ConnectionTable<S> {
 
 /// A place in the table, and whose it is: places are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct ConnectionKey {
     index: u32,
     serial: u32,
 }
 
-impl Key {
+impl ConnectionKey {
     /// For events of one of the entry's sockets.
     fn token(self, peer: Peer) -> u64 {
         u64::from(self.serial) << 32 | u64::from(self.index) << 1 | u64::from(peer == Peer::Client)
@@ -104,31 +95,29 @@ impl Key {
     }
 }
 
-#[derive(Debug)]
-struct Entry<S> {
+struct Entry {
     serial: u32,
     /// It is in one of the queues, so it will have a turn anyway.
     queued: bool,
     is_stream: bool,
-    state: State<S>,
+    state: EntryState,
 }
 
-#[derive(Debug)]
-enum State<S> {
+enum EntryState {
     /// An endpoint is being connected, and somebody waits for the outcome.
     Connecting(Pending),
-    Relaying(Relay, S),
+    Relaying(Relay, Session),
     /// Between the two.
     Changing,
 }
 
-impl<S: Story> ConnectionTable<S> {
-    /// An empty table, whose connections end when nothing moved on them for the idle timeout. Must be called inside the worker's
-    /// runtime.
+impl ConnectionTable {
+    /// An empty table. A thread that has seen an event looks for more for `busy_poll` before it may sleep, since waking it takes
+    /// longer than looking. Must be called inside the worker's runtime.
     ///
     /// # Errors
     /// If the epoll instance cannot be made.
-    pub(crate) fn new(buffers: RelayBuffers, timeouts: Timeouts) -> io::Result<Self> {
+    pub(super) fn new(buffers: RelayBuffers, idle: Duration, busy_poll: Duration) -> io::Result<Self> {
         Ok(Self {
             watch: Watch::new()?,
             entries: RefCell::default(),
@@ -140,19 +129,14 @@ impl<S: Story> ConnectionTable<S> {
             driver: RefCell::new(Waker::noop().clone()),
             serial: Cell::new(0),
             buffers,
-            timeouts,
+            idle,
             epoch: Instant::now(),
-            shortest_idle: Cell::new(ticks(timeouts.idle)),
+            shortest_idle: Cell::new(ticks(idle)),
             shortest_of_round: Cell::new(u32::MAX),
             idle_shortened: Notify::new(),
-            busy_poll: None,
+            busy_poll: Some(busy_poll).filter(|time| !time.is_zero()),
             busy_until: Cell::new(Instant::now()),
         })
-    }
-
-    /// Looks for events for so long after the last one before the thread may sleep: being woken takes longer than looking.
-    pub(crate) fn busy_polling(self, time: Duration) -> Self {
-        Self { busy_poll: Some(time).filter(|time| !time.is_zero()), ..self }
     }
 
     /// What a client has sent already, up to a few KiB.
@@ -201,7 +185,7 @@ impl<S: Story> ConnectionTable<S> {
     }
 
     /// Gives the first connection of a queue its turn; false if there is none.
-    fn serve_next(&self, queue: &RefCell<VecDeque<Key>>, moved: &mut u64) -> bool {
+    fn serve_next(&self, queue: &RefCell<VecDeque<ConnectionKey>>, moved: &mut u64) -> bool {
         let Some(key) = queue.borrow_mut().pop_front() else { return false };
         let mut entries = self.entries.borrow_mut();
         if let Some(entry) = entry(&mut entries, key) {
@@ -214,14 +198,14 @@ impl<S: Story> ConnectionTable<S> {
     /// Tells connections what has happened to them; true if there may be more soon.
     fn poll_events(&self, cx: &mut Context<'_>, events: &mut Events) -> io::Result<bool> {
         let mut entries = self.entries.borrow_mut();
-        let mut told = false;
-        let mut tell = |token, happened| {
-            told = true;
-            let (key, peer) = Key::of_token(token);
-            self.tell(&mut entries, key, peer, happened);
+        let mut notified = false;
+        let mut on_ready = |token, readiness| {
+            notified = true;
+            let (key, peer) = ConnectionKey::of_token(token);
+            self.on_ready(&mut entries, key, peer, readiness);
         };
         loop {
-            match self.watch.poll(cx, events, &mut tell)? {
+            match self.watch.poll(cx, events, &mut on_ready)? {
                 // Nothing is left; asking again lets the reactor know whom to wake.
                 Poll::Ready(false) => {}
                 Poll::Ready(true) => return Ok(true),
@@ -229,22 +213,22 @@ impl<S: Story> ConnectionTable<S> {
             }
         }
         let Some(busy_poll) = self.busy_poll else { return Ok(false) };
-        self.watch.look(events, &mut tell)?;
+        self.watch.poll_now(events, &mut on_ready)?;
         let now = Instant::now();
-        if told {
+        if notified {
             self.busy_until.set(now + busy_poll);
         }
         Ok(now < self.busy_until.get())
     }
 
     /// Lets a connection know what happened to one of its sockets.
-    fn tell(&self, entries: &mut Slab<Entry<S>>, key: Key, peer: Peer, happened: Happened) {
+    fn on_ready(&self, entries: &mut Slab<Entry>, key: ConnectionKey, peer: Peer, readiness: Readiness) {
         let Some(entry) = entry(entries, key) else { return };
         match &mut entry.state {
-            State::Changing => {}
-            State::Connecting(pending) => pending.tell(happened),
-            State::Relaying(relay, _) => {
-                relay.note(peer, happened);
+            EntryState::Changing => {}
+            EntryState::Connecting(pending) => pending.on_ready(readiness),
+            EntryState::Relaying(relay, _) => {
+                relay.on_ready(peer, readiness);
                 if !std::mem::replace(&mut entry.queued, true) {
                     let queue = if entry.is_stream { &self.streams } else { &self.sparse };
                     queue.borrow_mut().push_back(key);
@@ -254,18 +238,18 @@ impl<S: Story> ConnectionTable<S> {
     }
 
     /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
-    fn advance(&self, entries: &mut Slab<Entry<S>>, key: Key) -> u64 {
+    fn advance(&self, entries: &mut Slab<Entry>, key: ConnectionKey) -> u64 {
         let Some(entry) = entry(entries, key) else { return 0 };
-        let State::Relaying(relay, story) = &mut entry.state else { return 0 };
-        let (relayed, moved) = relay.advance(&self.buffers, story.counters());
+        let EntryState::Relaying(relay, session) = &mut entry.state else { return 0 };
+        let (relayed, moved) = relay.advance(&self.buffers, &session.counters);
         entry.is_stream = moved >= STREAM;
         match relayed {
-            Relayed::Waits => {}
-            Relayed::ItsTurnEnds => {
+            RelayState::Waits => {}
+            RelayState::BudgetSpent => {
                 entry.queued = true;
                 self.streams.borrow_mut().push_back(key);
             }
-            Relayed::Ended(reason) => end(entries, key.index, reason),
+            RelayState::Ended(reason) => end(entries, key.index, reason),
         }
         moved
     }
@@ -296,7 +280,7 @@ impl<S: Story> ConnectionTable<S> {
             next += CHECKED_AT_A_TIME;
             if next >= entries.capacity() {
                 let shortest = self.shortest_of_round.replace(u32::MAX);
-                self.shortest_idle.set(shortest.min(ticks(self.timeouts.idle)));
+                self.shortest_idle.set(shortest.min(ticks(self.idle)));
                 next = 0;
                 if entries.len() < entries.capacity() / 4 {
                     entries.shrink_to_fit();
@@ -314,14 +298,15 @@ impl<S: Story> ConnectionTable<S> {
     }
 
     /// Checks the entries from `first` on.
-    fn check_some(&self, entries: &mut Slab<Entry<S>>, first: usize) {
+    fn check_some(&self, entries: &mut Slab<Entry>, first: usize) {
         let now = Tick::now(self.epoch);
         for index in first..first + CHECKED_AT_A_TIME {
-            let Some(State::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state) else {
+            let Some(EntryState::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state)
+            else {
                 continue;
             };
             self.shortest_of_round.update(|shortest| shortest.min(relay.idle_ticks()));
-            if let Relayed::Ended(reason) = relay.check_idle(now) {
+            if let RelayState::Ended(reason) = relay.check_idle(now) {
                 end(entries, index as u32, reason);
             }
         }
@@ -333,24 +318,26 @@ impl<S: Story> ConnectionTable<S> {
     }
 
     /// Resets every connection.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn reset_all(&self) {
         let entries = std::mem::take(&mut *self.entries.borrow_mut());
         for (_, entry) in entries {
-            if let State::Relaying(relay, _story) = entry.state {
+            if let EntryState::Relaying(relay, _session) = entry.state {
                 relay.cut();
             }
         }
     }
 }
 
-fn entry<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut Entry<S>> {
+fn entry(entries: &mut Slab<Entry>, key: ConnectionKey) -> Option<&mut Entry> {
     entries.get_mut(key.index as usize).filter(|entry| entry.serial == key.serial)
 }
 
-fn end<S: Story>(entries: &mut Slab<Entry<S>>, index: u32, reason: CloseReason) {
-    if let Some(Entry { state: State::Relaying(relay, story), .. }) = entries.try_remove(index as usize) {
+fn end(entries: &mut Slab<Entry>, index: u32, reason: CloseReason) {
+    if let Some(Entry { state: EntryState::Relaying(relay, session), .. }) =
+        entries.try_remove(index as usize)
+    {
         // Counted before anybody can see the sockets closed.
-        story.end(reason);
+        session.close(reason);
         drop(relay);
     }
 }

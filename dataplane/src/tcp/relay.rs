@@ -6,10 +6,10 @@
 use std::io;
 
 use super::idle_clock::{IdleClock, Tick};
-use super::splice::{Advanced, Broken, Direction, RelayBuffers, Side};
+use super::splice::{Direction, DirectionState, RelayBuffers, Side, SideError};
 use super::stream::Stream;
 use crate::counters::{CloseReason, TcpCounters};
-use crate::sys::epoll::Happened;
+use crate::sys::epoll::Readiness;
 
 /// One of the two parties of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub(super) enum Peer {
 /// How far a relay got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Relayed {
+pub(super) enum RelayState {
     /// It waits for an event.
     Waits,
     /// There is more to move, but others come first.
-    ItsTurnEnds,
+    BudgetSpent,
     /// Both streams may be closed.
     Ended(CloseReason),
 }
@@ -47,33 +47,33 @@ impl Relay {
     }
 
     /// Takes note of an event.
-    pub(super) fn note(&mut self, peer: Peer, happened: Happened) {
+    pub(super) fn on_ready(&mut self, peer: Peer, readiness: Readiness) {
         match peer {
-            Peer::Client => self.client.note(happened),
-            Peer::Endpoint => self.endpoint.note(happened),
+            Peer::Client => self.client.on_ready(readiness),
+            Peer::Endpoint => self.endpoint.on_ready(readiness),
         }
     }
 
     /// Moves what can be moved now, both ways, until both have ended or one side breaks. Gives the number of bytes, too.
-    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (Relayed, u64) {
+    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (RelayState, u64) {
         let before = (self.upload.moved(), self.download.moved());
         let outcome = self.advance_both(buffers);
         let (up, down) = (self.upload.moved() - before.0, self.download.moved() - before.1);
         counters.add_bytes(up, down);
         let relayed = outcome.unwrap_or_else(|(peer, error)| {
             tracing::debug!(%error, ?peer, "connection broke");
-            Relayed::Ended(self.reset_other(peer))
+            RelayState::Ended(self.reset_other(peer))
         });
         (relayed, up + down)
     }
 
-    fn advance_both(&mut self, buffers: &RelayBuffers) -> Result<Relayed, (Peer, io::Error)> {
-        let mut its_turn_ends = false;
+    fn advance_both(&mut self, buffers: &RelayBuffers) -> Result<RelayState, (Peer, io::Error)> {
+        let mut budget_spent = false;
         for (from, to) in [(Peer::Client, Peer::Endpoint), (Peer::Endpoint, Peer::Client)] {
             match self.advance_from(from, buffers) {
-                Ok(advanced) => its_turn_ends |= advanced == Advanced::ItsTurnEnds,
-                Err(Broken { side: Side::From, error }) => return Err((from, error)),
-                Err(Broken { side: Side::To, error }) => {
+                Ok(advanced) => budget_spent |= advanced == DirectionState::BudgetSpent,
+                Err(SideError { side: Side::From, error }) => return Err((from, error)),
+                Err(SideError { side: Side::To, error }) => {
                     self.deliver_last_bytes(to, buffers);
                     return Err((to, error));
                 }
@@ -91,20 +91,20 @@ impl Relay {
         {
             return Err((Peer::Endpoint, error));
         }
-        Ok(match its_turn_ends {
-            _ if upload.is_over() && download.is_over() => Relayed::Ended(CloseReason::Finished),
-            true => Relayed::ItsTurnEnds,
-            false => Relayed::Waits,
+        Ok(match budget_spent {
+            _ if upload.is_over() && download.is_over() => RelayState::Ended(CloseReason::Finished),
+            true => RelayState::BudgetSpent,
+            false => RelayState::Waits,
         })
     }
 
     /// Advances the direction in which this peer sends, unless it is over.
-    fn advance_from(&mut self, sender: Peer, buffers: &RelayBuffers) -> Result<Advanced, Broken> {
+    fn advance_from(&mut self, sender: Peer, buffers: &RelayBuffers) -> Result<DirectionState, SideError> {
         let Self { client, endpoint, upload, download, .. } = self;
         match sender {
-            Peer::Client if upload.is_over() => Ok(Advanced::Over),
+            Peer::Client if upload.is_over() => Ok(DirectionState::Over),
             Peer::Client => upload.advance(client, endpoint, buffers, download.is_over()),
-            Peer::Endpoint if download.is_over() => Ok(Advanced::Over),
+            Peer::Endpoint if download.is_over() => Ok(DirectionState::Over),
             Peer::Endpoint => download.advance(endpoint, client, buffers, upload.is_over()),
         }
     }
@@ -118,23 +118,23 @@ impl Relay {
             Peer::Endpoint => (download, endpoint, client),
         };
         // No FIN: a reset follows. The queue is finite, since nothing arrives any more.
-        while matches!(direction.advance(from, to, buffers, true), Ok(Advanced::ItsTurnEnds)) {}
+        while matches!(direction.advance(from, to, buffers, true), Ok(DirectionState::BudgetSpent)) {}
     }
 
     /// Ends the connection if it has been idle for longer than it may be.
-    pub(super) fn check_idle(&mut self, now: Tick) -> Relayed {
+    pub(super) fn check_idle(&mut self, now: Tick) -> RelayState {
         self.client.age();
         self.endpoint.age();
         let Self { client, endpoint, upload, download, idle } = self;
         // A peer that reads what its own kernel, or ours, holds for it is not idle, though nothing is relayed.
         let taken = || client.taken_by_peer().wrapping_add(endpoint.taken_by_peer());
         if !idle.is_over(now, upload.moved() + download.moved(), taken) {
-            return Relayed::Waits;
+            return RelayState::Waits;
         }
         if upload.holds() || download.holds() || client.has_unsent() || endpoint.has_unsent() {
             self.cut();
         }
-        Relayed::Ended(CloseReason::Idle)
+        RelayState::Ended(CloseReason::Idle)
     }
 
     /// Bytes that wait in the kernel for one of the peers to read them, or for us.

@@ -1,85 +1,83 @@
-//! What a connection has with it from accept to close: its place among others, and how its end is counted.
-//!
-//! It must not know how bytes are moved.
+//! What a connection has from accept to close: its share of the limits, its endpoint, and how its end is counted.
 
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::connection_table::Story;
-use crate::counters::ShedReason;
-use crate::counters::{CloseReason, TcpCounters};
-use crate::limits::service::{Limiter, Permit};
-use crate::select::Picked;
-use crate::worker::{Live, Worker};
 use sheave_model::{ClientAddr, FrontendAddr};
 
+use crate::counters::{CloseReason, ShedReason, TcpCounters};
+use crate::limits::service::{Limiter, Permit};
+use crate::select::Picked;
+use crate::worker::context::{OpenCount, WorkerContext};
+
 /// A connection that counts for its frontend, its endpoint and its worker until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Served {
-    pub(super) frontend: FrontendAddr,
-    pub(super) peer: ClientAddr,
-    pub(super) ending: Ending,
-    pub(super) _picked: Picked,
-}
-
-impl Story for Served {
-    fn counters(&self) -> &TcpCounters {
-        &self.ending.counters
-    }
-
-    fn end(self, reason: CloseReason) {
-        tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, reason = reason.label(), "closed");
-        self.ending.by(reason);
-    }
-}
-
-/// Counts a connection's end when it is dropped, and gives back its place.
-#[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct Session {
+    frontend: FrontendAddr,
+    peer: ClientAddr,
     pub(super) counters: Arc<TcpCounters>,
     reason: CloseReason,
-    live: Live,
+    open: OpenCount,
     /// Boxed, since most Services have no limits and every connection would have to carry it.
     permit: Option<Box<Permit>>,
+    /// None until an endpoint is connected.
+    picked: Option<Picked>,
 }
 
-impl Ending {
-    /// Takes a place for a connection of this frontend. Unless told otherwise, it ends by being aborted.
+impl Session {
+    /// Takes a place for a connection of this frontend. Unless it is [closed](Self::close) for another reason, it was aborted.
+    ///
+    /// # Errors
+    /// What there is too little of, or which limit of the Service is reached.
     pub(super) fn admit(
-        worker: &Rc<Worker>,
+        worker: &Rc<WorkerContext>,
+        (frontend, peer): (FrontendAddr, ClientAddr),
         counters: &Arc<TcpCounters>,
         limiter: Option<&Arc<Limiter>>,
         client: Option<IpAddr>,
     ) -> Result<Self, ShedReason> {
-        // Who finds no room has not come, as far as the Service's rates are concerned.
-        worker.capacity.take_connection(counters.usage().open())?;
+        let capacity = &worker.shared.capacity;
+        // First, so that a connection without room does not count for the Service's rates.
+        capacity.take_connection(counters.usage().open())?;
         let permit = limiter.map(|limiter| limiter.admit(client, Instant::now())).transpose();
-        let permit = permit.inspect_err(|_| worker.capacity.give_connection())?.map(Box::new);
+        let permit = permit.inspect_err(|_| capacity.give_connection())?.map(Box::new);
         counters.add_accepted();
         Ok(Self {
+            frontend,
+            peer,
             counters: Arc::clone(counters),
             reason: CloseReason::Aborted,
-            live: worker.admit(),
+            open: worker.count_open(),
             permit,
+            picked: None,
         })
     }
 
-    /// It turned out to be this client's, which may have as many as it may have.
+    /// Sets the client that a PROXY protocol header named, and counts for its limits.
+    ///
+    /// # Errors
+    /// Which limit of the client is reached.
     pub(super) fn identify(&mut self, client: IpAddr) -> Result<(), ShedReason> {
         self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client, Instant::now()))
     }
 
-    /// It ends for this reason.
-    pub(super) fn by(mut self, reason: CloseReason) {
+    /// Counts for this endpoint from now on.
+    pub(super) fn set_endpoint(&mut self, picked: Picked) {
+        self.picked = Some(picked);
+    }
+
+    /// Ends for this reason.
+    pub(super) fn close(mut self, reason: CloseReason) {
+        let Self { frontend, peer, .. } = self;
+        tracing::debug!(peer.addr = %peer, %frontend, reason = reason.label(), "closed");
         self.reason = reason;
     }
 }
 
-impl Drop for Ending {
+impl Drop for Session {
     fn drop(&mut self) {
         self.counters.add_closed(self.reason);
-        self.live.worker().capacity.give_connection();
+        self.open.worker().shared.capacity.give_connection();
     }
 }

@@ -10,11 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::pipe_pool::{PipeLease, PipePool};
-use super::stream::{Stream, Taken};
+use super::stream::{ReadOutcome, Stream};
 use crate::limits::capacity::Capacity;
 
 /// Bytes that one direction may move before others on the worker get their turn; a splice under way may exceed it.
-const TURN: u64 = 256 << 10;
+const BUDGET: u64 = 256 << 10;
 /// So many large reads in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe, which small
 /// exchanges never earn back.
 const STREAM_AFTER: u8 = 4;
@@ -25,6 +25,9 @@ const QUIET_AFTER: u8 = 8;
 /// A burst of less than so many bytes is small. A stream comes in bursts of one packet when its receiver is fast, and that
 /// packet has up to 64 KiB: who takes those for quiet goes to and fro between the two ways.
 const SMALL_BURST: u64 = 16 << 10;
+/// The copy buffer that all connections of a worker share. 64 KiB takes what a receive queue usually holds in one call, and stays
+/// within the second-level cache.
+const SCRATCH: usize = 64 << 10;
 /// What is read of a client before its endpoint is connected.
 const FIRST_BYTES: usize = 4 << 10;
 /// Upper bound of one splice; the pipe's slots usually end it earlier.
@@ -39,9 +42,9 @@ pub(crate) struct RelayBuffers {
 }
 
 impl RelayBuffers {
-    /// `scratch` is the size in bytes of the copy buffer that all connections of a worker share.
-    pub(crate) fn new(scratch: usize, pipes: Rc<PipePool>, capacity: Arc<Capacity>) -> Self {
-        Self { scratch: vec![0; scratch].into_boxed_slice().into(), pipes, capacity }
+    /// Buffers for all connections of a worker.
+    pub(super) fn new(pipes: Rc<PipePool>, capacity: Arc<Capacity>) -> Self {
+        Self { scratch: vec![0; SCRATCH].into_boxed_slice().into(), pipes, capacity }
     }
 
     /// Closes pipes that are not needed any more, for ever.
@@ -54,8 +57,8 @@ impl RelayBuffers {
         let mut scratch = self.scratch.borrow_mut();
         let room = scratch.len().min(FIRST_BYTES);
         Ok(match client.receive(&mut scratch[..room])? {
-            Taken::Bytes(count) => scratch[..count].to_vec(),
-            Taken::End | Taken::NotNow => Vec::new(),
+            ReadOutcome::Bytes(count) => scratch[..count].to_vec(),
+            ReadOutcome::End | ReadOutcome::NotNow => Vec::new(),
         })
     }
 }
@@ -71,12 +74,12 @@ pub(super) enum Side {
 
 /// A direction that cannot go on.
 #[derive(Debug)]
-pub(super) struct Broken {
+pub(super) struct SideError {
     pub(super) side: Side,
     pub(super) error: io::Error,
 }
 
-impl Broken {
+impl SideError {
     fn reading(error: io::Error) -> Self {
         Self { side: Side::From, error }
     }
@@ -110,11 +113,11 @@ impl Held {
 /// How far a direction got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Advanced {
+pub(super) enum DirectionState {
     /// Until one of the streams has something to say.
     Waits,
     /// There is more, but others come first.
-    ItsTurnEnds,
+    BudgetSpent,
     /// To its end.
     Over,
 }
@@ -186,28 +189,28 @@ impl Direction {
         to: &mut Stream,
         buffers: &RelayBuffers,
         last: bool,
-    ) -> Result<Advanced, Broken> {
-        let turn_ends = self.moved + TURN;
+    ) -> Result<DirectionState, SideError> {
+        let turn_ends = self.moved + BUDGET;
         loop {
-            self.flush(to).map_err(Broken::writing)?;
+            self.flush(to).map_err(SideError::writing)?;
             if self.holds() {
-                return Ok(Advanced::Waits);
+                return Ok(DirectionState::Waits);
             }
             if self.ended {
                 if !last {
-                    to.finish().map_err(Broken::writing)?;
+                    to.finish().map_err(SideError::writing)?;
                 }
-                return Ok(Advanced::Over);
+                return Ok(DirectionState::Over);
             }
             if self.moved >= turn_ends {
-                return Ok(Advanced::ItsTurnEnds);
+                return Ok(DirectionState::BudgetSpent);
             }
             if !from.is_readable() {
-                return Ok(Advanced::Waits);
+                return Ok(DirectionState::Waits);
             }
             if from.is_urgent() {
                 self.mode = Mode::CopyOnly;
-                if let Some(byte) = from.receive_urgent().map_err(Broken::reading)? {
+                if let Some(byte) = from.receive_urgent().map_err(SideError::reading)? {
                     self.held = Held::Urgent(byte);
                     continue;
                 }
@@ -242,20 +245,20 @@ impl Direction {
         Ok(())
     }
 
-    fn copy(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
+    fn copy(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), SideError> {
         let mut scratch = buffers.scratch.borrow_mut();
         // What the other end does not take is held, so who does not read must not have more of it than is there for all.
         let room = scratch.len().min(buffers.capacity.bytes_to_hold());
         let scratch = &mut scratch[..room];
-        let count = match from.receive(scratch).map_err(Broken::reading)? {
-            Taken::Bytes(count) => count,
-            Taken::End => {
+        let count = match from.receive(scratch).map_err(SideError::reading)? {
+            ReadOutcome::Bytes(count) => count,
+            ReadOutcome::End => {
                 self.ended = true;
                 return Ok(());
             }
-            Taken::NotNow => return Ok(()),
+            ReadOutcome::NotNow => return Ok(()),
         };
-        let written = to.transmit(&scratch[..count]).map_err(Broken::writing)?;
+        let written = to.transmit(&scratch[..count]).map_err(SideError::writing)?;
         self.moved += written as u64;
         if written < count {
             self.held = Held::bytes(&scratch[written..count]);
@@ -270,15 +273,20 @@ impl Direction {
         Ok(())
     }
 
-    fn splice(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), Broken> {
+    fn splice(
+        &mut self,
+        from: &mut Stream,
+        to: &mut Stream,
+        buffers: &RelayBuffers,
+    ) -> Result<(), SideError> {
         let Some(mut lease) = buffers.pipes.take() else {
             return self.copy(from, to, buffers);
         };
         let Some((pipe, level)) = lease.parts() else { return Ok(()) };
         match from.splice_in(pipe, SPLICE_LENGTH) {
-            Ok(Taken::Bytes(count)) => *level = count,
-            Ok(Taken::End) => return self.copy(from, to, buffers),
-            Ok(Taken::NotNow) => {
+            Ok(ReadOutcome::Bytes(count)) => *level = count,
+            Ok(ReadOutcome::End) => return self.copy(from, to, buffers),
+            Ok(ReadOutcome::NotNow) => {
                 self.end_burst();
                 return Ok(());
             }
@@ -287,9 +295,9 @@ impl Direction {
                 self.mode = Mode::CopyOnly;
                 return Ok(());
             }
-            Err(error) => return Err(Broken::reading(error)),
+            Err(error) => return Err(SideError::reading(error)),
         }
-        let (left, moved) = drain(&mut lease, to).map_err(Broken::writing)?;
+        let (left, moved) = drain(&mut lease, to).map_err(SideError::writing)?;
         self.moved += moved as u64;
         self.burst += moved as u64;
         if left > 0 {

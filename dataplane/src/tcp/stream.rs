@@ -12,7 +12,7 @@ use std::net::{Shutdown, SocketAddr};
 use socket2::{SockRef, Socket, TcpKeepalive};
 
 use crate::sys::Errno;
-use crate::sys::epoll::{Happened, Watch};
+use crate::sys::epoll::{Readiness, Watch};
 use crate::sys::pipe::Pipe;
 use crate::sys::sockets::KEEPALIVE_IDLE;
 use crate::sys::stream;
@@ -24,7 +24,7 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
 /// What an attempt to take bytes from a stream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Taken {
+pub(super) enum ReadOutcome {
     /// That many, at least one.
     Bytes(usize),
     /// The peer has sent FIN and everything before it was taken.
@@ -124,12 +124,12 @@ impl Stream {
     }
 
     /// Takes note of an event.
-    pub(super) fn note(&mut self, happened: Happened) {
-        self.readable |= happened.readable();
-        self.writable |= happened.writable();
-        self.finished |= happened.finished();
-        self.broken |= happened.broken();
-        self.urgent |= happened.urgent();
+    pub(super) fn on_ready(&mut self, readiness: Readiness) {
+        self.readable |= readiness.readable();
+        self.writable |= readiness.writable();
+        self.finished |= readiness.finished();
+        self.broken |= readiness.broken();
+        self.urgent |= readiness.urgent();
     }
 
     pub(super) fn is_readable(&self) -> bool {
@@ -151,20 +151,20 @@ impl Stream {
     }
 
     /// Reads what is there.
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if self.emptied {
-            return Ok(Taken::End);
+            return Ok(ReadOutcome::End);
         }
         // A read that begins at the mark passes over the urgent byte (`tcp_recvmsg_locked` in net/ipv4/tcp.c).
         let unaware = std::mem::take(&mut self.unaware) && !self.urgent;
         if unaware && stream::is_at_urgent_mark(&self.socket)? {
             // Or there was one that is read already, which its next look shows.
             self.urgent = true;
-            return Ok(Taken::NotNow);
+            return Ok(ReadOutcome::NotNow);
         }
         let taken = self.taken(stream::receive(&self.socket, buffer))?;
-        self.unaware = taken == Taken::Bytes(buffer.len());
-        if let Taken::Bytes(count) = taken
+        self.unaware = taken == ReadOutcome::Bytes(buffer.len());
+        if let ReadOutcome::Bytes(count) = taken
             && count < buffer.len()
             && !self.broken
             && !self.urgent
@@ -196,26 +196,26 @@ impl Stream {
     }
 
     /// Moves up to `length` bytes into an empty pipe. `End` is to be confirmed by [`Self::receive`].
-    pub(super) fn splice_in(&mut self, pipe: &Pipe, length: usize) -> io::Result<Taken> {
+    pub(super) fn splice_in(&mut self, pipe: &Pipe, length: usize) -> io::Result<ReadOutcome> {
         // A short splice may mean that the pipe ran out of slots, so only EAGAIN says that the socket is empty.
         let taken = self.taken(stream::splice_in(&self.socket, pipe, length))?;
-        if taken == Taken::End && stream::is_at_urgent_mark(&self.socket)? {
+        if taken == ReadOutcome::End && stream::is_at_urgent_mark(&self.socket)? {
             // It stopped there with a FIN pending. A read would pass over the urgent byte.
             self.urgent = true;
-            return Ok(Taken::NotNow);
+            return Ok(ReadOutcome::NotNow);
         }
         Ok(taken)
     }
 
-    fn taken(&mut self, outcome: io::Result<usize>) -> io::Result<Taken> {
+    fn taken(&mut self, outcome: io::Result<usize>) -> io::Result<ReadOutcome> {
         match outcome {
-            Ok(0) => Ok(Taken::End),
-            Ok(count) => Ok(Taken::Bytes(count)),
+            Ok(0) => Ok(ReadOutcome::End),
+            Ok(count) => Ok(ReadOutcome::Bytes(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
                 self.urgent = false;
                 // A write may have been the call that returned the error.
-                self.take_error().map_or(Ok(Taken::NotNow), Err)
+                self.take_error().map_or(Ok(ReadOutcome::NotNow), Err)
             }
             Err(error) => Err(error),
         }

@@ -1,23 +1,26 @@
-//! ConnectionTable between real loopback sockets, on the copy path and on the splice path alike.
+//! Relays between real loopback sockets, on the copy path and on the splice path alike.
 
 mod clients;
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use sheave_model::{ClientAddr, test_util};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::connection_table::Story;
+use super::session::Session;
 use super::splice::Direction;
 use super::stream::Stream;
-use super::{Connection, ConnectionTable, PipeBudget, PipePool, RelayBuffers};
+use super::{Connection, PipeBudget, TcpContext};
 use crate::counters::{CloseReason, TcpCounters};
-use crate::worker::Timeouts;
+use crate::worker::context::{Shared, Timeouts, WorkerContext};
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Enough to fill every socket buffer on the way many times over.
@@ -32,20 +35,17 @@ async fn client() -> io::Result<(TcpStream, Stream)> {
     Ok((client, Stream::accepted(accepted.into())))
 }
 
-/// Tells of its end, and hands out what was counted.
-struct Told {
-    counters: TcpCounters,
-    ended: oneshot::Sender<(CloseReason, TcpCounters)>,
+/// A session of a worker of its own, and its counters.
+fn session(worker: &Rc<WorkerContext>) -> (Session, Arc<TcpCounters>) {
+    let counters = Arc::default();
+    let peer = ClientAddr((Ipv4Addr::LOCALHOST, 1).into());
+    let session = Session::admit(worker, (test_util::frontend_addr(1), peer), &counters, None, None);
+    (session.unwrap(), counters)
 }
 
-impl Story for Told {
-    fn counters(&self) -> &TcpCounters {
-        &self.counters
-    }
-
-    fn end(self, reason: CloseReason) {
-        self.ended.send((reason, self.counters)).unwrap();
-    }
+/// Why the only connection that was counted ended.
+fn reason(counters: &TcpCounters) -> CloseReason {
+    CloseReason::ALL.into_iter().find(|reason| counters.closed(*reason) == 1).unwrap()
 }
 
 /// A client and an endpoint with a relay between them, which holds `begin` for the endpoint; the relay's answer comes with
@@ -55,33 +55,28 @@ async fn relayed_after<C, E>(
     idle: Duration,
     begin: Direction,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
-) -> (CloseReason, C, E, TcpCounters) {
+) -> (CloseReason, C, E, Arc<TcpCounters>) {
     let (client, client_side) = client().await.unwrap();
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let buffers = RelayBuffers::new(
-        64 << 10,
-        PipePool::new(PipeBudget { pipes, slots: usize::MAX }),
-        crate::limits::capacity::Capacity::unlimited(),
-    );
-    let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
-    let relays = ConnectionTable::new(buffers, timeouts).unwrap().busy_polling(busy_poll);
-    let story = async {
+    let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(idle)), 1);
+    let context = TcpContext::new(&worker, PipeBudget { pipes, slots: usize::MAX }, busy_poll).unwrap();
+    let connections = &context.connections;
+    let (session, counters) = session(&worker);
+    let relay = async {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, begin.holds());
         stream.connect(endpoints.local_addr().unwrap()).unwrap();
-        let connecting = relays.connecting(stream, idle).unwrap();
+        let connecting = connections.connecting(stream, idle).unwrap();
         connecting.connected(|| true).await.unwrap();
-        let (ended, end) = oneshot::channel();
-        connecting.relay(client_side, begin, idle, Told { counters: TcpCounters::default(), ended }).unwrap();
+        connecting.relay(client_side, begin, idle, session).unwrap();
         let (endpoint, _) = endpoints.accept().await.unwrap();
-        let (outcome, (client, endpoint)) = tokio::join!(end, parties(client, endpoint));
-        let (reason, counters) = outcome.unwrap();
-        (reason, client, endpoint, counters)
+        let ((), (client, endpoint)) = tokio::join!(worker.all_closed(), parties(client, endpoint));
+        (reason(&counters), client, endpoint, counters)
     };
     tokio::select! {
-        answer = story => answer,
-        () = relays.drive() => unreachable!(),
-        () = relays.watch_idle() => unreachable!(),
+        answer = relay => answer,
+        () = connections.drive() => unreachable!(),
+        () = connections.watch_idle() => unreachable!(),
     }
 }
 
@@ -89,7 +84,7 @@ async fn relayed<C, E>(
     pipes: usize,
     idle: Duration,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
-) -> (CloseReason, C, E, TcpCounters) {
+) -> (CloseReason, C, E, Arc<TcpCounters>) {
     relayed_after((pipes, Duration::ZERO), idle, Direction::new(), parties).await
 }
 
@@ -300,21 +295,14 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     silent.listen(0).unwrap();
     let to = silent.local_addr().unwrap().as_socket().unwrap();
     let patience = Duration::from_secs(7);
-    let timeouts = Timeouts { connect: patience, idle: LONG, udp_idle: LONG, udp_unanswered: LONG };
-    let relays = ConnectionTable::<Told>::new(
-        RelayBuffers::new(
-            1,
-            PipePool::new(PipeBudget { pipes: 0, slots: 0 }),
-            crate::limits::capacity::Capacity::unlimited(),
-        ),
-        timeouts,
-    )
-    .unwrap();
+    let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(LONG)), 1);
+    let context = TcpContext::new(&worker, PipeBudget { pipes: 0, slots: 0 }, Duration::ZERO).unwrap();
+    let connections = &context.connections;
     let begin = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let stream = Stream::to_connect(socket, false);
         stream.connect(to).unwrap();
-        relays.connecting(stream, patience).unwrap()
+        connections.connecting(stream, patience).unwrap()
     };
     let started = tokio::time::Instant::now();
     let waiting = async {
@@ -327,8 +315,8 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     };
     let outcomes = tokio::select! {
         outcomes = waiting => outcomes,
-        () = relays.drive() => unreachable!(),
-        () = relays.watch_connects() => unreachable!(),
+        () = connections.drive() => unreachable!(),
+        () = connections.watch_connects() => unreachable!(),
     };
     assert_eq!(outcomes.last(), Some(&Err(ErrorKind::TimedOut)), "{outcomes:?}");
     assert_eq!(started.elapsed().as_secs(), patience.as_secs());

@@ -14,15 +14,40 @@ use super::batch::{self, Outlet, Piece, Position, Sent, Tally};
 use super::context::Scratch;
 use super::flow_table::{FlowTable, View};
 use super::frontend::UdpFrontend;
-use super::link::{Link, Opener};
+use super::frontend::{ClientSide, Descriptor, Link};
+use super::link::Opener;
 use super::read_loop::{self, Progress};
 use super::sockets::Socket;
 use crate::counters::DropReason;
+use crate::sys::Errno;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
+use crate::task::Task;
 use sheave_model::{ClientAddr, Path};
 
 /// A sender, and the index of its message in the batch.
 pub(super) type Arrival = (SocketAddr, usize);
+
+/// Starts to read `socket`, which has a descriptor of its own if it is for one client alone.
+pub(super) fn start(
+    state: &Rc<UdpFrontend>,
+    socket: Rc<Socket>,
+    descriptor: Option<Descriptor>,
+) -> Rc<ClientSide> {
+    let reader = Task::spawn(receive(Rc::clone(state), Rc::clone(&socket)));
+    Rc::new(ClientSide { socket, _reader: Some(reader), _descriptor: descriptor })
+}
+
+/// Takes no new flows, and gives each that there is a socket of its own.
+pub(super) fn detach_flows(state: &Rc<UdpFrontend>) {
+    let capacity = &state.context.shared.capacity;
+    state.detach_flows(|client| {
+        // Clients of others need some, too.
+        capacity.room_for_flow(state.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
+        let descriptor = Descriptor::take(capacity)?;
+        let socket = state.context.offload.towards_client(state.addr, client)?;
+        Ok(start(state, socket, Some(descriptor)))
+    });
+}
 
 /// Receives from a socket on the frontend's address, until whoever owns the task drops it.
 pub(super) async fn receive(state: Rc<UdpFrontend>, socket: Rc<Socket>) {
@@ -40,8 +65,8 @@ pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progres
         Err(error) if crate::sys::errnos::is_peer_unreachable(&error) => return Progress::More,
         Err(error) => return Progress::of_error(&error),
     };
-    let table = context.table.load();
-    let (affinity, random) = (&*context.affinity, &context.random);
+    let table = context.shared.table.load();
+    let (affinity, random) = (&*context.shared.affinity, &context.random);
     let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
     let (mut arrivals, whole) = arrivals(receiver, count);
     state.counters.count_dropped(DropReason::Truncated, count - whole);
@@ -171,7 +196,7 @@ impl Forwarder<'_> {
         let context = &self.state.context;
         self.state.counters.count_dropped(reason, datagrams);
         if let Some(reason) = reason.shed_reason() {
-            context.shedding.count(self.state.addr, self.state.counters.usage(), reason);
+            context.shared.refusals.count(self.state.addr, self.state.counters.usage(), reason);
         }
         let advice = match reason {
             DropReason::NoSocket => {
@@ -181,7 +206,7 @@ impl Forwarder<'_> {
             // Told as a Problem, or of no concern.
             _ => return,
         };
-        if context.warnings.admits(self.view.now) {
+        if context.log_throttle.admits(self.view.now) {
             let frontend = self.state.addr;
             tracing::warn!(%frontend, reason = reason.label(), advice, "new UDP flows are refused");
         }

@@ -16,14 +16,63 @@ use super::batch::BundleLimit;
 use super::context::UdpContext;
 use super::flow_table::FlowOwner;
 use super::flow_table::{FlowTable, FlowTimeouts};
-use super::link::{ClientSide, Descriptor, Link};
+use super::sockets::{Socket, Upstream};
 use crate::counters::UdpCounters;
+use crate::limits::capacity::Capacity;
 use crate::sys::Errno;
 use crate::task::Task;
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
 /// While draining, a flow that was quiet for so long is taken to be over.
 pub(super) const DRAIN_IDLE: Duration = Duration::from_secs(2);
+
+/// A socket on the frontend's address, and the task that reads what clients send to it; none if that is read elsewhere. The
+/// frontend's own is shared by all its flows; after retirement each flow has one to itself.
+#[derive(Debug)]
+pub(super) struct ClientSide {
+    pub(super) socket: Rc<Socket>,
+    pub(super) _reader: Option<Task>,
+    pub(super) _descriptor: Option<Descriptor>,
+}
+
+/// A descriptor beyond the one that every flow has; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Descriptor(Arc<Capacity>);
+
+impl Descriptor {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is none.
+    pub(super) fn take(capacity: &Arc<Capacity>) -> io::Result<Self> {
+        if capacity.try_take(1) { Ok(Self(Arc::clone(capacity))) } else { Err(Errno::EMFILE.into()) }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.0.give(1);
+    }
+}
+
+impl ClientSide {
+    /// Answers only.
+    pub(super) fn deaf(socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
+        Rc::new(Self { socket, _reader: None, _descriptor: Some(descriptor) })
+    }
+}
+
+/// Both ends of a flow.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) upstream: Rc<Upstream>,
+    pub(super) upstream_limit: BundleLimit,
+    /// Begins each datagram to the endpoint; empty unless that is to be told of the client so.
+    pub(super) header: Vec<u8>,
+    pub(super) client_side: Rc<ClientSide>,
+    pub(super) client_limit: BundleLimit,
+    pub(super) _replies: Task,
+}
 
 /// Where a frontend's clients are answered from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +110,10 @@ impl UdpFrontend {
         counters: Arc<UdpCounters>,
         answers: ReplySocket,
     ) -> Rc<Self> {
-        let timeouts = FlowTimeouts { idle: context.limits.idle, unanswered: context.limits.unanswered };
+        let timeouts = FlowTimeouts {
+            idle: context.shared.timeouts.udp_idle,
+            unanswered: context.shared.timeouts.udp_unanswered,
+        };
         let budget = Rc::clone(&context.budget);
         Rc::new_cyclic(|state: &Weak<Self>| Self {
             context: Rc::clone(context),
@@ -86,7 +138,7 @@ impl UdpFrontend {
     pub(super) fn client_side(&self) -> io::Result<Rc<ClientSide>> {
         let mut listening = self.listening.borrow_mut();
         if listening.is_none() && self.answers == ReplySocket::Own {
-            let descriptor = Descriptor::take(&self.context.capacity)?;
+            let descriptor = Descriptor::take(&self.context.shared.capacity)?;
             *listening = Some(ClientSide::deaf(self.context.offload.answering(self.addr)?, descriptor));
         }
         listening.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
@@ -101,7 +153,7 @@ impl UdpFrontend {
     pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
         let context = &self.context;
         let error = io::Error::new(error.kind(), error.to_string());
-        context.reports.failed(&context.table.load(), self.addr, endpoint, error);
+        context.shared.reports.failed(&context.shared.table.load(), self.addr, endpoint, error);
     }
 
     /// To be called when flows may have come or gone: a frontend without flows has no timer.
@@ -116,12 +168,12 @@ impl UdpFrontend {
         }
     }
 
-    /// Takes no new flows, and gives each that there is a socket of its own, connected to its client. A flow for which none
-    /// can be made ends.
-    pub(super) fn detach_flows(self: &Rc<Self>) {
+    /// Takes no new flows, and gives each that there is a socket of its own, made by `detach` and connected to its client. A flow
+    /// for which none can be made ends.
+    pub(super) fn detach_flows(&self, detach: impl Fn(ClientAddr) -> io::Result<Rc<ClientSide>>) {
         let mut flows = self.flows.borrow_mut();
         flows.stop_accepting();
-        flows.retain(|client, link| match self.detach(client) {
+        flows.retain(|client, link| match detach(client) {
             Ok(client_side) => {
                 link.client_side = client_side;
                 true
@@ -131,16 +183,6 @@ impl UdpFrontend {
                 false
             }
         });
-    }
-
-    /// A socket of its own for a client.
-    fn detach(self: &Rc<Self>, client: ClientAddr) -> io::Result<Rc<ClientSide>> {
-        let context = &self.context;
-        // Clients of others need some, too.
-        context.capacity.room_for_flow(self.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
-        let descriptor = Descriptor::take(&context.capacity)?;
-        let socket = context.offload.towards_client(self.addr, client)?;
-        Ok(ClientSide::start(self, socket, Some(descriptor)))
     }
 
     /// Takes no new flows, and ends the others once they are quiet.
@@ -194,7 +236,7 @@ async fn sweep(state: Rc<UdpFrontend>) {
             () = state.rescheduled.notified() => {}
         }
         // The timeout may have become another.
-        state.flows.borrow_mut().set_frontend(state.context.table.load().get(state.addr));
+        state.flows.borrow_mut().set_frontend(state.context.shared.table.load().get(state.addr));
         while !state.flows.borrow_mut().expire(time::Instant::now().into_std(), SWEPT) {
             yield_now().await;
         }

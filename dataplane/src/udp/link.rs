@@ -6,78 +6,16 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 
-use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
 use super::flow_table::{Links, Way};
-use super::frontend::UdpFrontend;
-use super::sockets::{Socket, Upstream};
-use super::{forward, reply};
-use crate::limits::capacity::Capacity;
+use super::frontend::{Link, UdpFrontend};
+use super::reply;
+use super::sockets::Upstream;
 use crate::proxy_protocol::{self, Addresses, Transport};
-use crate::sys::Errno;
 use crate::sys::errnos::{is_out_of_udp_ports, is_peer_unreachable, is_source_unusable};
 use crate::task::{self, Task};
 use sheave_model::{ClientSource, EndpointAddr};
-
-/// A socket on the frontend's address, and the task that reads what clients send to it; none if that is read elsewhere. The
-/// frontend's own is shared by all its flows; after retirement each flow has one to itself.
-#[derive(Debug)]
-pub(super) struct ClientSide {
-    pub(super) socket: Rc<Socket>,
-    _reader: Option<Task>,
-    _descriptor: Option<Descriptor>,
-}
-
-/// A descriptor beyond the one that every flow has; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Descriptor(Arc<Capacity>);
-
-impl Descriptor {
-    /// Takes one.
-    ///
-    /// # Errors
-    /// `EMFILE` if there is none.
-    pub(super) fn take(capacity: &Arc<Capacity>) -> io::Result<Self> {
-        if capacity.try_take(1) { Ok(Self(Arc::clone(capacity))) } else { Err(Errno::EMFILE.into()) }
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        self.0.give(1);
-    }
-}
-
-impl ClientSide {
-    /// Starts to read `socket`, which has a descriptor of its own if it is for one client alone.
-    pub(super) fn start(
-        state: &Rc<UdpFrontend>,
-        socket: Rc<Socket>,
-        descriptor: Option<Descriptor>,
-    ) -> Rc<Self> {
-        let reader = Task::spawn(forward::receive(Rc::clone(state), Rc::clone(&socket)));
-        Rc::new(Self { socket, _reader: Some(reader), _descriptor: descriptor })
-    }
-
-    /// ReplySocket only.
-    pub(super) fn deaf(socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
-        Rc::new(Self { socket, _reader: None, _descriptor: Some(descriptor) })
-    }
-}
-
-/// Both ends of a flow.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) upstream: Rc<Upstream>,
-    pub(super) upstream_limit: BundleLimit,
-    /// Begins each datagram to the endpoint; empty unless that is to be told of the client so.
-    pub(super) header: Vec<u8>,
-    pub(super) client_side: Rc<ClientSide>,
-    pub(super) client_limit: BundleLimit,
-    _replies: Task,
-}
 
 /// Opens links for clients whose datagrams came in on one socket.
 pub(super) struct Opener<'a> {
@@ -112,18 +50,20 @@ impl<'a> Opener<'a> {
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
         let UdpFrontend { context, addr: frontend, counters, .. } = &**self.state;
-        let speaker = context.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
+        let source_ip =
+            context.shared.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
-        let opened =
-            from_whom_it_can(speaker, |speaker| context.offload.upstream(way.endpoint, speaker, &owner));
+        let opened = from_whom_it_can(source_ip, |source_ip| {
+            context.offload.upstream(way.endpoint, source_ip, &owner)
+        });
         let lacking = opened.as_ref().is_err_and(is_out_of_udp_ports);
         self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
-        let (upstream, speaker) = opened.inspect_err(|error| {
+        let (upstream, source_ip) = opened.inspect_err(|error| {
             if is_peer_unreachable(error) {
                 self.state.endpoint_failed(way.endpoint, error);
             }
         })?;
-        let lost = way.source == ClientSource::Transparent && speaker.is_none();
+        let lost = way.source == ClientSource::Transparent && source_ip.is_none();
         counters.add(|it| &it.source_lost, usize::from(lost));
         Ok(upstream)
     }
@@ -141,17 +81,17 @@ impl<'a> Opener<'a> {
     }
 }
 
-/// Opens a way from the address of `speaker`, or from the gateway's if that one cannot be used; says which it was.
+/// Opens a way from the address of `source_ip`, or from the gateway's if that one cannot be used; says which it was.
 fn from_whom_it_can<T>(
-    speaker: Option<IpAddr>,
+    source_ip: Option<IpAddr>,
     mut open: impl FnMut(Option<IpAddr>) -> io::Result<T>,
 ) -> io::Result<(T, Option<IpAddr>)> {
-    match open(speaker) {
-        Err(error) if speaker.is_some() && is_source_unusable(&error) => {
-            tracing::debug!(?speaker, %error, "speaking from the gateway's address");
+    match open(source_ip) {
+        Err(error) if source_ip.is_some() && is_source_unusable(&error) => {
+            tracing::debug!(?source_ip, %error, "speaking from the gateway's address");
             Ok((open(None)?, None))
         }
-        outcome => Ok((outcome?, speaker)),
+        outcome => Ok((outcome?, source_ip)),
     }
 }
 
@@ -160,6 +100,9 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use std::sync::Arc;
+
+    use crate::sys::Errno;
     use crate::udp::local_ports::LocalPorts;
     use crate::udp::sockets::Offload;
     use sheave_model::EndpointAddr;
@@ -169,11 +112,11 @@ mod tests {
     /// Who is tried in turn if the first attempt ends so, and what comes of it.
     fn tried(errno: Errno) -> (Vec<Option<IpAddr>>, Option<Option<IpAddr>>) {
         let mut tried = Vec::new();
-        let outcome = from_whom_it_can(CLIENT, |speaker| {
-            tried.push(speaker);
+        let outcome = from_whom_it_can(CLIENT, |source_ip| {
+            tried.push(source_ip);
             if tried.len() == 1 { Err(errno.into()) } else { Ok(()) }
         });
-        (tried, outcome.ok().map(|((), speaker)| speaker))
+        (tried, outcome.ok().map(|((), source_ip)| source_ip))
     }
 
     #[test]
@@ -193,9 +136,10 @@ mod tests {
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
         let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
         let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
-        let (upstream, speaker) =
-            from_whom_it_can(other_family, |speaker| offload.upstream(endpoint, speaker, &nobody)).unwrap();
+        let (upstream, source_ip) =
+            from_whom_it_can(other_family, |source_ip| offload.upstream(endpoint, source_ip, &nobody))
+                .unwrap();
         let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();
-        assert_eq!((bound.ip(), speaker), (endpoint.ip, None));
+        assert_eq!((bound.ip(), source_ip), (endpoint.ip, None));
     }
 }

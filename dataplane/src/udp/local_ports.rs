@@ -31,7 +31,7 @@ const USUAL: RangeInclusive<u16> = 32_768..=60_999;
 /// Random ports that are tried before the next free one is taken.
 const GUESSES: usize = 16;
 
-/// How long a port rests that was given back. ReplySocket that take longer are rare, and a resolver's clients ask again by then.
+/// How long a port rests that was given back. Answers that take longer are rare, and a resolver's clients ask again by then.
 const REST: Duration = Duration::from_secs(1);
 
 /// How long it rests where there is no other.

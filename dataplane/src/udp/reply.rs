@@ -9,8 +9,8 @@ use tokio::time;
 
 use super::batch::{self, BundleLimit, Outlet, Piece, Position, Sent};
 use super::context::Scratch;
+use super::frontend::ClientSide;
 use super::frontend::UdpFrontend;
-use super::link::ClientSide;
 use super::read_loop::{self, Progress};
 use super::sockets::Upstream;
 use crate::counters::{DropReason, UdpCounters};
@@ -47,7 +47,7 @@ fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> 
         debug_assert!(false, "a flow that ended has dropped this task");
         return Progress::Drained;
     };
-    state.context.reports.answered(Protocol::Udp, flow.endpoint());
+    state.context.shared.reports.answered(Protocol::Udp, flow.endpoint());
     let link = &mut flow.link;
     let way = ToClient { state, client, client_side: &link.client_side };
     way.send(sender, &pieces[..whole], &mut link.client_limit);

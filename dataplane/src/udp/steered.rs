@@ -16,12 +16,12 @@ use tokio::time;
 use super::UdpListener;
 use super::context::{Scratch, UdpContext};
 use super::flow_table::View;
-use super::forward::{Arrival, forward_arrivals};
+use super::forward::{self, Arrival, forward_arrivals};
 use super::frontend::{ReplySocket, UdpFrontend};
 use super::read_loop::{self, Progress};
 use super::sockets::Socket;
 use crate::counters::DropReason;
-use crate::listener::steering::SteeredFrontends;
+use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::mmsg::{BATCH, Receiver};
 use crate::task::Task;
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
@@ -87,7 +87,7 @@ impl SteeredUdp {
     /// or nothing ever came for it.
     pub(crate) fn retire(&self, addr: FrontendAddr) -> Option<UdpListener> {
         let retired = self.frontends.borrow_mut().remove(&addr)?;
-        retired.state.detach_flows();
+        forward::detach_flows(&retired.state);
         retired.state.listening.take();
         // What waits is for these flows, too.
         for Reader { inlet, .. } in &*self.readers.borrow() {
@@ -134,8 +134,8 @@ impl SteeredUdp {
             Ok(count) => count,
             Err(error) => return Progress::of_error(&error),
         };
-        let table = context.table.load();
-        let (affinity, random) = (&*context.affinity, &context.random);
+        let table = context.shared.table.load();
+        let (affinity, random) = (&*context.shared.affinity, &context.random);
         let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
         let (mut steered, told) = arrivals(receiver, count);
         let steered = &mut steered[..told];

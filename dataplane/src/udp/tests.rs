@@ -13,11 +13,9 @@ use tokio::{task, time};
 use self::fixtures::{follow, frontend, with_sources};
 use super::*;
 use crate::counters::DropReason;
-use crate::health::Reports;
-use crate::limits::capacity::Capacity;
 use crate::select::ActiveTable;
-use crate::select::affinity::AffinityTable;
 use crate::sys::mmsg::Sender;
+use crate::worker::context::{Shared, Timeouts};
 use sheave_model::{ClientAddr, ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 
 mod client_source;
@@ -45,33 +43,20 @@ async fn until(what: &str, mut fact: impl FnMut() -> bool) {
 }
 
 /// One frontend, served.
-struct Gateway {
+struct UdpGateway {
     addr: FrontendAddr,
     context: Rc<UdpContext>,
     counters: Arc<UdpCounters>,
     listener: UdpListener,
 }
 
-impl Gateway {
+impl UdpGateway {
     fn start(ip: &str, endpoints: &[EndpointAddr], flows: usize) -> Self {
         let socket = bind_shared((ip.parse::<IpAddr>().unwrap(), 0).into());
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
-        let limits = UdpLimits { flows, idle: IDLE, unanswered: IDLE };
-        let (reports, paths) = (Reports::ignored(), Arc::default());
         let counters = Arc::new(UdpCounters::default());
-        let context = UdpContext::new(UdpParts {
-            table: Arc::default(),
-            affinity: Arc::new(AffinityTable::default()),
-            transparency: Arc::default(),
-            reports,
-            paths,
-            capacity: Capacity::unlimited(),
-            shedding: Arc::default(),
-            limits,
-            worker: (0, 1),
-            seed: 1,
-        });
+        let context = UdpContext::new(Shared::for_tests(Timeouts::all(IDLE)), flows, (0, 1), 1);
         let listener = UdpListener::start(socket, addr, Arc::clone(&counters), &context).unwrap();
         let gateway = Self { addr, context, counters, listener };
         gateway.swap(endpoints);
@@ -83,7 +68,7 @@ impl Gateway {
     }
 
     fn swap_with_source(&self, endpoints: &[EndpointAddr], source: ClientSource) {
-        let table: &ArcSwap<ActiveTable> = &self.context.table;
+        let table: &ArcSwap<ActiveTable> = &self.context.shared.table;
         let ready: Vec<_> = endpoints.iter().map(|endpoint| (*endpoint, EndpointState::Ready)).collect();
         let frontend =
             with_sources(frontend(self.addr, &ready), ClientSources { external: source, internal: source });

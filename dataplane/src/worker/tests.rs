@@ -7,31 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::*;
 
 fn start() -> WorkerHandle {
-    let patience = Duration::from_secs(1);
-    WorkerHandle::start(WorkerSeed {
-        index: 0,
-        workers: 1,
-        table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
-        affinity: Arc::default(),
-        transparency: Arc::default(),
-        reports: Reports::ignored(),
-        paths: Arc::default(),
-        timeouts: Timeouts {
-            connect: patience,
-            idle: patience,
-            udp_idle: patience,
-            udp_unanswered: patience,
-        },
-        busy_poll: Duration::ZERO,
-        udp_flows: 1,
-        pipes: PipeBudget { pipes: 8, slots: usize::MAX },
-        capacity: Capacity::unlimited(),
-        shedding: Arc::default(),
-        random: 1,
-        steered: Arc::default(),
-        broken: mpsc::unbounded_channel().0,
-    })
-    .unwrap()
+    WorkerHandle::start(WorkerSeed::for_tests(Timeouts::all(Duration::from_secs(1)))).unwrap()
 }
 
 /// Holds whoever wakes it until the channel closes.

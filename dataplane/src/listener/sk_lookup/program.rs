@@ -16,15 +16,15 @@ use crate::sys::bpf::sk_lookup::{
 /// What `bpftool prog` shows.
 pub(super) const NAME: &str = "sheave_steering";
 
-/// Where what is looked up begins on the stack: the frontend, and before it the client with its source_set.
+/// Where what is looked up begins on the stack: the frontend, and before it the client with its source set.
 const FRONTEND: i16 = -(KEY as i16);
 const CLIENT: i16 = FRONTEND - CLIENT_KEY;
-/// Prefix length, source_set, address.
+/// Prefix length, source set, address.
 const CLIENT_KEY: i16 = 4 + 4 + 16;
 /// Where either address begins.
 const LOCAL: i16 = FRONTEND;
 const REMOTE: i16 = CLIENT + 8;
-/// All of an source_set's number and of an address.
+/// All of a source set's number and of an address.
 const WHOLE: i32 = 32 + 128;
 /// Words of an address.
 const WORDS: i16 = 4;
@@ -106,7 +106,7 @@ fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
     asm.jump(Label::Chosen);
 }
 
-/// Chooses the sink unless the client belongs to the source_set.
+/// Chooses the sink unless the client belongs to the source set.
 fn find_client(asm: &mut Assembler<Label>, source_sets: &impl AsFd) {
     use Register::{Answer, First};
     asm.place(Label::Listed)

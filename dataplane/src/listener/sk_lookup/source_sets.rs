@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// What a trie with these verdicts has for a client of a set, as the kernel looks it up: the longest prefix counts.
+    /// What a trie with these entries has for a client of a set, as the kernel looks it up: the longest prefix counts.
     fn found(keys: &[PrefixKey], values: &[[u8; 1]], number: u32, client: IpAddr) -> Option<u8> {
         let mut sought = number.to_ne_bytes().to_vec();
         sought.extend(address(client));

@@ -16,7 +16,7 @@ const MOST: usize = 1 << 17;
 
 /// Bytes of a key: the address as IPv6 has it, port, protocol.
 pub(super) const KEY: usize = 16 + 2 + 2;
-/// Bytes of a value: one of the verdicts below, the source_set's number.
+/// Bytes of a value: one of the verdicts below, the source set's number.
 const VALUE: usize = 4 + 4;
 
 /// The verdicts as the program reads them.
@@ -37,7 +37,7 @@ pub(in crate::listener) enum Verdict {
     Ignore,
     /// The workers get them.
     Forward,
-    /// The workers get those of an source_set.
+    /// The workers get those of a source set.
     Listed {
         /// Its number.
         source_set: u32,
@@ -87,12 +87,12 @@ fn key(addr: FrontendAddr) -> [u8; KEY] {
 pub(in crate::listener) struct VerdictMap {
     map: Map<KEY, VALUE>,
     /// Held while the map changes, so that no late refusal undoes what came after it.
-    refusals: Mutex<Refusals>,
+    refusals: Mutex<PendingRefusals>,
 }
 
-/// Refusals that are yet to come.
+/// PendingRefusals that are yet to come.
 #[derive(Debug, Default)]
-struct Refusals {
+struct PendingRefusals {
     latest: u64,
     due: HashMap<FrontendAddr, u64>,
 }
@@ -142,7 +142,7 @@ impl VerdictMap {
         DeferredRefusal { verdicts: Arc::clone(self), addr, revision, _admission: lease }
     }
 
-    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+    fn refusals(&self) -> MutexGuard<'_, PendingRefusals> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,7 +46,7 @@ fn program(set: &AddressSet, family: Family, longest: usize) -> Vec<Instruction>
     let edges = edges(set, family);
     let mut intervals = edges.len().div_ceil(2);
     loop {
-        let program = Assembler::new(family).program(&widened(&edges, intervals));
+        let program = ProgramWriter::new(family).program(&widened(&edges, intervals));
         if program.len() <= longest || intervals <= 1 {
             return program;
         }
@@ -122,7 +122,7 @@ fn is_lowest(address: u128, word: u32) -> bool {
 
 /// Where to go on.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum JumpTarget {
     /// Admit or not.
     Verdict(bool),
     /// The instruction that was written as the n-th, counted from 0.
@@ -130,7 +130,7 @@ enum Target {
 }
 
 /// Writes a program from its end, because jumps go forward only: what is jumped to is there already.
-struct Assembler {
+struct ProgramWriter {
     /// Offset of the source address.
     source: u32,
     /// The last instruction first.
@@ -139,7 +139,7 @@ struct Assembler {
     returns: [Option<usize>; 2],
 }
 
-impl Assembler {
+impl ProgramWriter {
     fn new(family: Family) -> Self {
         Self {
             source: NETWORK_HEADER + u32::from(family.source_offset()),
@@ -149,7 +149,7 @@ impl Assembler {
     }
 
     fn program(mut self, edges: &[u128]) -> Vec<Instruction> {
-        if let Target::Verdict(admit) = self.word(0, edges, 0) {
+        if let JumpTarget::Verdict(admit) = self.word(0, edges, 0) {
             self.verdict(admit);
         }
         self.reversed.reverse();
@@ -157,21 +157,21 @@ impl Assembler {
     }
 
     /// Decides by a word and those after it.
-    fn word(&mut self, passed: usize, edges: &[u128], word: u32) -> Target {
+    fn word(&mut self, passed: usize, edges: &[u128], word: u32) -> JumpTarget {
         let regions = regions(passed, edges, word);
-        let Some(((_, lowest), higher)) = regions.split_first() else { return Target::Verdict(false) };
+        let Some(((_, lowest), higher)) = regions.split_first() else { return JumpTarget::Verdict(false) };
         match self.search(*lowest, higher, word) {
-            Target::Written(_) => self.write(LOAD_WORD, 0, 0, self.source + 4 * word),
-            verdict @ Target::Verdict(_) => verdict,
+            JumpTarget::Written(_) => self.write(LOAD_WORD, 0, 0, self.source + 4 * word),
+            verdict @ JumpTarget::Verdict(_) => verdict,
         }
     }
 
     /// Finds the region of the word that was loaded.
-    fn search(&mut self, lowest: Region<'_>, higher: &[(u32, Region<'_>)], word: u32) -> Target {
+    fn search(&mut self, lowest: Region<'_>, higher: &[(u32, Region<'_>)], word: u32) -> JumpTarget {
         let (below, above) = higher.split_at(higher.len() / 2);
         let Some((&(bound, region), above)) = above.split_first() else {
             return match lowest {
-                Region::Settled(admit) => Target::Verdict(admit),
+                Region::Settled(admit) => JumpTarget::Verdict(admit),
                 Region::Open { passed, edges } => self.word(passed, edges, word + 1),
             };
         };
@@ -183,14 +183,14 @@ impl Assembler {
     }
 
     /// A place from which the target is reached, within reach of the next two instructions.
-    fn reachable(&mut self, target: Target) -> usize {
+    fn reachable(&mut self, target: JumpTarget) -> usize {
         match target {
-            Target::Verdict(admit) => match self.returns[usize::from(admit)] {
+            JumpTarget::Verdict(admit) => match self.returns[usize::from(admit)] {
                 Some(at) if self.distance(at) <= REACH => at,
                 _ => self.verdict(admit),
             },
-            Target::Written(at) if self.distance(at) <= REACH => at,
-            Target::Written(at) => {
+            JumpTarget::Written(at) if self.distance(at) <= REACH => at,
+            JumpTarget::Written(at) => {
                 self.write(JUMP, 0, 0, self.distance(at) as u32);
                 self.reversed.len() - 1
             }
@@ -209,9 +209,9 @@ impl Assembler {
         self.reversed.len() - 1 - at
     }
 
-    fn write(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> Target {
+    fn write(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> JumpTarget {
         self.reversed.push(Instruction { code, jt, jf, k });
-        Target::Written(self.reversed.len() - 1)
+        JumpTarget::Written(self.reversed.len() - 1)
     }
 }
 

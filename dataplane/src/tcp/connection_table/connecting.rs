@@ -11,15 +11,16 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::time::{Instant, sleep_until};
 
-use super::{ConnectionTable, Entry, Key, State, Story, entry};
-use crate::sys::epoll::Happened;
+use super::{ConnectionKey, ConnectionTable, Entry, EntryState, entry};
+use crate::sys::epoll::Readiness;
 use crate::tcp::relay::{Peer, Relay};
+use crate::tcp::session::Session;
 use crate::tcp::splice::Direction;
 use crate::tcp::stream::Stream;
 
-/// How often somebody looks whether the client still waits for an endpoint that does not answer. Nothing else tells: what the client
-/// does is an event for its relay.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often to check whether the client still waits for an endpoint that does not answer: no event reports it, since those of
+/// the client begin with its relay.
+const CLIENT_CHECK: Duration = Duration::from_secs(1);
 
 /// An endpoint that has not answered yet.
 #[derive(Debug)]
@@ -35,22 +36,22 @@ pub(super) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     Waits,
-    Looks,
+    ChecksClient,
     Over,
 }
 
 impl Pending {
     /// Something has happened to its socket.
-    pub(super) fn tell(&mut self, happened: Happened) {
-        self.stream.note(happened);
+    pub(super) fn on_ready(&mut self, readiness: Readiness) {
+        self.stream.on_ready(readiness);
         self.wake_if_decided();
     }
 
     /// It is due. Whether it will be again, and when.
-    fn look(&mut self, now: Instant) -> Option<Instant> {
+    fn check_deadline(&mut self, now: Instant) -> Option<Instant> {
         let over = self.until <= now;
-        self.state = if over { Patience::Over } else { Patience::Looks };
-        self.due = self.until.min(now + LOOK);
+        self.state = if over { Patience::Over } else { Patience::ChecksClient };
+        self.due = self.until.min(now + CLIENT_CHECK);
         self.wake_if_decided();
         (!over).then_some(self.due)
     }
@@ -68,40 +69,41 @@ impl Pending {
             return Some(self.stream.take_error().map_or(Ok(()), Err));
         }
         match std::mem::replace(&mut self.state, Patience::Waits) {
-            Patience::Looks if !still_waits() => Some(Err(io::ErrorKind::ConnectionAborted.into())),
-            Patience::Waits | Patience::Looks => None,
+            Patience::ChecksClient if !still_waits() => Some(Err(io::ErrorKind::ConnectionAborted.into())),
+            Patience::Waits | Patience::ChecksClient => None,
             Patience::Over => Some(Err(io::ErrorKind::TimedOut.into())),
         }
     }
 }
 
-impl<S: Story> ConnectionTable<S> {
+impl ConnectionTable {
     /// Takes a socket on which connect(2) is under way, and may be for so long. Dropping the answer closes it.
     ///
     /// # Errors
     /// As epoll_ctl(2).
-    pub(in crate::tcp) fn connecting(
-        &self,
-        stream: Stream,
-        timeout: Duration,
-    ) -> io::Result<Connecting<'_, S>> {
+    pub(in crate::tcp) fn connecting(&self, stream: Stream, timeout: Duration) -> io::Result<Connecting<'_>> {
         let mut entries = self.entries.borrow_mut();
         let serial = self.serial.get().wrapping_add(1);
         let place = entries.vacant_entry();
         // Half of the numbers suffice: a connection takes descriptors, and those are an `int`.
-        let key = Key { index: place.key() as u32, serial };
+        let key = ConnectionKey { index: place.key() as u32, serial };
         stream.watch_by(&self.watch, key.token(Peer::Endpoint))?;
         self.serial.set(serial);
         let now = Instant::now();
-        let (until, due) = (now + timeout, now + timeout.min(LOOK));
+        let (until, due) = (now + timeout, now + timeout.min(CLIENT_CHECK));
         let pending = Pending { stream, until, due, state: Patience::Waits, waiting: None };
-        place.insert(Entry { serial, queued: false, is_stream: false, state: State::Connecting(pending) });
+        place.insert(Entry {
+            serial,
+            queued: false,
+            is_stream: false,
+            state: EntryState::Connecting(pending),
+        });
         self.limit(due, key);
         Ok(Connecting { relays: self, key })
     }
 
     /// Notes when an endpoint is due. A timer for each would cost a lock and, as the reactor's next one, a system call.
-    fn limit(&self, due: Instant, key: Key) {
+    fn limit(&self, due: Instant, key: ConnectionKey) {
         self.deadlines.borrow_mut().insert((due, key));
         if self.next_deadline.get().is_none_or(|next| due < next) {
             self.earlier_deadline.notify_one();
@@ -120,36 +122,35 @@ impl<S: Story> ConnectionTable<S> {
                 },
                 None => self.earlier_deadline.notified().await,
             }
-            self.look(Instant::now());
+            self.check_deadlines(Instant::now());
         }
     }
 
-    fn look(&self, now: Instant) {
+    fn check_deadlines(&self, now: Instant) {
         let mut deadlines = self.deadlines.borrow_mut();
         while let Some((_, key)) = deadlines.first().copied().filter(|(at, _)| *at <= now) {
             deadlines.pop_first();
             if let Some(pending) = pending(&mut self.entries.borrow_mut(), key) {
-                deadlines.extend(pending.look(now).map(|due| (due, key)));
+                deadlines.extend(pending.check_deadline(now).map(|due| (due, key)));
             }
         }
     }
 }
 
-fn pending<S>(entries: &mut Slab<Entry<S>>, key: Key) -> Option<&mut Pending> {
+fn pending(entries: &mut Slab<Entry>, key: ConnectionKey) -> Option<&mut Pending> {
     match &mut entry(entries, key)?.state {
-        State::Connecting(pending) => Some(pending),
-        State::Relaying(..) | State::Changing => None,
+        EntryState::Connecting(pending) => Some(pending),
+        EntryState::Relaying(..) | EntryState::Changing => None,
     }
 }
 
 /// An endpoint that is being connected.
-#[derive(Debug)]
-pub(crate) struct Connecting<'a, S> {
-    relays: &'a ConnectionTable<S>,
-    key: Key,
+pub(in crate::tcp) struct Connecting<'a> {
+    relays: &'a ConnectionTable,
+    key: ConnectionKey,
 }
 
-impl<S: Story> Connecting<'_, S> {
+impl Connecting<'_> {
     /// Waits until the endpoint has answered. Cancel safe.
     ///
     /// # Errors
@@ -171,7 +172,7 @@ impl<S: Story> Connecting<'_, S> {
         .await
     }
 
-    /// ConnectionTable between the client and this endpoint, which is connected, from now on. `upload` is what goes to the endpoint
+    /// Relays between the client and this endpoint, which is connected, from now on. `upload` is what goes to the endpoint
     /// first; it ends when nothing has happened for `idle`.
     ///
     /// # Errors
@@ -181,19 +182,20 @@ impl<S: Story> Connecting<'_, S> {
         client: Stream,
         upload: Direction,
         idle: Duration,
-        story: S,
+        session: Session,
     ) -> io::Result<()> {
         let Self { relays, key } = self;
         client.watch_by(&relays.watch, key.token(Peer::Client))?;
         std::mem::forget(self);
         let mut entries = relays.entries.borrow_mut();
         let Some(entry) = entry(&mut entries, key) else { return Ok(()) };
-        let State::Connecting(pending) = std::mem::replace(&mut entry.state, State::Changing) else {
+        let EntryState::Connecting(pending) = std::mem::replace(&mut entry.state, EntryState::Changing)
+        else {
             return Ok(());
         };
         relays.deadlines.borrow_mut().remove(&(pending.due, key));
         let relay = Relay::new(client, pending.stream, upload, relays.idle_clock(idle));
-        entry.state = State::Relaying(relay, story);
+        entry.state = EntryState::Relaying(relay, session);
         relays.advance(&mut entries, key);
         if relays.has_queued() {
             relays.driver.borrow().wake_by_ref();
@@ -202,10 +204,10 @@ impl<S: Story> Connecting<'_, S> {
     }
 }
 
-impl<S> Drop for Connecting<'_, S> {
+impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         let removed = self.relays.entries.borrow_mut().try_remove(self.key.index as usize);
-        if let Some(Entry { state: State::Connecting(pending), .. }) = removed {
+        if let Some(Entry { state: EntryState::Connecting(pending), .. }) = removed {
             self.relays.deadlines.borrow_mut().remove(&(pending.due, self.key));
         }
     }

@@ -5,7 +5,8 @@
 
 use std::cmp::Reverse;
 
-use super::{CloseReason, ConnectionTable, State, Story, end};
+use super::{ConnectionTable, EntryState, end};
+use crate::counters::CloseReason;
 use crate::limits::capacity::Capacity;
 
 /// Connections that are looked at each time, round and round: a few system calls each.
@@ -14,23 +15,25 @@ const LOOKED_AT: usize = 2048;
 /// A connection for which less waits is not reset: it does not help.
 const LEAST: u64 = 64 << 10;
 
-impl<S: Story> ConnectionTable<S> {
+impl ConnectionTable {
     /// Gives back memory whenever more is taken than there may be, for ever.
     pub(crate) async fn watch_memory(&self, capacity: &Capacity) {
         let mut next = 0;
         loop {
             capacity.wants_relief().await;
-            next = self.relieve(capacity, next);
+            next = self.relieve_memory(capacity, next);
         }
     }
 
     /// Looks at some connections from `first` on; gives where to go on.
-    pub(super) fn relieve(&self, capacity: &Capacity, first: usize) -> usize {
+    pub(super) fn relieve_memory(&self, capacity: &Capacity, first: usize) -> usize {
         let mut entries = self.entries.borrow_mut();
         let last = first + LOOKED_AT;
         let waiting = |index: usize| match &entries.get(index)?.state {
-            State::Relaying(relay, _) => Some((relay.waiting(), index)).filter(|(bytes, _)| *bytes >= LEAST),
-            State::Connecting(_) | State::Changing => None,
+            EntryState::Relaying(relay, _) => {
+                Some((relay.waiting(), index)).filter(|(bytes, _)| *bytes >= LEAST)
+            }
+            EntryState::Connecting(_) | EntryState::Changing => None,
         };
         let mut holders: Vec<(u64, usize)> = (first..last).filter_map(waiting).collect();
         holders.sort_unstable_by_key(|holder| Reverse(*holder));
@@ -38,7 +41,7 @@ impl<S: Story> ConnectionTable<S> {
             if !capacity.relieve_of(bytes) {
                 break;
             }
-            if let Some(State::Relaying(relay, _)) = entries.get(index).map(|entry| &entry.state) {
+            if let Some(EntryState::Relaying(relay, _)) = entries.get(index).map(|entry| &entry.state) {
                 relay.cut();
             }
             end(&mut entries, index as u32, CloseReason::Memory);

@@ -4,49 +4,36 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use sheave_model::{ClientAddr, test_util};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::*;
+use crate::counters::TcpCounters;
 use crate::tcp::splice::Direction;
 use crate::tcp::{PipeBudget, PipePool};
+use crate::worker::context::{Shared, Timeouts, WorkerContext};
 
 /// More than one connection may move in a turn.
 const QUEUED: usize = 2 << 20;
 
-/// Counts, and notes the moments at which connections end.
-struct Noted {
-    counters: TcpCounters,
-    ends: Rc<RefCell<Vec<Instant>>>,
-}
-
-impl Story for Noted {
-    fn counters(&self) -> &TcpCounters {
-        &self.counters
-    }
-
-    fn end(self, _: CloseReason) {
-        self.ends.borrow_mut().push(Instant::now());
-    }
-}
-
-struct Rig {
-    table: ConnectionTable<Noted>,
-    ends: Rc<RefCell<Vec<Instant>>>,
+struct TableRig {
+    table: ConnectionTable,
+    worker: Rc<WorkerContext>,
+    /// Of each connection.
+    counters: RefCell<Vec<Arc<TcpCounters>>>,
     endpoints: TcpListener,
 }
 
-impl Rig {
+impl TableRig {
     fn new(idle: Duration) -> Self {
+        let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(idle)), 1);
         let pipes = PipePool::new(PipeBudget { pipes: 8, slots: usize::MAX });
-        let timeouts = Timeouts { connect: idle, idle, udp_idle: idle, udp_unanswered: idle };
-        let table = ConnectionTable::new(
-            RelayBuffers::new(64 << 10, pipes, crate::limits::capacity::Capacity::unlimited()),
-            timeouts,
-        )
-        .unwrap();
+        let buffers = RelayBuffers::new(pipes, Arc::clone(&worker.shared.capacity));
+        let table = ConnectionTable::new(buffers, idle, Duration::ZERO).unwrap();
         let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        Self { table, ends: Rc::default(), endpoints }
+        Self { table, worker, counters: RefCell::default(), endpoints }
     }
 
     /// A connection: the client's end and the endpoint's.
@@ -68,18 +55,24 @@ impl Rig {
             }
         };
         connected.await;
-        let noted = Noted { counters: TcpCounters::default(), ends: Rc::clone(&self.ends) };
-        connecting.relay(Stream::accepted(accepted.into()), Direction::new(), idle, noted).unwrap();
+        let (frontend, peer) = (test_util::frontend_addr(1), ClientAddr(client.local_addr().unwrap()));
+        let counters = Arc::default();
+        let session = Session::admit(&self.worker, (frontend, peer), &counters, None, None).unwrap();
+        self.counters.borrow_mut().push(counters);
+        connecting.relay(Stream::accepted(accepted.into()), Direction::new(), idle, session).unwrap();
         (client, self.endpoints.accept().unwrap().0)
     }
 
-    fn moved(&self) -> BTreeMap<usize, u64> {
-        let entries = self.table.entries.borrow();
-        let moved = entries.iter().filter_map(|(index, entry)| match &entry.state {
-            State::Relaying(_, noted) => Some((index, noted.counters.client_bytes.get())),
-            State::Connecting(_) | State::Changing => None,
-        });
-        moved.collect()
+    /// Bytes that all clients' connections have moved.
+    fn moved(&self) -> u64 {
+        self.counters.borrow().iter().map(|counters| counters.client_bytes.get()).sum()
+    }
+
+    /// Connections that have ended.
+    fn ended(&self) -> usize {
+        let ended =
+            |counters: &TcpCounters| CloseReason::ALL.iter().any(|reason| counters.closed(*reason) > 0);
+        self.counters.borrow().iter().filter(|counters| ended(counters)).count()
     }
 
     /// One poll, as the task that drives the table makes it.
@@ -104,7 +97,7 @@ fn fill(mut stream: &TcpStream) -> usize {
 async fn one_poll_moves_so_much_and_small_exchanges_do_not_wait_for_streams() {
     const HOUR: Duration = Duration::from_secs(3600);
     const STREAMS: usize = 16;
-    let rig = Rig::new(HOUR);
+    let rig = TableRig::new(HOUR);
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
         let (client, endpoint) = rig.connection(HOUR).await;
@@ -115,9 +108,9 @@ async fn one_poll_moves_so_much_and_small_exchanges_do_not_wait_for_streams() {
     let queued: usize = streams.iter().map(|(client, _)| fill(client)).sum();
     assert!(queued as u64 > 4 * BYTES_PER_POLL, "{queued} bytes are no load");
     let poll = async || {
-        let before: u64 = rig.moved().values().sum();
+        let before = rig.moved();
         rig.poll().await;
-        let moved = rig.moved().values().sum::<u64>() - before;
+        let moved = rig.moved() - before;
         assert!(moved <= BYTES_PER_POLL + (1 << 20), "{moved} bytes in one poll");
     };
     for _ in 0..STREAMS {
@@ -137,38 +130,40 @@ async fn one_poll_moves_so_much_and_small_exchanges_do_not_wait_for_streams() {
 async fn a_large_table_is_checked_in_small_steps() {
     const CONNECTIONS: usize = 3 * CHECKED_AT_A_TIME;
     let idle = Duration::from_secs(100);
-    let rig = Rig::new(idle);
+    let rig = TableRig::new(idle);
     let mut open = Vec::new();
     for _ in 0..CONNECTIONS {
         open.push(rig.connection(idle).await);
     }
     let began = Instant::now();
+    let mut together = BTreeMap::<Duration, usize>::new();
     let all_ended = async {
-        while rig.ends.borrow().len() < CONNECTIONS {
+        let mut before = 0;
+        while before < CONNECTIONS {
             sleep(Duration::from_millis(5)).await;
+            let ended = rig.ended();
+            if ended > before {
+                together.insert(began.elapsed(), ended - before);
+            }
+            before = ended;
         }
     };
     tokio::select! {
         () = all_ended => {}
         () = rig.table.watch_idle() => unreachable!(),
     }
-    let mut together = BTreeMap::<_, usize>::new();
-    for end in rig.ends.borrow().iter() {
-        *together.entry(*end).or_default() += 1;
-        let after = *end - began;
-        assert!(after >= idle && after <= idle * 3 / 2, "{after:?}");
-    }
+    assert!(together.keys().all(|after| *after >= idle && *after <= idle * 3 / 2), "{together:?}");
     assert!(together.values().all(|count| *count <= CHECKED_AT_A_TIME), "{together:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_connection_has_its_own_idle_timeout() {
     let (short, long) = (Duration::from_secs(2), Duration::from_secs(1000));
-    let rig = Rig::new(long);
+    let rig = TableRig::new(long);
     let _open = (rig.connection(long).await, rig.connection(short).await, rig.connection(long).await);
     let began = Instant::now();
     let ended = async |count: usize| {
-        while rig.ends.borrow().len() < count {
+        while rig.ended() < count {
             sleep(Duration::from_millis(50)).await;
         }
         began.elapsed()
@@ -187,7 +182,7 @@ async fn each_connection_has_its_own_idle_timeout() {
 #[tokio::test]
 async fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
     const HOUR: Duration = Duration::from_secs(3600);
-    let rig = Rig::new(HOUR);
+    let rig = TableRig::new(HOUR);
     let capacity = crate::limits::capacity::Capacity::unlimited();
     let mut talks = Vec::new();
     for _ in 0..4 {
@@ -199,11 +194,11 @@ async fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
     for _ in 0..100 {
         rig.poll().await;
     }
-    assert_eq!(rig.table.relieve(&capacity, 0), 0);
-    assert_eq!(rig.ends.borrow().len(), 0, "there is memory");
+    assert_eq!(rig.table.relieve_memory(&capacity, 0), 0);
+    assert_eq!(rig.ended(), 0, "there is memory");
     capacity.gauge().set(crate::MemoryLeft { excess: 1, ..Default::default() });
-    assert_eq!(rig.table.relieve(&capacity, 0), 0);
-    assert_eq!(rig.ends.borrow().len(), 1);
+    assert_eq!(rig.table.relieve_memory(&capacity, 0), 0);
+    assert_eq!(rig.ended(), 1);
     let (client, _) = &talks[0];
     let mut buffer = vec![0; 1 << 20];
     let error = loop {
@@ -214,6 +209,6 @@ async fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
     };
     assert_eq!(error, std::io::ErrorKind::ConnectionReset);
     capacity.gauge().set(crate::MemoryLeft { excess: 1 << 40, ..Default::default() });
-    rig.table.relieve(&capacity, 0);
-    assert_eq!(rig.ends.borrow().len(), 1, "it does not help to reset those for whom little waits");
+    rig.table.relieve_memory(&capacity, 0);
+    assert_eq!(rig.ended(), 1, "it does not help to reset those for whom little waits");
 }

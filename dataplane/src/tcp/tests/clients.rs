@@ -5,22 +5,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::counters::FrontendCounters;
 use crate::counters::{CloseReason, TcpCounters};
-use crate::health::Reports;
-use crate::limits::capacity::Capacity;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
-use crate::tcp::PipeBudget;
 use crate::transparent::Transparency;
-use crate::worker::{Command, Timeouts, WorkerHandle, WorkerSeed};
+use crate::worker::context::Timeouts;
+use crate::worker::{Command, WorkerHandle, WorkerSeed};
 use sheave_model::RoutingTable;
 use sheave_model::test_util;
 use sheave_model::{AddressSet, SourceRanges};
@@ -65,31 +62,11 @@ impl Gateway {
         (frontend.addr, frontend.backends) = (frontend_addr, Arc::new([backend]));
         shape(&mut frontend);
         let table = RoutingTable::new(1, vec![Arc::new(frontend)], internal_clients());
-        let (affinity, transparency) = (Arc::default(), Arc::default());
-        let worker = WorkerHandle::start(WorkerSeed {
-            index: 0,
-            workers: 1,
-            table: Arc::new(ArcSwap::from_pointee(ActiveTable::compile(table, &ActiveTable::default()))),
-            affinity: Arc::clone(&affinity),
-            transparency: Arc::clone(&transparency),
-            reports: Reports::ignored(),
-            paths: Arc::default(),
-            timeouts: Timeouts {
-                connect: PATIENCE,
-                idle: PATIENCE,
-                udp_idle: PATIENCE,
-                udp_unanswered: PATIENCE,
-            },
-            busy_poll: Duration::ZERO,
-            udp_flows: 1,
-            pipes: PipeBudget { pipes: 8, slots: usize::MAX },
-            capacity: Capacity::unlimited(),
-            shedding: Arc::default(),
-            random: 1,
-            steered: Arc::default(),
-            broken: mpsc::unbounded_channel().0,
-        })
-        .unwrap();
+        let seed = WorkerSeed::for_tests(Timeouts::all(PATIENCE));
+        seed.shared.table.store(Arc::new(ActiveTable::compile(table, &ActiveTable::default())));
+        let affinity = Arc::clone(&seed.shared.affinity);
+        let transparency = Arc::clone(&seed.shared.transparency);
+        let worker = WorkerHandle::start(seed).unwrap();
         let counters = Arc::<TcpCounters>::default();
         worker.send(Command::Listen {
             addr: frontend_addr,

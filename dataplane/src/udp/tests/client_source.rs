@@ -39,8 +39,8 @@ fn the_socket_towards_an_endpoint_has_the_gateways_address_where_the_clients_can
     on_a_worker(async {
         for (whose, frontend, client, to) in cases {
             let (_socket, endpoint) = plain_endpoint(to).await;
-            let gateway = Gateway::start(frontend, &[endpoint], 10);
-            gateway.context.transparency.set(true);
+            let gateway = UdpGateway::start(frontend, &[endpoint], 10);
+            gateway.context.shared.transparency.set(true);
             let client = ip(client);
             let mut opener = Opener::new(&gateway.listener.state);
             let way =
@@ -57,7 +57,7 @@ fn the_socket_towards_an_endpoint_has_the_gateways_address_where_the_clients_can
 fn a_client_whose_address_cannot_be_kept_is_served_from_the_gateways() {
     on_a_worker(async {
         let (socket, endpoint) = plain_endpoint(ENDPOINT).await;
-        let gateway = Gateway::start(V4, &[], 10);
+        let gateway = UdpGateway::start(V4, &[], 10);
         gateway.swap_with_source(&[endpoint], ClientSource::Transparent);
         let client = gateway.client_from(ip(CLIENT));
         client.send(b"question");
@@ -70,7 +70,7 @@ fn a_client_whose_address_cannot_be_kept_is_served_from_the_gateways() {
 }
 
 /// The length of the header and the payload of a datagram from `client` to the gateway.
-fn payload<'b>(datagram: &'b [u8], client: &Client, gateway: &Gateway) -> (usize, &'b [u8]) {
+fn payload<'b>(datagram: &'b [u8], client: &Client, gateway: &UdpGateway) -> (usize, &'b [u8]) {
     let Parsed::Header { length, addresses } = proxy_protocol::parse(datagram) else {
         panic!("no header: {}", datagram.escape_ascii());
     };
@@ -84,7 +84,7 @@ fn each_datagram_tells_of_its_client_and_answers_come_back_bare() {
     for (address, header) in [(V4, 28), (V6, 52)] {
         on_a_worker(async move {
             let (socket, endpoint) = plain_endpoint(address).await;
-            let gateway = Gateway::start(address, &[], 10);
+            let gateway = UdpGateway::start(address, &[], 10);
             gateway.swap_with_source(&[endpoint], ClientSource::ProxyV2);
             let clients = [gateway.client(), gateway.client()];
             let mut buffer = vec![0; 65_536];
@@ -115,7 +115,7 @@ fn every_datagram_of_a_bundle_has_the_header_and_they_may_arrive_as_bundles() {
             if gro {
                 crate::sys::mmsg::enable_gro(&socket).unwrap();
             }
-            let gateway = Gateway::start(address, &[], 10);
+            let gateway = UdpGateway::start(address, &[], 10);
             gateway.swap_with_source(&[endpoint], ClientSource::ProxyV2);
             let client = gateway.client();
             let sent = content(40 * 1200 + 77, 5);
@@ -139,7 +139,7 @@ fn every_datagram_of_a_bundle_has_the_header_and_they_may_arrive_as_bundles() {
 fn a_datagram_that_the_header_makes_too_long_is_lost_and_counted_and_others_pass() {
     on_a_worker(async {
         let (socket, endpoint) = plain_endpoint(V4).await;
-        let gateway = Gateway::start(V4, &[], 10);
+        let gateway = UdpGateway::start(V4, &[], 10);
         gateway.swap_with_source(&[endpoint], ClientSource::ProxyV2);
         let client = gateway.client();
         client.send(&content(65_507 - 27, 1));
@@ -156,7 +156,7 @@ fn a_datagram_that_the_header_makes_too_long_is_lost_and_counted_and_others_pass
 fn a_flow_tells_its_endpoint_as_the_frontend_says_by_then() {
     on_a_worker(async {
         let [(first, one), (second, other)] = [plain_endpoint(V4).await, plain_endpoint(V4).await];
-        let gateway = Gateway::start(V4, &[one], 10);
+        let gateway = UdpGateway::start(V4, &[one], 10);
         let (client, mut buffer) = (gateway.client(), vec![0; 100]);
         client.send(b"a");
         assert_eq!(first.recv(&mut buffer).await.unwrap(), 1);

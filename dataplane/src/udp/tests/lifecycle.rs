@@ -8,7 +8,7 @@ use crate::udp::frontend::DRAIN_IDLE;
 fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
     on_a_worker(async {
         let (first, second) = (endpoint(V4, b"1").await, endpoint(V4, b"2").await);
-        let gateway = Gateway::start(V4, &[first], 10);
+        let gateway = UdpGateway::start(V4, &[first], 10);
         let client = gateway.client();
         assert_eq!(client.exchange(b"a").await, b"1a");
         gateway.swap(&[first, second]);
@@ -26,7 +26,7 @@ fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
         first.set_nonblocking(true).unwrap();
         let addr = first.local_addr().unwrap();
         let second = endpoint(V4, b"2").await;
-        let gateway = Gateway::start(V4, &[EndpointAddr::new(addr.ip(), addr.port())], 10);
+        let gateway = UdpGateway::start(V4, &[EndpointAddr::new(addr.ip(), addr.port())], 10);
         let client = gateway.client();
         client.send(b"a");
         let mut flow = None;
@@ -53,7 +53,7 @@ fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
 #[test]
 fn a_quiet_flow_ends_and_a_busy_one_does_not() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
         let (quiet, busy) = (gateway.client(), gateway.client());
         assert_eq!(quiet.exchange(b"a").await, b"a");
         assert_eq!(busy.exchange(b"b").await, b"b");
@@ -74,10 +74,10 @@ fn a_quiet_flow_ends_and_a_busy_one_does_not() {
 #[test]
 fn a_dropped_listener_closes_its_socket_and_all_flows() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
         let client = gateway.client();
         assert_eq!(client.exchange(b"a").await, b"a");
-        let Gateway { listener, counters, .. } = gateway;
+        let UdpGateway { listener, counters, .. } = gateway;
         let state = Rc::downgrade(&listener.state);
         drop(listener);
         assert_eq!(counters.flows_active.get(), 0);
@@ -91,7 +91,7 @@ fn a_dropped_listener_closes_its_socket_and_all_flows() {
 fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
     for ip in [V4, V6] {
         on_a_worker(async move {
-            let gateway = Gateway::start(ip, &[endpoint(ip, b"1").await], 10);
+            let gateway = UdpGateway::start(ip, &[endpoint(ip, b"1").await], 10);
             let clients = [gateway.client(), gateway.client()];
             for client in &clients {
                 assert_eq!(client.exchange(b"a").await, b"1a");
@@ -127,7 +127,7 @@ fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
 #[test]
 fn a_draining_listener_serves_its_flows_until_they_are_quiet() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
         let (known, stranger) = (gateway.client(), gateway.client());
         assert_eq!(known.exchange(b"a").await, b"a");
         gateway.listener.drain();
@@ -144,7 +144,7 @@ fn a_draining_listener_serves_its_flows_until_they_are_quiet() {
 #[test]
 fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[], 10);
+        let gateway = UdpGateway::start(V4, &[], 10);
         let waiting = async { gateway.listener.finished().await };
         let draining = async { gateway.listener.drain() };
         tokio::join!(waiting, draining);
@@ -154,7 +154,7 @@ fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
 #[test]
 fn the_tasks_of_listeners_and_flows_are_small() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
         let client = gateway.client();
         client.exchange(b"a").await;
         let state = &gateway.listener.state;

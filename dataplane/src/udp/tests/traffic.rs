@@ -8,7 +8,7 @@ use super::*;
 fn datagrams_of_every_length_pass_both_ways_unchanged() {
     for ip in [V4, V6] {
         on_a_worker(async move {
-            let gateway = Gateway::start(ip, &[endpoint(ip, b"").await], 10);
+            let gateway = UdpGateway::start(ip, &[endpoint(ip, b"").await], 10);
             let client = gateway.client();
             let lengths = [0, 1, 64, 1200, 1472, 1473, 9000, 65_000, 65_507];
             for length in lengths {
@@ -40,7 +40,7 @@ fn a_bundle_stays_whole_on_its_way_and_reaches_plain_sockets_as_datagrams() {
         on_a_worker(async move {
             let plain = AsyncSocket::bind((ip, 0)).await.unwrap();
             let bound = plain.local_addr().unwrap();
-            let gateway = Gateway::start(ip, &[EndpointAddr::new(bound.ip(), bound.port())], 10);
+            let gateway = UdpGateway::start(ip, &[EndpointAddr::new(bound.ip(), bound.port())], 10);
             let client = gateway.client();
             let sent = content(40 * 1200 + 77, 5);
 
@@ -69,7 +69,7 @@ fn bundles_reach_sockets_that_want_them_as_bundles() {
         let end = AsyncSocket::bind((V4, 0)).await.unwrap();
         crate::sys::mmsg::enable_gro(&end).unwrap();
         let bound = end.local_addr().unwrap();
-        let gateway = Gateway::start(V4, &[EndpointAddr::new(bound.ip(), bound.port())], 10);
+        let gateway = UdpGateway::start(V4, &[EndpointAddr::new(bound.ip(), bound.port())], 10);
         let client = gateway.client();
         send_bundle(&client.0, &content(5 * 1000, 1), 1000);
         let mut buffer = vec![0; 65_536];
@@ -86,7 +86,7 @@ fn bundles_reach_sockets_that_want_them_as_bundles() {
 fn interleaved_clients_get_their_own_answers_in_order() {
     on_a_worker(async {
         let endpoints = [endpoint(V4, b"").await, endpoint(V4, b"").await, endpoint(V4, b"").await];
-        let gateway = Gateway::start(V4, &endpoints, 100);
+        let gateway = UdpGateway::start(V4, &endpoints, 100);
         let mut clients = Vec::new();
         for _ in 0..20 {
             clients.push(gateway.client());
@@ -114,7 +114,7 @@ fn interleaved_clients_get_their_own_answers_in_order() {
 #[test]
 fn beyond_the_limit_new_clients_are_dropped_and_the_others_go_on() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[endpoint(V4, b"").await], 2);
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 2);
         let clients = [gateway.client(), gateway.client(), gateway.client()];
         assert_eq!(clients[0].exchange(b"a").await, b"a");
         assert_eq!(clients[1].exchange(b"b").await, b"b");
@@ -131,7 +131,7 @@ fn a_refusing_endpoint_is_left_on_the_next_datagram_and_others_do_not_notice() {
     for ip in [V4, V6] {
         on_a_worker(async move {
             let ((dead, _reserved), alive) = (nobody(ip), endpoint(ip, b"").await);
-            let gateway = Gateway::start(ip, &[alive], 10);
+            let gateway = UdpGateway::start(ip, &[alive], 10);
             let bystander = gateway.client();
             assert_eq!(bystander.exchange(b"x").await, b"x");
 
@@ -156,7 +156,7 @@ fn a_refusing_endpoint_is_left_on_the_next_datagram_and_others_do_not_notice() {
 #[test]
 fn strangers_of_a_frontend_without_endpoints_are_dropped_and_counted() {
     on_a_worker(async {
-        let gateway = Gateway::start(V4, &[], 10);
+        let gateway = UdpGateway::start(V4, &[], 10);
         let client = gateway.client();
         client.send(b"a");
         until("the drop", || gateway.counters().dropped(DropReason::NoEndpoint) == 1).await;
@@ -168,7 +168,7 @@ fn strangers_of_a_frontend_without_endpoints_are_dropped_and_counted() {
 fn bursts_of_equal_datagrams_pass_whether_or_not_the_path_takes_them_as_bundles() {
     for ip in [V4, V6] {
         on_a_worker(async move {
-            let gateway = Gateway::start(ip, &[endpoint(ip, b"").await], 10);
+            let gateway = UdpGateway::start(ip, &[endpoint(ip, b"").await], 10);
             // The longest ones do not fit one bundle, and on a path with a common MTU none of the last three may be one.
             for (length, count) in [(0, 5), (1, 5), (1200, 5), (1600, 5), (9000, 5), (30_000, 3)] {
                 let client = gateway.client();
