@@ -16,9 +16,6 @@ pub(crate) const TWINS: &[&str] = &[
     "control: ServiceWorks",
     "control: Step",
     "control: Templates",
-    "dataplane: Assembler",
-    "dataplane: Broken",
-    "dataplane: Way",
 ];
 
 /// Files of one crate that import each other.
@@ -26,6 +23,4 @@ pub(crate) const CIRCLES: &[&str] = &[
     "sheave: config/section.rs, config/values.rs",
     "sheave: controller.rs, gateway.rs",
     "sheave: explain/text.rs, explain/view.rs",
-    "dataplane: listener.rs, listener/steering.rs, tcp.rs, worker.rs",
-    "dataplane: udp/forward.rs, udp/frontend.rs, udp/link.rs, udp/reply.rs",
 ];
