@@ -7,10 +7,10 @@ use crate::files;
 
 const FILE: &str = "base/crd.yaml";
 /// Set to write the file instead of comparing it.
-const WRITE: &str = "SHEAVE_WRITE";
+const WRITE: &str = "UPDATE_DOCS";
 
 fn generated() -> String {
-    let heading = "# Generated from control/src/address_pool.rs by `SHEAVE_WRITE=1 cargo test --test deploy`; edit that.\n";
+    let heading = "# Generated from control/src/api/address_pool.rs by `UPDATE_DOCS=1 cargo test --test deploy`; edit that.\n";
     heading.to_owned() + &serde_saphyr::to_string(&address_pool::definition()).expect("YAML can say it")
 }
 
@@ -22,7 +22,7 @@ fn the_definition_is_what_the_types_give() {
     }
     assert!(
         files::text(FILE) == generated,
-        "deploy/{FILE} is not what control/src/address_pool.rs gives: run `{WRITE}=1 cargo test --test deploy`"
+        "deploy/{FILE} is not what control/src/api/address_pool.rs gives: run `{WRITE}=1 cargo test --test deploy`"
     );
 }
 

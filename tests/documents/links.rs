@@ -1,4 +1,4 @@
-//! What the documents link to is there.
+//! What the documents link to and name is there.
 
 use crate::document::{DOCUMENTS, read, root};
 use crate::sources::regex;
@@ -23,6 +23,21 @@ fn links_lead_somewhere() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn paths_in_the_text_exist() {
+    let path = regex(r"[\s`(=]((?:benches|control|dataplane|deploy|src|tests)/[\w./-]*\w)");
+    let mut missing = Vec::new();
+    for document in DOCUMENTS {
+        let folder = root().join(document).parent().unwrap().to_owned();
+        for found in path.captures_iter(&read(document)) {
+            if !root().join(&found[1]).exists() && !folder.join(&found[1]).exists() {
+                missing.push(format!("{document}: {}", &found[1]));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 /// Whether a heading of the text has this anchor, as GitHub makes them.
