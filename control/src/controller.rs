@@ -33,7 +33,7 @@ use self::election::{Election, Timing};
 use self::ownership::Ownership;
 #[cfg(fuzzing)]
 pub use self::term::conditions_by_reports;
-use self::term::{Broken, Term};
+use self::term::{Broken, LeaderTerm};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::problem::Problem;
 use crate::api::store::ServiceKey;
@@ -158,8 +158,12 @@ async fn serve(
             "leading: this controller gives addresses and writes status"
         );
         let began = Instant::now();
-        let mut session =
-            Term::start(&connection, &options, &election.leadership(), &installation(&options, &election));
+        let mut session = LeaderTerm::start(
+            &connection,
+            &options,
+            &election.leadership(),
+            &installation(&options, &election),
+        );
         let ended = tokio::select! {
             broken = session.run(&tell) => Ended::Broken(broken),
             lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },

@@ -11,7 +11,7 @@ use kube::client::Body;
 use kube::core::request;
 use tokio::time::timeout;
 
-pub(super) use self::answer::{Answer, Conflict};
+pub(super) use self::answer::{ApiAnswer, Conflict};
 use crate::sources::connection::Connection;
 
 /// More than the connection allows for a silent server; this one ends answers that trickle.
@@ -48,7 +48,7 @@ impl ApiWriter {
 
     /// Sends the request and waits for the answer, for `longest` at most. If this is dropped half-way, a write may have been done
     /// or not.
-    pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> Answer {
+    pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> ApiAnswer {
         let patience = PATIENCE.min(longest);
         match timeout(patience, self.exchange(request)).await {
             Ok(Ok((code, answer))) => {
@@ -60,22 +60,22 @@ impl ApiWriter {
             Ok(Err(error)) => {
                 // The server may have moved: then the kubeconfig file is another.
                 self.connection.reopen_if_changed().await;
-                Answer::Unreachable { reason: error.to_string(), retry_after: None }
+                ApiAnswer::Unreachable { reason: error.to_string(), retry_after: None }
             }
             Err(_) => {
                 let reason = format!("no answer within {:.1} s", patience.as_secs_f64());
-                Answer::Unreachable { reason, retry_after: None }
+                ApiAnswer::Unreachable { reason, retry_after: None }
             }
         }
     }
 
-    async fn exchange(&self, request: ApiRequest) -> Result<(u16, Answer), kube::Error> {
+    async fn exchange(&self, request: ApiRequest) -> Result<(u16, ApiAnswer), kube::Error> {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let response = self.connection.writer().send(request.map(Body::from)).await?;
         let code = response.status().as_u16();
         let header = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let retry_after = header.map(str::to_owned);
         let body = response.into_body().collect_bytes().await?;
-        Ok((code, Answer::read(code, retry_after.as_deref(), body.to_vec(), &self.field_manager)))
+        Ok((code, ApiAnswer::read(code, retry_after.as_deref(), body.to_vec(), &self.field_manager)))
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use self::correlator::Correlator;
 pub use self::event::{EventType, Occurrence, Uid};
 use self::rate_limit::EventLimits;
-use self::send::Outcome;
+use self::send::EventOutcome;
 
 use crate::api::problem::{ObjectRef, Problem, ProblemChanges, reason};
 use crate::controller::election::Leadership;
@@ -51,7 +51,7 @@ impl EventRecorder {
     pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
         let (tell, refused) = watch::channel(None);
         let (writer, events) = Self::idle(instance, leadership.clone(), refused);
-        let outcome = Outcome::new(Arc::clone(&writer.dropped), tell);
+        let outcome = EventOutcome::new(Arc::clone(&writer.dropped), tell);
         tokio::spawn(send::send(connection.clone(), leadership, events, outcome));
         writer
     }

@@ -18,11 +18,11 @@ pub use self::desired::{DesiredExport, desired_export};
 pub(super) use self::diff::ExportDiff;
 pub use self::diff::ExportStep;
 pub use self::object::{Export, ExportObject};
-use super::api_writer::{Answer, ApiRequest, ApiWriter, PATIENCE};
+use super::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
 use crate::api::store::ServiceKey;
 
 /// What is there of both kinds, whoever made it; or what could not be listed, and the answer.
-pub(super) type Listed = Result<Vec<(ExportObject, DynamicObject)>, (ExportObject, Answer)>;
+pub(super) type ExportList = Result<Vec<(ExportObject, DynamicObject)>, (ExportObject, ApiAnswer)>;
 
 #[derive(Deserialize)]
 struct ObjectList {
@@ -30,7 +30,7 @@ struct ObjectList {
 }
 
 /// Lists both kinds.
-pub(super) async fn list(writer: &ApiWriter) -> Listed {
+pub(super) async fn list(writer: &ApiWriter) -> ExportList {
     let mut all = Vec::new();
     for part in ExportObject::ALL {
         let path = Request::new(DynamicObject::url_path(&part.resource(), None));

@@ -20,9 +20,9 @@ use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::request;
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
-use super::api_writer::{Answer, ApiWriter};
+use super::api_writer::{ApiAnswer, ApiWriter};
 use super::desired_status::Desired;
-use super::karmada_export::{self, DesiredExport, Listed};
+use super::karmada_export::{self, DesiredExport, ExportList};
 use super::ownership::Ownership;
 use super::service_object::ServiceObject;
 use crate::api::address_pool::{AddressPool, AddressPoolStatus};
@@ -124,8 +124,8 @@ async fn work(
     mut commands: mpsc::UnboundedReceiver<Command>,
     notify: mpsc::UnboundedSender<WriteNotice>,
 ) {
-    let mut writes: JoinSet<(WriteJob, Answer)> = JoinSet::new();
-    let mut lists: JoinSet<Listed> = JoinSet::new();
+    let mut writes: JoinSet<(WriteJob, ApiAnswer)> = JoinSet::new();
+    let mut lists: JoinSet<ExportList> = JoinSet::new();
     loop {
         while queue.may_write(now()) {
             let Some(rest) = leadership() else {

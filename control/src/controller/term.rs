@@ -74,7 +74,7 @@ enum ProblemSource {
 }
 
 /// Everything that is given up with the term.
-pub(super) struct Term {
+pub(super) struct LeaderTerm {
     options: ControllerOptions,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
     gateways: ServiceKey,
@@ -103,7 +103,7 @@ pub(super) struct Term {
     tell_again: Interval,
 }
 
-impl Term {
+impl LeaderTerm {
     /// `installation` is the name that all processes of the installation have.
     pub(super) fn start(
         connection: &Connection,

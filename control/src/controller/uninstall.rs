@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use super::api_writer::{Answer, ApiWriter, PATIENCE};
+use super::api_writer::{ApiAnswer, ApiWriter, PATIENCE};
 use super::election::ApiLeaseLock;
 use super::ownership::Ownership;
 use super::service_object::ServiceObject;
@@ -46,10 +46,10 @@ pub enum UninstallError {
     Refused(String),
 }
 
-impl From<Answer> for UninstallError {
-    fn from(answer: Answer) -> Self {
+impl From<ApiAnswer> for UninstallError {
+    fn from(answer: ApiAnswer) -> Self {
         match answer {
-            Answer::Unreachable { .. } => Self::Unavailable(answer.to_string()),
+            ApiAnswer::Unreachable { .. } => Self::Unavailable(answer.to_string()),
             answer => Self::Refused(answer.to_string()),
         }
     }
@@ -112,14 +112,14 @@ impl Uninstall {
         let mut found = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page: Page = match self.writer.send(self.path(None).list(&params), PATIENCE).await {
+            let page: ObjectPage = match self.writer.send(self.path(None).list(&params), PATIENCE).await {
                 // Karmada, or a version of it that has the kind, was never there.
-                Answer::Undefined(_) | Answer::Gone if optional => return Ok(found),
+                ApiAnswer::Undefined(_) | ApiAnswer::Gone if optional => return Ok(found),
                 answer => answer.object()?,
             };
             for item in page.items {
                 let object = ServiceObject::from_json(self.source, item)
-                    .map_err(|error| Answer::Failed(error.to_string()))?;
+                    .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
                 found.extend(Leftover::of(&object, &self.names));
             }
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
@@ -153,7 +153,7 @@ impl Uninstall {
                 .send(path.get(&found.service.name, &GetParams::default()), PATIENCE)
                 .await
             {
-                Answer::Gone => None,
+                ApiAnswer::Gone => None,
                 answer => self.leftover(answer)?,
             };
         }
@@ -161,14 +161,14 @@ impl Uninstall {
     }
 
     /// What of ours is on the object that was answered.
-    fn leftover(&self, answer: Answer) -> Result<Option<Leftover>, Answer> {
+    fn leftover(&self, answer: ApiAnswer) -> Result<Option<Leftover>, ApiAnswer> {
         let object = ServiceObject::from_json(self.source, answer.object()?)
-            .map_err(|error| Answer::Failed(error.to_string()))?;
+            .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
         Ok(Leftover::of(&object, &self.names))
     }
 
     /// The finalizer goes last: until then the Service cannot go with our address still in use.
-    async fn remove(&self, left: Option<&Leftover>) -> Result<(), Answer> {
+    async fn remove(&self, left: Option<&Leftover>) -> Result<(), ApiAnswer> {
         let Some(left) = left else { return Ok(()) };
         let (path, name) = (self.path(Some(&left.service.namespace)), &left.service.name);
         let params = self.writer.patch_params(false);
@@ -183,7 +183,7 @@ impl Uninstall {
         if let Some(patch) = rest.as_ref().and_then(Leftover::without_finalizers) {
             let patch: Patch<()> = serde_json::from_value(patch)
                 .map(Patch::Json)
-                .map_err(|error| Answer::Failed(error.to_string()))?;
+                .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
             let answer = self.writer.send(path.patch(name, &params, &patch), PATIENCE).await;
             answer.object::<Value>()?;
         }
@@ -193,7 +193,7 @@ impl Uninstall {
 
 /// One page of a list.
 #[derive(Deserialize)]
-struct Page {
+struct ObjectPage {
     metadata: ListMeta,
     items: Vec<Value>,
 }

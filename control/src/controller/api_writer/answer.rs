@@ -15,7 +15,7 @@ const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
 /// What became of a request. Prints as the server's own words, where there are any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub(in crate::controller) enum Answer {
+pub(in crate::controller) enum ApiAnswer {
     /// It is done; the object as it is now.
     Done(Vec<u8>),
     /// The server does not have the object, it says.
@@ -48,7 +48,7 @@ pub(in crate::controller) struct Conflict {
     pub(in crate::controller) fields: Vec<String>,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Classifies an answer to a request of `field_manager`. `retry_after` is the header.
     pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_manager: &str) -> Self {
         let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ApiAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Done(_) => "done",
@@ -120,15 +120,15 @@ fn names_an_object(status: &Status) -> bool {
     name.is_some_and(|name| !name.is_empty())
 }
 
-fn conflict(status: Status, field_manager: &str) -> Answer {
+fn conflict(status: Status, field_manager: &str) -> ApiAnswer {
     if status.reason.as_deref() == Some("AlreadyExists") {
-        return Answer::Exists;
+        return ApiAnswer::Exists;
     }
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
     let causes: Vec<_> =
         causes.into_iter().filter(|cause| cause.reason.as_deref() == Some("FieldManagerConflict")).collect();
     if causes.is_empty() {
-        return Answer::Stale;
+        return ApiAnswer::Stale;
     }
     let mut held = Conflict::default();
     for cause in causes {
@@ -144,7 +144,7 @@ fn conflict(status: Status, field_manager: &str) -> Answer {
         list.sort();
         list.dedup();
     }
-    Answer::Conflict(held)
+    ApiAnswer::Conflict(held)
 }
 
 /// `conflict with "NAME" with subresource "status" using v1 at 2026-01-01T00:00:00Z` (structured-merge-diff's conflicts as

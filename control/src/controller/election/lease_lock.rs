@@ -6,7 +6,7 @@ use kube::api::{GetParams, Request};
 
 use crate::api::names::FIELD_MANAGER;
 use crate::api::store::ServiceKey;
-use crate::controller::api_writer::{Answer, ApiRequest, ApiWriter, PATIENCE};
+use crate::controller::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
 use crate::sources::connection::Connection;
 
 /// What became of a write.
@@ -43,10 +43,10 @@ impl ApiLeaseLock {
     }
 
     /// The Lease, if there is one; otherwise what the server answers instead.
-    pub(in crate::controller) async fn read(&self) -> Result<Option<Lease>, Answer> {
+    pub(in crate::controller) async fn read(&self) -> Result<Option<Lease>, ApiAnswer> {
         let request = self.path().get(&self.lease.name, &GetParams::default());
         match self.writer.send(request, PATIENCE).await {
-            Answer::Gone => Ok(None),
+            ApiAnswer::Gone => Ok(None),
             answer => answer.object().map(Some),
         }
     }
@@ -62,7 +62,7 @@ impl ApiLeaseLock {
         };
         match self.writer.send(request(body), PATIENCE).await.object() {
             Ok(lease) => LeaseWrite::Yes(Box::new(lease)),
-            Err(Answer::Exists | Answer::Stale | Answer::Gone) => LeaseWrite::Refused,
+            Err(ApiAnswer::Exists | ApiAnswer::Stale | ApiAnswer::Gone) => LeaseWrite::Refused,
             Err(answer) => LeaseWrite::Unknown(answer.to_string()),
         }
     }

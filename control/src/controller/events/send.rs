@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::api::names::FIELD_MANAGER;
 use crate::backoff::Backoff;
-use crate::controller::api_writer::{Answer, ApiWriter};
+use crate::controller::api_writer::{ApiAnswer, ApiWriter};
 use crate::controller::election::Leadership;
 use crate::sources::connection::Connection;
 
@@ -26,13 +26,13 @@ const TOLD_AFTER: u32 = 5;
 
 /// What becomes of the Events, for those who do not see them.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct EventOutcome {
     dropped: Arc<AtomicU64>,
     refused: watch::Sender<Option<String>>,
     in_a_row: u32,
 }
 
-impl Outcome {
+impl EventOutcome {
     pub(super) fn new(dropped: Arc<AtomicU64>, refused: watch::Sender<Option<String>>) -> Self {
         Self { dropped, refused, in_a_row: 0 }
     }
@@ -45,7 +45,7 @@ impl Outcome {
         self.in_a_row = 0;
     }
 
-    fn failed(&mut self, answer: &Answer) {
+    fn failed(&mut self, answer: &ApiAnswer) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
         if !concerns_all(answer) {
             return;
@@ -60,8 +60,8 @@ impl Outcome {
 }
 
 /// Whether other Events would be refused as well: not because a Namespace is going, or has gone, or the server is away.
-fn concerns_all(answer: &Answer) -> bool {
-    matches!(answer, Answer::Forbidden(why) | Answer::Refused(why) if !why.contains("being terminated"))
+fn concerns_all(answer: &ApiAnswer) -> bool {
+    matches!(answer, ApiAnswer::Forbidden(why) | ApiAnswer::Refused(why) if !why.contains("being terminated"))
 }
 
 /// Writes what comes until nobody can send any more.
@@ -69,7 +69,7 @@ pub(super) async fn send(
     connection: Connection,
     leadership: Leadership,
     mut events: mpsc::Receiver<Event>,
-    mut outcome: Outcome,
+    mut outcome: EventOutcome,
 ) {
     let writer = ApiWriter::new(&connection, FIELD_MANAGER);
     while let Some(event) = events.recv().await {
@@ -78,7 +78,7 @@ pub(super) async fn send(
 }
 
 /// Events are best effort: after some tries, or when others lead, there are more important things.
-async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, outcome: &mut Outcome) {
+async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, outcome: &mut EventOutcome) {
     let path = Request::new(Event::url_path(&(), event.metadata.namespace.as_deref()));
     let Ok(body) = serde_json::to_vec(event) else { return };
     let mut backoff = Backoff::new(PAUSE, PAUSE * 2);
@@ -86,8 +86,8 @@ async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, out
         let Some(rest) = leadership.rest() else { return };
         match writer.send(path.create(&writer.post_params(), body.clone()), rest).await {
             // If there is one of its name, the answer to an earlier try was lost: nobody else has this name.
-            Answer::Done(_) | Answer::Exists => return outcome.written(),
-            Answer::Failed(_) | Answer::Unreachable { .. } if !last => sleep(backoff.pause(None)).await,
+            ApiAnswer::Done(_) | ApiAnswer::Exists => return outcome.written(),
+            ApiAnswer::Failed(_) | ApiAnswer::Unreachable { .. } if !last => sleep(backoff.pause(None)).await,
             answer => {
                 let regarding = event.regarding.as_ref();
                 tracing::debug!(
@@ -110,16 +110,18 @@ mod tests {
     #[test]
     fn events_that_stay_refused_are_reported_until_one_is_taken() {
         let (tell, refused) = watch::channel(None);
-        let mut outcome = Outcome::new(Arc::default(), tell);
+        let mut outcome = EventOutcome::new(Arc::default(), tell);
         for _ in 0..TOLD_AFTER {
-            outcome.failed(&Answer::Refused("namespace \"old\" is being terminated".to_owned()));
-            outcome.failed(&Answer::Gone);
-            outcome
-                .failed(&Answer::Unreachable { reason: "the server is away".to_owned(), retry_after: None });
+            outcome.failed(&ApiAnswer::Refused("namespace \"old\" is being terminated".to_owned()));
+            outcome.failed(&ApiAnswer::Gone);
+            outcome.failed(&ApiAnswer::Unreachable {
+                reason: "the server is away".to_owned(),
+                retry_after: None,
+            });
         }
         assert_eq!(*refused.borrow(), None, "one Namespace may be going");
         for _ in 0..TOLD_AFTER {
-            outcome.failed(&Answer::Forbidden("may not".to_owned()));
+            outcome.failed(&ApiAnswer::Forbidden("may not".to_owned()));
         }
         assert!(refused.borrow().as_ref().is_some_and(|why| why == "may not"));
         assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(4 * TOLD_AFTER));

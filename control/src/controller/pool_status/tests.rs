@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::problem::reason;
-use crate::controller::status_writer::next_step::{Step, next_pool_step};
+use crate::controller::status_writer::next_step::{WriteStep, next_pool_step};
 use crate::controller::tests::objects::{at, problem};
 
 fn pool() -> AddressPool {
@@ -40,7 +40,7 @@ fn a_mistake_in_it_is_told() {
 #[test]
 fn the_write_names_the_pool_and_nothing_of_its_spec() {
     let status = of(&pool(), 3, 13, &[], at(0));
-    let Step::ApplyStatus(body) = next_pool_step(&pool(), &status) else { panic!("no write") };
+    let WriteStep::ApplyStatus(body) = next_pool_step(&pool(), &status) else { panic!("no write") };
     assert_eq!(body["metadata"], json!({"name": "lan", "uid": "p1"}));
     assert_eq!((&body["apiVersion"], &body["kind"]), (&json!("sheave.dev/v1alpha1"), &json!("AddressPool")));
     assert_eq!(body["status"]["used"], json!(3));
@@ -51,11 +51,11 @@ fn the_write_names_the_pool_and_nothing_of_its_spec() {
 fn only_a_change_is_written() {
     let mut seen = pool();
     seen.status = Some(of(&seen, 3, 13, &[], at(0)));
-    assert_eq!(next_pool_step(&seen, &of(&seen, 3, 13, &[], at(60))), Step::Nothing);
-    assert_ne!(next_pool_step(&seen, &of(&seen, 4, 12, &[], at(60))), Step::Nothing);
+    assert_eq!(next_pool_step(&seen, &of(&seen, 3, 13, &[], at(60))), WriteStep::Nothing);
+    assert_ne!(next_pool_step(&seen, &of(&seen, 4, 12, &[], at(60))), WriteStep::Nothing);
     let mut edited = seen.clone();
     edited.metadata.generation = Some(3);
-    assert_ne!(next_pool_step(&edited, &of(&edited, 3, 13, &[], at(60))), Step::Nothing);
+    assert_ne!(next_pool_step(&edited, &of(&edited, 3, 13, &[], at(60))), WriteStep::Nothing);
     edited.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
-    assert_eq!(next_pool_step(&edited, &of(&edited, 4, 12, &[], at(60))), Step::Nothing);
+    assert_eq!(next_pool_step(&edited, &of(&edited, 4, 12, &[], at(60))), WriteStep::Nothing);
 }

@@ -26,7 +26,7 @@ use crate::controller::service_object::ServiceObject;
 pub struct Seen<'a> {
     /// The object. One without uid or resourceVersion was never at an API server, and nothing is written to it.
     pub object: &'a ServiceObject,
-    /// A [`Step::ClearStatus`] has been carried out since it was last ours: what its status still says belongs to others.
+    /// A [`WriteStep::ClearStatus`] has been carried out since it was last ours: what its status still says belongs to others.
     pub status_cleared: bool,
     /// For conditions that change.
     pub now: Timestamp,
@@ -35,7 +35,7 @@ pub struct Seen<'a> {
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
-pub enum Step {
+pub enum WriteStep {
     /// The object is as desired, or only a newer object can tell what to do.
     Nothing,
     /// Merge patch of the object; valid for this uid and resourceVersion only.
@@ -54,10 +54,10 @@ pub enum Step {
 }
 
 /// The one write that brings the Service nearest to what is desired.
-pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &Ownership) -> Step {
+pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &Ownership) -> WriteStep {
     let metadata = &seen.object.metadata();
     if metadata.uid.is_none() || metadata.resource_version.is_none() {
-        return Step::Nothing;
+        return WriteStep::Nothing;
     }
     match desired {
         Desired::Published(desired_status) if metadata.deletion_timestamp.is_none() => {
@@ -68,57 +68,57 @@ pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &Ownership) -> Ste
 }
 
 /// The finalizer comes first: a status without it would stay behind if the Service changed hands while we are away.
-fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership) -> Step {
+fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership) -> WriteStep {
     let object = seen.object;
     if !object.is_load_balancer() {
         // Decided for an older object. The API server would refuse the ingress (validation, `validateLoadBalancerStatus`).
-        return Step::Nothing;
+        return WriteStep::Nothing;
     }
     if let Some(finalizers) = finalizers_due(object, desired_status, options) {
         if object.locks().next().is_none() {
-            return Step::AddFinalizer(patch::finalizers(object, &finalizers));
+            return WriteStep::AddFinalizer(patch::finalizers(object, &finalizers));
         }
         // Karmada refuses the finalizer while this is there, and no address of ours may come before the finalizer.
         let without_addresses = DesiredStatus { ingress: Vec::new(), ..desired_status.clone() };
-        return Step::ApplyStatus(patch::status(object, &without_addresses, seen.now));
+        return WriteStep::ApplyStatus(patch::status(object, &without_addresses, seen.now));
     }
     if says(object, desired_status) {
-        return Step::Nothing;
+        return WriteStep::Nothing;
     }
-    Step::ApplyStatus(patch::status(object, desired_status, seen.now))
+    WriteStep::ApplyStatus(patch::status(object, desired_status, seen.now))
 }
 
 /// The finalizer goes last, for the same reason. A Service without it is not ours to release.
-fn release(seen: &Seen<'_>, options: &Ownership) -> Step {
+fn release(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     let object = seen.object;
     let Some(finalizers) = options.without_our_finalizers(object) else {
         return release_unallocated(seen, options);
     };
     if !seen.status_cleared && has_our_status(object) {
-        return Step::ClearStatus(patch::cleared(object));
+        return WriteStep::ClearStatus(patch::cleared(object));
     }
     if let Some(rest) = options.rest(object) {
-        return Step::RemoveRest(patch::rest(object, &rest));
+        return WriteStep::RemoveRest(patch::rest(object, &rest));
     }
-    Step::RemoveFinalizer(patch::finalizers(object, &finalizers))
+    WriteStep::RemoveFinalizer(patch::finalizers(object, &finalizers))
 }
 
 /// A MultiClusterService that never had an address may have conditions of ours all the same. Whether they are, only the
 /// API server knows; if not, this changes nothing.
-fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> Step {
+fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     let object = seen.object;
     let without_finalizer = matches!(object, ServiceObject::MultiClusterService(_));
     if without_finalizer && !seen.status_cleared && options.other_conditions(object).is_some() {
-        return Step::ClearStatus(patch::cleared(object));
+        return WriteStep::ClearStatus(patch::cleared(object));
     }
-    Step::Nothing
+    WriteStep::Nothing
 }
 
 /// Whether a `step` that [`next_step`] gave says nothing that the object does not say already but numbers in messages: it
 /// can wait, where it would be one of many.
-pub(super) fn is_minor(step: &Step, object: &ServiceObject, desired: &Desired) -> bool {
+pub(super) fn is_minor(step: &WriteStep, object: &ServiceObject, desired: &Desired) -> bool {
     match (step, desired) {
-        (Step::ApplyStatus(_), Desired::Published(desired_status)) => {
+        (WriteStep::ApplyStatus(_), Desired::Published(desired_status)) => {
             differs_in_words(object, desired_status)
         }
         _ => false,
@@ -162,12 +162,12 @@ fn differs_in_words(object: &ServiceObject, desired_status: &DesiredStatus) -> b
 }
 
 /// The write that brings the pool to this status.
-pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &AddressPoolStatus) -> Step {
+pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &AddressPoolStatus) -> WriteStep {
     let metadata = &pool.metadata;
     if metadata.uid.is_none() || metadata.deletion_timestamp.is_some() || pool_says(pool, desired) {
-        return Step::Nothing;
+        return WriteStep::Nothing;
     }
-    Step::ApplyStatus(json!({
+    WriteStep::ApplyStatus(json!({
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": metadata.name, "uid": metadata.uid},

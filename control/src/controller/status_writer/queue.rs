@@ -14,10 +14,10 @@ use self::exports::Exports;
 use self::object_state::{NextWrite, ObjectState};
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
-use crate::controller::api_writer::Answer;
-use crate::controller::karmada_export::{DesiredExport, Listed};
+use crate::controller::api_writer::ApiAnswer;
+use crate::controller::karmada_export::{DesiredExport, ExportList};
 use crate::controller::ownership::Ownership;
-use crate::controller::status_writer::next_step::Step;
+use crate::controller::status_writer::next_step::WriteStep;
 use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
@@ -39,7 +39,7 @@ pub(super) struct Now {
 #[derive(Clone, Debug)]
 pub(super) struct WriteJob {
     pub(super) target: WriteTarget,
-    pub(super) step: Step,
+    pub(super) step: WriteStep,
     /// Take fields from other managers.
     pub(super) force: bool,
     uid: String,
@@ -54,10 +54,10 @@ impl WriteJob {
         match (&self.target, &self.step) {
             (WriteTarget::Export(_), _) => "exports",
             (WriteTarget::Pool(_), _) => "addresspools/status",
-            (target, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) if target.is_of_fleet() => {
+            (target, WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_)) if target.is_of_fleet() => {
                 "multiclusterservices"
             }
-            (_, Step::AddFinalizer(_) | Step::RemoveFinalizer(_)) => "services",
+            (_, WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_)) => "services",
             (target, _) if target.is_of_fleet() => "multiclusterservices/status",
             _ => "services/status",
         }
@@ -104,7 +104,9 @@ impl WriteQueue {
     pub(super) fn set_desired(&mut self, target: WriteTarget, subject: WriteSubject, now: Now) {
         let state = match self.states.entry(target.clone()) {
             Slot::Occupied(slot) => slot.into_mut(),
-            Slot::Vacant(_) if subject.next_step(false, &self.options, now.time) == Step::Nothing => return,
+            Slot::Vacant(_) if subject.next_step(false, &self.options, now.time) == WriteStep::Nothing => {
+                return;
+            }
             Slot::Vacant(slot) => slot.insert(ObjectState::default()),
         };
         state.set_desired(subject, now);
@@ -143,7 +145,7 @@ impl WriteQueue {
     }
 
     /// Takes what there is of exports; everything is compared again.
-    pub(super) fn listed(&mut self, listed: Listed, now: Now) {
+    pub(super) fn listed(&mut self, listed: ExportList, now: Now) {
         self.exports.on_list(listed, self.options.field_manager(), now.instant);
         self.ready.extend(self.exports.diff.keys().cloned().map(WriteTarget::Export));
     }
@@ -182,7 +184,7 @@ impl WriteQueue {
                 let Some(step) = self.exports.start_write(key, now.instant) else { continue };
                 self.writing += 1;
                 let (uid, version, epoch) = (String::new(), String::new(), self.epoch);
-                let step = Step::Export(step);
+                let step = WriteStep::Export(step);
                 return Some(WriteJob { target, step, force: false, uid, version, fingerprint: 0, epoch });
             }
             let Some(state) = self.states.get_mut(&target) else { continue };
@@ -226,10 +228,10 @@ impl WriteQueue {
     }
 
     /// The write was answered.
-    pub(super) fn finished(&mut self, job: &WriteJob, answer: Answer, now: Now) {
+    pub(super) fn finished(&mut self, job: &WriteJob, answer: ApiAnswer, now: Now) {
         self.writing -= 1;
         self.on_server_answer(job, &answer, now);
-        if let (WriteTarget::Export(key), Step::Export(step)) = (&job.target, &job.step) {
+        if let (WriteTarget::Export(key), WriteStep::Export(step)) = (&job.target, &job.step) {
             let manager = self.options.field_manager();
             if let Some(at) = self.exports.on_answer(key, step, answer, manager, now.instant) {
                 self.delayed.insert((at, job.target.clone()));
@@ -269,10 +271,10 @@ impl WriteQueue {
     }
 
     /// What an answer says about the server and our rights there.
-    fn on_server_answer(&mut self, job: &WriteJob, answer: &Answer, now: Now) {
+    fn on_server_answer(&mut self, job: &WriteJob, answer: &ApiAnswer, now: Now) {
         let resource = job.resource();
         match answer {
-            Answer::Unreachable { reason, retry_after } => {
+            ApiAnswer::Unreachable { reason, retry_after } => {
                 if job.epoch == self.epoch {
                     let wait = self.outage.pause(*retry_after);
                     self.epoch += 1;
@@ -283,13 +285,13 @@ impl WriteQueue {
                 }
                 return;
             }
-            Answer::Forbidden(message)
+            ApiAnswer::Forbidden(message)
                 if !matches!(job.target, WriteTarget::Export(_)) && self.forbidden.insert(resource) =>
             {
                 let message = message.clone();
                 self.notices.push(WriteNotice::Forbidden { verb: "patch", resource, message });
             }
-            Answer::Done(_) => {
+            ApiAnswer::Done(_) => {
                 self.forbidden.remove(resource);
             }
             _ => {}

@@ -2,7 +2,7 @@
 
 use kube::api::{GetParams, Patch, Request};
 
-use super::next_step::Step;
+use super::next_step::WriteStep;
 use super::queue::WriteJob;
 use super::target::WriteTarget;
 use crate::api::address_pool::API_VERSION;
@@ -24,17 +24,17 @@ pub(super) fn request(job: &WriteJob, writer: &ApiWriter) -> ApiRequest {
     // Never sent; were it, it would change nothing.
     let nothing = || path.get(name, &GetParams::default());
     match &job.step {
-        Step::ApplyStatus(body) | Step::ClearStatus(body) => {
+        WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => {
             path.patch_subresource(STATUS, name, &params, &Patch::Apply(body))
         }
-        Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => {
+        WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => {
             path.patch(name, &params, &Patch::Merge(body))
         }
-        Step::RemoveRest(body) => path.patch_subresource(STATUS, name, &params, &Patch::Merge(body)),
-        Step::Export(step) => match &job.target {
+        WriteStep::RemoveRest(body) => path.patch_subresource(STATUS, name, &params, &Patch::Merge(body)),
+        WriteStep::Export(step) => match &job.target {
             WriteTarget::Export(key) => karmada_export::request(step, key, writer).unwrap_or_else(nothing),
             WriteTarget::Service(_) | WriteTarget::Pool(_) => nothing(),
         },
-        Step::Nothing => nothing(),
+        WriteStep::Nothing => nothing(),
     }
 }

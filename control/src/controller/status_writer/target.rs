@@ -17,7 +17,7 @@ use crate::controller::desired_status::Desired;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step;
-use crate::controller::status_writer::next_step::{Seen, Step};
+use crate::controller::status_writer::next_step::{Seen, WriteStep};
 
 /// A pool's counters move with every Service that comes or goes.
 const POOL_PAUSE: Duration = Duration::from_secs(5);
@@ -98,7 +98,7 @@ impl WriteSubject {
             || self.metadata().deletion_timestamp.is_some()
     }
 
-    pub(super) fn next_step(&self, cleared: bool, options: &Ownership, now: Timestamp) -> Step {
+    pub(super) fn next_step(&self, cleared: bool, options: &Ownership, now: Timestamp) -> WriteStep {
         match self {
             Self::Service(object, desired) => {
                 next_step::next_step(&Seen { object, status_cleared: cleared, now }, desired, options)
@@ -108,7 +108,7 @@ impl WriteSubject {
     }
 
     /// Whether the step that [`Self::next_step`] gave only says in other words what the object says already.
-    pub(super) fn is_minor(&self, step: &Step) -> bool {
+    pub(super) fn is_minor(&self, step: &WriteStep) -> bool {
         match self {
             Self::Service(object, desired) => next_step::is_minor(step, object, desired),
             Self::Pool(..) => false,
@@ -141,10 +141,10 @@ impl WriteSubject {
 }
 
 /// What a write would achieve, without what differs between two writes of the same: versions and times.
-pub(super) fn fingerprint(step: &Step) -> u64 {
+pub(super) fn fingerprint(step: &WriteStep) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(step).hash(&mut hasher);
-    if let Step::ApplyStatus(body) = step {
+    if let WriteStep::ApplyStatus(body) = step {
         let mut status = body["status"].clone();
         if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
             for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {

@@ -10,7 +10,7 @@ use super::gateway_failures::{self, GatewayFailures, Gateways};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::store::ServiceKey;
 use crate::controller::gateway_reports::{self, Liveness};
-use crate::controller::term::{ProblemSource, Term};
+use crate::controller::term::{LeaderTerm, ProblemSource};
 
 /// Reports of gateways, as they were read last.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct ReadReports {
     named: BTreeSet<ServiceKey>,
 }
 
-impl Term {
+impl LeaderTerm {
     /// Gateways say something new.
     pub(super) fn republish(&mut self) {
         if self.synced {

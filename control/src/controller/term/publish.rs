@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use sheave_model::FrontendSource;
 
 use super::startup_hold::StartupHold;
-use super::{ProblemSource, Term, awaiting_karmada};
+use super::{LeaderTerm, ProblemSource, awaiting_karmada};
 use crate::api::address_pool;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
@@ -17,7 +17,7 @@ use crate::controller::pool_status;
 use crate::controller::service_object::ServiceObject;
 use crate::projection::LoadBalancerStatus;
 
-impl Term {
+impl LeaderTerm {
     /// Says what is to be true of these objects, and what is wrong, once enough is known.
     pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
         let (first, ready) = (!matches!(self.hold, StartupHold::Over), self.heard() && !self.awaits_fleet());

@@ -37,17 +37,17 @@ impl Faults {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct MemoryLeaseLock(Arc<Mutex<State>>);
+pub(super) struct MemoryLeaseLock(Arc<Mutex<LockState>>);
 
 #[derive(Default)]
-struct State {
+struct LockState {
     lease: Option<Lease>,
     version: u64,
     faults: Faults,
     writes: u64,
 }
 
-enum Fate {
+enum RequestFate {
     Fine,
     Fails,
     Hangs,
@@ -72,13 +72,13 @@ impl MemoryLeaseLock {
         self.0.lock().unwrap().writes
     }
 
-    fn fate(&self) -> Fate {
+    fn fate(&self) -> RequestFate {
         let Faults { fails, hangs, loses } = self.0.lock().unwrap().faults;
         match fastrand::u8(0..100) {
-            n if n < fails => Fate::Fails,
-            n if n < fails.saturating_add(hangs) => Fate::Hangs,
-            n if n < fails.saturating_add(hangs).saturating_add(loses) => Fate::Loses,
-            _ => Fate::Fine,
+            n if n < fails => RequestFate::Fails,
+            n if n < fails.saturating_add(hangs) => RequestFate::Hangs,
+            n if n < fails.saturating_add(hangs).saturating_add(loses) => RequestFate::Loses,
+            _ => RequestFate::Fine,
         }
     }
 
@@ -86,13 +86,13 @@ impl MemoryLeaseLock {
         let fate = self.fate();
         sleep(Duration::from_millis(fastrand::u64(0..20))).await;
         match fate {
-            Fate::Fine => self.apply(lease),
-            Fate::Fails => LeaseWrite::Unknown("500".to_owned()),
-            Fate::Loses => {
+            RequestFate::Fine => self.apply(lease),
+            RequestFate::Fails => LeaseWrite::Unknown("500".to_owned()),
+            RequestFate::Loses => {
                 drop(self.apply(lease));
                 LeaseWrite::Unknown("connection reset".to_owned())
             }
-            Fate::Hangs => {
+            RequestFate::Hangs => {
                 if fastrand::bool() {
                     let (late, lease) = (self.clone(), lease.clone());
                     tokio::spawn(async move {
@@ -127,9 +127,9 @@ impl LeaseLock for MemoryLeaseLock {
         let fate = self.fate();
         sleep(Duration::from_millis(fastrand::u64(0..20))).await;
         match fate {
-            Fate::Fine | Fate::Loses => Ok(self.0.lock().unwrap().lease.clone()),
-            Fate::Fails => Err("500".to_owned()),
-            Fate::Hangs => std::future::pending().await,
+            RequestFate::Fine | RequestFate::Loses => Ok(self.0.lock().unwrap().lease.clone()),
+            RequestFate::Fails => Err("500".to_owned()),
+            RequestFate::Hangs => std::future::pending().await,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::controller::tests::objects::{at, desired_status, ingress, service};
 const PLAIN: bool = false;
 const SHARED: bool = true;
 
-fn step(service: &Service, desired: &Desired, shared: bool) -> Step {
+fn step(service: &Service, desired: &Desired, shared: bool) -> WriteStep {
     let options = Ownership::new(OUR_CLASS, shared);
     next_step(&Seen { object: &exposed(service), status_cleared: false, now: at(0) }, desired, &options)
 }
@@ -25,15 +25,15 @@ fn exposed(service: &Service) -> ServiceObject {
     ServiceObject::from(&Arc::new(service.clone()))
 }
 
-fn publish(service: &Service) -> Step {
+fn publish(service: &Service) -> WriteStep {
     step(service, &Desired::Published(desired_status()), PLAIN)
 }
 
-fn release(service: &Service) -> Step {
+fn release(service: &Service) -> WriteStep {
     step(service, &Desired::Released, PLAIN)
 }
 
-fn release_cleared(service: &Service) -> Step {
+fn release_cleared(service: &Service) -> WriteStep {
     next_step(
         &Seen { object: &exposed(service), status_cleared: true, now: at(0) },
         &Desired::Released,
@@ -48,15 +48,15 @@ fn with_finalizers(finalizers: &[&str]) -> Service {
 /// As it is when everything is written.
 fn published(desired_status: &DesiredStatus) -> Service {
     let bare = with_finalizers(&[FINALIZER]);
-    let Step::ApplyStatus(body) = step(&bare, &Desired::Published(desired_status.clone()), PLAIN) else {
+    let WriteStep::ApplyStatus(body) = step(&bare, &Desired::Published(desired_status.clone()), PLAIN) else {
         panic!("no status")
     };
     service(&json!({"metadata": {"finalizers": [FINALIZER]}, "status": body["status"]}))
 }
 
-fn finalizers(step: &Step) -> &Value {
+fn finalizers(step: &WriteStep) -> &Value {
     match step {
-        Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => &body["metadata"]["finalizers"],
+        WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => &body["metadata"]["finalizers"],
         other => panic!("not about finalizers: {other:?}"),
     }
 }
@@ -64,7 +64,7 @@ fn finalizers(step: &Step) -> &Value {
 #[test]
 fn the_finalizer_comes_first() {
     let step = publish(&with_finalizers(&["example.com/other"]));
-    let Step::AddFinalizer(body) = &step else { panic!("{step:?}") };
+    let WriteStep::AddFinalizer(body) = &step else { panic!("{step:?}") };
     assert_eq!(
         *body,
         json!({"metadata": {"uid": "u1", "resourceVersion": "100", "finalizers": ["example.com/other", FINALIZER]}})
@@ -77,7 +77,7 @@ fn then_the_status_is_applied() {
     desired_status.ingress[0].hostname = Some("web.example.com".into());
     desired_status.ingress.push(ingress("203.0.113.8", Some(reason::PROTOCOL_NOT_SUPPORTED)));
     let step = step(&with_finalizers(&[FINALIZER]), &Desired::Published(desired_status), PLAIN);
-    let Step::ApplyStatus(body) = &step else { panic!("{step:?}") };
+    let WriteStep::ApplyStatus(body) = &step else { panic!("{step:?}") };
     assert_eq!(body["metadata"], json!({"name": "web", "namespace": "shop", "uid": "u1"}));
     assert_eq!(
         body["status"]["loadBalancer"]["ingress"],
@@ -99,13 +99,13 @@ fn then_the_status_is_applied() {
 
 #[test]
 fn then_nothing() {
-    assert_eq!(publish(&published(&desired_status())), Step::Nothing);
+    assert_eq!(publish(&published(&desired_status())), WriteStep::Nothing);
 }
 
 #[test]
 fn no_address_is_said_as_an_empty_list() {
     let step = step(&with_finalizers(&[FINALIZER]), &Desired::Published(DesiredStatus::default()), PLAIN);
-    let Step::ApplyStatus(body) = &step else { panic!("{step:?}") };
+    let WriteStep::ApplyStatus(body) = &step else { panic!("{step:?}") };
     assert_eq!(body["status"]["loadBalancer"], json!({"ingress": []}));
     // The API server keeps no empty list.
     let stored = json!({"metadata": {"finalizers": [FINALIZER]},
@@ -115,7 +115,7 @@ fn no_address_is_said_as_an_empty_list() {
         &Desired::Published(DesiredStatus::default()),
         &Ownership::default(),
     );
-    assert_eq!(again, Step::Nothing);
+    assert_eq!(again, WriteStep::Nothing);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn whatever_differs_is_written() {
         let mut desired_status = desired_status();
         differ(&mut desired_status);
         let step = step(&seen, &Desired::Published(desired_status), PLAIN);
-        assert!(matches!(step, Step::ApplyStatus(_)), "difference {index}: {step:?}");
+        assert!(matches!(step, WriteStep::ApplyStatus(_)), "difference {index}: {step:?}");
     }
 }
 
@@ -146,7 +146,7 @@ fn a_mode_that_others_set_is_put_right() {
     let mut seen = published(&desired_status());
     let status = seen.status.as_mut().unwrap().load_balancer.as_mut().unwrap();
     status.ingress.as_mut().unwrap()[0].ip_mode = Some("VIP".into());
-    assert!(matches!(publish(&seen), Step::ApplyStatus(_)));
+    assert!(matches!(publish(&seen), WriteStep::ApplyStatus(_)));
 }
 
 #[test]
@@ -156,13 +156,13 @@ fn conditions_of_others_do_not_matter() {
     let mut other = conditions[0].clone();
     other.type_ = "example.com/Ready".into();
     conditions.insert(0, other);
-    assert_eq!(publish(&seen), Step::Nothing);
+    assert_eq!(publish(&seen), WriteStep::Nothing);
 }
 
 #[test]
 fn a_service_of_another_type_is_not_published() {
     let seen = service(&json!({"spec": {"type": "ClusterIP"}}));
-    assert_eq!(publish(&seen), Step::Nothing);
+    assert_eq!(publish(&seen), WriteStep::Nothing);
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn an_object_that_no_api_server_has_is_left_alone() {
     for missing in ["uid", "resourceVersion"] {
         let mut differences = json!({"metadata": {"finalizers": [FINALIZER]}});
         differences["metadata"][missing] = Value::Null;
-        assert_eq!(publish(&service(&differences)), Step::Nothing, "without {missing}");
-        assert_eq!(release(&service(&differences)), Step::Nothing, "without {missing}");
+        assert_eq!(publish(&service(&differences)), WriteStep::Nothing, "without {missing}");
+        assert_eq!(release(&service(&differences)), WriteStep::Nothing, "without {missing}");
     }
 }
 
@@ -179,7 +179,7 @@ fn an_object_that_no_api_server_has_is_left_alone() {
 fn release_clears_the_status_and_then_takes_the_finalizer() {
     let seen = published(&desired_status());
     let step = release(&seen);
-    let Step::ClearStatus(body) = &step else { panic!("{step:?}") };
+    let WriteStep::ClearStatus(body) = &step else { panic!("{step:?}") };
     assert_eq!(
         *body,
         json!({"apiVersion": "v1", "kind": "Service", "status": {},
@@ -187,17 +187,17 @@ fn release_clears_the_status_and_then_takes_the_finalizer() {
     );
     let bare = with_finalizers(&["a.example.com/x", FINALIZER, "b.example.com/y"]);
     let step = release(&bare);
-    assert!(matches!(step, Step::RemoveFinalizer(_)));
+    assert!(matches!(step, WriteStep::RemoveFinalizer(_)));
     assert_eq!(*finalizers(&step), json!(["a.example.com/x", "b.example.com/y"]));
-    assert_eq!(release(&with_finalizers(&["a.example.com/x"])), Step::Nothing);
+    assert_eq!(release(&with_finalizers(&["a.example.com/x"])), WriteStep::Nothing);
 }
 
 #[test]
 fn an_ingress_that_is_left_after_clearing_belongs_to_others() {
     let mut seen = published(&desired_status());
     seen.status.as_mut().unwrap().conditions = None;
-    assert!(matches!(release(&seen), Step::ClearStatus(_)));
-    assert!(matches!(release_cleared(&seen), Step::RemoveFinalizer(_)));
+    assert!(matches!(release(&seen), WriteStep::ClearStatus(_)));
+    assert!(matches!(release_cleared(&seen), WriteStep::RemoveFinalizer(_)));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn conditions_of_ours_that_are_left_after_clearing_are_taken_out_by_name() {
     other.type_ = "example.com/Ready".into();
     conditions.insert(1, other.clone());
     let step = release_cleared(&seen);
-    let Step::RemoveRest(body) = &step else { panic!("{step:?}") };
+    let WriteStep::RemoveRest(body) = &step else { panic!("{step:?}") };
     assert_eq!(body["metadata"], json!({"uid": "u1", "resourceVersion": "100"}));
     assert_eq!(body["status"], json!({"conditions": [other]}));
 }
@@ -219,9 +219,9 @@ fn a_service_that_changed_its_type_is_cleaned() {
     let mut seen = published(&desired_status());
     seen.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     seen.status.as_mut().unwrap().load_balancer = None;
-    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+    assert!(matches!(release(&seen), WriteStep::ClearStatus(_)));
     seen.status = None;
-    assert!(matches!(release(&seen), Step::RemoveFinalizer(_)));
+    assert!(matches!(release(&seen), WriteStep::RemoveFinalizer(_)));
 }
 
 #[test]
@@ -229,11 +229,11 @@ fn a_service_that_is_deleted_is_released_whatever_is_desired() {
     let leaving = json!({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}});
     let mut seen = published(&desired_status());
     seen.metadata.deletion_timestamp = service(&leaving).metadata.deletion_timestamp;
-    assert!(matches!(publish(&seen), Step::ClearStatus(_)));
+    assert!(matches!(publish(&seen), WriteStep::ClearStatus(_)));
     seen.status = None;
-    assert!(matches!(publish(&seen), Step::RemoveFinalizer(_)));
+    assert!(matches!(publish(&seen), WriteStep::RemoveFinalizer(_)));
     // New finalizers are refused by then.
-    assert_eq!(publish(&service(&leaving)), Step::Nothing);
+    assert_eq!(publish(&service(&leaving)), WriteStep::Nothing);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn what_carries_nothing_of_ours_is_never_written() {
         "status": {"loadBalancer": ingress, "conditions": [condition]},
     }));
     for shared in [PLAIN, SHARED] {
-        assert_eq!(step(&foreign, &Desired::Released, shared), Step::Nothing);
+        assert_eq!(step(&foreign, &Desired::Released, shared), WriteStep::Nothing);
     }
 }
 
@@ -260,13 +260,13 @@ fn what_carries_nothing_of_ours_is_never_written() {
 fn without_the_finalizer_nothing_is_taken() {
     let mut seen = published(&desired_status());
     seen.metadata.finalizers = None;
-    assert_eq!(release(&seen), Step::Nothing);
-    assert_eq!(release_cleared(&seen), Step::Nothing);
+    assert_eq!(release(&seen), WriteStep::Nothing);
+    assert_eq!(release_cleared(&seen), WriteStep::Nothing);
     seen.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
-    assert_eq!(release(&seen), Step::Nothing);
+    assert_eq!(release(&seen), WriteStep::Nothing);
     // While it is ours it is put right.
     seen.spec.as_mut().unwrap().type_ = Some("LoadBalancer".into());
-    assert!(matches!(publish(&seen), Step::AddFinalizer(_)));
+    assert!(matches!(publish(&seen), WriteStep::AddFinalizer(_)));
 }
 
 /// The states through which a Service goes that `names` publish and release.
@@ -295,7 +295,7 @@ fn another_installations_service_is_never_written() {
             for service in life(theirs) {
                 for status_cleared in [false, true] {
                     let seen = Seen { object: &exposed(&service), status_cleared, now: at(0) };
-                    assert_eq!(next_step(&seen, &Desired::Released, ours), Step::Nothing, "{service:?}");
+                    assert_eq!(next_step(&seen, &Desired::Released, ours), WriteStep::Nothing, "{service:?}");
                 }
             }
         }
@@ -307,9 +307,9 @@ fn a_service_that_moves_to_another_installation_is_let_go_with_what_that_one_say
     let theirs = Ownership::new("example.com/inside", false);
     let mut seen = published(&desired_status());
     seen.metadata.finalizers = Some(vec![FINALIZER.into(), theirs.finalizer().into()]);
-    assert!(matches!(release(&seen), Step::ClearStatus(_)));
+    assert!(matches!(release(&seen), WriteStep::ClearStatus(_)));
     let step = release_cleared(&seen);
-    assert!(matches!(step, Step::RemoveFinalizer(_)), "{step:?}");
+    assert!(matches!(step, WriteStep::RemoveFinalizer(_)), "{step:?}");
     assert_eq!(*finalizers(&step), json!([theirs.finalizer()]));
 }
 

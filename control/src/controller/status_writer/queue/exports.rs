@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
-use crate::controller::api_writer::Answer;
-use crate::controller::karmada_export::{ExportDiff, ExportObject, ExportStep, Listed};
+use crate::controller::api_writer::ApiAnswer;
+use crate::controller::karmada_export::{ExportDiff, ExportList, ExportObject, ExportStep};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
 /// What others changed or deleted of ours is seen after this at the latest.
@@ -66,7 +66,7 @@ impl Exports {
         self.list_at.is_none_or(|at| at <= now)
     }
 
-    pub(super) fn on_list(&mut self, listed: Listed, manager: &str, now: Instant) {
+    pub(super) fn on_list(&mut self, listed: ExportList, manager: &str, now: Instant) {
         self.listing = false;
         match listed {
             Ok(all) => {
@@ -76,12 +76,12 @@ impl Exports {
                 self.reported = std::mem::take(&mut self.met);
                 return;
             }
-            Err((part, Answer::Forbidden(message))) => self.report(WriteNotice::ExportForbidden {
+            Err((part, ApiAnswer::Forbidden(message))) => self.report(WriteNotice::ExportForbidden {
                 verb: "list",
                 resource: part.definition(),
                 message,
             }),
-            Err((part, Answer::Undefined(_) | Answer::Gone)) => {
+            Err((part, ApiAnswer::Undefined(_) | ApiAnswer::Gone)) => {
                 self.report(WriteNotice::ExportUndefined { definition: part.definition() });
             }
             Err((part, answer)) => {
@@ -117,20 +117,20 @@ impl Exports {
         &mut self,
         key: &ServiceKey,
         step: &ExportStep,
-        answer: Answer,
+        answer: ApiAnswer,
         manager: &str,
         now: Instant,
     ) -> Option<Instant> {
         self.writing.remove(key);
         let (part, verb) = step.write()?;
         match answer {
-            answer @ (Answer::Done(_) | Answer::Gone | Answer::Undefined(_)) if verb == "delete" => {
+            answer @ (ApiAnswer::Done(_) | ApiAnswer::Gone | ApiAnswer::Undefined(_)) if verb == "delete" => {
                 tracing::trace!(object = %key.object(), %answer, "an export was deleted");
                 self.diff.remove(key, part);
                 self.backoff.reset();
                 Some(now)
             }
-            Answer::Done(body) => {
+            ApiAnswer::Done(body) => {
                 self.backoff.reset();
                 match serde_json::from_slice(&body) {
                     Ok(object) => {
@@ -142,22 +142,24 @@ impl Exports {
                 }
             }
             // Another object, none, or no such kind any more: a list tells.
-            Answer::Gone | Answer::Undefined(_) | Answer::Exists | Answer::Stale | Answer::Conflict(_) => {
-                self.list_within(key, now)
-            }
-            Answer::Failed(why) => {
+            ApiAnswer::Gone
+            | ApiAnswer::Undefined(_)
+            | ApiAnswer::Exists
+            | ApiAnswer::Stale
+            | ApiAnswer::Conflict(_) => self.list_within(key, now),
+            ApiAnswer::Failed(why) => {
                 tracing::debug!(object = %key.object(), why, "an export could not be written: tried again later");
                 Some(now + self.backoff.pause(None))
             }
             // The whole queue pauses.
-            Answer::Unreachable { .. } => Some(now),
-            Answer::Forbidden(message) => {
+            ApiAnswer::Unreachable { .. } => Some(now),
+            ApiAnswer::Forbidden(message) => {
                 let resource = part.definition();
                 self.report(WriteNotice::ExportForbidden { verb, resource, message });
                 self.give_up(key, TRY_AGAIN, now);
                 None
             }
-            Answer::Refused(message) => {
+            ApiAnswer::Refused(message) => {
                 let (object, what) = (key.object(), what(part, key));
                 self.report(WriteNotice::ExportRefused { object, what, message });
                 self.give_up(key, TRY_AGAIN, now);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::contest::Contest;
 use super::{Now, WriteJob};
 use crate::backoff::Backoff;
-use crate::controller::api_writer::{Answer, Conflict};
+use crate::controller::api_writer::{ApiAnswer, Conflict};
 use crate::controller::ownership::Ownership;
-use crate::controller::status_writer::next_step::Step;
+use crate::controller::status_writer::next_step::WriteStep;
 use crate::controller::status_writer::target::{WriteSubject, fingerprint};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
@@ -25,7 +25,7 @@ const LONG_TOLD_AFTER: u32 = 6;
 pub(super) enum NextWrite {
     Rest,
     Wait(Instant),
-    Write { step: Step, fingerprint: u64, force: bool, uid: String, version: String },
+    Write { step: WriteStep, fingerprint: u64, force: bool, uid: String, version: String },
 }
 
 /// The object as the API server last sent it to us, which is newer than what the cache has.
@@ -113,7 +113,7 @@ impl ObjectState {
     pub(super) fn plan(&mut self, options: &Ownership, now: Now) -> NextWrite {
         let Some(subject) = &self.subject else { return NextWrite::Rest };
         let step = subject.next_step(self.cleared, options, now.time);
-        if step == Step::Nothing {
+        if step == WriteStep::Nothing {
             self.subject = None;
             self.refused = None;
             return NextWrite::Rest;
@@ -133,7 +133,7 @@ impl ObjectState {
         }
         let (uid, version) = (self.uid.clone(), subject.version().to_owned());
         NextWrite::Write {
-            force: self.force && matches!(step, Step::ApplyStatus(_)),
+            force: self.force && matches!(step, WriteStep::ApplyStatus(_)),
             step,
             fingerprint,
             uid,
@@ -141,37 +141,37 @@ impl ObjectState {
         }
     }
 
-    fn has_written(&self, step: &Step, fingerprint: u64) -> bool {
+    fn has_written(&self, step: &WriteStep, fingerprint: u64) -> bool {
         kind(step).is_some_and(|kind| self.written[kind] == Some(fingerprint))
     }
 
     /// Takes the answer to a write for this object.
-    pub(super) fn on_answer(&mut self, job: &WriteJob, answer: Answer, now: Now) -> Option<WriteNotice> {
+    pub(super) fn on_answer(&mut self, job: &WriteJob, answer: ApiAnswer, now: Now) -> Option<WriteNotice> {
         let (message, told_after) = match answer {
-            Answer::Done(body) => return self.written(job, &body, now),
-            Answer::Conflict(conflict) if !job.force => return self.contested(job, conflict, now),
-            Answer::Conflict(conflict) => {
+            ApiAnswer::Done(body) => return self.written(job, &body, now),
+            ApiAnswer::Conflict(conflict) if !job.force => return self.contested(job, conflict, now),
+            ApiAnswer::Conflict(conflict) => {
                 self.wait(Duration::MAX, now);
                 (format!("it belongs to {}", conflict.rivals.join(", ")), TOLD_AFTER)
             }
             // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
-            Answer::Gone => {
+            ApiAnswer::Gone => {
                 self.wait_for_newer(job, now);
                 ("it has no such object".to_owned(), LONG_TOLD_AFTER)
             }
-            Answer::Stale | Answer::Exists => {
+            ApiAnswer::Stale | ApiAnswer::Exists => {
                 self.wait_for_newer(job, now);
                 ("the object has changed, and no watch shows how".to_owned(), LONG_TOLD_AFTER)
             }
-            Answer::Forbidden(message) => {
+            ApiAnswer::Forbidden(message) => {
                 self.wait(Duration::MAX, now);
                 (message, TOLD_AFTER)
             }
-            Answer::Refused(message) | Answer::Failed(message) | Answer::Undefined(message) => {
+            ApiAnswer::Refused(message) | ApiAnswer::Failed(message) | ApiAnswer::Undefined(message) => {
                 self.wait_after_refusal(job, now);
                 (message, TOLD_AFTER)
             }
-            Answer::Unreachable { reason, .. } => {
+            ApiAnswer::Unreachable { reason, .. } => {
                 self.wait(LONGEST_SILENCE, now);
                 (reason, LONG_TOLD_AFTER)
             }
@@ -207,12 +207,12 @@ impl ObjectState {
         self.failures.reset();
         self.refused = None;
         self.force = false;
-        self.cleared |= matches!(job.step, Step::ClearStatus(_));
+        self.cleared |= matches!(job.step, WriteStep::ClearStatus(_));
         if let Some(kind) = kind(&job.step) {
             self.written[kind] = Some(job.fingerprint);
         }
         let (pause, minor) = (job.target.pause(), job.target.minor_pause());
-        if matches!(job.step, Step::ApplyStatus(_)) && !minor.is_zero() {
+        if matches!(job.step, WriteStep::ApplyStatus(_)) && !minor.is_zero() {
             self.minor_after = Some(now.instant + minor);
         }
         self.not_before = (!pause.is_zero()).then(|| now.instant + pause);
@@ -276,21 +276,21 @@ fn is_older(cached: &WriteSubject, known: &WrittenObject) -> bool {
     }
 }
 
-fn kind(step: &Step) -> Option<usize> {
+fn kind(step: &WriteStep) -> Option<usize> {
     match step {
-        Step::AddFinalizer(_) => Some(0),
-        Step::ApplyStatus(_) => Some(1),
-        Step::RemoveFinalizer(_) => Some(2),
-        Step::RemoveRest(_) => Some(3),
+        WriteStep::AddFinalizer(_) => Some(0),
+        WriteStep::ApplyStatus(_) => Some(1),
+        WriteStep::RemoveFinalizer(_) => Some(2),
+        WriteStep::RemoveRest(_) => Some(3),
         // What it leaves belongs to others, so it is never undone.
-        Step::ClearStatus(_) | Step::Nothing | Step::Export(_) => None,
+        WriteStep::ClearStatus(_) | WriteStep::Nothing | WriteStep::Export(_) => None,
     }
 }
 
 /// The part of the object that a step writes.
-fn part(step: &Step) -> &'static str {
+fn part(step: &WriteStep) -> &'static str {
     match step {
-        Step::AddFinalizer(_) | Step::RemoveFinalizer(_) => "metadata.finalizers",
+        WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_) => "metadata.finalizers",
         _ => "status",
     }
 }

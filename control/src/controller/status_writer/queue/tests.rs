@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use self::api_server::ModelServer;
-use self::harness::{Fate, Harness};
+use self::harness::{Harness, WriteFate};
 use super::*;
 use crate::api::store::ServiceKey;
 use crate::controller::desired_status::{Desired, DesiredStatus};
@@ -41,12 +41,12 @@ fn publishing_takes_two_writes() {
 #[test]
 fn the_second_write_does_not_wait_for_the_cache() {
     let mut harness = Harness::new();
-    assert!(harness.write(Fate::Answered));
-    assert!(harness.write(Fate::Answered));
-    assert!(!harness.write(Fate::Answered));
+    assert!(harness.write(WriteFate::Answered));
+    assert!(harness.write(WriteFate::Answered));
+    assert!(!harness.write(WriteFate::Answered));
     // The cache is at the very beginning, and is told so again: it is not believed.
     harness.decide();
-    assert!(!harness.write(Fate::Answered));
+    assert!(!harness.write(WriteFate::Answered));
     harness.settle();
     assert_eq!(harness.jobs, 2);
 }
@@ -54,10 +54,10 @@ fn the_second_write_does_not_wait_for_the_cache() {
 #[test]
 fn a_cache_that_stays_behind_is_believed_in_the_end() {
     let mut harness = Harness::new();
-    while harness.write(Fate::Answered) {}
+    while harness.write(WriteFate::Answered) {}
     harness.elapsed += Duration::from_secs(31);
     harness.decide();
-    assert!(harness.write(Fate::Answered), "the cache is believed");
+    assert!(harness.write(WriteFate::Answered), "the cache is believed");
     harness.settle();
     harness.check();
 }
@@ -69,7 +69,7 @@ fn one_write_at_a_time_per_object() {
     harness.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
     harness.relist();
     assert!(harness.send().is_none());
-    harness.arrive(&first, Fate::Answered);
+    harness.arrive(&first, WriteFate::Answered);
     harness.settle();
     harness.check();
 }
@@ -78,10 +78,10 @@ fn one_write_at_a_time_per_object() {
 fn a_finalizer_that_came_too_late_waits_for_the_newer_object() {
     let mut harness = Harness::new();
     harness.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
-    assert!(harness.write(Fate::Answered));
+    assert!(harness.write(WriteFate::Answered));
     assert!(harness.send().is_none(), "it asks again before it can know better");
     harness.deliver();
-    assert!(harness.write(Fate::Answered), "the newer object is there");
+    assert!(harness.write(WriteFate::Answered), "the newer object is there");
     assert_eq!(harness.elapsed, Duration::ZERO);
     harness.settle();
     harness.check();
@@ -102,7 +102,7 @@ fn after_the_last_finalizer_the_old_object_in_the_cache_is_not_believed() {
     let mut harness = Harness::settled();
     harness.server.delete();
     harness.deliver();
-    while harness.write(Fate::Answered) {}
+    while harness.write(WriteFate::Answered) {}
     assert_eq!(harness.server.object, None);
     harness.decide();
     assert!(harness.send().is_none());
@@ -129,7 +129,7 @@ fn a_write_for_one_object_never_reaches_its_successor() {
     harness.server.merge(&json!({"metadata": {"finalizers": null}}));
     harness.server.create();
     let version = harness.server.history.len();
-    harness.arrive(&late, Fate::Answered);
+    harness.arrive(&late, WriteFate::Answered);
     assert_eq!(harness.server.history.len(), version, "the successor was changed");
     harness.settle();
     harness.check();
@@ -158,7 +158,7 @@ fn an_ingress_of_others_stays_when_we_let_go() {
     let service: Service = serde_json::from_value(harness.server.object.clone().unwrap()).unwrap();
     let subject = WriteSubject::Service(ServiceObject::from(&Arc::new(service)), Arc::new(Desired::Released));
     harness.queue.set_desired(Harness::target(), subject, harness.now());
-    while harness.write(Fate::Answered) {}
+    while harness.write(WriteFate::Answered) {}
     assert_eq!(harness.server.field("ingress"), foreign_ingress(1));
     assert_eq!(harness.server.object.as_ref().unwrap()["metadata"].get("finalizers"), None);
 }
@@ -241,10 +241,10 @@ fn a_server_that_does_not_keep_what_is_written_is_not_hammered() {
     // As an admission webhook would: each write is changed at once.
     while harness.elapsed < Duration::from_secs(3600) {
         if let Some(job) = harness.send() {
-            let Answer::Done(_) = harness.server.answer(&job) else { panic!("refused") };
+            let ApiAnswer::Done(_) = harness.server.answer(&job) else { panic!("refused") };
             harness.server.merge(&json!({"status": {"loadBalancer": {"ingress": foreign_ingress(1)}}}));
             let changed = harness.server.object.clone().unwrap().to_string().into_bytes();
-            harness.queue.finished(&job, Answer::Done(changed), harness.now());
+            harness.queue.finished(&job, ApiAnswer::Done(changed), harness.now());
         } else {
             harness.relist();
             harness.sleep();
@@ -258,7 +258,7 @@ fn a_server_that_is_away_is_asked_rarely_and_answered_soon() {
     let mut harness = Harness::new();
     let outage = Duration::from_secs(600);
     while harness.elapsed < outage {
-        if !harness.write(Fate::Lost) {
+        if !harness.write(WriteFate::Lost) {
             harness.sleep();
         }
     }
@@ -276,7 +276,7 @@ fn a_server_that_is_away_is_asked_rarely_and_answered_soon() {
 #[test]
 fn the_server_says_how_long_to_wait() {
     let mut harness = Harness::new();
-    assert!(harness.write(Fate::Rejected));
+    assert!(harness.write(WriteFate::Rejected));
     harness.sleep();
     while harness.queue.next(harness.now()).is_none() {
         harness.sleep();
@@ -288,17 +288,17 @@ fn the_server_says_how_long_to_wait() {
 fn an_answer_that_the_object_is_gone_does_not_end_the_wish() {
     let mut harness = Harness::new();
     let job = harness.send().unwrap();
-    harness.queue.finished(&job, Answer::Gone, harness.now());
+    harness.queue.finished(&job, ApiAnswer::Gone, harness.now());
     assert!(harness.send().is_none(), "asked again at once");
     harness.settle();
     harness.check();
     harness.wanted.gateways = 0;
     harness.decide();
     let job = harness.send().unwrap();
-    harness.queue.finished(&job, Answer::Gone, harness.now());
+    harness.queue.finished(&job, ApiAnswer::Gone, harness.now());
     harness.server.merge(&json!({"metadata": {"labels": {"a": "b"}}}));
     harness.relist();
-    assert!(harness.write(Fate::Answered), "the watch says that it is there");
+    assert!(harness.write(WriteFate::Answered), "the watch says that it is there");
     harness.server.delete();
     harness.settle();
     assert_eq!(harness.server.object, None);
@@ -331,7 +331,7 @@ fn many_services_flow_thirty_two_at_a_time() {
         assert_eq!(jobs.len(), MOST);
         for job in jobs {
             written.insert(job.target.clone());
-            queue.finished(&job, Answer::Gone, harness.now());
+            queue.finished(&job, ApiAnswer::Gone, harness.now());
         }
     }
     assert_eq!(written.len(), services);
@@ -357,7 +357,7 @@ fn a_pool_is_written_at_most_once_in_five_seconds() {
     let mut written = (*pool).clone();
     written.metadata.resource_version = Some("6".into());
     written.status = Some(crate::api::address_pool::AddressPoolStatus { used: 1, ..Default::default() });
-    queue.finished(&job, Answer::Done(serde_json::to_vec(&written).unwrap()), now);
+    queue.finished(&job, ApiAnswer::Done(serde_json::to_vec(&written).unwrap()), now);
     want(&mut queue, 2, now);
     assert!(queue.next(now).is_none());
     assert_eq!(queue.wakes_at(), Some(now.instant + Duration::from_secs(5)));
@@ -376,7 +376,7 @@ fn without_the_lease_everything_is_dropped() {
     harness.queue.drop_everything();
     harness.decide();
     assert!(harness.send().is_none(), "the write that is under way is not over");
-    harness.arrive(&sent, Fate::Answered);
+    harness.arrive(&sent, WriteFate::Answered);
     harness.settle();
     harness.check();
 }
@@ -395,7 +395,7 @@ fn other_words_alone_wait_for_ten_seconds() {
     for count in 2..500 {
         harness.wanted.problems = vec![missing(count)];
         harness.decide();
-        while harness.write(Fate::Answered) || harness.deliver() {}
+        while harness.write(WriteFate::Answered) || harness.deliver() {}
         harness.elapsed += Duration::from_millis(100);
     }
     assert!((5..=7).contains(&harness.jobs), "{} writes in 50 s", harness.jobs);

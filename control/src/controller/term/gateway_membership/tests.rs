@@ -8,14 +8,14 @@ use super::*;
 use crate::api::store::Store;
 
 /// A store that is told what the slices say, and a clock.
-struct World {
+struct SliceHarness {
     membership: GatewayMembership,
     store: Store,
     start: Instant,
     elapsed: Duration,
 }
 
-impl World {
+impl SliceHarness {
     fn new() -> Self {
         let membership = GatewayMembership::new(ServiceKey::new("sheave-system", "sheave-gateways"));
         Self { membership, store: Store::default(), start: Instant::now(), elapsed: Duration::ZERO }
@@ -76,8 +76,8 @@ fn terminating() -> Value {
 
 #[test]
 fn what_is_ready_at_first_counts_at_once() {
-    let mut world = World::new();
-    world.take(Change::Slices(Delta::All(vec![World::slice(
+    let mut world = SliceHarness::new();
+    world.take(Change::Slices(Delta::All(vec![SliceHarness::slice(
         "gateways-1",
         &[("a", ready()), ("b", unready())],
     )])));
@@ -87,7 +87,7 @@ fn what_is_ready_at_first_counts_at_once() {
 
 #[test]
 fn a_gateway_that_comes_counts_when_it_has_lasted() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready())]);
     world.are(&[("a", ready()), ("b", ready())]);
     assert_eq!(world.membership.due(), Some(world.now() + HOLD));
@@ -97,7 +97,7 @@ fn a_gateway_that_comes_counts_when_it_has_lasted() {
 
 #[test]
 fn one_that_is_back_within_the_hold_was_never_away() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("b", ready())]);
     let _dirty = world.store.take_dirty();
     for _ in 0..100 {
@@ -113,7 +113,7 @@ fn one_that_is_back_within_the_hold_was_never_away() {
 
 #[test]
 fn one_that_terminates_or_has_gone_is_out_at_once() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("b", ready()), ("c", ready())]);
     world.are(&[("a", ready()), ("b", terminating()), ("c", ready())]);
     assert_eq!(world.after(0), "a c");
@@ -125,7 +125,7 @@ fn one_that_terminates_or_has_gone_is_out_at_once() {
 
 #[test]
 fn rollouts_one_after_the_other_are_no_flapping() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("b", ready())]);
     for _ in 0..8 {
         world.are(&[("a", ready()), ("b", terminating())]);
@@ -137,7 +137,7 @@ fn rollouts_one_after_the_other_are_no_flapping() {
 
 #[test]
 fn where_no_other_is_left_whatever_is_ready_counts() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready())]);
     world.are(&[("a", terminating()), ("b", ready())]);
     assert_eq!(world.after(0), "b");
@@ -148,7 +148,7 @@ fn where_no_other_is_left_whatever_is_ready_counts() {
 
 #[test]
 fn one_that_flaps_has_to_last_longer_each_time() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("b", ready())]);
     let (mut changes, mut before) = (0, world.after(0));
     for second in 0..3600 {
@@ -171,18 +171,18 @@ fn one_that_flaps_has_to_last_longer_each_time() {
 
 #[test]
 fn a_pod_beside_its_successor_and_slices_of_others() {
-    let mut world = World::new();
+    let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("a", terminating())]);
-    let count = |world: &World| {
+    let count = |world: &SliceHarness| {
         let slices = world.store.objects().slices.values().flat_map(BTreeMap::values);
         slices.flat_map(|slice| slice.endpoints.iter().flatten()).filter(|it| is_ready(it)).count()
     };
     assert_eq!(count(&world), 1, "the one that terminates is not ready");
-    let mut other = EndpointSlice::clone(&World::slice("web-1", &[("z", unready())]));
+    let mut other = EndpointSlice::clone(&SliceHarness::slice("web-1", &[("z", unready())]));
     other.metadata.labels = Some([("kubernetes.io/service-name".to_owned(), "web".to_owned())].into());
     world.take(Change::Slices(Delta::Put(Arc::new(other))));
     assert_eq!(world.after(0), "a");
-    let mut moved = EndpointSlice::clone(&World::slice("gateways-1", &[("z", unready())]));
+    let mut moved = EndpointSlice::clone(&SliceHarness::slice("gateways-1", &[("z", unready())]));
     moved.metadata.labels = Some([("kubernetes.io/service-name".to_owned(), "web".to_owned())].into());
     world.take(Change::Slices(Delta::Put(Arc::new(moved))));
     assert_eq!(world.after(0), "", "another Service has the slice now");

@@ -11,7 +11,7 @@ use crate::api::store::{Change, Delta, ServiceKey};
 use crate::controller::desired_status::Desired;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
-use crate::controller::status_writer::next_step::{Seen, Step, next_step};
+use crate::controller::status_writer::next_step::{Seen, WriteStep, next_step};
 
 /// What is listed and watched by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,12 +115,14 @@ impl Server {
         // Nobody else writes, so that what was cleared is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
         match next_step(&seen, desired, &Ownership::default()) {
-            Step::Nothing | Step::Export(_) => return None,
-            Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => {
+            WriteStep::Nothing | WriteStep::Export(_) => return None,
+            WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => {
                 object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
             }
-            Step::ApplyStatus(body) | Step::RemoveRest(body) => object["status"] = body["status"].clone(),
-            Step::ClearStatus(_) => object["status"] = json!({"loadBalancer": {}}),
+            WriteStep::ApplyStatus(body) | WriteStep::RemoveRest(body) => {
+                object["status"] = body["status"].clone()
+            }
+            WriteStep::ClearStatus(_) => object["status"] = json!({"loadBalancer": {}}),
         }
         if !object["metadata"]["deletionTimestamp"].is_null() && !is_kept(&object) {
             self.objects.remove(&at);

@@ -12,7 +12,7 @@ fn object(differences: &Value) -> ServiceObject {
     ServiceObject::from(&Arc::new(multi_cluster_service(differences)))
 }
 
-fn step(object: &ServiceObject, desired: &Desired) -> Step {
+fn step(object: &ServiceObject, desired: &Desired) -> WriteStep {
     next_step(
         &Seen { object, status_cleared: false, now: at(0) },
         desired,
@@ -20,13 +20,13 @@ fn step(object: &ServiceObject, desired: &Desired) -> Step {
     )
 }
 
-fn publish(object: &ServiceObject, desired_status: DesiredStatus) -> Step {
+fn publish(object: &ServiceObject, desired_status: DesiredStatus) -> WriteStep {
     step(object, &Desired::Published(desired_status))
 }
 
-fn applied(step: &Step) -> &Value {
+fn applied(step: &WriteStep) -> &Value {
     match step {
-        Step::ApplyStatus(body) | Step::ClearStatus(body) => body,
+        WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => body,
         other => panic!("not applied: {other:?}"),
     }
 }
@@ -40,7 +40,7 @@ fn published(ready: u32) -> ServiceObject {
 #[test]
 fn its_own_finalizer_comes_before_the_address_and_the_shared_one_never() {
     let step = publish(&object(&json!({"metadata": {"finalizers": [FOREIGN]}})), fleet(7));
-    let Step::AddFinalizer(body) = &step else { panic!("{step:?}") };
+    let WriteStep::AddFinalizer(body) = &step else { panic!("{step:?}") };
     assert_eq!(
         *body,
         json!({"metadata": {"uid": "m1", "resourceVersion": "100", "finalizers": [FOREIGN, FINALIZER]}})
@@ -130,7 +130,7 @@ fn what_locks_the_object_goes_before_the_finalizer_does() {
     );
     let seen = Seen { object: &locked, status_cleared: true, now: at(0) };
     let step = next_step(&seen, &Desired::Released, &Ownership::default());
-    let Step::RemoveRest(body) = &step else { panic!("{step:?}") };
+    let WriteStep::RemoveRest(body) = &step else { panic!("{step:?}") };
     assert_eq!(
         *body,
         json!({"metadata": {"uid": "m1", "resourceVersion": "100"},
@@ -140,7 +140,7 @@ fn what_locks_the_object_goes_before_the_finalizer_does() {
 
 #[test]
 fn at_rest_nothing_is_written() {
-    assert_eq!(publish(&published(7), fleet(7)), Step::Nothing);
+    assert_eq!(publish(&published(7), fleet(7)), WriteStep::Nothing);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_count_is_minor_and_everything_else_is_not() {
     let minor = |desired_status: DesiredStatus| {
         let desired = Desired::Published(desired_status);
         let step = step(&object, &desired);
-        assert!(matches!(step, Step::ApplyStatus(_)));
+        assert!(matches!(step, WriteStep::ApplyStatus(_)));
         is_minor(&step, &object, &desired)
     };
     assert!(minor(fleet(6)));
@@ -168,11 +168,11 @@ fn it_is_released_in_order_and_foreign_finalizers_stay() {
     let service: &mut MultiClusterService = Arc::make_mut(service);
     service.metadata.finalizers = Some(vec![FOREIGN.into(), FINALIZER.into(), SHARED_FINALIZER.into()]);
     let first = step(&object, &Desired::Released);
-    assert!(matches!(first, Step::ClearStatus(_)), "{first:?}");
+    assert!(matches!(first, WriteStep::ClearStatus(_)), "{first:?}");
     let ServiceObject::MultiClusterService(service) = &mut object else { panic!() };
     Arc::make_mut(service).status = None;
     let last = step(&object, &Desired::Released);
-    assert!(matches!(last, Step::RemoveFinalizer(_)), "{last:?}");
+    assert!(matches!(last, WriteStep::RemoveFinalizer(_)), "{last:?}");
     assert_eq!(*finalizers(&last), json!([FOREIGN, SHARED_FINALIZER]));
 }
 
@@ -184,17 +184,17 @@ fn one_that_never_had_an_address_loses_its_conditions_once() {
     let clear = step(&object, &Desired::Released);
     assert_eq!(applied(&clear)["status"], json!({}));
     let seen = Seen { object: &object, status_cleared: true, now: at(0) };
-    assert_eq!(next_step(&seen, &Desired::Released, &Ownership::default()), Step::Nothing);
+    assert_eq!(next_step(&seen, &Desired::Released, &Ownership::default()), WriteStep::Nothing);
     // Another installation's finalizer says whose the conditions are.
     let theirs = Ownership::new("example.com/inside", false);
     let ServiceObject::MultiClusterService(service) = &mut object else { panic!() };
     Arc::make_mut(service).metadata.finalizers = Some(vec![theirs.finalizer().to_owned()]);
-    assert_eq!(step(&object, &Desired::Released), Step::Nothing);
+    assert_eq!(step(&object, &Desired::Released), WriteStep::Nothing);
 }
 
 #[test]
 fn one_that_was_never_ours_is_left_alone() {
     let foreign = object(&json!({"metadata": {"finalizers": [FOREIGN]},
         "status": {"loadBalancer": {"ingress": [{"hostname": "Bad_Name"}]}}}));
-    assert_eq!(step(&foreign, &Desired::Released), Step::Nothing);
+    assert_eq!(step(&foreign, &Desired::Released), WriteStep::Nothing);
 }

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::api::names::FINALIZER;
-use crate::controller::api_writer::{Answer, Conflict};
-use crate::controller::status_writer::next_step::Step;
+use crate::controller::api_writer::{ApiAnswer, Conflict};
+use crate::controller::status_writer::next_step::WriteStep;
 use crate::controller::status_writer::queue::WriteJob;
 use crate::controller::tests::objects;
 
@@ -173,23 +173,23 @@ impl ModelServer {
     }
 
     /// Carries out one of our writes.
-    pub(super) fn answer(&mut self, job: &WriteJob) -> Answer {
+    pub(super) fn answer(&mut self, job: &WriteJob) -> ApiAnswer {
         let before = self.version;
         let answer = match &job.step {
-            Step::AddFinalizer(body) | Step::RemoveFinalizer(body) => self.patch(body),
-            Step::ApplyStatus(body) | Step::ClearStatus(body) => self.apply(body, job.force),
-            Step::RemoveRest(body) => self.set_conditions(body),
-            Step::Nothing | Step::Export(_) => panic!("no status was sent"),
+            WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => self.patch(body),
+            WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => self.apply(body, job.force),
+            WriteStep::RemoveRest(body) => self.set_conditions(body),
+            WriteStep::Nothing | WriteStep::Export(_) => panic!("no status was sent"),
         };
         self.changes += usize::from(self.version != before);
         answer
     }
 
-    fn set_conditions(&mut self, body: &Value) -> Answer {
-        let Some(object) = &self.object else { return Answer::Gone };
+    fn set_conditions(&mut self, body: &Value) -> ApiAnswer {
+        let Some(object) = &self.object else { return ApiAnswer::Gone };
         let (seen, sent) = (&object["metadata"], &body["metadata"]);
         if seen["uid"] != sent["uid"] || seen["resourceVersion"] != sent["resourceVersion"] {
-            return Answer::Stale;
+            return ApiAnswer::Stale;
         }
         let kept = fields(&body["status"]);
         for field in fields(&object["status"].clone()).keys() {
@@ -198,40 +198,44 @@ impl ModelServer {
                 self.set_field(field, &Value::Null);
             }
         }
-        Answer::Done(self.object.clone().unwrap().to_string().into_bytes())
+        ApiAnswer::Done(self.object.clone().unwrap().to_string().into_bytes())
     }
 
-    fn patch(&mut self, body: &Value) -> Answer {
-        let Some(object) = &self.object else { return Answer::Gone };
+    fn patch(&mut self, body: &Value) -> ApiAnswer {
+        let Some(object) = &self.object else { return ApiAnswer::Gone };
         let (seen, sent) = (&object["metadata"], &body["metadata"]);
         if seen["uid"] != sent["uid"] || seen["resourceVersion"] != sent["resourceVersion"] {
-            return Answer::Stale;
+            return ApiAnswer::Stale;
         }
         let finalizers = sent["finalizers"].as_array().unwrap();
         let known = seen["finalizers"].as_array().cloned().unwrap_or_default();
         if !seen["deletionTimestamp"].is_null() && finalizers.iter().any(|new| !known.contains(new)) {
-            return Answer::Refused("no new finalizers can be added if the object is being deleted".into());
+            return ApiAnswer::Refused(
+                "no new finalizers can be added if the object is being deleted".into(),
+            );
         }
         let stored = if finalizers.is_empty() { Value::Null } else { finalizers.clone().into() };
         let mut last = object.clone();
         json_patch::merge(&mut last, &json!({"metadata": {"finalizers": stored}}));
         self.merge(&json!({"metadata": {"finalizers": stored}}));
         // With the last finalizer of a leaving object the answer still has the version of before.
-        Answer::Done(self.object.clone().unwrap_or(last).to_string().into_bytes())
+        ApiAnswer::Done(self.object.clone().unwrap_or(last).to_string().into_bytes())
     }
 
-    fn apply(&mut self, body: &Value, force: bool) -> Answer {
-        let Some(object) = &self.object else { return Answer::Refused("spec.ports: Required value".into()) };
+    fn apply(&mut self, body: &Value, force: bool) -> ApiAnswer {
+        let Some(object) = &self.object else {
+            return ApiAnswer::Refused("spec.ports: Required value".into());
+        };
         if object["metadata"]["uid"] != body["metadata"]["uid"] {
-            return Answer::Refused("metadata.uid: field is immutable".into());
+            return ApiAnswer::Refused("metadata.uid: field is immutable".into());
         }
         let wanted = fields(&body["status"]);
         let ingress = wanted.get("ingress").and_then(Value::as_array);
         if self.kind() != Some("LoadBalancer") && ingress.is_some_and(|ingress| !ingress.is_empty()) {
-            return Answer::Refused("may only be used when `spec.type` is 'LoadBalancer'".into());
+            return ApiAnswer::Refused("may only be used when `spec.type` is 'LoadBalancer'".into());
         }
         if let (Some(held), false) = (self.conflicts(&wanted), force) {
-            return Answer::Conflict(held);
+            return ApiAnswer::Conflict(held);
         }
         let ours: Vec<String> = self
             .owners
@@ -255,7 +259,7 @@ impl ModelServer {
                 self.set_field(field, value);
             }
         }
-        Answer::Done(self.object.clone().unwrap().to_string().into_bytes())
+        ApiAnswer::Done(self.object.clone().unwrap().to_string().into_bytes())
     }
 
     fn conflicts(&self, wanted: &BTreeMap<String, Value>) -> Option<Conflict> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::api::store::ServiceKey;
-use crate::controller::api_writer::Answer;
+use crate::controller::api_writer::ApiAnswer;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
@@ -18,7 +18,7 @@ use crate::controller::tests::objects::{at, ingress};
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum WriteFate {
     Answered,
     /// It is done, and nobody tells.
     AnswerLost,
@@ -123,17 +123,17 @@ impl Harness {
         Some(job)
     }
 
-    pub(super) fn arrive(&mut self, job: &WriteJob, fate: Fate) {
-        let lost = |reason: &str| Answer::Unreachable { reason: reason.into(), retry_after: None };
+    pub(super) fn arrive(&mut self, job: &WriteJob, fate: WriteFate) {
+        let lost = |reason: &str| ApiAnswer::Unreachable { reason: reason.into(), retry_after: None };
         let answer = match fate {
-            Fate::Answered => self.server.answer(job),
-            Fate::AnswerLost => {
+            WriteFate::Answered => self.server.answer(job),
+            WriteFate::AnswerLost => {
                 let _answer = self.server.answer(job);
                 lost("no answer")
             }
-            Fate::Lost => lost("connection refused"),
-            Fate::Rejected => {
-                Answer::Unreachable { reason: "busy".into(), retry_after: Some(Duration::from_secs(3)) }
+            WriteFate::Lost => lost("connection refused"),
+            WriteFate::Rejected => {
+                ApiAnswer::Unreachable { reason: "busy".into(), retry_after: Some(Duration::from_secs(3)) }
             }
         };
         self.queue.finished(job, answer, self.now());
@@ -141,7 +141,7 @@ impl Harness {
     }
 
     /// One write, if there is one. Whether there was.
-    pub(super) fn write(&mut self, fate: Fate) -> bool {
+    pub(super) fn write(&mut self, fate: WriteFate) -> bool {
         match self.send() {
             Some(job) => {
                 self.arrive(&job, fate);
@@ -162,7 +162,7 @@ impl Harness {
             if enough(self) {
                 return;
             }
-            if self.write(Fate::Answered) || self.deliver() {
+            if self.write(WriteFate::Answered) || self.deliver() {
                 continue;
             }
             if self.queue.wakes_at().is_none() {

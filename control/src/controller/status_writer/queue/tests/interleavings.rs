@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::api::names::FINALIZER;
-use crate::controller::status_writer::queue::tests::harness::{Fate, Harness};
+use crate::controller::status_writer::queue::tests::harness::{Harness, WriteFate};
 use crate::controller::status_writer::queue::tests::{FOREIGN, foreign_condition, foreign_ingress};
 use crate::controller::tests::objects::ingress;
 
 #[derive(Clone, Debug)]
-enum Event {
-    Write(Fate),
+enum Incident {
+    Write(WriteFate),
     Deliver,
     Relist,
     Resync,
@@ -33,80 +33,80 @@ enum Event {
     Duplicates,
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
+fn events() -> impl Strategy<Value = Vec<Incident>> {
     let fate = prop_oneof![
-        6 => Just(Fate::Answered), 2 => Just(Fate::AnswerLost), 1 => Just(Fate::Lost), 1 => Just(Fate::Rejected)
+        6 => Just(WriteFate::Answered), 2 => Just(WriteFate::AnswerLost), 1 => Just(WriteFate::Lost), 1 => Just(WriteFate::Rejected)
     ];
     let event = prop_oneof![
-        12 => fate.prop_map(Event::Write),
-        6 => Just(Event::Deliver),
-        2 => Just(Event::Relist),
-        2 => Just(Event::Resync),
-        2 => Just(Event::Crash),
-        4 => Just(Event::Sleep),
-        1 => Just(Event::Hours),
-        1 => Just(Event::Delete),
-        2 => Just(Event::Recreate),
-        2 => any::<bool>().prop_map(Event::Type),
-        1 => (0usize..3).prop_map(Event::Gateways),
-        1 => (1u8..4).prop_map(Event::Address),
-        1 => (1u8..3).prop_map(Event::RivalIngress),
-        1 => Just(Event::RivalRemoves),
-        1 => any::<bool>().prop_map(Event::RivalCondition),
-        1 => Just(Event::RivalTouchesOurs),
-        1 => any::<bool>().prop_map(Event::ForeignFinalizer),
-        1 => Just(Event::FinalizersGone),
-        1 => Just(Event::Duplicates),
+        12 => fate.prop_map(Incident::Write),
+        6 => Just(Incident::Deliver),
+        2 => Just(Incident::Relist),
+        2 => Just(Incident::Resync),
+        2 => Just(Incident::Crash),
+        4 => Just(Incident::Sleep),
+        1 => Just(Incident::Hours),
+        1 => Just(Incident::Delete),
+        2 => Just(Incident::Recreate),
+        2 => any::<bool>().prop_map(Incident::Type),
+        1 => (0usize..3).prop_map(Incident::Gateways),
+        1 => (1u8..4).prop_map(Incident::Address),
+        1 => (1u8..3).prop_map(Incident::RivalIngress),
+        1 => Just(Incident::RivalRemoves),
+        1 => any::<bool>().prop_map(Incident::RivalCondition),
+        1 => Just(Incident::RivalTouchesOurs),
+        1 => any::<bool>().prop_map(Incident::ForeignFinalizer),
+        1 => Just(Incident::FinalizersGone),
+        1 => Just(Incident::Duplicates),
     ];
     proptest::collection::vec(event, 1..60)
 }
 
-fn happen(harness: &mut Harness, event: &Event) {
+fn happen(harness: &mut Harness, event: &Incident) {
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
     match event {
-        Event::Write(fate) => {
+        Incident::Write(fate) => {
             harness.write(*fate);
         }
-        Event::Deliver => {
+        Incident::Deliver => {
             harness.deliver();
         }
-        Event::Relist => harness.relist(),
-        Event::Resync => harness.decide(),
-        Event::Crash => harness.crash(),
-        Event::Sleep => harness.sleep(),
-        Event::Hours => harness.elapsed += Duration::from_secs(7200),
-        Event::Delete => harness.server.delete(),
-        Event::Recreate => harness.server.create(),
-        Event::Type(served) => harness.server.set_type(if *served { "LoadBalancer" } else { "ClusterIP" }),
-        Event::Gateways(gateways) => {
+        Incident::Relist => harness.relist(),
+        Incident::Resync => harness.decide(),
+        Incident::Crash => harness.crash(),
+        Incident::Sleep => harness.sleep(),
+        Incident::Hours => harness.elapsed += Duration::from_secs(7200),
+        Incident::Delete => harness.server.delete(),
+        Incident::Recreate => harness.server.create(),
+        Incident::Type(served) => harness.server.set_type(if *served { "LoadBalancer" } else { "ClusterIP" }),
+        Incident::Gateways(gateways) => {
             harness.wanted.gateways = *gateways;
             harness.decide();
         }
-        Event::Address(last) => {
+        Incident::Address(last) => {
             harness.wanted.ingress = vec![ingress(&format!("203.0.113.{last}"), None)];
             harness.decide();
         }
-        Event::RivalIngress(last) => harness.server.rival("cloud", "ingress", &foreign_ingress(*last)),
-        Event::RivalRemoves => harness.server.rival("cloud", "ingress", &Value::Null),
-        Event::RivalCondition(up) => {
+        Incident::RivalIngress(last) => harness.server.rival("cloud", "ingress", &foreign_ingress(*last)),
+        Incident::RivalRemoves => harness.server.rival("cloud", "ingress", &Value::Null),
+        Incident::RivalCondition(up) => {
             let status = if *up { "True" } else { "False" };
             harness.server.rival("other", FOREIGN, &foreign_condition(status));
         }
-        Event::RivalTouchesOurs => {
+        Incident::RivalTouchesOurs => {
             let mut touched = foreign_condition("Unknown");
             touched["type"] = "sheave.dev/Programmed".into();
             if !harness.server.field("sheave.dev/Programmed").is_null() {
                 harness.server.rival("editor", "sheave.dev/Programmed", &touched);
             }
         }
-        Event::ForeignFinalizer(true) if !harness.server.is_leaving() => {
+        Incident::ForeignFinalizer(true) if !harness.server.is_leaving() => {
             harness.server.merge(&finalizers(json!(["example.com/other", FINALIZER])));
         }
-        Event::Duplicates if !harness.server.is_leaving() => {
+        Incident::Duplicates if !harness.server.is_leaving() => {
             harness.server.merge(&finalizers(json!([FINALIZER, FINALIZER])));
         }
-        Event::ForeignFinalizer(_) | Event::Duplicates => {}
-        Event::FinalizersGone => harness.server.strip(),
+        Incident::ForeignFinalizer(_) | Incident::Duplicates => {}
+        Incident::FinalizersGone => harness.server.strip(),
     }
 }
 

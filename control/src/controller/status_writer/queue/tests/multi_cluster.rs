@@ -4,7 +4,7 @@ use super::*;
 use crate::controller::tests::objects::{at, fleet_desired_status, multi_cluster_service};
 
 /// A queue, and the one object that its server has.
-struct Fleet {
+struct FleetHarness {
     queue: WriteQueue,
     object: Value,
     start: Instant,
@@ -12,7 +12,7 @@ struct Fleet {
     version: u64,
 }
 
-impl Fleet {
+impl FleetHarness {
     fn new() -> Self {
         let object = serde_json::to_value(multi_cluster_service(&json!({}))).unwrap();
         let queue = WriteQueue::new(Ownership::default());
@@ -37,7 +37,7 @@ impl Fleet {
     fn write(&mut self) -> Vec<&'static str> {
         let mut resources = Vec::new();
         while let Some(job) = self.queue.next(self.now()) {
-            let (Step::AddFinalizer(body) | Step::ApplyStatus(body)) = &job.step else {
+            let (WriteStep::AddFinalizer(body) | WriteStep::ApplyStatus(body)) = &job.step else {
                 panic!("{:?}", job.step)
             };
             assert_eq!(body["metadata"]["resourceVersion"], self.version.to_string());
@@ -45,7 +45,7 @@ impl Fleet {
             json_patch::merge(&mut self.object, body);
             self.version += 1;
             self.object["metadata"]["resourceVersion"] = self.version.to_string().into();
-            let answer = Answer::Done(self.object.to_string().into_bytes());
+            let answer = ApiAnswer::Done(self.object.to_string().into_bytes());
             self.queue.finished(&job, answer, self.now());
         }
         resources
@@ -54,7 +54,7 @@ impl Fleet {
 
 #[test]
 fn it_takes_two_writes_and_none_at_rest() {
-    let mut fleet = Fleet::new();
+    let mut fleet = FleetHarness::new();
     fleet.set_desired(fleet_desired_status(7));
     assert_eq!(fleet.write(), ["multiclusterservices", "multiclusterservices/status"]);
     fleet.set_desired(fleet_desired_status(7));
@@ -63,7 +63,7 @@ fn it_takes_two_writes_and_none_at_rest() {
 
 #[test]
 fn endpoints_are_counted_anew_at_most_every_ten_seconds() {
-    let mut fleet = Fleet::new();
+    let mut fleet = FleetHarness::new();
     fleet.set_desired(fleet_desired_status(7));
     fleet.write();
     for second in 1..10 {
@@ -79,7 +79,7 @@ fn endpoints_are_counted_anew_at_most_every_ten_seconds() {
 
 #[test]
 fn what_matters_is_written_at_once() {
-    let mut fleet = Fleet::new();
+    let mut fleet = FleetHarness::new();
     fleet.set_desired(fleet_desired_status(7));
     fleet.write();
     fleet.set_desired(fleet_desired_status(6));

@@ -7,7 +7,7 @@ fn a_missing_right_is_told_once() {
     let mut harness = Harness::new();
     for _ in 0..2 {
         let job = harness.wait_for_job();
-        harness.queue.finished(&job, Answer::Forbidden("no".into()), harness.now());
+        harness.queue.finished(&job, ApiAnswer::Forbidden("no".into()), harness.now());
     }
     let expected = WriteNotice::Forbidden { verb: "patch", resource: "services", message: "no".into() };
     assert_eq!(harness.queue.take_notices(), [expected]);
@@ -16,7 +16,7 @@ fn a_missing_right_is_told_once() {
 }
 
 /// A Service whose status is to change, and a server that answers each write so.
-fn refused(times: usize, answer: &Answer) -> Harness {
+fn refused(times: usize, answer: &ApiAnswer) -> Harness {
     let mut harness = Harness::settled();
     harness.wanted.gateways = 0;
     harness.decide();
@@ -37,7 +37,7 @@ fn recovered() -> WriteNotice {
 
 #[test]
 fn what_stays_refused_is_told_once_and_so_is_its_end() {
-    let mut harness = refused(6, &Answer::Refused("a webhook says no".into()));
+    let mut harness = refused(6, &ApiAnswer::Refused("a webhook says no".into()));
     assert_eq!(harness.queue.take_notices(), [told("a webhook says no")]);
     harness.settle();
     assert_eq!(std::mem::take(&mut harness.notices), [recovered()]);
@@ -46,16 +46,16 @@ fn what_stays_refused_is_told_once_and_so_is_its_end() {
 
 #[test]
 fn no_answer_but_success_stays_untold_for_ever() {
-    let unreachable = Answer::Unreachable { reason: "a webhook is silent".into(), retry_after: None };
+    let unreachable = ApiAnswer::Unreachable { reason: "a webhook is silent".into(), retry_after: None };
     for (answer, message) in [
-        (Answer::Gone, "it has no such object"),
-        (Answer::Stale, "the object has changed, and no watch shows how"),
+        (ApiAnswer::Gone, "it has no such object"),
+        (ApiAnswer::Stale, "the object has changed, and no watch shows how"),
         (unreachable, "a webhook is silent"),
     ] {
         assert_eq!(refused(5, &answer).queue.take_notices(), [], "{message}: a race is no news");
         assert_eq!(refused(9, &answer).queue.take_notices(), [told(message)]);
     }
-    let notices = refused(9, &Answer::Forbidden("no".into())).queue.take_notices();
+    let notices = refused(9, &ApiAnswer::Forbidden("no".into())).queue.take_notices();
     let forbidden =
         WriteNotice::Forbidden { verb: "patch", resource: "services/status", message: "no".into() };
     assert_eq!(notices, [forbidden, told("no")]);
@@ -63,7 +63,7 @@ fn no_answer_but_success_stays_untold_for_ever() {
 
 #[test]
 fn a_refused_write_that_is_no_longer_wanted_is_over() {
-    let no = Answer::Refused("a webhook says no".into());
+    let no = ApiAnswer::Refused("a webhook says no".into());
     let mut harness = refused(3, &no);
     harness.queue.take_notices();
     harness.wanted.gateways = 1;
