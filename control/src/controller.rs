@@ -1,12 +1,12 @@
-//! The controller: of all that run, the elected one gives addresses, publishes status, conditions and Events, and takes back
-//! what Services no longer need. Gateways forward without it.
+//! The controller. Of all replicas the elected leader allocates addresses, publishes status, conditions and Events, and cleans up
+//! what Services no longer need. Gateways forward traffic without it.
 //!
 //! With a Karmada control plane it does the same for MultiClusterServices there. Both get their addresses from the same pools,
-//! so a new leader gives none before it has heard from both API servers: it might be one that is in use already. What is
-//! published stays, and is kept up to date. Later either may be away without stopping what concerns the other.
+//! so a new leader allocates none before it has read both API servers: an address might be in use already. What is
+//! published stays and is kept up to date. After that, either API server may be away without affecting the other's objects.
 //!
-//! A term of leadership (`session`) starts from nothing but what the API server says then, so that no other leader's work is
-//! undone by what this process remembers; candidates watch nothing and cost nothing.
+//! A term of leadership (`term`) starts from the state of the API server alone, so that nothing this process remembers undoes the
+//! work of another leader. Candidates watch nothing and cost nothing.
 
 mod api_writer;
 pub mod conditions;
@@ -55,17 +55,17 @@ pub struct ControllerOptions {
     pub own_gateway: Option<watch::Receiver<GatewayReport>>,
     /// The Lease that leaders hold.
     pub lease: ServiceKey,
-    /// How soon another one takes over.
+    /// How soon another replica takes over.
     pub timing: Timing,
     /// This process among the candidates; see [`election::identity`].
     pub identity: String,
     /// How Services are marked as ours.
     pub ownership: Ownership,
-    /// How long to doubt a list that lacks nearly everything.
+    /// How long to hold back a list that lacks nearly everything.
     pub mass_deletion_hold: Duration,
 }
 
-/// How the controller is doing.
+/// The state of the controller.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerStatus {
     /// Whether this process leads.
@@ -78,15 +78,15 @@ pub struct ControllerStatus {
     pub gateways: usize,
     /// LoadBalancer Services and MultiClusterServices that are ours.
     pub services: usize,
-    /// Objects to which it has to write what the API server keeps refusing.
+    /// Objects whose writes the API server keeps refusing.
     pub write_failures: usize,
-    /// Events that were left out since it leads: refused by the API server, or beyond the limits.
+    /// Events dropped since it leads: refused by the API server, or over the rate limit.
     pub events_dropped: u64,
     /// The kinds it watches; none while it does not lead.
     pub kinds: Vec<KindStatus>,
-    /// The same of the Karmada control plane.
+    /// The same for the Karmada control plane.
     pub karmada_kinds: Vec<KindStatus>,
-    /// Lists that are doubted.
+    /// Lists that are held back.
     pub held: Vec<Held>,
     /// How many Problems of objects there are.
     pub problems: usize,
@@ -94,7 +94,7 @@ pub struct ControllerStatus {
     pub first_problems: Vec<Arc<Problem>>,
 }
 
-/// How many Problems a status has: the others have the same causes more often than not.
+/// How many Problems a status names: the others mostly have the same causes.
 pub const FIRST_PROBLEMS: usize = 20;
 
 /// A running candidate.
@@ -108,23 +108,23 @@ pub struct Controller {
 impl Controller {
     /// Becomes a candidate. Must be called inside a Tokio runtime.
     pub fn start(connection: Connection, options: ControllerOptions) -> Self {
-        let (tell, status) = watch::channel(ControllerStatus::default());
+        let (publish, status) = watch::channel(ControllerStatus::default());
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(connection, options, tell, stopped));
+        let task = tokio::spawn(serve(connection, options, publish, stopped));
         Self { status, stop, task }
     }
 
-    /// How it is doing, now and later.
+    /// Its state, now and later.
     pub fn status(&self) -> watch::Receiver<ControllerStatus> {
         self.status.clone()
     }
 
-    /// Whether it goes on; it ends by itself only if one of its tasks did.
+    /// Whether it is running. It ends by itself only if one of its tasks did.
     pub fn runs(&self) -> bool {
         !self.task.is_finished()
     }
 
-    /// Writes nothing any more, and gives the lease up. Takes some seconds at most.
+    /// Stops writing and releases the Lease, which takes some seconds at most.
     pub async fn stop(self) {
         // Fails if it has ended already.
         self.stop.send(()).unwrap_or_default();
@@ -137,14 +137,14 @@ impl Controller {
 async fn serve(
     connection: Connection,
     options: ControllerOptions,
-    tell: watch::Sender<ControllerStatus>,
+    publish: watch::Sender<ControllerStatus>,
     mut stop: oneshot::Receiver<()>,
 ) {
     let (identity, timing) = (options.identity.clone(), options.timing.clone());
     let mut election = Election::start(&connection, &options.lease, identity, timing);
     let mut failures = 0;
     loop {
-        tell.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
+        publish.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
         tokio::select! {
             won = election.won() => if let Err(error) = won {
                 tracing::error!(%error, bug = true, "this controller can never lead: it ends");
@@ -158,22 +158,22 @@ async fn serve(
             "leading: this controller gives addresses and writes status"
         );
         let began = Instant::now();
-        let mut session = LeaderTerm::start(
+        let mut term = LeaderTerm::start(
             &connection,
             &options,
             &election.leadership(),
             &installation(&options, &election),
         );
         let ended = tokio::select! {
-            broken = session.run(&tell) => Ended::Broken(broken),
+            broken = term.run(&publish) => Ended::Broken(broken),
             lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },
             _ = &mut stop => Ended::Stopped,
         };
-        // What is under way may still be answered; nothing new is written.
-        drop(session);
+        // Requests in flight may still be answered; nothing new is written.
+        drop(term);
         match ended {
             Ended::Stopped => break,
-            // The election has said why.
+            // The election has logged why.
             Ended::Lost => {}
             Ended::Broken(Broken(what)) => {
                 failures = if began.elapsed() < LONGEST_PAUSE { u32::saturating_add(failures, 1) } else { 1 };
@@ -184,7 +184,7 @@ async fn serve(
                      (gateways go on)",
                     pause.as_secs()
                 );
-                tell.send_replace(ControllerStatus {
+                publish.send_replace(ControllerStatus {
                     leader: election.leader(),
                     ..ControllerStatus::default()
                 });
@@ -204,7 +204,7 @@ fn installation(options: &ControllerOptions, election: &Election) -> String {
     format!("{}/{lease}", options.projection.cluster)
 }
 
-/// How often a candidate looks who leads: only `/api/status` asks.
+/// How often a candidate updates who leads: only `/api/status` shows it.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How a term of leadership ended.
@@ -214,10 +214,10 @@ enum Ended {
     Broken(Broken),
 }
 
-/// The most that passes before a term is tried again; one that lasted as long was no failure.
+/// The longest pause before the next term; a term that lasted as long was no failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
-/// How long to wait after so many terms in a row that broke: each begins with a list of everything.
+/// How long to wait after this many terms in a row that broke: each begins with a list of everything.
 fn pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.min(6)).min(LONGEST_PAUSE)
 }

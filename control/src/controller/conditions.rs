@@ -1,4 +1,4 @@
-//! What our conditions say of a Service, and how a condition is brought up to date. It must not know how they are written.
+//! The conditions of a Service, and how a condition is brought up to date.
 
 mod multi_cluster;
 
@@ -36,7 +36,7 @@ pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
 /// Reason of `sheave.dev/FromGatewayNodes` when it is false.
 pub const FROM_POOLS: &str = "AddressPools";
 
-/// A Service may have hundreds of ports or addresses; who looks at a condition wants to know where to begin.
+/// How many ports or addresses are listed: a Service may have hundreds, and a reader wants to know where to begin.
 const LISTED: usize = 8;
 
 /// One condition without its history.
@@ -61,7 +61,7 @@ impl DesiredCondition {
         Self { kind, holds: false, reason, message }.bounded()
     }
 
-    /// API servers take 32768 bytes, but an object has room for few such messages, and nobody reads them.
+    /// API servers accept 32768 bytes, but an object has room for few such messages, and nobody reads them.
     fn bounded(mut self) -> Self {
         cut_end(&mut self.message, LONGEST_MESSAGE);
         self
@@ -154,8 +154,8 @@ fn allocated(desired_status: &DesiredStatus) -> DesiredCondition {
 }
 
 fn programmed(desired_status: &DesiredStatus) -> DesiredCondition {
-    if let Some(said) = not_served(desired_status, PROGRAMMED) {
-        return said;
+    if let Some(condition) = not_served(desired_status, PROGRAMMED) {
+        return condition;
     }
     let addresses = addresses(desired_status);
     if addresses.is_empty() {
@@ -169,15 +169,15 @@ fn programmed(desired_status: &DesiredStatus) -> DesiredCondition {
         };
         return DesiredCondition::no(PROGRAMMED, NO_GATEWAY, message);
     }
-    let troubles = troubles(desired_status);
-    if !troubles.is_empty() {
-        return DesiredCondition::no(PROGRAMMED, PORTS_IN_TROUBLE, tell(&troubles, desired_status));
+    let failed = failed_ports(desired_status);
+    if !failed.is_empty() {
+        return DesiredCondition::no(PROGRAMMED, PORTS_IN_TROUBLE, describe(&failed, desired_status));
     }
-    // How many gateways there are would change with each that comes or goes, and with it every Service.
+    // The number of gateways would change with each that comes or goes, and with it the status of every Service.
     DesiredCondition::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
 }
 
-/// Whether connections come to an endpoint, as far as is known.
+/// Whether connections reach an endpoint, as far as is known.
 fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> DesiredCondition {
     if !programmed.holds {
         return DesiredCondition::no(
@@ -258,32 +258,32 @@ fn sentence(problem: &Problem) -> String {
 /// A port that is not served, why, and on which addresses.
 type FailedPorts = BTreeMap<(u16, &'static str, &'static str), BTreeSet<IpAddr>>;
 
-fn troubles(desired_status: &DesiredStatus) -> FailedPorts {
-    let mut troubles = FailedPorts::new();
+fn failed_ports(desired_status: &DesiredStatus) -> FailedPorts {
+    let mut failed = FailedPorts::new();
     for ingress in &desired_status.ingress {
         for status in &ingress.ports {
             if let Some(reason) = reason_not_served(status, ingress.ip, &desired_status.failed_ports) {
-                troubles.entry((status.port, status.protocol, reason)).or_default().insert(ingress.ip);
+                failed.entry((status.port, status.protocol, reason)).or_default().insert(ingress.ip);
             }
         }
     }
-    troubles
+    failed
 }
 
-fn tell(troubles: &FailedPorts, desired_status: &DesiredStatus) -> String {
+fn describe(failed: &FailedPorts, desired_status: &DesiredStatus) -> String {
     let mut text = String::from("Not served:");
-    for (index, ((port, protocol, reason), ips)) in troubles.iter().take(LISTED).enumerate() {
+    for (index, ((port, protocol, reason), ips)) in failed.iter().take(LISTED).enumerate() {
         let separator = if index == 0 { "" } else { ";" };
         // Writing to a String cannot fail.
         let _written = write!(text, "{separator} port {port}/{protocol} on {} ({reason})", listed(ips));
     }
-    if troubles.len() > LISTED {
-        let _written = write!(text, "; and {} more", troubles.len() - LISTED);
+    if failed.len() > LISTED {
+        let _written = write!(text, "; and {} more", failed.len() - LISTED);
     }
     text.push('.');
     let explained = |problem: &&Problem| {
         let port = problem.port.map(|port| (port.port, port.protocol, problem.reason));
-        port.is_some_and(|port| troubles.keys().take(LISTED).any(|trouble| *trouble == port))
+        port.is_some_and(|port| failed.keys().take(LISTED).any(|it| *it == port))
     };
     let details = sentences(desired_status.problems.iter().filter(explained));
     if details.is_empty() { text } else { format!("{text} {details}") }

@@ -9,38 +9,38 @@ use crate::api::problem::Problem;
 use crate::net;
 use crate::projection::{FleetStatus, Ingress, NodeFamilies};
 
-/// What is to be true of one Service in the API.
+/// The desired state of one Service in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Desired {
     /// It is ours: finalizer, ingress and conditions. While it is being deleted this means the same as `Released`.
     Published(DesiredStatus),
-    /// It is not, or not any longer: nothing of ours is left on it.
+    /// It is not ours, or not any longer: nothing of ours is left on it.
     Released,
 }
 
-/// What its status is to say.
+/// The desired status of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredStatus {
     /// One entry per address, each with every port of the Service.
     pub ingress: Vec<Ingress>,
     /// What is wrong with this Service.
     pub problems: Vec<Problem>,
-    /// How many gateways are taken to serve it.
+    /// How many gateways count as serving it.
     pub gateways: usize,
     /// There are none because those that are ready do not answer the controller.
     pub silent: bool,
-    /// Where no endpoint could serve.
+    /// Frontends without an endpoint that could serve.
     pub without_endpoints: Vec<FrontendAddr>,
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
     /// The clusters behind it, of a MultiClusterService.
     pub fleet: Option<FleetStatus>,
-    /// The families of which it has the addresses of gateway nodes; `None` = not to be said.
+    /// The families in which it has addresses of gateway nodes; `None` = no condition about it.
     pub node_families: Option<NodeFamilies>,
 }
 
 impl DesiredStatus {
-    /// The `status.loadBalancer.ingress` that the object is to have.
+    /// The desired `status.loadBalancer.ingress` of the object.
     pub(super) fn ingress_of(&self, object: &ServiceObject) -> Vec<LoadBalancerIngress> {
         let entries = self.ingress.iter().map(|entry| {
             let ports = port_statuses(object, entry, &self.failed_ports);
@@ -49,7 +49,7 @@ impl DesiredStatus {
                 ip_mode: Some("Proxy".into()),
                 // What others wrote there is kept, unless Karmada would refuse the object for it.
                 hostname: entry.hostname.clone().filter(|name| net::is_host_name(name)),
-                // An empty list is not stored, and would differ for ever.
+                // API servers do not store an empty list, so it would always differ.
                 ports: (!ports.is_empty()).then_some(ports),
             }
         });

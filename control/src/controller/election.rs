@@ -1,9 +1,8 @@
-//! Leader election: of all candidates the one that holds a `coordination.k8s.io/v1` Lease leads. It must not know what the
-//! leader does.
+//! Leader election: of all candidates the one that holds a `coordination.k8s.io/v1` Lease leads.
 //!
 //! Two never lead at once as long as clocks tick equally fast: a leader stops [`Timing::deadline`] after it *sent* its last
 //! renewal that succeeded, others take over [`Timing::lease`] after they *saw* it. Writes are given up with the term
-//! ([`Leadership::rest`]); the time between the two is for what is on its way to the server by then.
+//! ([`Leadership::remaining`]); the time between the two is for what is on its way to the server by then.
 //!
 //! It runs on a thread of its own: projecting and publishing tens of thousands of Services may keep the controller's thread
 //! busy for longer than a term lasts, and no renewal may wait for that.
@@ -34,14 +33,14 @@ pub(super) use self::lease_lock::ApiLeaseLock;
 use crate::api::store::ServiceKey;
 use crate::sources::connection::Connection;
 
-/// How long what lasts; the defaults are client-go's, which every kube-controller-manager runs with.
+/// Durations of the election; the defaults are client-go's, which every kube-controller-manager uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Others wait so long, without seeing a renewal, before they take over. Whole seconds.
+    /// How long others wait without seeing a renewal before they take over. Whole seconds.
     pub lease: Duration,
-    /// A leader whose last successful renewal was sent so long ago leads no more; less than `lease`.
+    /// How long after sending its last successful renewal a leader stops leading; less than `lease`.
     pub deadline: Duration,
-    /// The leader renews, and candidates look, so often; candidates up to half as long again.
+    /// How often the leader renews and candidates read the Lease; candidates wait up to half as long again.
     pub retry: Duration,
 }
 
@@ -75,7 +74,7 @@ impl Timing {
     }
 }
 
-/// What the elector tells.
+/// The state that the elector publishes.
 #[derive(Clone, Debug, Default)]
 struct LeaderState {
     /// Counts how often this process came to lead.
@@ -84,7 +83,7 @@ struct LeaderState {
     until: Option<Instant>,
     /// Who holds the Lease as last seen.
     leader: Option<String>,
-    /// Which Lease of that name it is.
+    /// The uid of the Lease.
     lease_uid: Option<String>,
 }
 
@@ -102,13 +101,13 @@ pub struct Election {
     /// The term that `won` returned last.
     term: u64,
     resign: oneshot::Sender<()>,
-    /// Says when the elector is over.
+    /// Resolves when the elector has ended.
     ended: oneshot::Receiver<()>,
 }
 
-/// The elector's ends of what an [`Election`] holds.
+/// The elector's ends of the channels of an [`Election`].
 struct ElectorChannels {
-    tell: watch::Sender<LeaderState>,
+    publish: watch::Sender<LeaderState>,
     resigned: oneshot::Receiver<()>,
     end: oneshot::Sender<()>,
 }
@@ -135,13 +134,13 @@ pub fn identity(host: &str) -> String {
 impl Election {
     /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]).
     pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
-        let (election, ElectorChannels { tell, resigned, end }) = Self::wired();
+        let (election, ElectorChannels { publish, resigned, end }) = Self::wired();
         let (connection, lease) = (connection.clone(), lease.clone());
         let spawned = on_a_thread(async move {
             match connection.separate() {
                 Ok(connection) => {
                     let remote = ApiLeaseLock::new(&connection, &lease);
-                    Elector::new(remote, lease, identity, timing).run(tell, resigned).await;
+                    Elector::new(remote, lease, identity, timing).run(publish, resigned).await;
                     // Nobody may wait for it.
                     end.send(()).unwrap_or_default();
                 }
@@ -157,17 +156,17 @@ impl Election {
     }
 
     fn wired() -> (Self, ElectorChannels) {
-        let (tell, standing) = watch::channel(LeaderState::default());
+        let (publish, standing) = watch::channel(LeaderState::default());
         let (resign, resigned) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        (Self { standing, term: 0, resign, ended }, ElectorChannels { tell, resigned, end })
+        (Self { standing, term: 0, resign, ended }, ElectorChannels { publish, resigned, end })
     }
 
     #[cfg(test)]
     fn run<S: lease_lock::LeaseLock>(elector: Elector<S>) -> Self {
-        let (election, ElectorChannels { tell, resigned, end }) = Self::wired();
+        let (election, ElectorChannels { publish, resigned, end }) = Self::wired();
         tokio::spawn(async move {
-            elector.run(tell, resigned).await;
+            elector.run(publish, resigned).await;
             end.send(()).unwrap_or_default();
         });
         election
@@ -208,7 +207,7 @@ impl Election {
         self.standing.borrow().lease_uid.clone()
     }
 
-    /// What to ask before each write of the term that [`Election::won`] returned last: a process that was stopped and
+    /// What to check before each write of the term that [`Election::won`] returned last: a process that was stopped and
     /// wakes up after others took over must not write.
     pub fn leadership(&self) -> Leadership {
         Leadership { standing: self.standing.clone(), term: self.term, within: None }
@@ -248,16 +247,16 @@ impl Leadership {
 
     /// Whether the term still lasts, by the monotonic clock.
     pub fn holds(&self) -> bool {
-        self.rest().is_some()
+        self.remaining().is_some()
     }
 
     /// How long the term lasts unless it is renewed: no write that is sent now may take longer. None if it is over.
-    pub fn rest(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Duration> {
         let standing = self.standing.borrow();
         let until = standing.until.filter(|_| standing.term == self.term)?;
         let rest = until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero())?;
         match &self.within {
-            Some(other) => other.rest().map(|others| others.min(rest)),
+            Some(other) => other.remaining().map(|others| others.min(rest)),
             None => Some(rest),
         }
     }

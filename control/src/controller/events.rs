@@ -1,5 +1,4 @@
-//! Events: tells about objects what is news, once, and within limits. Best effort; what must not be lost is in conditions.
-//! It must not know where Problems come from.
+//! Records Events: what is new about objects, once, and within the rate limit. Best effort; what must not be lost is in conditions.
 
 mod correlator;
 mod event;
@@ -25,11 +24,11 @@ use crate::api::problem::{ObjectRef, Problem, ProblemChanges, reason};
 use crate::controller::election::Leadership;
 use crate::sources::connection::Connection;
 
-/// So many Events may wait for the API server.
+/// How many Events may wait for the API server.
 const QUEUE: usize = 256;
-/// What RBAC calls Events, with their group.
+/// Events as RBAC rules name them.
 const RESOURCE: &str = "events.events.k8s.io";
-/// The action of Problems: what cannot be done as it should be.
+/// The action of Problems: serving failed.
 const SERVE: &str = "Serve";
 
 /// Writes Events in the background for one term of leadership. What waits when it is dropped is
@@ -38,7 +37,7 @@ const SERVE: &str = "Serve";
 pub struct EventRecorder {
     instance: String,
     leadership: Leadership,
-    novelty: Correlator,
+    correlator: Correlator,
     limits: EventLimits,
     queue: mpsc::Sender<Event>,
     dropped: Arc<AtomicU64>,
@@ -47,11 +46,11 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// `instance` says which controller it was: its identity in the election. Must be called inside a Tokio runtime.
+    /// `instance` names this controller: its identity in the election. Must be called inside a Tokio runtime.
     pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
-        let (tell, refused) = watch::channel(None);
+        let (report, refused) = watch::channel(None);
         let (writer, events) = Self::idle(instance, leadership.clone(), refused);
-        let outcome = EventOutcome::new(Arc::clone(&writer.dropped), tell);
+        let outcome = EventOutcome::new(Arc::clone(&writer.dropped), report);
         tokio::spawn(send::send(connection.clone(), leadership, events, outcome));
         writer
     }
@@ -65,7 +64,7 @@ impl EventRecorder {
         let writer = Self {
             instance,
             leadership,
-            novelty: Correlator::default(),
+            correlator: Correlator::default(),
             limits: EventLimits::new(Instant::now()),
             queue,
             dropped: Arc::default(),
@@ -74,20 +73,20 @@ impl EventRecorder {
         (writer, events)
     }
 
-    /// Problems that came become Events, unless they are about what is no object of the API.
+    /// Records an Event for each new Problem, unless it is about something that is no API object.
     pub fn problems(&mut self, changes: &ProblemChanges, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
         let changes = changes.about(|object| event::api_version(object.kind).is_some());
-        self.novelty.follow(&changes);
+        self.correlator.follow(&changes);
         self.offer(&changes.came, uid_of);
     }
 
-    /// Tries again what the limits held back, and what had no uid.
+    /// Tries again what the rate limit held back, and what had no uid.
     pub fn again(&mut self, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
-        let untold = self.novelty.untold();
-        self.offer(&untold, uid_of);
+        let pending = self.correlator.pending();
+        self.offer(&pending, uid_of);
     }
 
-    /// These Problems are of objects that may be others of the same name than before: of such ones nothing was told.
+    /// Records Events for Problems of objects that may have been deleted and created again: the new ones have none yet.
     pub fn offer<'a>(
         &mut self,
         problems: impl IntoIterator<Item = &'a Arc<Problem>>,
@@ -96,22 +95,22 @@ impl EventRecorder {
         if !self.leadership.holds() {
             return;
         }
-        let mut novelty = std::mem::take(&mut self.novelty);
+        let mut correlator = std::mem::take(&mut self.correlator);
         for problem in problems {
             if let Some(uid) = uid_of(&problem.object) {
-                novelty.offer(problem, uid, |problem, uid| self.enqueue(&warning(problem, uid)));
+                correlator.offer(problem, uid, |problem, uid| self.enqueue(&warning(problem, uid)));
             }
         }
-        self.novelty = novelty;
+        self.correlator = correlator;
     }
 
-    /// This happened. Nothing is written if the last one of its object, type, reason and action had the same note.
-    pub fn tell(&mut self, occurrence: &Occurrence) {
-        if !self.leadership.holds() || !self.novelty.is_new(occurrence) {
+    /// Records one occurrence. Nothing is written if the last one of its object, type, reason and action had the same note.
+    pub fn record(&mut self, occurrence: &Occurrence) {
+        if !self.leadership.holds() || !self.correlator.is_new(occurrence) {
             return;
         }
         if self.enqueue(occurrence) {
-            self.novelty.told(occurrence);
+            self.correlator.recorded(occurrence);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -123,13 +122,13 @@ impl EventRecorder {
         self.queue.closed().await;
     }
 
-    /// How many Events were left out since the start: refused by the limits or by the API server. Problems that wait for
-    /// the limits do not count.
+    /// How many Events were dropped since the start: refused by the rate limit or by the API server. Problems that wait for the rate
+    /// limit do not count.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// A Problem while the API server takes no Event.
+    /// A Problem while the API server refuses all Events.
     pub fn refused(&self) -> Option<Problem> {
         let why = self.refused.borrow().clone()?;
         Some(Problem {

@@ -1,7 +1,7 @@
-//! What the gateways say of themselves, asked of each at regular times. It must not know what is made of it.
+//! Polls the gateways for their reports.
 //!
-//! A gateway that does not answer is believed for a while by its last report: it may be busy, and a port does not become
-//! free by that. Whether it is ready is the EndpointSlices' to say, not this file's.
+//! The last report of a gateway that does not answer stays valid for a while: it may be busy, and a port does not become free by
+//! that. EndpointSlices decide whether a gateway is ready, not this file.
 
 mod request;
 
@@ -19,50 +19,50 @@ use crate::api::gateway_report::{GatewayReport, PORT_NAME};
 use crate::api::store::is_ready;
 use crate::net;
 
-/// How often each gateway is asked. A port in trouble is published that much later; an idle gateway answers in well under
-/// a millisecond.
+/// How often each gateway is polled. A failed port is published that much later; an idle gateway answers in well under a
+/// millisecond.
 const EVERY: Duration = Duration::from_secs(5);
-/// How long a report is believed after its gateway fell silent.
-const BELIEVED: Duration = Duration::from_secs(30);
-/// So many gateways are asked at a time.
+/// How long a report stays valid after its gateway fell silent.
+const VALID: Duration = Duration::from_secs(30);
+/// How many gateways are polled at a time.
 const AT_ONCE: usize = 32;
 
 /// The reports of all gateways, kept up to date until dropped.
 #[derive(Debug)]
 pub(crate) struct GatewayReports {
     gateways: watch::Sender<Vec<SocketAddr>>,
-    heard: watch::Receiver<Collected>,
+    collected: watch::Receiver<Collected>,
 }
 
-/// What came of the asking.
+/// The answers of all gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Collected {
     reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
-    /// Gateways that were asked at least once, whether they answered or not.
+    /// Gateways that were polled at least once, whether they answered or not.
     asked: BTreeMap<SocketAddr, Liveness>,
 }
 
-/// How a gateway that was asked stands, the worst first.
+/// Whether a gateway that was polled answers, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Liveness {
-    /// It has not answered for [`BELIEVED`].
+    /// It has not answered for [`VALID`].
     Silent,
-    /// It did not answer the last time, but before.
-    Believed,
+    /// It did not answer the last time, but within [`VALID`].
+    Late,
     /// It answered the last time.
     Answering,
 }
 
 impl GatewayReports {
-    /// Starts asking. Must be called inside a Tokio runtime.
+    /// Starts polling. Must be called inside a Tokio runtime.
     pub(crate) fn start() -> Self {
         let (gateways, asked) = watch::channel(Vec::new());
-        let (sender, heard) = watch::channel(Collected::default());
+        let (sender, collected) = watch::channel(Collected::default());
         tokio::spawn(keep_asking(asked, sender));
-        Self { gateways, heard }
+        Self { gateways, collected }
     }
 
-    /// Says which gateways there are. New ones are asked at once.
+    /// Sets which gateways there are. New ones are polled at once.
     pub(crate) fn follow(&self, gateways: Vec<SocketAddr>) {
         self.gateways.send_if_modified(|known| {
             let differs = *known != gateways;
@@ -71,29 +71,29 @@ impl GatewayReports {
         });
     }
 
-    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was asked for the first time. Cancel
+    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was polled for the first time. Cancel
     /// safe.
     pub(crate) async fn changed(&mut self) {
-        if self.heard.changed().await.is_err() {
+        if self.collected.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// What the gateways said last.
+    /// The last reports.
     pub(crate) fn now(&mut self) -> Arc<BTreeMap<SocketAddr, GatewayReport>> {
-        Arc::clone(&self.heard.borrow_and_update().reports)
+        Arc::clone(&self.collected.borrow_and_update().reports)
     }
 
     /// Whether each of the gateways that are followed has answered, or had its time to.
     pub(crate) fn asked_all(&self) -> bool {
-        let heard = self.heard.borrow();
-        self.gateways.borrow().iter().all(|gateway| heard.asked.contains_key(gateway))
+        let collected = self.collected.borrow();
+        self.gateways.borrow().iter().all(|gateway| collected.asked.contains_key(gateway))
     }
 
-    /// Whether some gateway that is followed stands so, or better. One that was not asked yet is given the time to answer.
+    /// Whether some gateway that is followed stands so, or better. One that was not polled yet is given the time to answer.
     pub(crate) fn any(&self, standing: Liveness) -> bool {
-        let heard = self.heard.borrow();
-        let of = |gateway| heard.asked.get(gateway).copied().unwrap_or(Liveness::Believed);
+        let collected = self.collected.borrow();
+        let of = |gateway| collected.asked.get(gateway).copied().unwrap_or(Liveness::Late);
         self.gateways.borrow().iter().any(|gateway| of(gateway) >= standing)
     }
 }
@@ -143,7 +143,7 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: wa
         };
         let there: BTreeSet<SocketAddr> = gateways.borrow_and_update().iter().copied().collect();
         known.retain(|gateway, _| there.contains(gateway));
-        // Those that are known have their turn: a rollout would ask all of them with each that comes or goes.
+        // Only new ones: a rollout would poll all of them with each that comes or goes.
         let due: Vec<SocketAddr> = there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
         for (gateway, answer) in ask_all(&due).await {
             take(&mut known, gateway, answer, Instant::now());
@@ -152,11 +152,11 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: wa
             known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
         let now = Instant::now();
         let asked = known.iter().map(|(gateway, known)| (*gateway, known.standing(now))).collect();
-        let heard = Collected { reports: Arc::new(reports), asked };
+        let collected = Collected { reports: Arc::new(reports), asked };
         publish.send_if_modified(|published| {
-            let differs = *published != heard;
+            let differs = *published != collected;
             if differs {
-                *published = heard;
+                *published = collected;
             }
             differs
         });
@@ -167,8 +167,8 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: wa
 #[derive(Debug)]
 struct GatewayState {
     report: Option<GatewayReport>,
-    /// When it answered last, or was asked for the first time.
-    heard: Instant,
+    /// When it answered last, or was polled for the first time.
+    answered: Instant,
     /// It answered the last time.
     answers: bool,
 }
@@ -177,8 +177,8 @@ impl GatewayState {
     fn standing(&self, now: Instant) -> Liveness {
         if self.answers {
             Liveness::Answering
-        } else if now.duration_since(self.heard) <= BELIEVED {
-            Liveness::Believed
+        } else if now.duration_since(self.answered) <= VALID {
+            Liveness::Late
         } else {
             Liveness::Silent
         }
@@ -192,13 +192,13 @@ fn take(
     now: Instant,
 ) {
     let answered_before = known.get(&gateway).map(|known| known.answers);
-    let known = known.entry(gateway).or_insert(GatewayState { report: None, heard: now, answers: false });
+    let known = known.entry(gateway).or_insert(GatewayState { report: None, answered: now, answers: false });
     match answer {
         Ok(report) => {
             if answered_before == Some(false) {
                 tracing::info!(%gateway, "the gateway reports again");
             }
-            *known = GatewayState { report: Some(report), heard: now, answers: true };
+            *known = GatewayState { report: Some(report), answered: now, answers: true };
         }
         Err(error) => {
             if answered_before != Some(false) {

@@ -21,7 +21,7 @@ pub use self::object::{Export, ExportObject};
 use super::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
 use crate::api::store::ServiceKey;
 
-/// What is there of both kinds, whoever made it; or what could not be listed, and the answer.
+/// What exists of both kinds, whoever created it; or the kind that could not be listed, and the answer.
 pub(super) type ExportList = Result<Vec<(ExportObject, DynamicObject)>, (ExportObject, ApiAnswer)>;
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! By which names an installation knows what is its own. Which finalizers and conditions of an object are ours.
+//! Which finalizers and conditions of an object belong to this installation, and the names by which it knows them.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ impl Ownership {
         Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
     }
 
-    /// Keeps a Service until its addresses are free again, and says that it is this installation's.
+    /// The finalizer that keeps a Service until its addresses are released, and marks it as this installation's.
     pub fn finalizer(&self) -> &str {
         &self.finalizer
     }
 
-    /// Who the installation is in `metadata.managedFields` of Services and AddressPools.
+    /// The installation's name in `metadata.managedFields` of Services and AddressPools.
     pub fn field_manager(&self) -> &str {
         &self.field_manager
     }
@@ -62,7 +62,7 @@ impl Ownership {
     }
 
     /// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where
-    /// another installation's finalizer is, they are what that one says.
+    /// another installation's finalizer is, they belong to that one.
     pub(super) fn other_conditions<'o>(&self, object: &'o ServiceObject) -> Option<Vec<&'o Condition>> {
         let conditions = object.conditions();
         let theirs = object.finalizers().iter().any(|held| self.is_neighbours(held));
@@ -70,7 +70,7 @@ impl Ownership {
         ours.then(|| conditions.iter().filter(|condition| !Self::names_condition(condition)).collect())
     }
 
-    /// What has to go although it is not ours, before the finalizer can; nothing if there is none.
+    /// What has to go before the finalizer can although it is not ours; none if there is nothing.
     pub(super) fn rest<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
         let locks: Vec<usize> = object.locks().map(|(place, _)| place).collect();
         let kept = object.ingress().iter().enumerate().filter(|(place, _)| !locks.contains(place));

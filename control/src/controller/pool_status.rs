@@ -1,4 +1,4 @@
-//! What the status of an AddressPool says, and the write that makes it so. Pure. It must not know how writes are sent.
+//! The desired status of an AddressPool. Pure.
 
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ pub const READY: &str = "Ready";
 /// The condition's reason when some of the spec cannot be used.
 pub const INVALID: &str = "Invalid";
 
-/// The status of a pool of which so many addresses are used and free, and about which `problems` are known.
+/// The status of a pool with these numbers of used and free addresses, and these `problems`.
 pub fn of(
     pool: &AddressPool,
     used: i64,
@@ -19,13 +19,13 @@ pub fn of(
     problems: &[Problem],
     now: Timestamp,
 ) -> AddressPoolStatus {
-    let said = if problems.is_empty() {
+    let condition = if problems.is_empty() {
         DesiredCondition::yes(READY, READY, "Every entry can be used.".into())
     } else {
         DesiredCondition::no(READY, INVALID, sentences(problems.iter()))
     };
     let before = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let condition = said.stamped(before, pool.metadata.generation, now);
+    let condition = condition.stamped(before, pool.metadata.generation, now);
     AddressPoolStatus { used, free, conditions: vec![condition] }
 }
 

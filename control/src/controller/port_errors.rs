@@ -20,8 +20,8 @@ pub struct PortFailure {
     pub reason: &'static str,
 }
 
-/// The ports of an address in `status`. Those of a MultiClusterService have to have an error (its definition says so): the ones that
-/// are served are left out.
+/// The ports of an address in `status`. The definition of a MultiClusterService requires an error for each: ports that are served are
+/// left out.
 pub(super) fn port_statuses(
     object: &ServiceObject,
     entry: &Ingress,

@@ -1,4 +1,4 @@
-//! The two kinds of objects that say in a `ServiceStatus` where they are served. It must not know what is written to them.
+//! A Service or MultiClusterService: the two kinds whose `ServiceStatus` shows where they are served.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::api::store::{Objects, ServiceKey};
 use crate::net;
 use crate::projection::LoadBalancerStatus;
 
-/// What `spec.type` and `spec.types` call it.
+/// The value of `spec.type` and `spec.types`.
 const LOAD_BALANCER: &str = "LoadBalancer";
 
-/// An object whose status says where it is served.
+/// A Service or MultiClusterService.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceObject {
     /// Of the cluster that the gateways run in.
@@ -57,7 +57,7 @@ impl ServiceObject {
         }
     }
 
-    /// How it is called.
+    /// Its key.
     pub fn key(&self) -> ServiceKey {
         let metadata = self.metadata();
         ServiceKey {
@@ -67,7 +67,7 @@ impl ServiceObject {
         }
     }
 
-    /// What every object has.
+    /// Its metadata.
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Service(service) => &service.metadata,
@@ -75,7 +75,7 @@ impl ServiceObject {
         }
     }
 
-    /// The addresses that its status has.
+    /// The addresses in its status.
     pub fn ingress(&self) -> &[LoadBalancerIngress] {
         let status = self.status().and_then(|status| status.load_balancer.as_ref());
         status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
@@ -105,13 +105,13 @@ impl ServiceObject {
         }
     }
 
-    /// Whether its conditions say that gateways serve it.
+    /// Whether its conditions show that gateways serve it.
     pub(in crate::controller) fn is_programmed(&self) -> bool {
         self.conditions().iter().any(|condition| condition.type_ == PROGRAMMED && condition.status == "True")
     }
 
-    /// Whether it is said of its addresses whose they are.
-    pub(crate) fn tells_origin(&self) -> bool {
+    /// Whether it has the condition about addresses of gateway nodes.
+    pub(crate) fn shows_origin(&self) -> bool {
         self.conditions().iter().any(|condition| condition.type_ == FROM_GATEWAY_NODES)
     }
 
@@ -128,7 +128,7 @@ impl ServiceObject {
         self.status().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
     }
 
-    /// Which API version and kind bodies name.
+    /// API version and kind, for bodies.
     pub(in crate::controller) fn type_names(source: FrontendSource) -> (&'static str, &'static str) {
         match source {
             FrontendSource::Service => (Service::API_VERSION, Service::KIND),

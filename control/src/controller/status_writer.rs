@@ -46,7 +46,7 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// Must be called inside a Tokio runtime. `leadership` is asked before each write for how long may still be written, and no
-    /// write takes longer. As soon as it says nothing, everything that was desired so far is dropped.
+    /// write takes longer. As soon as it is none, everything that was desired so far is dropped.
     pub fn start(
         connection: &Connection,
         ownership: Ownership,
@@ -61,8 +61,8 @@ impl StatusWriter {
     }
 
     /// What is to be true of this Service or MultiClusterService, decided by `object`, which is the newest there is. To be
-    /// called whenever either changes, and as often as one likes: nothing is written that the object says already, and what
-    /// only changes the words of its conditions is written at most once in 10 s.
+    /// called whenever either changes, and as often as one likes: nothing is written that the object has already, and a change
+    /// of words in conditions alone is written at most once in 10 s.
     pub fn set_desired(&mut self, key: &ServiceKey, object: impl Into<ServiceObject>, desired: Desired) {
         let subject = WriteSubject::Service(object.into(), Arc::new(desired));
         self.command(Command::Set(WriteTarget::Service(key.clone()), subject));
@@ -106,7 +106,7 @@ impl StatusWriter {
     }
 
     fn command(&self, command: Command) {
-        // Fails if the task has ended: `next_notice` says so.
+        // Fails if the task has ended, which `next_notice` reports.
         self.commands.send(command).unwrap_or_default();
     }
 }

@@ -1,5 +1,4 @@
-//! One term of leadership: the loop from what the API server says to what is written back. It must not know how writes are
-//! sent, nor how leaders are elected.
+//! One term of leadership: the leader's loop from changes of the API server to what is written back.
 
 mod awaiting_karmada;
 mod gateway_failures;
@@ -43,37 +42,37 @@ use crate::sources::connection::Connection;
 use crate::sources::mass_deletion_guard::Guard;
 use crate::time::{self, wait_until};
 
-/// A burst of changes is looked at together, so that a Service with many slices is not projected for each. Clients wait for
-/// none of it: gateways follow the endpoints themselves.
+/// Changes of a burst are handled together, so that a Service with many slices is not projected once for each. No client waits for
+/// it: gateways follow the endpoints themselves.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Problems that the limits of Events hold back are offered again so often: a quiet cluster gives no other occasion.
-const TELL_AGAIN: Duration = Duration::from_secs(10);
+/// How often Events that the rate limit held back are tried again: a quiet cluster gives no other occasion.
+const RETRY_EVENTS: Duration = Duration::from_secs(10);
 
-/// The least that passes until the time alone is looked at again.
+/// The shortest wait for what is due by time alone.
 const PROJECT_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a term cannot go on without has ended by itself; a sentence without a stop.
+/// Something that a term needs has ended by itself; a sentence without a full stop.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Broken(pub(super) &'static str);
 
-/// Who finds Problems beside the projection.
+/// The sources of Problems other than the projection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ProblemSource {
-    /// The watches, and who writes on the Karmada control plane.
+    /// The watches, and the Leases on the Karmada control plane.
     Watches,
-    /// Gateways, of a Service.
+    /// Gateways' reports about a Service.
     Gateways(ServiceKey),
-    /// Writes that are refused, of an object.
+    /// Refused writes of an object.
     Writes(ObjectRef),
-    /// Events that are refused.
+    /// Refused Events.
     Events,
-    /// The Karmada API server, which is waited for.
+    /// The Karmada API server, whose first list is awaited.
     Fleet,
 }
 
-/// Everything that is given up with the term.
+/// Everything that ends with the term.
 pub(super) struct LeaderTerm {
     options: ControllerOptions,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
@@ -85,13 +84,13 @@ pub(super) struct LeaderTerm {
     membership: GatewayMembership,
     store: Store,
     projector: Projector,
-    /// When the time alone makes a difference to it.
+    /// When to project again by time alone.
     project_at: Option<Instant>,
-    /// What the projection says, and what others say beside it.
+    /// Problems of the projection and of all other sources.
     problems: ProblemSet<ProblemSource>,
     synced: bool,
     reports: GatewayReports,
-    /// What `gateway_failures` are from.
+    /// The reports that `gateway_failures` come from.
     read: ReadReports,
     gateway_failures: GatewayFailures,
     hold: StartupHold,
@@ -100,11 +99,11 @@ pub(super) struct LeaderTerm {
     /// Pools that were published.
     pools: BTreeSet<Arc<str>>,
     term_events: TermEvents,
-    tell_again: Interval,
+    retry_events: Interval,
 }
 
 impl LeaderTerm {
-    /// `installation` is the name that all processes of the installation have.
+    /// `installation` is the name that all processes of the installation share.
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
@@ -112,15 +111,16 @@ impl LeaderTerm {
         installation: &str,
     ) -> Self {
         let may_write = leadership.clone();
-        let writer = StatusWriter::start(connection, options.ownership.clone(), move || may_write.rest());
+        let writer =
+            StatusWriter::start(connection, options.ownership.clone(), move || may_write.remaining());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
         let mut projector = Projector::new(options.projection.clone());
         if karmada.is_some() {
             projector.set_mandate(Authority::NONE);
         }
-        let mut tell_again = tokio::time::interval(TELL_AGAIN);
-        tell_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut retry_events = tokio::time::interval(RETRY_EVENTS);
+        retry_events.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
@@ -142,14 +142,14 @@ impl LeaderTerm {
             write_failures: WriteFailures::default(),
             pools: BTreeSet::new(),
             term_events: TermEvents::new(events),
-            tell_again,
+            retry_events,
         }
     }
 
-    /// Goes on until dropped, or until something breaks that it needs.
-    pub(super) async fn run(&mut self, tell: &watch::Sender<ControllerStatus>) -> Broken {
+    /// Runs until dropped, or until something that it needs breaks.
+    pub(super) async fn run(&mut self, publish: &watch::Sender<ControllerStatus>) -> Broken {
         loop {
-            let (doubted, held) = (self.guard.due(), self.hold.due());
+            let (held_list, held_publish) = (self.guard.due(), self.hold.due());
             let membership = self.membership.due();
             tokio::select! {
                 batch = self.source.next() => match batch {
@@ -159,27 +159,27 @@ impl LeaderTerm {
                     }
                     None => return Broken("a watch of the API server has ended"),
                 },
-                news = karmada_side::news(&mut self.fleet) => match news {
+                news = karmada_side::next_event(&mut self.fleet) => match news {
                     KarmadaEvent::Batch(batch) => self.take_fleet(batch),
                     KarmadaEvent::Notice(notice) => self.on_write_notice(notice),
-                    KarmadaEvent::Seats => self.take_seats(),
+                    KarmadaEvent::LeaseChanged => self.on_karmada_lease(),
                     KarmadaEvent::Broken(broken) => return broken,
                 },
                 () = wait_until(self.project_at) => self.update(BTreeSet::new()),
-                () = wait_until(doubted) => self.believe(),
+                () = wait_until(held_list) => self.accept_held(),
                 () = wait_until(membership) => self.update(BTreeSet::new()),
-                () = wait_until(held) => self.publish(BTreeSet::new()),
+                () = wait_until(held_publish) => self.publish(BTreeSet::new()),
                 () = self.reports.changed() => self.republish(),
                 () = changed(&mut self.own_gateway) => self.republish(),
                 notice = self.writer.next_notice() => match notice {
                     Some(notice) => self.on_write_notice(notice),
-                    None => return Broken("the part that writes status has ended"),
+                    None => return Broken("the status writer has ended"),
                 },
-                () = self.term_events.ended() => return Broken("the part that writes Events has ended"),
-                _ = self.tell_again.tick() => self.tell_again(),
+                () = self.term_events.ended() => return Broken("the event recorder has ended"),
+                _ = self.retry_events.tick() => self.retry_events(),
             }
-            tell.send_modify(|status| self.describe(status));
-            // Whatever happens meanwhile waits, and is then looked at together.
+            publish.send_modify(|status| self.describe(status));
+            // What happens meanwhile is handled together.
             tokio::time::sleep(PACE).await;
         }
     }
@@ -203,44 +203,44 @@ impl LeaderTerm {
             }
         }
         if differs {
-            self.tell_problems();
+            self.publish_problems();
         }
     }
 
-    /// What Karmada's API server says. Only from the first time on it is known which addresses MultiClusterServices have:
-    /// those that were thought to be free until then are looked at again.
+    /// Changes of the Karmada API server. With the first ones it is known which addresses MultiClusterServices have: those that
+    /// were taken to be free until then are checked again.
     fn take_fleet(&mut self, batch: Batch) {
         let first = self.awaits_fleet();
         if let Some(fleet) = &mut self.fleet {
             fleet.synced = true;
         }
-        let mut heard = BTreeSet::new();
+        let mut updated = BTreeSet::new();
         if first {
-            tracing::info!("the Karmada API server has said which MultiClusterServices there are");
+            tracing::info!("the MultiClusterServices of the Karmada API server are known");
             let before =
                 std::mem::replace(&mut self.projector, Projector::new(self.options.projection.clone()));
             let gone = before.problems().cloned().collect();
             self.problems.apply(&ProblemChanges { gone, ..ProblemChanges::default() });
-            heard = self.all_services();
+            updated = self.all_services();
             self.follow_mandate();
         }
-        self.take(batch, heard);
+        self.take(batch, updated);
     }
 
-    /// Who writes on the Karmada control plane has changed.
-    fn take_seats(&mut self) {
+    /// Another installation is in charge on the Karmada control plane than before.
+    fn on_karmada_lease(&mut self) {
         let Some(fleet) = &mut self.fleet else { return };
-        if fleet.is_to_be_seated() {
-            let events = fleet.seat(&self.options);
+        if fleet.is_to_restart_writer() {
+            let events = fleet.restart_writer(&self.options);
             for object in self.write_failures.forget_fleet() {
                 self.problems.set(ProblemSource::Writes(object), []);
             }
-            self.tell_problems();
+            self.publish_problems();
             self.term_events.set_fleet_events(events, self.problems.iter(), self.store.objects());
         }
         self.follow_mandate();
         if self.synced {
-            // What was said of them while somebody else decided was lost.
+            // What changed of them while another installation was in charge was not published.
             let all = self.store.objects().fleet.services.keys().cloned().collect();
             self.update(all);
         }
@@ -252,42 +252,42 @@ impl LeaderTerm {
         }
     }
 
-    /// Whether it is not known yet which addresses MultiClusterServices have.
+    /// Whether the addresses of MultiClusterServices are not known yet.
     fn awaits_fleet(&self) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| !fleet.synced)
     }
 
-    fn take(&mut self, batch: Batch, mut heard: BTreeSet<ServiceKey>) {
+    fn take(&mut self, batch: Batch, mut updated: BTreeSet<ServiceKey>) {
         for change in batch.changes {
             let admitted = self.guard.admit(change, self.store.objects(), Instant::now()).into_change();
-            heard.extend(services(&admitted));
+            updated.extend(services(&admitted));
             self.apply(admitted);
         }
-        // Pools and gateways are here.
+        // Pools and gateways are in this cluster.
         if self.synced {
-            self.update(heard);
+            self.update(updated);
         }
     }
 
-    /// Offers Events again, after a look at who writes on the Karmada control plane: nothing else tells of that.
-    fn tell_again(&mut self) {
+    /// Tries Events again, after a check of the Leases on the Karmada control plane, which nothing else triggers.
+    fn retry_events(&mut self) {
         if self.synced && self.fleet.is_some() {
             self.update(BTreeSet::new());
         } else {
-            self.tell_problems();
+            self.publish_problems();
         }
         self.term_events.again(self.store.objects());
     }
 
-    /// To the store, but for the slices of the gateways, which wait for the next update.
+    /// Applies a change to the store, except slices of the gateways, which wait for the next update.
     fn apply(&mut self, change: Change) {
         if let Some(change) = self.membership.admit(change) {
             self.store.apply(change);
         }
     }
 
-    /// The lists that were doubted are believed.
-    fn believe(&mut self) {
+    /// Accepts the lists that were held back long enough.
+    fn accept_held(&mut self) {
         for change in self.guard.release(Instant::now()) {
             self.apply(change);
         }
@@ -296,9 +296,9 @@ impl LeaderTerm {
         }
     }
 
-    /// From what changed in the store to what is to be written. Services that were `heard` of may look as they did before:
-    /// then somebody has undone what we wrote, and we have not seen it in between.
-    fn update(&mut self, heard: BTreeSet<ServiceKey>) {
+    /// From changes in the store to what is written. Services in `updated` may look as before: then somebody undid what we wrote
+    /// without our seeing it.
+    fn update(&mut self, updated: BTreeSet<ServiceKey>) {
         for change in self.membership.update(Instant::now()) {
             self.store.apply(change);
         }
@@ -315,7 +315,7 @@ impl LeaderTerm {
         self.problems.set(ProblemSource::Watches, &of_watches);
         self.reports.follow(gateway_reports::addresses(self.gateway_slices()));
         let mut touched = projection.touched;
-        touched.extend(heard);
+        touched.extend(updated);
         touched.append(&mut self.refresh_gateway_failures(&touched));
         self.publish(touched);
     }
@@ -327,7 +327,7 @@ impl LeaderTerm {
 
     fn describe(&self, status: &mut ControllerStatus) {
         status.leading = true;
-        // Told by the Lease only when it is looked at the next time.
+        // The Lease shows it only when it is read the next time.
         status.leader = Some(self.options.identity.clone());
         status.synced = self.synced && !self.awaits_fleet();
         status.gateways = self.gateway_failures.gateways().ready;
@@ -342,7 +342,7 @@ impl LeaderTerm {
     }
 }
 
-/// The Services that are told of.
+/// The Services that the change names.
 fn services(change: &Change) -> Vec<ServiceKey> {
     match change {
         Change::Services(Delta::Put(service)) => vec![ServiceObject::from(service).key()],

@@ -24,11 +24,11 @@ use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
 
-/// A leader renews every 2 s: one that does nothing for so long is dead or has trouble that it will see through.
+/// How long to watch the Lease: a leader renews every 2 s, and one that does not is dead.
 const LISTEN: Duration = Duration::from_secs(5);
-/// How often the Lease is looked at meanwhile.
+/// How often the Lease is read meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
-/// As kubectl's chunks.
+/// Objects per request, as kubectl.
 const PAGE: u32 = 500;
 /// How often one Service is tried if others write to it in between.
 const TRIES: u32 = 5;
@@ -41,7 +41,7 @@ pub enum UninstallError {
     /// The API server did not answer.
     #[error("the API server does not answer: {0}")]
     Unavailable(String),
-    /// It did, but does not do it.
+    /// It did, and refused.
     #[error("the API server refuses: {0}")]
     Refused(String),
 }

@@ -18,7 +18,7 @@ const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
 pub(in crate::controller) enum ApiAnswer {
     /// It is done; the object as it is now.
     Done(Vec<u8>),
-    /// The server does not have the object, it says.
+    /// The server does not have the object.
     Gone,
     /// The server does not serve the kind, or not at this path.
     Undefined(String),
@@ -100,7 +100,7 @@ impl fmt::Display for ApiAnswer {
     }
 }
 
-/// Authorization says who cannot do what (apiserver `responsewriters.ForbiddenMessage`). Admission refuses single objects with
+/// Authorization names who cannot do what (apiserver `responsewriters.ForbiddenMessage`). Admission refuses single objects with
 /// 403, too.
 fn lacks_right(status: &Status) -> bool {
     status

@@ -1,4 +1,4 @@
-//! What our conditions say of a MultiClusterService. It must not know how they are written.
+//! The conditions of a MultiClusterService.
 
 use std::fmt::Write as _;
 
@@ -31,18 +31,18 @@ const HOW_TO_EXPORT: &str = "make a ServiceExport of the Service and propagate i
                              karmada.exportServices in the configuration, which does so.";
 const EXPORTED: &str = "the controller exports the Service (karmada.exportServices).";
 
-/// So many clusters, names or ports are listed.
+/// How many clusters, names or ports are listed.
 const LISTED: usize = 5;
 
-/// Reasons of Problems that `sheave.dev/Accepted` tells: it is served, if not as it says.
-const TOLD: [&str; 4] = [
+/// Reasons of Problems that `sheave.dev/Accepted` names: it is served, but not as it asks.
+const NAMED: [&str; 4] = [
     reason::INVALID_VALUE,
     reason::LEGACY_FIELD,
     reason::NOT_ACROSS_CLUSTERS,
     reason::SOURCE_RANGES_ONE_FAMILY,
 ];
 
-/// Reasons of Problems that `sheave.dev/ResolvedRefs` tells.
+/// Reasons of Problems that `sheave.dev/ResolvedRefs` names.
 const MISSING: [&str; 3] = [reason::SERVICE_NOT_FOUND, reason::CLUSTER_NOT_FOUND, reason::PORT_NOT_FOUND];
 
 /// Our conditions of a MultiClusterService.
@@ -62,15 +62,15 @@ pub(super) fn of(desired_status: &DesiredStatus, fleet: &FleetStatus) -> Vec<Des
 }
 
 fn accepted(desired_status: &DesiredStatus) -> DesiredCondition {
-    if let Some(said) = not_served(desired_status, ACCEPTED) {
-        return said;
+    if let Some(condition) = not_served(desired_status, ACCEPTED) {
+        return condition;
     }
-    let told = about(desired_status, |reason| TOLD.contains(&reason));
+    let told = about(desired_status, |reason| NAMED.contains(&reason));
     let message = format!("It is ours to serve. {told}");
     DesiredCondition::yes(ACCEPTED, TAKEN, message.trim_end().to_owned())
 }
 
-/// Clusters and ports of what is not served at all are in no list; nor are clusters that annotations name. Problems tell of them.
+/// Clusters and ports of what is not served at all are in no list, nor are clusters that annotations name: those have Problems.
 fn resolved(desired_status: &DesiredStatus, resolved: &ResolvedRefs) -> DesiredCondition {
     let mut reasons = Vec::new();
     let mut message = String::new();
@@ -103,7 +103,7 @@ fn resolved(desired_status: &DesiredStatus, resolved: &ResolvedRefs) -> DesiredC
     )
 }
 
-/// True is bad here: it says what is worse than it should be, while the address may be served.
+/// True is bad here: something is worse than it should be, although the address may be served.
 fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondition {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     let serves = |cluster: &MemberClusterStatus| cluster.state.takes_new() && cluster.ready > 0;

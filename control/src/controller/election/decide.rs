@@ -1,8 +1,7 @@
-//! Who may lead: what a candidate does about the Lease as it last saw it. Pure; it must not know how Leases are read and
-//! written.
+//! What a candidate does about the Lease as it last saw it. Pure.
 //!
 //! As client-go's `leaderelection.go`: whether a Lease has run out is judged by how long ago *this* process saw it change,
-//! on the monotonic clock. The times inside are for people; clocks of other machines are never believed. Unlike there, the
+//! on the monotonic clock. The times inside are for people; clocks of other machines are never trusted. Unlike there, the
 //! duration inside counts only within limits: whoever edits a Lease by hand neither makes two leaders nor stops them all.
 
 use std::time::Duration;
@@ -59,12 +58,12 @@ impl Observed {
         Self { gone: true, ..self }
     }
 
-    /// Who holds it, by what it says.
+    /// The holder that it names.
     pub(super) fn holder(&self) -> Option<&str> {
         self.spec().and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
     }
 
-    /// Which Lease of its name it is.
+    /// Its uid.
     pub(super) fn uid(&self) -> Option<&str> {
         self.lease.metadata.uid.as_deref()
     }

@@ -1,5 +1,4 @@
-//! The candidate's life: looks at the Lease, does what was decided, and tells where it stands. It must not know what
-//! leading is good for.
+//! The candidate's loop: reads the Lease, carries out the decision, and publishes whether this process leads.
 
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
@@ -19,16 +18,16 @@ pub(super) struct Elector<S> {
     name: ServiceKey,
     identity: String,
     timing: Timing,
-    /// The wall clock; only people read what it says.
+    /// The wall clock; its times are for people only.
     clock: fn() -> Timestamp,
     observed: Option<Observed>,
     /// `observed` may be out of date: a write was refused, or nobody knows what became of it.
     stale: bool,
-    /// The API server has been complained about.
+    /// The failure of the API server was logged.
     failing: bool,
 }
 
-/// What one look at the Lease came to.
+/// The outcome of one attempt to get or renew the Lease.
 #[derive(Debug)]
 #[must_use]
 enum Attempt {
@@ -53,27 +52,31 @@ impl<S: LeaseLock> Elector<S> {
         Self { clock, ..self }
     }
 
-    /// Runs until told to resign. If whoever could tell is gone, it ends on the spot.
-    pub(super) async fn run(mut self, tell: watch::Sender<LeaderState>, mut resigned: oneshot::Receiver<()>) {
+    /// Runs until it is to resign. If the other end of the channel is gone, it ends on the spot.
+    pub(super) async fn run(
+        mut self,
+        publish: watch::Sender<LeaderState>,
+        mut resigned: oneshot::Receiver<()>,
+    ) {
         let resigned = loop {
             tokio::select! {
                 resigned = &mut resigned => break resigned.is_ok(),
-                () = self.round(&tell) => {}
+                () = self.attempt(&publish) => {}
             }
         };
-        tell.send_modify(|standing| standing.until = None);
+        publish.send_modify(|standing| standing.until = None);
         if resigned && timeout(self.timing.patience(), self.release()).await.is_err() {
             tracing::warn!(lease = %self.name, "the API server did not take the Lease back: others lead once it has run out");
         }
     }
 
-    /// One look, and the pause after it. May be dropped at any point.
-    async fn round(&mut self, tell: &watch::Sender<LeaderState>) {
+    /// One attempt, and the pause after it. May be dropped at any point.
+    async fn attempt(&mut self, publish: &watch::Sender<LeaderState>) {
         let fresh = !std::mem::replace(&mut self.stale, true);
         let look = timeout(self.timing.patience(), self.look(fresh && self.is_ours())).await;
         let look = look.unwrap_or_else(|_| Attempt::Unknown("no answer".to_owned()));
-        self.complain(&look);
-        self.publish(&look, tell);
+        self.log_failure(&look);
+        self.publish(&look, publish);
         sleep(self.pause()).await;
     }
 
@@ -118,10 +121,10 @@ impl<S: LeaseLock> Elector<S> {
         Ok(())
     }
 
-    fn publish(&self, look: &Attempt, tell: &watch::Sender<LeaderState>) {
+    fn publish(&self, look: &Attempt, publish: &watch::Sender<LeaderState>) {
         let now = Instant::now();
         let leader = self.observed.as_ref().and_then(Observed::holder).map(ToOwned::to_owned);
-        tell.send_modify(|standing| {
+        publish.send_modify(|standing| {
             self.advance(standing, look, now);
             if let Some(leader) = leader.as_deref().filter(|_| standing.leader != leader && !self.is_ours()) {
                 tracing::info!(lease = %self.name, leader, "another controller leads");
@@ -158,13 +161,13 @@ impl<S: LeaseLock> Elector<S> {
         }
     }
 
-    /// The only line about it: here alone is known why.
+    /// The only line about it: only here the reason is known.
     fn warn_of_loss(&self, why: &str) {
         tracing::warn!(lease = %self.name, identity = self.identity, "this controller leads no more: {why}");
     }
 
-    /// Says once that the API server fails, and once that it is back.
-    fn complain(&mut self, look: &Attempt) {
+    /// Logs once when the API server fails.
+    fn log_failure(&mut self, look: &Attempt) {
         match look {
             Attempt::Unknown(error) if !self.failing => {
                 tracing::warn!(lease = %self.name, error, "the Lease cannot be read or written: trying on");

@@ -225,8 +225,8 @@ async fn a_campaign_that_has_died_is_no_secret() {
     within(1, election.won()).await.unwrap();
     let right = election.leadership();
     assert_eq!(within(60, election.lost()).await, Err(ElectionEnded));
-    assert!(right.rest().unwrap() < Timing::default().deadline, "the term lasts as long as it did");
+    assert!(right.remaining().unwrap() < Timing::default().deadline, "the term lasts as long as it did");
     sleep(Timing::default().deadline).await;
-    assert_eq!(right.rest(), None);
+    assert_eq!(right.remaining(), None);
     assert_eq!(within(60, election.won()).await, Err(ElectionEnded));
 }

@@ -1,4 +1,4 @@
-//! What has been told already. Pure; it must not know how it is told.
+//! Which Problems and occurrences have an Event already. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -7,71 +7,71 @@ use std::sync::Arc;
 use crate::api::problem::{Problem, ProblemChanges};
 use crate::controller::events::event::{Occurrence, Uid};
 
-/// So many single occurrences are remembered, some bytes each; forgetting one means that it may be told twice.
+/// How many single occurrences are remembered, some bytes each; one that is forgotten may get a second Event.
 const KEPT: usize = 1 << 18;
 
-/// Digests of what was told: 64 bits say with enough certainty whether a text is new, at any number of Problems.
+/// Digests of what has an Event: 64 bits are enough to know whether a text is new, at any number of Problems.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
     hasher: RandomState,
     /// By object and text.
     problems: HashMap<u64, TextState>,
-    /// Those that are to be told yet.
-    untold: BTreeSet<Arc<Problem>>,
-    /// The note that was told last, by object, type, reason and action.
+    /// Those without an Event yet.
+    pending: BTreeSet<Arc<Problem>>,
+    /// The last note by object, type, reason and action.
     occurrences: HashMap<u64, u64>,
 }
 
 /// A text about an object.
 #[derive(Debug, Default)]
 struct TextState {
-    /// How many Problems say it: ports make no difference.
+    /// How many Problems have it: ports make no difference.
     problems: usize,
-    /// Of which object of the name it was told.
+    /// The uid of the object that its last Event was about.
     uid: Option<Arc<str>>,
 }
 
 impl Correlator {
-    /// Follows which Problems there are. One that comes back is news.
+    /// Follows which Problems there are. One that comes back is new.
     pub(super) fn follow(&mut self, changes: &ProblemChanges) {
         for problem in &changes.came {
             let digest = self.digest_of(problem);
             self.problems.entry(digest).or_default().problems += 1;
-            self.untold.insert(problem.clone());
+            self.pending.insert(problem.clone());
         }
         for problem in &changes.gone {
             let digest = self.digest_of(problem);
-            self.untold.remove(problem);
-            if let Some(told) = self.problems.get_mut(&digest) {
-                told.problems = told.problems.saturating_sub(1);
-                if told.problems == 0 {
+            self.pending.remove(problem);
+            if let Some(state) = self.problems.get_mut(&digest) {
+                state.problems = state.problems.saturating_sub(1);
+                if state.problems == 0 {
                     self.problems.remove(&digest);
                 }
             }
         }
     }
 
-    /// The Problems that wait to be told.
-    pub(super) fn untold(&self) -> Vec<Arc<Problem>> {
-        self.untold.iter().cloned().collect()
+    /// The Problems that wait for an Event.
+    pub(super) fn pending(&self) -> Vec<Arc<Problem>> {
+        self.pending.iter().cloned().collect()
     }
 
-    /// Has a Problem told by `tell`, which answers whether that was done: unless it was told of this object before.
+    /// Records a Problem by `record`, which returns whether that was done, unless this object has an Event for it already.
     pub(super) fn offer(
         &mut self,
         problem: &Arc<Problem>,
         uid: Uid,
-        tell: impl FnOnce(&Problem, Uid) -> bool,
+        record: impl FnOnce(&Problem, Uid) -> bool,
     ) {
         let digest = self.digest_of(problem);
-        let Some(told) = self.problems.get_mut(&digest) else { return };
-        let known = told.uid.as_ref() == Some(&uid.uid);
+        let Some(state) = self.problems.get_mut(&digest) else { return };
+        let known = state.uid.as_ref() == Some(&uid.uid);
         let of = uid.uid.clone();
-        if known || tell(problem, uid) {
-            told.uid = Some(of);
-            self.untold.remove(problem);
+        if known || record(problem, uid) {
+            state.uid = Some(of);
+            self.pending.remove(problem);
         } else {
-            self.untold.insert(problem.clone());
+            self.pending.insert(problem.clone());
         }
     }
 
@@ -82,8 +82,8 @@ impl Correlator {
         self.occurrences.get(&kind) != Some(&note)
     }
 
-    /// The occurrence was told.
-    pub(super) fn told(&mut self, occurrence: &Occurrence) {
+    /// The occurrence has an Event now.
+    pub(super) fn recorded(&mut self, occurrence: &Occurrence) {
         if self.occurrences.len() >= KEPT {
             self.occurrences.clear();
         }
@@ -126,32 +126,31 @@ mod tests {
         Uid { uid: text.into(), resource_version: None }
     }
 
-    /// Who follows a list of Problems.
+    /// Follows a list of Problems.
     #[derive(Default)]
     struct TestCorrelator {
-        novelty: Correlator,
+        correlator: Correlator,
         before: Vec<Arc<Problem>>,
     }
 
     impl TestCorrelator {
-        /// What is told when there are these, and all of them are offered, where the server takes all that begin otherwise
-        /// than with `refused`.
-        fn told(&mut self, now: &[Problem], of: &str) -> Vec<String> {
+        /// The Events when there are these Problems and all are offered, to a server that refuses those that begin with `refused`.
+        fn recorded(&mut self, now: &[Problem], of: &str) -> Vec<String> {
             let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
             let only = |one: &[Arc<Problem>], other: &[Arc<Problem>]| {
                 one.iter().filter(|it| !other.contains(it)).cloned().collect()
             };
             let changes = ProblemChanges { came: only(&now, &self.before), gone: only(&self.before, &now) };
-            self.novelty.follow(&changes);
-            let mut told = Vec::new();
+            self.correlator.follow(&changes);
+            let mut recorded = Vec::new();
             for problem in &now {
-                self.novelty.offer(problem, uid(of), |problem, _| {
-                    told.push(problem.message.clone());
+                self.correlator.offer(problem, uid(of), |problem, _| {
+                    recorded.push(problem.message.clone());
                     !problem.message.starts_with("refused")
                 });
             }
             self.before = now;
-            told
+            recorded
         }
     }
 
@@ -159,18 +158,18 @@ mod tests {
     fn problems_are_told_when_they_come_and_when_they_come_back() {
         let mut follower = TestCorrelator::default();
         let (a, b) = (problem("a", "one"), problem("b", "two"));
-        assert_eq!(follower.told(&[a.clone(), b.clone()], "u"), ["one", "two"]);
-        assert_eq!(follower.told(&[b.clone(), a.clone()], "u"), [""; 0]);
-        assert_eq!(follower.told(std::slice::from_ref(&b), "u"), [""; 0]);
-        assert_eq!(follower.told(&[a, b], "u"), ["one"]);
+        assert_eq!(follower.recorded(&[a.clone(), b.clone()], "u"), ["one", "two"]);
+        assert_eq!(follower.recorded(&[b.clone(), a.clone()], "u"), [""; 0]);
+        assert_eq!(follower.recorded(std::slice::from_ref(&b), "u"), [""; 0]);
+        assert_eq!(follower.recorded(&[a, b], "u"), ["one"]);
     }
 
     #[test]
     fn another_text_or_another_object_of_the_name_is_news() {
         let mut follower = TestCorrelator::default();
-        assert_eq!(follower.told(&[problem("a", "one")], "u"), ["one"]);
-        assert_eq!(follower.told(&[problem("a", "more")], "u"), ["more"]);
-        assert_eq!(follower.told(&[problem("a", "more")], "v"), ["more"]);
+        assert_eq!(follower.recorded(&[problem("a", "one")], "u"), ["one"]);
+        assert_eq!(follower.recorded(&[problem("a", "more")], "u"), ["more"]);
+        assert_eq!(follower.recorded(&[problem("a", "more")], "v"), ["more"]);
     }
 
     #[test]
@@ -180,26 +179,26 @@ mod tests {
             let port = Some(crate::api::problem::ProblemPort { port, protocol: "TCP" });
             Problem { port, ..problem("a", "one") }
         };
-        assert_eq!(follower.told(&[of_port(80), of_port(81)], "u"), ["one"]);
-        assert_eq!(follower.told(&[of_port(82)], "u"), [""; 0], "it is the same thing still");
-        assert!(follower.novelty.untold().is_empty());
-        assert_eq!(follower.told(&[], "u"), [""; 0]);
-        assert!(follower.novelty.problems.is_empty(), "nothing is remembered of what is gone");
+        assert_eq!(follower.recorded(&[of_port(80), of_port(81)], "u"), ["one"]);
+        assert_eq!(follower.recorded(&[of_port(82)], "u"), [""; 0], "it is the same thing still");
+        assert!(follower.correlator.pending().is_empty());
+        assert_eq!(follower.recorded(&[], "u"), [""; 0]);
+        assert!(follower.correlator.problems.is_empty(), "nothing is remembered of what is gone");
     }
 
     #[test]
     fn what_could_not_be_told_is_tried_again() {
         let mut follower = TestCorrelator::default();
-        assert_eq!(follower.told(&[problem("a", "refused")], "u"), ["refused"]);
-        assert_eq!(follower.novelty.untold().len(), 1);
-        assert_eq!(follower.told(&[problem("a", "refused")], "u"), ["refused"]);
-        assert_eq!(follower.told(&[], "u"), [""; 0]);
-        assert!(follower.novelty.untold().is_empty());
+        assert_eq!(follower.recorded(&[problem("a", "refused")], "u"), ["refused"]);
+        assert_eq!(follower.correlator.pending().len(), 1);
+        assert_eq!(follower.recorded(&[problem("a", "refused")], "u"), ["refused"]);
+        assert_eq!(follower.recorded(&[], "u"), [""; 0]);
+        assert!(follower.correlator.pending().is_empty());
     }
 
     #[test]
     fn an_occurrence_is_told_unless_it_was_the_last_of_its_kind() {
-        let mut novelty = Correlator::default();
+        let mut correlator = Correlator::default();
         let occurrence = |note: &str| Occurrence {
             object: problem("a", "").object,
             uid: uid("u"),
@@ -209,8 +208,8 @@ mod tests {
             note: note.to_owned(),
         };
         for (note, new) in [("1", true), ("1", false), ("2", true), ("1", true)] {
-            assert_eq!(novelty.is_new(&occurrence(note)), new, "{note}");
-            novelty.told(&occurrence(note));
+            assert_eq!(correlator.is_new(&occurrence(note)), new, "{note}");
+            correlator.recorded(&occurrence(note));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an Event looks like: required fields, limits and names of `events.k8s.io/v1`. It must not know when one is due.
+//! The Event object: required fields, limits and names of `events.k8s.io/v1`.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::api::karmada::MultiClusterService;
 use crate::api::problem::ObjectRef;
 use crate::text::LONGEST_MESSAGE;
 
-/// Who reports. The server wants a qualified name.
+/// The reporting controller, which has to be a qualified name.
 const REPORTING_CONTROLLER: &str = "sheave.dev/controller";
 /// Where Events about cluster-scoped objects go (`ValidateEventV1`).
 const CLUSTER_SCOPED: &str = "default";
-/// In bytes, whatever the server's message says (`NoteLengthLimit`).
+/// Bytes of a note (`NoteLengthLimit`).
 const NOTE: usize = LONGEST_MESSAGE;
-/// In bytes, of action, reason and reporting instance (`ActionLengthLimit` and the like).
+/// Bytes of action, reason and reporting instance (`ActionLengthLimit` and the like).
 const TOKEN: usize = 128;
-/// Of an object's name, in bytes.
+/// Bytes of an object's name.
 const NAME: usize = 253;
 
-/// Which of the objects that had a name over time is meant.
+/// Identifies one of the objects that had a name over time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Uid {
     /// `metadata.uid`.
@@ -33,7 +33,7 @@ pub struct Uid {
     pub resource_version: Option<Arc<str>>,
 }
 
-/// Whether a human should care.
+/// How serious it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// For information.
@@ -49,13 +49,13 @@ pub struct Occurrence {
     pub object: ObjectRef,
     /// Which one of that name.
     pub uid: Uid,
-    /// Whether a human should care.
+    /// How serious it is.
     pub r#type: EventType,
     /// Why, as a CamelCase token.
     pub reason: &'static str,
     /// What was done or failed, as a CamelCase token.
     pub action: &'static str,
-    /// What a human reads.
+    /// The text for people.
     pub note: String,
 }
 
@@ -122,7 +122,7 @@ fn name(object: &str, unique: u64) -> String {
     format!("{}{suffix}", object.trim_end_matches(['.', '-']))
 }
 
-/// At most so many bytes, and whole characters.
+/// The text, cut to a number of bytes at a whole character.
 fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }

@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 use crate::api::problem::ObjectRef;
 
-/// As client-go's `EventSourceObjectSpamFilter`: so many at once about one object, ...
+/// As client-go's `EventSourceObjectSpamFilter`: the burst about one object ...
 const OBJECT_BURST: u32 = 25;
-/// ... and then one per so long.
+/// ... and the time per Event after it.
 const OBJECT_REFILL: Duration = Duration::from_secs(300);
-/// So many at once about all objects together: a cluster where all goes wrong must not drown its API server ...
+/// The burst about all objects together: a cluster where everything fails must not drown its API server ...
 const TOTAL_BURST: u32 = 200;
-/// ... and then one per so long.
+/// ... and the time per Event after it.
 const TOTAL_REFILL: Duration = Duration::from_millis(200);
-/// Buckets that are full again are forgotten when there are more than so many.
+/// Full buckets are forgotten when there are more than this.
 const KEPT: usize = 4096;
 
 /// What may still be written.

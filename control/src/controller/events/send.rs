@@ -21,10 +21,10 @@ const TRIES: u32 = 3;
 /// The pause after the first try, at most; each further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(750);
 
-/// So many Events that are refused in a row are no matter of single objects or Namespaces.
-const TOLD_AFTER: u32 = 5;
+/// This many refused Events in a row are no matter of single objects or Namespaces.
+const REPORTED_AFTER: u32 = 5;
 
-/// What becomes of the Events, for those who do not see them.
+/// Counts and reports Events that were not written.
 #[derive(Debug)]
 pub(super) struct EventOutcome {
     dropped: Arc<AtomicU64>,
@@ -38,8 +38,8 @@ impl EventOutcome {
     }
 
     fn written(&mut self) {
-        if self.in_a_row >= TOLD_AFTER {
-            tracing::info!("the API server takes Events again");
+        if self.in_a_row >= REPORTED_AFTER {
+            tracing::info!("the API server accepts Events again");
             self.refused.send_replace(None);
         }
         self.in_a_row = 0;
@@ -51,9 +51,9 @@ impl EventOutcome {
             return;
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
-        if self.in_a_row == TOLD_AFTER {
+        if self.in_a_row == REPORTED_AFTER {
             let error = answer.to_string();
-            tracing::error!(error, "the API server takes no Events: they are left out");
+            tracing::error!(error, "the API server refuses Events: they are dropped");
             self.refused.send_replace(Some(error));
         }
     }
@@ -64,7 +64,7 @@ fn concerns_all(answer: &ApiAnswer) -> bool {
     matches!(answer, ApiAnswer::Forbidden(why) | ApiAnswer::Refused(why) if !why.contains("being terminated"))
 }
 
-/// Writes what comes until nobody can send any more.
+/// Writes Events until the recorder is dropped.
 pub(super) async fn send(
     connection: Connection,
     leadership: Leadership,
@@ -83,7 +83,7 @@ async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, out
     let Ok(body) = serde_json::to_vec(event) else { return };
     let mut backoff = Backoff::new(PAUSE, PAUSE * 2);
     for last in (0..TRIES).map(|it| it + 1 == TRIES) {
-        let Some(rest) = leadership.rest() else { return };
+        let Some(rest) = leadership.remaining() else { return };
         match writer.send(path.create(&writer.post_params(), body.clone()), rest).await {
             // If there is one of its name, the answer to an earlier try was lost: nobody else has this name.
             ApiAnswer::Done(_) | ApiAnswer::Exists => return outcome.written(),
@@ -95,7 +95,7 @@ async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, out
                     namespace = regarding.and_then(|it| it.namespace.as_deref()),
                     name = regarding.and_then(|it| it.name.as_deref()),
                     reason = event.reason,
-                    "an Event could not be written: it is left out"
+                    "an Event could not be written: it is dropped"
                 );
                 return outcome.failed(&answer);
             }
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn events_that_stay_refused_are_reported_until_one_is_taken() {
-        let (tell, refused) = watch::channel(None);
-        let mut outcome = EventOutcome::new(Arc::default(), tell);
-        for _ in 0..TOLD_AFTER {
+        let (report, refused) = watch::channel(None);
+        let mut outcome = EventOutcome::new(Arc::default(), report);
+        for _ in 0..REPORTED_AFTER {
             outcome.failed(&ApiAnswer::Refused("namespace \"old\" is being terminated".to_owned()));
             outcome.failed(&ApiAnswer::Gone);
             outcome.failed(&ApiAnswer::Unreachable {
@@ -120,11 +120,11 @@ mod tests {
             });
         }
         assert_eq!(*refused.borrow(), None, "one Namespace may be going");
-        for _ in 0..TOLD_AFTER {
+        for _ in 0..REPORTED_AFTER {
             outcome.failed(&ApiAnswer::Forbidden("may not".to_owned()));
         }
         assert!(refused.borrow().as_ref().is_some_and(|why| why == "may not"));
-        assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(4 * TOLD_AFTER));
+        assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(4 * REPORTED_AFTER));
         outcome.written();
         assert_eq!(*refused.borrow(), None);
     }

@@ -65,7 +65,7 @@ async fn news_are_written_once() {
     let now = [problem("web", "no pool has a free address")];
     for _ in 0..10 {
         writer.problems(&now, |_| Some(uid()));
-        writer.writer.tell(&assigned("203.0.113.10"));
+        writer.writer.record(&assigned("203.0.113.10"));
     }
     assert_eq!(notes(&mut events), ["spec.ports[0]: no pool has a free address", "203.0.113.10"]);
     writer.problems(&[], |_| Some(uid()));
@@ -91,7 +91,7 @@ async fn who_does_not_lead_writes_nothing() {
     let (mut writer, mut events) = writer(Duration::from_secs(10));
     tokio::time::advance(Duration::from_secs(10)).await;
     writer.problems(&[problem("web", "one")], |_| Some(uid()));
-    writer.writer.tell(&assigned("203.0.113.10"));
+    writer.writer.record(&assigned("203.0.113.10"));
     assert_eq!(notes(&mut events), [""; 0]);
 }
 
@@ -101,7 +101,7 @@ async fn problems_that_the_limits_hold_back_are_told_later_and_occurrences_are_d
     let now: Vec<_> = (0..30).map(|n| problem("web", &n.to_string())).collect();
     writer.problems(&now, |_| Some(uid()));
     assert_eq!(notes(&mut events).len(), 25);
-    writer.writer.tell(&assigned("203.0.113.10"));
+    writer.writer.record(&assigned("203.0.113.10"));
     assert_eq!(writer.writer.dropped(), 1);
     tokio::time::advance(Duration::from_secs(600)).await;
     writer.writer.again(|_| Some(uid()));

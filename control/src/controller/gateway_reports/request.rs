@@ -1,4 +1,4 @@
-//! Asks one gateway for its report: one request on one connection.
+//! Requests the report of one gateway, on a connection of its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::api::gateway_report::{GatewayReport, PATH};
 
 /// From the first SYN to the last byte.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A report with as many troubles as there may be, and messages of full length, is smaller.
+/// Larger than any report: the number of failures and the length of texts are bounded.
 const LIMIT: usize = 1 << 20;
 
 /// Why there is no report.
@@ -27,7 +27,7 @@ pub(super) enum ReportError {
     /// It broke off.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// It said something else.
+    /// It answered with another status.
     #[error("it answers {0}")]
     Refused(StatusCode),
     /// The answer is too large, or breaks off.
@@ -41,7 +41,7 @@ pub(super) enum ReportError {
     Silent,
 }
 
-/// What the gateway says now.
+/// The gateway's report now.
 pub(super) async fn get(gateway: SocketAddr) -> Result<GatewayReport, ReportError> {
     timeout(PATIENCE, exchange(gateway)).await.map_err(|_| ReportError::Silent)?
 }

@@ -52,7 +52,7 @@ async fn a_gateway_that_cannot_be_reached_was_asked_all_the_same() {
     assert!(reports.asked_all(), "there is none to ask");
     reports.follow(vec![closed]);
     assert!(!reports.asked_all());
-    assert!(reports.any(Liveness::Believed) && !reports.any(Liveness::Answering), "it was not asked yet");
+    assert!(reports.any(Liveness::Late) && !reports.any(Liveness::Answering), "it was not asked yet");
     reports.changed().await;
     assert!(reports.asked_all() && reports.now().is_empty());
     assert!(!reports.any(Liveness::Answering));
@@ -66,10 +66,10 @@ fn a_silent_gateway_is_believed_for_a_while() {
     let start = Instant::now();
     take(&mut known, gateway, Ok(report.clone()), start);
     assert_eq!(known[&gateway].standing(start), Liveness::Answering);
-    take(&mut known, gateway, Err(request::ReportError::Silent), start + BELIEVED);
+    take(&mut known, gateway, Err(request::ReportError::Silent), start + VALID);
     assert_eq!(known[&gateway].report, Some(report.clone()));
-    assert_eq!(known[&gateway].standing(start + BELIEVED), Liveness::Believed);
-    let later = start + BELIEVED + Duration::from_millis(1);
+    assert_eq!(known[&gateway].standing(start + VALID), Liveness::Late);
+    let later = start + VALID + Duration::from_millis(1);
     take(&mut known, gateway, Err(request::ReportError::Silent), later);
     assert_eq!((&known[&gateway].report, known[&gateway].standing(later)), (&None, Liveness::Silent));
     take(&mut known, gateway, Ok(report), later);
@@ -81,9 +81,9 @@ fn a_gateway_that_never_answers_has_its_time_first() {
     let gateway = SocketAddr::from(([192, 0, 2, 1], 9842));
     let (mut known, start) = (BTreeMap::new(), Instant::now());
     take(&mut known, gateway, Err(request::ReportError::Silent), start);
-    assert_eq!(known[&gateway].standing(start + BELIEVED), Liveness::Believed);
-    take(&mut known, gateway, Err(request::ReportError::Silent), start + 2 * BELIEVED);
-    assert_eq!(known[&gateway].standing(start + 2 * BELIEVED), Liveness::Silent);
+    assert_eq!(known[&gateway].standing(start + VALID), Liveness::Late);
+    take(&mut known, gateway, Err(request::ReportError::Silent), start + 2 * VALID);
+    assert_eq!(known[&gateway].standing(start + 2 * VALID), Liveness::Silent);
 }
 
 /// Answers each connection with this, and says what was asked.

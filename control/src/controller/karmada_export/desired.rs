@@ -7,7 +7,7 @@ use crate::api::karmada::{MultiClusterService, ResourceBinding};
 use crate::api::store::{Objects, ServiceKey};
 use crate::controller::service_object::ServiceObject;
 
-/// What is to be there for an object.
+/// The desired export of a MultiClusterService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum DesiredExport {
@@ -15,7 +15,7 @@ pub enum DesiredExport {
     Kept(Export),
     /// Nothing of ours.
     Nothing,
-    /// What is there stays, and nothing is made: the Service is not there, and may come back, or nothing is known of clusters.
+    /// What exists stays, and nothing is created: the Service does not exist and may come back, or no cluster is known.
     AsIs,
 }
 

@@ -1,4 +1,4 @@
-//! What is there against what is to be there, and the next write that makes them agree. Pure.
+//! Compares the exports that exist with the desired ones, and decides on the next write. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use crate::api::store::ServiceKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum ExportStep {
-    /// It is not there. Creation, unlike apply, never takes over what somebody else has made meanwhile.
+    /// It does not exist. Creation, unlike apply, never takes over what somebody else has made meanwhile.
     Create(ExportObject, Export),
-    /// It is ours, with this uid, and says something else.
+    /// It is ours, with this uid, and differs.
     Apply(ExportObject, Export, String),
-    /// It is ours, with this uid, and is to go.
+    /// It is ours, with this uid, and is not desired.
     Delete(ExportObject, String),
-    /// It cannot be had: what is there is not ours.
+    /// The name is taken: what exists is not ours.
     Taken(ExportObject),
-    /// What is there is going; it has to be looked at again.
+    /// What exists is being deleted; it has to be listed again.
     Wait,
-    /// Nothing is to be done.
+    /// Everything is as desired.
     Nothing,
 }
 
-/// An object of a name that ours has.
+/// An object under a name of ours.
 #[derive(Clone, Debug)]
 enum FoundExport {
     Ours(Box<DynamicObject>),
@@ -35,7 +35,7 @@ enum FoundExport {
     Theirs,
 }
 
-/// What is desired, and what is there.
+/// What is desired, and what exists.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct ExportDiff {
     desired: BTreeMap<ServiceKey, DesiredExport>,
@@ -43,7 +43,7 @@ pub(in crate::controller) struct ExportDiff {
 }
 
 impl ExportDiff {
-    /// Takes what is desired; whether that is something else than before.
+    /// Sets what is desired; returns whether it changed.
     pub(in crate::controller) fn set_desired(&mut self, key: &ServiceKey, desired: DesiredExport) -> bool {
         let differs = self.desired.get(key) != Some(&desired);
         if differs {
@@ -52,7 +52,7 @@ impl ExportDiff {
         differs
     }
 
-    /// The MultiClusterService has gone, and with it what was desired, once that is done. Whether anything was.
+    /// The MultiClusterService has gone, and what was desired for it goes; returns whether anything was.
     pub(in crate::controller) fn forget(&mut self, key: &ServiceKey) -> bool {
         self.desired.contains_key(key) && self.set_desired(key, DesiredExport::Nothing)
     }
@@ -62,7 +62,7 @@ impl ExportDiff {
         self.desired.keys()
     }
 
-    /// Takes all that is there of both kinds.
+    /// Replaces what exists of both kinds.
     pub(in crate::controller) fn replace(&mut self, all: Vec<(ExportObject, DynamicObject)>, manager: &str) {
         self.found.clear();
         for (part, object) in all {
@@ -70,7 +70,7 @@ impl ExportDiff {
         }
     }
 
-    /// Takes an object as it is now.
+    /// Sets an object as it is now.
     pub(in crate::controller) fn put(&mut self, part: ExportObject, object: DynamicObject, manager: &str) {
         let Some(key) = part.key(&object) else { return };
         let found = if !is_ours(&object, manager) {
@@ -95,7 +95,7 @@ impl ExportDiff {
         }
     }
 
-    /// What is to be done for one.
+    /// The next write for one MultiClusterService.
     pub(in crate::controller) fn next_step(&self, key: &ServiceKey) -> ExportStep {
         let found = |part| self.found.get(&(key.clone(), part));
         match self.desired.get(key) {
@@ -117,7 +117,9 @@ impl ExportDiff {
                     None => ExportStep::Create(part, export.clone()),
                     Some(FoundExport::Theirs) => ExportStep::Taken(part),
                     Some(FoundExport::Going) => ExportStep::Wait,
-                    Some(FoundExport::Ours(object)) if part.says(object, key, export) => ExportStep::Nothing,
+                    Some(FoundExport::Ours(object)) if part.matches(object, key, export) => {
+                        ExportStep::Nothing
+                    }
                     Some(FoundExport::Ours(object)) => ExportStep::Apply(part, export.clone(), uid(object)),
                 });
                 first(steps)

@@ -14,7 +14,7 @@ use crate::api::store::ServiceKey;
 /// In front of the names of policies: users have policies of their Services' names.
 const POLICY_PREFIX: &str = "sheave-export-";
 
-/// One of the two.
+/// One of the two objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExportObject {
     /// Asks Karmada to collect the endpoints of the Service of its name from where it is.
@@ -23,15 +23,15 @@ pub enum ExportObject {
     Policy,
 }
 
-/// What is to be there for a MultiClusterService.
+/// The desired contents of both objects for a MultiClusterService.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Export {
     /// The MultiClusterService's, so that the garbage collector knows when both have to go.
     pub(super) owner_uid: String,
     /// Where the Service may run and ServiceExports are served.
     pub(super) clusters: BTreeSet<String>,
-    /// Where it may run and ServiceExports are not served yet. Karmada's scheduler passes over these, and asks again only when
-    /// the policy changes: so they are not in it until they can be had.
+    /// Where it may run and ServiceExports are not served yet. Karmada's scheduler skips these, and tries again only when the policy
+    /// changes: so they are not in it until they serve the API.
     pub(super) waiting: BTreeSet<String>,
     /// Where it may run, and Karmada's list of the cluster's APIs is not whole. Its scheduler leaves them as they are, and so
     /// does the policy.
@@ -39,7 +39,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// With what is not known decided as `policy`, the one that is there, has it.
+    /// With what is not known decided as `policy`, the existing one, has it.
     pub(super) fn settled(&self, policy: Option<&DynamicObject>) -> Self {
         let listed = policy.map(affinity).filter(|it| it.exclude.is_empty());
         let is_listed = |name: &String| {
@@ -102,13 +102,13 @@ impl ExportObject {
         self.names().2
     }
 
-    /// As definitions are called, and RBAC rules have it in two fields.
+    /// The name of the definition, which RBAC rules have in two fields.
     pub(in crate::controller) fn definition(self) -> String {
         let (group, _, _, plural) = self.names();
         format!("{plural}.{group}")
     }
 
-    /// What the object for this MultiClusterService is called.
+    /// The name of the object for this MultiClusterService.
     pub(in crate::controller) fn name(self, key: &ServiceKey) -> String {
         match self {
             Self::Export => key.name.to_string(),
@@ -126,7 +126,7 @@ impl ExportObject {
         Some(ServiceKey::multi_cluster(object.metadata.namespace.as_deref()?, name))
     }
 
-    /// The object as it is applied. All that may be ours is named, so that nothing is left of what it said before.
+    /// The object as it is applied. All that may be ours is named, so that nothing is left of earlier contents.
     pub(super) fn body(self, key: &ServiceKey, export: &Export, manager: &str) -> Value {
         let (group, version, kind, _) = self.names();
         let mut body = json!({
@@ -156,8 +156,8 @@ impl ExportObject {
         body
     }
 
-    /// Whether the object says what [`Self::body`] would. What others and Karmada's webhook add to it does not count.
-    pub(super) fn says(self, object: &DynamicObject, key: &ServiceKey, export: &Export) -> bool {
+    /// Whether the object has what [`Self::body`] has. What others and Karmada's webhook add to it does not count.
+    pub(super) fn matches(self, object: &DynamicObject, key: &ServiceKey, export: &Export) -> bool {
         let owners = object.metadata.owner_references.iter().flatten();
         let owned = owners.into_iter().any(|owner| owner.uid == export.owner_uid);
         owned
@@ -254,10 +254,10 @@ mod tests {
             let object = object(body);
             assert!(is_ours(&object, "sheave") && !is_ours(&object, "sheave-bf9cf968"));
             assert_eq!(part.key(&object), Some(key()));
-            assert!(part.says(&object, &key(), &export(&["a"])), "{part:?}");
-            assert_eq!(part.says(&object, &key(), &export(&["b"])), part == ExportObject::Export);
+            assert!(part.matches(&object, &key(), &export(&["a"])), "{part:?}");
+            assert_eq!(part.matches(&object, &key(), &export(&["b"])), part == ExportObject::Export);
             let other = Export { owner_uid: "u2".into(), ..export(&["a"]) };
-            assert!(!part.says(&object, &key(), &other), "it belongs to one that is gone: {part:?}");
+            assert!(!part.matches(&object, &key(), &other), "it belongs to one that is gone: {part:?}");
         }
     }
 
@@ -268,13 +268,13 @@ mod tests {
         let all = json!({"operator": "Exists"});
         let defaulted = json!({"key": "cluster.karmada.io/not-ready", "operator": "Exists", "effect": "NoExecute",
                                "tolerationSeconds": 300});
-        for (tolerations, says) in
+        for (tolerations, matches) in
             [(Value::Null, false), (json!([defaulted]), false), (json!([all, defaulted]), true)]
         {
             body["spec"]["placement"]["clusterTolerations"] = tolerations.clone();
             assert_eq!(
-                ExportObject::Policy.says(&object(body.clone()), &key(), &export(&["a"])),
-                says,
+                ExportObject::Policy.matches(&object(body.clone()), &key(), &export(&["a"])),
+                matches,
                 "{tolerations}"
             );
         }
@@ -285,10 +285,10 @@ mod tests {
     fn a_policy_may_come_back_without_its_empty_lists() {
         let mut body = ExportObject::Policy.body(&key(), &export(&["a"]), "sheave");
         body["spec"]["placement"]["clusterAffinity"] = json!({"clusterNames": ["a"]});
-        assert!(ExportObject::Policy.says(&object(body.clone()), &key(), &export(&["a"])));
+        assert!(ExportObject::Policy.matches(&object(body.clone()), &key(), &export(&["a"])));
         for odd in [json!({}), json!({"clusterNames": 1}), Value::Null] {
             body["spec"]["placement"]["clusterAffinity"] = odd;
-            assert!(!ExportObject::Policy.says(&object(body.clone()), &key(), &export(&["a"])));
+            assert!(!ExportObject::Policy.matches(&object(body.clone()), &key(), &export(&["a"])));
         }
     }
 
@@ -299,9 +299,9 @@ mod tests {
         let affinity = &body["spec"]["placement"]["clusterAffinity"];
         assert_eq!(*affinity, json!({"clusterNames": ["a", "b"], "exclude": ["a", "b"]}));
         let there = object(body);
-        assert!(ExportObject::Policy.says(&there, &key(), &waiting));
+        assert!(ExportObject::Policy.matches(&there, &key(), &waiting));
         let one = Export { waiting: names(&["a"]), ..export(&["b"]) };
-        assert!(!ExportObject::Policy.says(&there, &key(), &one));
+        assert!(!ExportObject::Policy.matches(&there, &key(), &one));
         let affinity =
             &ExportObject::Policy.body(&key(), &one, "sheave")["spec"]["placement"]["clusterAffinity"];
         assert_eq!(*affinity, json!({"clusterNames": ["b"], "exclude": []}));

@@ -1,12 +1,11 @@
-//! What is to be true of one Service or MultiClusterService in its API, and the one write that brings it nearer. Pure, and
-//! judged by the object alone, so it does not matter after which write a controller was stopped. It must not know how writes
-//! are sent.
+//! The one write that brings a Service or MultiClusterService nearer to its desired state. Pure, and decided by the object alone, so
+//! it does not matter after which write a controller was stopped.
 //!
-//! What is said here of Services holds for MultiClusterServices, too, unless it says so.
+//! What holds for Services here holds for MultiClusterServices, too, unless noted.
 //!
 //! Two installations with different classes do not touch each other's Services: each has a finalizer of its own, and from a
 //! Service without it nothing is ever taken. One whose finalizer users took away is put right while it is ours; moved
-//! elsewhere meanwhile, it keeps what we said of it, until `uninstall` finds that by its field manager. A MultiClusterService
+//! elsewhere meanwhile, it keeps our status, until `uninstall` finds that by its field manager. A MultiClusterService
 //! gets the finalizer only with its first address.
 
 use jiff::Timestamp;
@@ -26,7 +25,7 @@ use crate::controller::service_object::ServiceObject;
 pub struct Seen<'a> {
     /// The object. One without uid or resourceVersion was never at an API server, and nothing is written to it.
     pub object: &'a ServiceObject,
-    /// A [`WriteStep::ClearStatus`] has been carried out since it was last ours: what its status still says belongs to others.
+    /// A [`WriteStep::ClearStatus`] has been carried out since it was last ours: what its status still has belongs to others.
     pub status_cleared: bool,
     /// For conditions that change.
     pub now: Timestamp,
@@ -36,7 +35,7 @@ pub struct Seen<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub enum WriteStep {
-    /// The object is as desired, or only a newer object can tell what to do.
+    /// The object is as desired, or only a newer object can show what to do.
     Nothing,
     /// Merge patch of the object; valid for this uid and resourceVersion only.
     AddFinalizer(Value),
@@ -82,7 +81,7 @@ fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership)
         let without_addresses = DesiredStatus { ingress: Vec::new(), ..desired_status.clone() };
         return WriteStep::ApplyStatus(patch::status(object, &without_addresses, seen.now));
     }
-    if says(object, desired_status) {
+    if is_published(object, desired_status) {
         return WriteStep::Nothing;
     }
     WriteStep::ApplyStatus(patch::status(object, desired_status, seen.now))
@@ -114,8 +113,8 @@ fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     WriteStep::Nothing
 }
 
-/// Whether a `step` that [`next_step`] gave says nothing that the object does not say already but numbers in messages: it
-/// can wait, where it would be one of many.
+/// Whether a `step` that [`next_step`] returned changes only words of messages, such as numbers: it can wait, where it would be
+/// one of many.
 pub(super) fn is_minor(step: &WriteStep, object: &ServiceObject, desired: &Desired) -> bool {
     match (step, desired) {
         (WriteStep::ApplyStatus(_), Desired::Published(desired_status)) => {
@@ -125,7 +124,7 @@ pub(super) fn is_minor(step: &WriteStep, object: &ServiceObject, desired: &Desir
     }
 }
 
-/// The finalizers that the Service is to have before it is said to have these addresses; nothing if it has them. A
+/// The finalizers that the Service needs before its status may have these addresses; none if it has them. A
 /// MultiClusterService without an address needs none: there is nothing to free when it goes.
 fn finalizers_due(
     object: &ServiceObject,
@@ -138,33 +137,35 @@ fn finalizers_due(
     options.with_our_finalizers(object)
 }
 
-/// Whether there is anything that may be ours. Whose it really is, the API server knows (`managedFields`).
+/// Whether the status has anything that may be ours. The API server knows whose it is (`managedFields`).
 fn has_our_status(object: &ServiceObject) -> bool {
     !object.ingress().is_empty() || object.conditions().iter().any(Ownership::names_condition)
 }
 
-/// Whether its status says what it should. Only the times of conditions may differ.
-fn says(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
+/// Whether its status is as desired. Only the times of conditions may differ.
+fn is_published(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
     let generation = object.metadata().generation;
     object.ingress() == desired_status.ingress_of(object)
-        && conditions::of(desired_status).iter().all(|said| said.stands_in(object.conditions(), generation))
+        && conditions::of(desired_status)
+            .iter()
+            .all(|condition| condition.stands_in(object.conditions(), generation))
 }
 
-/// Whether its status says what it should, if in other words, or but for endpoints, which come and go.
+/// Whether its status differs from the desired one in words alone, or in endpoints, which come and go.
 fn differs_in_words(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
     let generation = object.metadata().generation;
     let there = object.conditions();
     let is_new = |kind: &str| !there.iter().any(|condition| condition.type_ == kind);
     object.ingress() == desired_status.ingress_of(object)
-        && conditions::of(desired_status)
-            .iter()
-            .all(|said| said.is_meant_by(there, generation) || (said.kind == READY && !is_new(said.kind)))
+        && conditions::of(desired_status).iter().all(|condition| {
+            condition.is_meant_by(there, generation) || (condition.kind == READY && !is_new(condition.kind))
+        })
 }
 
 /// The write that brings the pool to this status.
 pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &AddressPoolStatus) -> WriteStep {
     let metadata = &pool.metadata;
-    if metadata.uid.is_none() || metadata.deletion_timestamp.is_some() || pool_says(pool, desired) {
+    if metadata.uid.is_none() || metadata.deletion_timestamp.is_some() || is_pool_published(pool, desired) {
         return WriteStep::Nothing;
     }
     WriteStep::ApplyStatus(json!({
@@ -175,8 +176,8 @@ pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &Addres
     }))
 }
 
-/// Conditions of others are none of our business, and times say nothing new.
-fn pool_says(pool: &AddressPool, desired: &AddressPoolStatus) -> bool {
+/// Conditions of others and times do not count.
+fn is_pool_published(pool: &AddressPool, desired: &AddressPoolStatus) -> bool {
     let Some(status) = &pool.status else { return false };
     let stands = |wanted: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
         status.conditions.iter().any(|condition| {

@@ -1,5 +1,4 @@
-//! Bodies of the writes. Each names the uid: a write that was meant for a Service that has gone must not reach the one that
-//! now has its name. It must not know when they are written.
+//! Bodies of the writes. Each names the uid: a write for a Service that was deleted must not reach the next one of its name.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use crate::controller::desired_status::DesiredStatus;
 use crate::controller::ownership::Rest;
 use crate::controller::service_object::ServiceObject;
 
-/// A merge patch replaces the list, which is safe because the resourceVersion says from which list it was made.
+/// A merge patch replaces the list, which is safe because the resourceVersion names the list that it was made from.
 pub(super) fn finalizers(object: &ServiceObject, finalizers: &[String]) -> Value {
     let metadata = object.metadata();
     json!({"metadata": {
@@ -35,13 +34,13 @@ pub(super) fn rest(object: &ServiceObject, rest: &Rest<'_>) -> Value {
     })
 }
 
-/// An empty ingress is said as such: left out, that of another manager would stay.
+/// An empty ingress is sent as an empty list: left out, that of another manager would stay.
 pub(super) fn status(object: &ServiceObject, desired_status: &DesiredStatus, now: Timestamp) -> Value {
     let before = object.conditions();
     let generation = object.metadata().generation;
     let conditions: Vec<_> = conditions::of(desired_status)
         .into_iter()
-        .map(|said| said.stamped(before, generation, now))
+        .map(|condition| condition.stamped(before, generation, now))
         .collect();
     let ingress = desired_status.ingress_of(object);
     apply(object, &json!({"loadBalancer": {"ingress": ingress}, "conditions": conditions}))
@@ -52,7 +51,7 @@ pub(super) fn cleared(object: &ServiceObject) -> Value {
     apply(object, &json!({}))
 }
 
-/// The status of a custom resource is written into the object that is there, whatever uid the body says (apiextensions
+/// The status of a custom resource is written into the object that is there, whatever uid the body has (apiextensions
 /// `statusStrategy.PrepareForUpdate`): there the resourceVersion, which no other object ever had, keeps it from another.
 fn apply(object: &ServiceObject, status: &Value) -> Value {
     let metadata = object.metadata();

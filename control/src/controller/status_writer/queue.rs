@@ -1,4 +1,4 @@
-//! Decides which write goes out next. Pure: time, objects and answers are handed in. It must not know how writes are sent.
+//! The write queue: decides which write goes out next. Pure: time, objects and answers are handed in.
 
 mod contest;
 mod exports;
@@ -23,9 +23,9 @@ use crate::controller::status_writer::write_notice::WriteNotice;
 
 /// Writes under way at the same time, so that 20,000 take less than 20 s also where each is on a disk before it is answered. Of
 /// the seats that an API server has for level `workload-low` of priority and fairness (245 by default) each takes one; what is
-/// beyond waits there, or is told to come again (429).
+/// beyond waits there, or gets a 429.
 const MOST: usize = 32;
-/// While the API server is away there is nothing to be polite about, but once it is back nobody should wait long.
+/// The first and the longest pause while the API server is away: once it is back nobody should wait long.
 const OUTAGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Now, for waiting and for conditions.
@@ -49,7 +49,7 @@ pub(super) struct WriteJob {
 }
 
 impl WriteJob {
-    /// What RBAC calls the resource.
+    /// The resource as RBAC rules name it.
     fn resource(&self) -> &'static str {
         match (&self.target, &self.step) {
             (WriteTarget::Export(_), _) => "exports",
@@ -64,7 +64,7 @@ impl WriteJob {
     }
 }
 
-/// All that is wanted, and what became of it so far.
+/// Everything that is desired, and the state of its writes.
 pub(super) struct WriteQueue {
     options: Ownership,
     states: HashMap<WriteTarget, ObjectState>,
@@ -76,7 +76,7 @@ pub(super) struct WriteQueue {
     outage: Backoff,
     paused: Option<Instant>,
     forbidden: HashSet<&'static str>,
-    /// Objects of which it was told that their writes are refused.
+    /// Objects whose refused writes were reported.
     refused: HashSet<WriteTarget>,
     notices: Vec<WriteNotice>,
     exports: Exports,
@@ -100,7 +100,7 @@ impl WriteQueue {
         }
     }
 
-    /// What is to be true of an object, and the object as the cache has it.
+    /// Sets what is desired of an object, with the object as the cache has it.
     pub(super) fn set_desired(&mut self, target: WriteTarget, subject: WriteSubject, now: Now) {
         let state = match self.states.entry(target.clone()) {
             Slot::Occupied(slot) => slot.into_mut(),
@@ -110,7 +110,7 @@ impl WriteQueue {
             Slot::Vacant(slot) => slot.insert(ObjectState::default()),
         };
         state.set_desired(subject, now);
-        self.compare(&target);
+        self.report_refusal(&target);
         self.enqueue(target, now);
     }
 
@@ -121,7 +121,7 @@ impl WriteQueue {
             if !state.writing {
                 self.states.remove(target);
             }
-            self.compare(target);
+            self.report_refusal(target);
         }
     }
 
@@ -150,7 +150,7 @@ impl WriteQueue {
         self.ready.extend(self.exports.diff.keys().cloned().map(WriteTarget::Export));
     }
 
-    /// Somebody else decides from now on.
+    /// Leadership is lost: forgets everything.
     pub(super) fn drop_everything(&mut self) {
         for state in self.states.values_mut() {
             state.forget();
@@ -194,10 +194,10 @@ impl WriteQueue {
             }
             match state.plan(&self.options, now) {
                 NextWrite::Rest => {
-                    if !state.is_worth_keeping(now.instant) {
+                    if !state.is_needed(now.instant) {
                         self.states.remove(&target);
                     }
-                    self.compare(&target);
+                    self.report_refusal(&target);
                 }
                 NextWrite::Wait(until) => {
                     self.delayed.insert((until, target));
@@ -244,7 +244,7 @@ impl WriteQueue {
             self.notices.extend(state.on_answer(job, answer, now));
         }
         let forgotten = state.is_forgotten();
-        self.compare(&job.target);
+        self.report_refusal(&job.target);
         if forgotten {
             self.states.remove(&job.target);
         } else {
@@ -252,11 +252,11 @@ impl WriteQueue {
         }
     }
 
-    /// Notes when writes of an object begin or cease to be refused for good.
-    fn compare(&mut self, target: &WriteTarget) {
+    /// Reports when writes of an object begin or cease to be refused for good.
+    fn report_refusal(&mut self, target: &WriteTarget) {
         let refused = self.states.get(target).and_then(|state| state.refused.as_ref());
         match refused {
-            Some(trouble) if self.refused.insert(target.clone()) => self.notices.push(trouble.clone()),
+            Some(notice) if self.refused.insert(target.clone()) => self.notices.push(notice.clone()),
             None if self.refused.remove(target) => {
                 self.notices.push(WriteNotice::Recovered { object: target.object() });
             }
@@ -264,13 +264,13 @@ impl WriteQueue {
         }
     }
 
-    /// What users should be told since this was last asked.
+    /// The notices for users since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<WriteNotice> {
         self.notices.append(&mut self.exports.notices);
         std::mem::take(&mut self.notices)
     }
 
-    /// What an answer says about the server and our rights there.
+    /// What an answer shows about the server and our rights there.
     fn on_server_answer(&mut self, job: &WriteJob, answer: &ApiAnswer, now: Now) {
         let resource = job.resource();
         match answer {
@@ -280,7 +280,7 @@ impl WriteQueue {
                     self.epoch += 1;
                     self.paused = Some(now.instant + wait);
                     if self.outage.failures() == 1 {
-                        tracing::warn!(object = %job.target.object(), reason, "the API server takes no writes; tried on");
+                        tracing::warn!(object = %job.target.object(), reason, "the API server accepts no writes: retrying");
                     }
                 }
                 return;
@@ -297,7 +297,7 @@ impl WriteQueue {
             _ => {}
         }
         if self.outage.failures() > 0 {
-            tracing::info!("the API server takes writes again");
+            tracing::info!("the API server accepts writes again");
         }
         self.outage.reset();
         self.paused = None;

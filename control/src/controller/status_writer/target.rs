@@ -1,5 +1,4 @@
-//! One object with what is to be true of it: the kinds that the controller writes look the same from here on. It must
-//! not know about queues.
+//! One object to write, with what is desired of it: hides which kind it is.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -27,7 +26,7 @@ const COUNT_PAUSE: Duration = Duration::from_secs(10);
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum WriteTarget {
-    /// Or a MultiClusterService: the key says so.
+    /// Or a MultiClusterService: the key has the kind.
     Service(ServiceKey),
     Pool(Arc<str>),
     /// What makes Karmada collect the endpoints of this MultiClusterService.
@@ -47,7 +46,7 @@ impl WriteTarget {
         matches!(self, Self::Service(key) if key.source == FrontendSource::MultiClusterService)
     }
 
-    /// How long nothing is written after a status was that only says the same in other words.
+    /// How long after a status none is written that differs in words alone.
     pub(super) fn minor_pause(&self) -> Duration {
         match self {
             Self::Service(_) => COUNT_PAUSE,
@@ -107,7 +106,7 @@ impl WriteSubject {
         }
     }
 
-    /// Whether the step that [`Self::next_step`] gave only says in other words what the object says already.
+    /// Whether the step that [`Self::next_step`] returned changes words alone.
     pub(super) fn is_minor(&self, step: &WriteStep) -> bool {
         match self {
             Self::Service(object, desired) => next_step::is_minor(step, object, desired),
@@ -115,7 +114,7 @@ impl WriteSubject {
         }
     }
 
-    /// The same wish for the object as the API server has just sent it; nothing if that cannot be read.
+    /// The same desired state for the object as the API server has just sent it; none if that cannot be read.
     pub(super) fn renewed(&self, body: &[u8]) -> Option<Self> {
         Some(match self {
             Self::Service(known, desired) => {
@@ -128,7 +127,7 @@ impl WriteSubject {
         })
     }
 
-    /// The same wish for that object.
+    /// The same desired state for that object.
     pub(super) fn of(&self, object: &Self) -> Self {
         match (self, object) {
             (Self::Service(_, desired), Self::Service(object, _)) => {
@@ -140,7 +139,7 @@ impl WriteSubject {
     }
 }
 
-/// What a write would achieve, without what differs between two writes of the same: versions and times.
+/// Identifies what a write achieves, without versions and times, which differ between two writes of the same.
 pub(super) fn fingerprint(step: &WriteStep) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(step).hash(&mut hasher);

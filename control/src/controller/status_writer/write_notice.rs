@@ -1,14 +1,14 @@
-//! What users should be told of our writes. It must not know how they are told.
+//! What the status writer reports to users about its writes.
 
 use std::fmt;
 
 use crate::api::problem::{ObjectRef, reason};
 use crate::text::first_few;
 
-/// So many fields and field managers are named.
+/// How many fields and field managers are named.
 const LISTED: usize = 8;
 
-/// Something that a write met.
+/// A notice about a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteNotice {
     /// Somebody else writes what is ours to write. Ours is put back, ever more slowly while this goes on.
@@ -20,13 +20,13 @@ pub enum WriteNotice {
         /// Their field managers; empty if they left no name.
         rivals: Vec<String>,
     },
-    /// Our account may not write. Told once, and again if it could in between.
+    /// Our account may not write. Reported once, and again if it could in between.
     Forbidden {
         /// As RBAC rules have it.
         verb: &'static str,
         /// As RBAC rules have it: `services/status`.
         resource: &'static str,
-        /// What the API server says.
+        /// The API server's message.
         message: String,
     },
     /// The API server refuses what is to be written, again and again. It is tried on, slowly.
@@ -35,10 +35,10 @@ pub enum WriteNotice {
         object: ObjectRef,
         /// What was to be written: `finalizer`, `status`.
         what: &'static str,
-        /// What the API server says.
+        /// The API server's message.
         message: String,
     },
-    /// The Karmada API server does not know a kind that exports need. Told once, until it is there, as are the others about exports.
+    /// The Karmada API server does not know a kind that exports need. Reported once until it exists, as are the other notices about exports.
     ExportUndefined {
         /// What has to be installed.
         definition: String,
@@ -49,7 +49,7 @@ pub enum WriteNotice {
         verb: &'static str,
         /// With its group.
         resource: String,
-        /// What the API server says.
+        /// The API server's message.
         message: String,
     },
     /// The API server refuses an object that makes Karmada collect endpoints.
@@ -58,7 +58,7 @@ pub enum WriteNotice {
         object: ObjectRef,
         /// Kind and name of what was written.
         what: String,
-        /// What the API server says.
+        /// The API server's message.
         message: String,
     },
     /// An object of the name that such an object of ours would have is not ours.

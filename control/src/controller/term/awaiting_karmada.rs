@@ -1,5 +1,5 @@
-//! What is published while nobody knows which addresses MultiClusterServices have: a new leader has not heard from the Karmada
-//! API server yet. A pool must not give such an address to a Service, so what Services have stays, and nothing is given. Pure.
+//! What is published before a new leader has read the Karmada API server, and so the addresses of MultiClusterServices are unknown.
+//! No Service may get such an address, so Services keep their addresses and none is allocated. Pure.
 
 use crate::api::problem::{Problem, reason};
 use crate::api::store::ServiceKey;
@@ -7,7 +7,7 @@ use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 use crate::projection::LoadBalancerStatus;
 
-/// What is to be true meanwhile of a Service that would get this status; nothing if that can only be said later.
+/// The desired state of a Service that would get this status; none if it cannot be decided yet.
 pub(super) fn desired(
     object: &ServiceObject,
     status: &LoadBalancerStatus,
@@ -18,18 +18,18 @@ pub(super) fn desired(
     }
     let waits =
         DesiredStatus { ingress: Vec::new(), problems: vec![problem(&status.service)], ..desired_status };
-    // With other addresses than it would get it keeps them.
+    // One that has other addresses than it would get keeps them.
     object.ingress().is_empty().then_some(Desired::Published(waits))
 }
 
-/// What is told of a Service that gets nothing yet.
+/// The Problem of a Service that gets no address yet.
 pub(super) fn problem(key: &ServiceKey) -> Problem {
     Problem {
         object: key.object(),
         reason: reason::NO_ADDRESS,
         field: String::new(),
         message:
-            "no address is given until the Karmada API server has said which ones MultiClusterServices have"
+            "no address is allocated until the Karmada API server has been read: MultiClusterServices may have any of them"
                 .to_owned(),
         port: None,
     }
@@ -64,11 +64,11 @@ mod tests {
 
     #[test]
     fn a_service_without_an_address_waits_and_says_for_what() {
-        let Some(Desired::Published(said)) = desired(&with(&[]), &status(), desired_status()) else {
+        let Some(Desired::Published(published)) = desired(&with(&[]), &status(), desired_status()) else {
             panic!()
         };
-        assert_eq!(said.ingress, []);
-        assert_eq!(said.problems, [problem(&status().service)]);
+        assert_eq!(published.ingress, []);
+        assert_eq!(published.problems, [problem(&status().service)]);
         let none = LoadBalancerStatus { ingress: Vec::new(), ..status() };
         let nothing = DesiredStatus { ingress: Vec::new(), ..desired_status() };
         assert_eq!(

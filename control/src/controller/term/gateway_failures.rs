@@ -1,4 +1,4 @@
-//! What is to be said about a Service: what the projection gives it, and what the gateways could not do of it.
+//! What gateways could not do, by Service, and the desired status that follows from it and from the projection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,32 +16,32 @@ use crate::controller::port_errors::PortFailure;
 use crate::projection::{LoadBalancerStatus, PortStatus};
 use crate::text::{LONGEST_MESSAGE, cut_middle, first_few};
 
-/// So many gateways are named that could not do the same.
+/// How many gateways with the same failure are named.
 const NAMED: usize = 3;
-/// So many texts count about the same port: gateways may fail at it for different causes, but hardly for more.
+/// How many texts about one port count: gateways may fail at it for different causes, but hardly for more.
 const TEXTS: usize = 3;
 
-/// How far it is known that gateways serve.
+/// What is known of the gateways as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gateways {
-    /// Those that are ready.
+    /// How many are ready.
     pub(super) ready: usize,
     /// Whether one of them answers, or has no port to be asked at.
     pub(super) answer: bool,
     /// Whether one of them does, or did a short while ago.
-    pub(super) believed: bool,
+    pub(super) recent: bool,
 }
 
 impl Gateways {
-    /// Whether what is said of all Services differs by it; how many gateways there are is in no condition.
+    /// Whether the status of all Services differs by it; the number of gateways is in no condition.
     pub(super) fn differs(self, before: Self) -> bool {
-        (self.ready > 0, self.answer, self.believed) != (before.ready > 0, before.answer, before.believed)
+        (self.ready > 0, self.answer, self.recent) != (before.ready > 0, before.answer, before.recent)
     }
 
-    /// How many are taken to serve a Service. One that was `programmed` stays so while a gateway is silent for a short while: it
-    /// may be busy. For another it needs one that answers: a machine that is dead is ready for a while longer.
+    /// How many count as serving a Service. One that was `programmed` stays so while gateways are silent for a short while: they
+    /// may be busy. A new one needs a gateway that answers: a dead machine stays ready for a while.
     fn serving(self, programmed: bool) -> usize {
-        if self.answer || (programmed && self.believed) { self.ready } else { 0 }
+        if self.answer || (programmed && self.recent) { self.ready } else { 0 }
     }
 }
 
@@ -52,22 +52,21 @@ pub(super) struct GatewayFailures {
     services: BTreeMap<ServiceKey, ServiceFailures>,
 }
 
-/// What they could not do of one Service; both lists are sorted.
+/// What they could not do for one Service; both lists are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ServiceFailures {
     ports: Vec<PortFailure>,
     problems: Vec<Problem>,
 }
 
-/// What is wrong, and with which port, if with one alone.
+/// The reason, and the port, if it is about a single one.
 type Cause = (&'static str, Option<PortFailure>);
-/// The gateways that give the same text for it, by text.
+/// The gateways by the text that they report.
 type Reporters<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 impl GatewayFailures {
-    /// From the reports of these `gateways`. What several of them could not do is one Problem. Anyone may answer in the
-    /// place of a gateway, so only troubles of Services with a `status` count, with those of their ports, and for reasons that
-    /// gateways have.
+    /// Reads the reports of these `gateways`. What several of them could not do is one Problem. Anyone may answer in the place of a
+    /// gateway, so a failure counts only for a Service with a `status`, for a port of it, and for a reason that gateways have.
     pub(super) fn read<'a, 's>(
         gateways: Gateways,
         reports: impl Iterator<Item = &'a GatewayReport>,
@@ -83,30 +82,30 @@ impl GatewayFailures {
             }
         }
         let services = found.into_iter().map(|(key, causes)| {
-            let troubles = ServiceFailures::of(&key, &causes);
-            (key, troubles)
+            let failures = ServiceFailures::of(&key, &causes);
+            (key, failures)
         });
         Self { gateways, services: services.collect() }
     }
 
-    /// How far they are known to serve.
+    /// What is known of the gateways as a whole.
     pub(super) fn gateways(&self) -> Gateways {
         self.gateways
     }
 
-    /// Those of a Service.
+    /// The Problems of a Service.
     pub(super) fn problems_of(&self, key: &ServiceKey) -> &[Problem] {
         self.services.get(key).map(|service| service.problems.as_slice()).unwrap_or_default()
     }
 
-    /// The Services of which these troubles are others than those `before`.
+    /// The Services whose failures differ from those `before`.
     pub(super) fn differing<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a ServiceKey> {
         let keys: BTreeSet<&ServiceKey> = self.services.keys().chain(before.services.keys()).collect();
         keys.into_iter().filter(|key| self.services.get(*key) != before.services.get(*key))
     }
 
-    /// What is to be said about a Service that the projection gives this status and finds these problems in. `programmed` tells
-    /// whether it was said to be served before.
+    /// The desired status of a Service to which the projection gives this status and these problems. `programmed` is whether its
+    /// conditions show it as served.
     pub(super) fn desired_status(
         &self,
         key: &ServiceKey,
@@ -115,14 +114,14 @@ impl GatewayFailures {
         programmed: bool,
     ) -> DesiredStatus {
         let gateways = self.gateways.serving(programmed);
-        let troubles = self.services.get(key).cloned().unwrap_or_default();
-        problems.extend(troubles.problems);
+        let failures = self.services.get(key).cloned().unwrap_or_default();
+        problems.extend(failures.problems);
         DesiredStatus {
             ingress: status.ingress.clone(),
             problems,
             gateways,
             silent: gateways == 0 && self.gateways.ready > 0,
-            failed_ports: troubles.ports,
+            failed_ports: failures.ports,
             ..DesiredStatus::default()
         }
     }
@@ -159,7 +158,7 @@ fn names(nodes: &BTreeSet<&str>) -> String {
     format!("{noun} {} and at least {} more", first.join(", "), more / power * power)
 }
 
-/// What the trouble is, if gateways can have it and the Service has the port.
+/// The cause, if gateways can have it and the Service has the port.
 fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
     let reason = known_reason(&trouble.reason)?;
     Some(match &trouble.frontend {
@@ -168,12 +167,12 @@ fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
     })
 }
 
-/// The Services that gateways report troubles of, whether these count or not.
+/// The Services that the reports name, whether the failures count or not.
 pub(super) fn named<'a>(reports: impl Iterator<Item = &'a GatewayReport>) -> BTreeSet<ServiceKey> {
     reports.flat_map(|report| &report.troubles).filter_map(key).collect()
 }
 
-/// Which of the kinds that have frontends the trouble is about, if it is about one.
+/// The Service or MultiClusterService that the failure is about, if it is about one.
 fn key(trouble: &Trouble) -> Option<ServiceKey> {
     match trouble.kind.as_str() {
         Service::KIND => Some(ServiceKey::new(&trouble.namespace, &trouble.name)),
@@ -201,10 +200,10 @@ pub fn conditions_by_reports(
     reports: &[GatewayReport],
     status: &LoadBalancerStatus,
 ) -> (Vec<DesiredCondition>, usize) {
-    let gateways = Gateways { ready: reports.len().max(1), answer: true, believed: true };
+    let gateways = Gateways { ready: reports.len().max(1), answer: true, recent: true };
     let key = &status.service;
-    let troubles = GatewayFailures::read(gateways, reports.iter(), |it| (it == key).then_some(status));
-    let desired_status = troubles.desired_status(key, status, Vec::new(), true);
+    let failures = GatewayFailures::read(gateways, reports.iter(), |it| (it == key).then_some(status));
+    let desired_status = failures.desired_status(key, status, Vec::new(), true);
     (conditions::of(&desired_status), desired_status.failed_ports.len())
 }
 
@@ -233,7 +232,7 @@ mod tests {
         GatewayReport { node: node.to_owned(), generation: 1, troubles }
     }
 
-    /// `web`, which has TCP port 80 on the address that the troubles are about.
+    /// `web`, which has TCP port 80 on the address that the failures are about.
     fn web() -> LoadBalancerStatus {
         let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
         let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
@@ -241,7 +240,7 @@ mod tests {
     }
 
     fn answering(ready: usize) -> Gateways {
-        Gateways { ready, answer: true, believed: true }
+        Gateways { ready, answer: true, recent: true }
     }
 
     fn read(reports: &[GatewayReport]) -> GatewayFailures {
@@ -250,23 +249,23 @@ mod tests {
         GatewayFailures::read(gateways, reports.iter(), |key| (*key == web.service).then_some(&web))
     }
 
-    fn desired_status(troubles: &GatewayFailures, name: &str) -> DesiredStatus {
+    fn desired_status(failures: &GatewayFailures, name: &str) -> DesiredStatus {
         let key = ServiceKey::new("shop", name);
         let status = LoadBalancerStatus::empty(&key);
-        troubles.desired_status(&key, &status, Vec::new(), false)
+        failures.desired_status(&key, &status, Vec::new(), false)
     }
 
     #[test]
     fn gateways_that_are_silent_serve_what_they_served_for_a_while_and_nothing_new() {
         let count = |gateways: Gateways, programmed: bool| {
-            let troubles = GatewayFailures { gateways, ..GatewayFailures::default() };
-            let said = troubles.desired_status(&web().service, &web(), Vec::new(), programmed);
+            let failures = GatewayFailures { gateways, ..GatewayFailures::default() };
+            let said = failures.desired_status(&web().service, &web(), Vec::new(), programmed);
             (said.gateways, said.silent)
         };
         assert_eq!([false, true].map(|it| count(answering(2), it)), [(2, false); 2]);
         let late = Gateways { answer: false, ..answering(2) };
         assert_eq!([false, true].map(|it| count(late, it)), [(0, true), (2, false)]);
-        let dead = Gateways { believed: false, ..late };
+        let dead = Gateways { recent: false, ..late };
         assert_eq!([false, true].map(|it| count(dead, it)), [(0, true); 2]);
         assert_eq!([false, true].map(|it| count(Gateways::default(), it)), [(0, false); 2]);
         assert!(late.differs(answering(2)) && dead.differs(late) && !answering(3).differs(answering(2)));
@@ -317,22 +316,22 @@ mod tests {
     fn a_port_that_two_gateways_cannot_open_is_in_trouble_once_and_names_both() {
         let reports =
             ["gw-1", "gw-2"].map(|node| report(node, vec![trouble("web", reason::BIND_FAILED, 80)]));
-        let troubles = read(&reports);
-        let said = desired_status(&troubles, "web");
+        let failures = read(&reports);
+        let said = desired_status(&failures, "web");
         assert_eq!((said.gateways, said.failed_ports.len()), (2, 1));
         assert_eq!(said.failed_ports[0].reason, reason::BIND_FAILED);
         let told: Vec<&str> = said.problems.iter().map(|problem| problem.message.as_str()).collect();
         assert_eq!(told, ["gateways gw-1, gw-2: cannot listen"]);
         assert_eq!(
-            desired_status(&troubles, "other"),
+            desired_status(&failures, "other"),
             DesiredStatus { gateways: 2, ..DesiredStatus::default() }
         );
     }
 
     #[test]
     fn trouble_with_the_whole_service_is_no_ports() {
-        let troubles = read(&[report("gw-1", vec![trouble("web", reason::CLIENT_SOURCE_LOST, 0)])]);
-        let said = desired_status(&troubles, "web");
+        let failures = read(&[report("gw-1", vec![trouble("web", reason::CLIENT_SOURCE_LOST, 0)])]);
+        let said = desired_status(&failures, "web");
         assert_eq!((said.failed_ports.len(), said.problems.len()), (0, 1));
         assert_eq!((said.problems[0].reason, said.problems[0].port), (reason::CLIENT_SOURCE_LOST, None));
     }
@@ -344,11 +343,11 @@ mod tests {
         let trouble =
             Trouble { kind: "MultiClusterService".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) };
         let reports = [report("gw-1", vec![trouble])];
-        let troubles =
+        let failures =
             GatewayFailures::read(answering(1), reports.iter(), |it| (*it == key).then_some(&status));
-        let said = troubles.desired_status(&key, &status, Vec::new(), false);
+        let said = failures.desired_status(&key, &status, Vec::new(), false);
         assert_eq!((said.failed_ports.len(), said.problems[0].object.kind), (1, "MultiClusterService"));
-        assert_eq!(desired_status(&troubles, "web").failed_ports, []);
+        assert_eq!(desired_status(&failures, "web").failed_ports, []);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which gateways count as ready: what the EndpointSlices of the gateways say, without their flapping. Under `fromGatewayNodes`
+//! Which gateways count as ready: the EndpointSlices of the gateways, damped against flapping. Under `fromGatewayNodes`
 //! each gateway that comes or goes changes the addresses of every Service. Pure; the time is given.
 //!
 //! A gateway that becomes ready counts once it has lasted for [`HOLD`], and one that was lost again and again once it has lasted
@@ -34,14 +34,14 @@ pub(super) struct GatewayMembership {
 #[derive(Clone, Copy, Debug, Default)]
 struct GatewayMember {
     counts: bool,
-    /// Since when its endpoint says otherwise.
+    /// Since when its endpoint differs.
     since: Option<Instant>,
     /// How often it was counted out, and when last.
     lost: u32,
     lost_at: Option<Instant>,
 }
 
-/// What the slices say of one gateway.
+/// The state of one gateway in the slices.
 #[derive(Clone, Copy, Debug, Default)]
 struct GatewayEndpoints {
     ready: bool,
@@ -54,7 +54,7 @@ impl GatewayMembership {
         Self { gateways, slices: BTreeMap::new(), members: BTreeMap::new() }
     }
 
-    /// Takes the slices of the gateways out of what a source says; [`update`](Self::update) gives them back.
+    /// Takes the slices of the gateways out of a source's changes; [`update`](Self::update) returns them.
     pub(super) fn admit(&mut self, change: Change) -> Option<Change> {
         match change {
             Change::Slices(Delta::Put(slice)) if self.is_of_gateways(&slice) => {
@@ -76,7 +76,7 @@ impl GatewayMembership {
             Change::Slices(Delta::All(all)) => {
                 let of_gateways = all.iter().filter(|slice| self.is_of_gateways(slice));
                 self.slices = of_gateways.map(|slice| (name(slice), Arc::clone(slice))).collect();
-                // Those of the gateways are to stay what they are until the update.
+                // Those of the gateways stay as they are until the update.
                 let all = all.into_iter().map(|slice| self.shown(slice));
                 Some(Change::Slices(Delta::All(all.collect())))
             }
@@ -104,7 +104,7 @@ impl GatewayMembership {
         slices.map(|slice| Change::Slices(Delta::Put(slice))).collect()
     }
 
-    /// When the time alone makes a difference.
+    /// When to update by time alone.
     pub(super) fn due(&self) -> Option<Instant> {
         self.members.values().filter_map(|member| Some(member.since? + member.wait())).min()
     }
@@ -123,7 +123,7 @@ impl GatewayMembership {
         seen
     }
 
-    /// The slice as the rest of the controller is to see it.
+    /// The slice as the rest of the controller sees it.
     fn shown(&self, slice: Arc<EndpointSlice>) -> Arc<EndpointSlice> {
         if !self.is_of_gateways(&slice) {
             return slice;
@@ -159,7 +159,7 @@ impl GatewayMember {
         if !goes && now < since + self.wait() {
             return;
         }
-        // One that leaves by itself, as in a rollout, does not come and go.
+        // One that terminates, as in a rollout, does not flap.
         if self.counts && !goes {
             self.lost = self.lost.saturating_add(1);
             self.lost_at = Some(now);
@@ -167,7 +167,7 @@ impl GatewayMember {
         (self.counts, self.since) = (!self.counts, None);
     }
 
-    /// How long its endpoint has to say otherwise.
+    /// How long its endpoint has to differ.
     fn wait(&self) -> Duration {
         // The first loss is a restart, as any rollout has it.
         let again = if self.counts { 0 } else { self.lost.saturating_sub(1).min(8) };

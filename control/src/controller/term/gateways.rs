@@ -1,4 +1,4 @@
-//! What the gateways of a term report, and which Services that concerns.
+//! Reads the gateways' reports, and finds the Services that they concern.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use crate::api::store::ServiceKey;
 use crate::controller::gateway_reports::{self, Liveness};
 use crate::controller::term::{LeaderTerm, ProblemSource};
 
-/// Reports of gateways, as they were read last.
+/// Reports of gateways, as read last.
 #[derive(Default)]
 pub(super) struct ReadReports {
     reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
     own: Option<GatewayReport>,
-    /// The Services that they name.
+    /// The Services that these name.
     named: BTreeSet<ServiceKey>,
 }
 
 impl LeaderTerm {
-    /// Gateways say something new.
+    /// Publishes what new reports change.
     pub(super) fn republish(&mut self) {
         if self.synced {
             let touched = self.refresh_gateway_failures(&BTreeSet::new());
@@ -34,8 +34,8 @@ impl LeaderTerm {
         self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
     }
 
-    /// The Services of which the gateways report something else than before. Their reports are read again only if they are
-    /// others, or name a Service that was `touched`: it may have other ports now.
+    /// The Services about which the gateways report something else than before. Reports are read again only if they changed, or
+    /// name a Service in `touched`, which may have other ports now.
     pub(super) fn refresh_gateway_failures(
         &mut self,
         touched: &BTreeSet<ServiceKey>,
@@ -49,7 +49,7 @@ impl LeaderTerm {
         let gateways = Gateways {
             ready: ready + usize::from(own.is_some()),
             answer: stands(Liveness::Answering),
-            believed: stands(Liveness::Believed),
+            recent: stands(Liveness::Late),
         };
         if same && gateways == self.gateway_failures.gateways() && touched.is_disjoint(&self.read.named) {
             return BTreeSet::new();
@@ -72,9 +72,9 @@ impl LeaderTerm {
         }
     }
 
-    /// Whether each gateway was asked, so that silence means something. One in this process says nothing before its first
+    /// Whether each gateway was asked, so that silence means something. One in this process reports nothing before its first
     /// table.
-    pub(super) fn heard(&self) -> bool {
+    pub(super) fn asked_all(&self) -> bool {
         let own = self.own_gateway.as_ref().is_none_or(|own| own.borrow().generation > 0);
         own && self.reports.asked_all()
     }

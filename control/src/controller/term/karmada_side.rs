@@ -1,9 +1,9 @@
-//! The Karmada control plane's part in a term: its objects come, and writes to them go, by a connection of their own, so that
-//! neither API server waits for the other.
+//! The Karmada control plane's part in a term: its own connection for watches and writes, so that neither API server waits for
+//! the other.
 //!
-//! Several installations may see one control plane, each elected in a cluster of its own. Which of them writes there, Leases on
-//! the control plane itself decide: one for each class, and one for what no class names. An installation holds them by a name
-//! that all its processes share, so that a new leader goes on at once. It must not know what is made of the objects.
+//! Several installations may see one control plane, each elected in a cluster of its own. Leases on
+//! the control plane decide which of them writes there: one for each class, and one for objects that name no class. An
+//! installation holds them under a name that all its processes share, so that a new leader goes on at once.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ use crate::projection::Authority;
 use crate::sources::api_server::{self, ApiWatch, Batch};
 use crate::sources::connection::Connection;
 
-/// The Lease for what no class names. Never changed: other installations look for it.
+/// The Lease for objects that name no class. Never changed: other installations look for it.
 const UNCLASSIFIED_LEASE: &str = "sheave-unclassified";
 
-/// What is given up with the term.
+/// What ends with the term.
 pub(super) struct KarmadaSide {
     connection: Connection,
     pub(super) source: ApiWatch,
-    /// Everything was known once.
+    /// Everything was listed once.
     pub(super) synced: bool,
     /// The name of the installation.
     installation: String,
     class: KarmadaLease,
-    /// Only asked for while the seat of the class is held, so that two installations never have one each.
+    /// Only requested while the Lease of the class is held, so that two installations never have one each.
     unclassified: Option<KarmadaLease>,
-    /// Of the term in the own cluster.
+    /// Of the term in this cluster.
     leadership: Leadership,
-    /// While the seat of the class is held.
+    /// While the Lease of the class is held.
     pub(super) writer: Option<KarmadaWriter>,
 }
 
@@ -47,24 +47,24 @@ struct KarmadaLease {
     held: bool,
 }
 
-/// Who writes to the control plane, as long as both terms last.
+/// The writer to the control plane, as long as both terms last.
 pub(super) struct KarmadaWriter {
     pub(super) status: StatusWriter,
-    /// Whether Karmada is to be asked to collect endpoints.
+    /// Whether Karmada is asked to collect endpoints.
     exports: bool,
 }
 
-/// What happens there.
+/// What happens on the control plane.
 pub(super) enum KarmadaEvent {
     Batch(Batch),
     Notice(WriteNotice),
-    /// Another installation decides from now on about some MultiClusterServices, or this one does.
-    Seats,
+    /// A Lease was won or lost: another installation is now in charge of some MultiClusterServices, or this one is.
+    LeaseChanged,
     Broken(Broken),
 }
 
 impl KarmadaSide {
-    /// Must be called inside a Tokio runtime. `installation` is the name that all processes of the installation have.
+    /// Must be called inside a Tokio runtime. `installation` is the name that all processes of the installation share.
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
@@ -75,7 +75,7 @@ impl KarmadaSide {
             connection: connection.clone(),
             source: api_server::watch_fleet(connection),
             synced: false,
-            class: KarmadaLease::ask_for(
+            class: KarmadaLease::compete_for(
                 options.ownership.field_manager(),
                 installation,
                 connection,
@@ -88,35 +88,36 @@ impl KarmadaSide {
         }
     }
 
-    /// Which MultiClusterServices this installation decides about.
+    /// Which MultiClusterServices this installation is in charge of.
     pub(super) fn mandate(&self) -> Authority {
         let own = self.class.held;
-        Authority { own, untaken: own && self.unclassified.as_ref().is_some_and(|seat| seat.held) }
+        Authority { own, untaken: own && self.unclassified.as_ref().is_some_and(|lease| lease.held) }
     }
 
-    /// Whether the seat of the class was won, or lost, since [`Self::seat`].
-    pub(super) fn is_to_be_seated(&self) -> bool {
+    /// Whether the Lease of the class was won or lost since [`Self::restart_writer`].
+    pub(super) fn is_to_restart_writer(&self) -> bool {
         self.class.held != self.writer.is_some()
     }
 
-    /// Starts the writer, or ends it, as the seat of the class is; who writes Events then.
-    pub(super) fn seat(&mut self, options: &ControllerOptions) -> Option<EventRecorder> {
+    /// Starts the writer if the Lease of the class is held, or ends it; returns the recorder of Events then.
+    pub(super) fn restart_writer(&mut self, options: &ControllerOptions) -> Option<EventRecorder> {
         (self.writer, self.unclassified) = (None, None);
         if !self.class.held {
             return None;
         }
         self.unclassified = options.projection.fleet.handle_unclassified.then(|| {
-            KarmadaLease::ask_for(UNCLASSIFIED_LEASE, &self.installation, &self.connection, options)
+            KarmadaLease::compete_for(UNCLASSIFIED_LEASE, &self.installation, &self.connection, options)
         });
         let leadership = self.class.election.leadership().within(&self.leadership);
         let may_write = leadership.clone();
         let connection = &self.connection;
-        let status = StatusWriter::start(connection, options.ownership.clone(), move || may_write.rest());
+        let status =
+            StatusWriter::start(connection, options.ownership.clone(), move || may_write.remaining());
         self.writer = Some(KarmadaWriter { status, exports: options.projection.fleet.export_services });
         Some(EventRecorder::start(connection, options.identity.clone(), leadership))
     }
 
-    /// Who decides in place of this installation.
+    /// Problems that name the installations in charge in place of this one.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let class = (!self.class.held).then(|| {
             self.class.problem(match self.class.taken_by() {
@@ -129,13 +130,13 @@ impl KarmadaSide {
                     .to_owned(),
             })
         });
-        let unclassified = self.unclassified.as_ref().and_then(|seat| {
+        let unclassified = self.unclassified.as_ref().and_then(|lease| {
             let message = format!(
                 "installation {} takes new MultiClusterServices that name no class; this one leaves them alone. Name a class \
                  in each, or set karmada.handleUnclassified to false in one of them",
-                seat.taken_by()?
+                lease.taken_by()?
             );
-            Some(seat.problem(message))
+            Some(lease.problem(message))
         });
         class.into_iter().chain(unclassified)
     }
@@ -143,14 +144,19 @@ impl KarmadaSide {
 
 impl KarmadaLease {
     /// Becomes a candidate.
-    fn ask_for(name: &str, installation: &str, connection: &Connection, options: &ControllerOptions) -> Self {
+    fn compete_for(
+        name: &str,
+        installation: &str,
+        connection: &Connection,
+        options: &ControllerOptions,
+    ) -> Self {
         let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
         let timing = Timing::INSTALLATION;
         let election = Election::start(connection, &lease, installation.to_owned(), timing);
         Self { lease, election, held: false }
     }
 
-    /// Waits until it is won, or lost. Cancel safe.
+    /// Waits until it is won or lost. Cancel safe.
     async fn changed(&mut self) -> Result<(), ElectionEnded> {
         if self.held { self.election.lost().await } else { self.election.won().await }?;
         self.held = !self.held;
@@ -170,7 +176,7 @@ impl KarmadaLease {
 }
 
 impl KarmadaWriter {
-    /// What becomes of the exports of a MultiClusterService of which this is desired; nothing as long as that is not known.
+    /// Sets the export of a MultiClusterService by what is desired of it; changes nothing while that is not known.
     pub(super) fn export(&mut self, key: &ServiceKey, objects: &Objects, desired: Option<&Desired>) {
         match desired {
             _ if !self.exports => {}
@@ -184,30 +190,30 @@ impl KarmadaWriter {
     }
 }
 
-/// The next thing that happens there; never, where there is no Karmada control plane. Cancel safe.
-pub(super) async fn news(fleet: &mut Option<KarmadaSide>) -> KarmadaEvent {
+/// The next event; never, where there is no Karmada control plane. Cancel safe.
+pub(super) async fn next_event(fleet: &mut Option<KarmadaSide>) -> KarmadaEvent {
     let Some(fleet) = fleet else { return std::future::pending().await };
     tokio::select! {
         batch = fleet.source.next() => match batch {
             Some(batch) => KarmadaEvent::Batch(batch),
             None => KarmadaEvent::Broken(Broken("a watch of the Karmada API server has ended")),
         },
-        changed = fleet.class.changed() => seats(changed),
-        changed = unclassified(&mut fleet.unclassified) => seats(changed),
+        changed = fleet.class.changed() => lease_changed(changed),
+        changed = unclassified(&mut fleet.unclassified) => lease_changed(changed),
         news = written(&mut fleet.writer) => news,
     }
 }
 
-fn seats(changed: Result<(), ElectionEnded>) -> KarmadaEvent {
+fn lease_changed(changed: Result<(), ElectionEnded>) -> KarmadaEvent {
     match changed {
-        Ok(()) => KarmadaEvent::Seats,
+        Ok(()) => KarmadaEvent::LeaseChanged,
         Err(ElectionEnded) => KarmadaEvent::Broken(Broken("an election on the Karmada API server has ended")),
     }
 }
 
-async fn unclassified(seat: &mut Option<KarmadaLease>) -> Result<(), ElectionEnded> {
-    match seat {
-        Some(seat) => seat.changed().await,
+async fn unclassified(lease: &mut Option<KarmadaLease>) -> Result<(), ElectionEnded> {
+    match lease {
+        Some(lease) => lease.changed().await,
         None => std::future::pending().await,
     }
 }

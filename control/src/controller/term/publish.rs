@@ -1,4 +1,4 @@
-//! What is to be true of Services, MultiClusterServices and pools, handed to whoever writes it. It must not know what made it so.
+//! Hands the desired status of Services, MultiClusterServices and pools to the status writers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::controller::service_object::ServiceObject;
 use crate::projection::LoadBalancerStatus;
 
 impl LeaderTerm {
-    /// Says what is to be true of these objects, and what is wrong, once enough is known.
+    /// Publishes the desired status of these objects and what is wrong with them, once enough is known.
     pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
-        let (first, ready) = (!matches!(self.hold, StartupHold::Over), self.heard() && !self.awaits_fleet());
+        let (first, ready) =
+            (!matches!(self.hold, StartupHold::Over), self.asked_all() && !self.awaits_fleet());
         let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
         if first && self.awaits_fleet() {
             tracing::warn!(
-                "the Karmada API server has not said yet which addresses MultiClusterServices have: until it does, Services \
-                 keep theirs, and none is given"
+                "the Karmada API server has not been read yet, and MultiClusterServices may have any address: until then Services \
+                 keep their addresses, and none is allocated"
             );
         }
         for key in &touched {
@@ -35,15 +36,15 @@ impl LeaderTerm {
         if !self.awaits_fleet() {
             self.publish_pools();
         }
-        self.tell_problems();
+        self.publish_problems();
         for key in &touched {
             let object = key.object();
             self.term_events.offer(&object, self.problems.about(&object), self.store.objects());
         }
     }
 
-    /// Events for what is wrong now and was not before.
-    pub(super) fn tell_problems(&mut self) {
+    /// Records Events for Problems that are new.
+    pub(super) fn publish_problems(&mut self) {
         let refused: Vec<Problem> = self.term_events.refused().collect();
         self.problems.set(ProblemSource::Events, &refused);
         let waiting = self.waiting();
@@ -75,7 +76,7 @@ impl LeaderTerm {
         }
     }
 
-    /// What is to be true of the object; nothing if that cannot be said yet.
+    /// The desired state of the object; none if it cannot be decided yet.
     fn desired(&self, key: &ServiceKey, object: &ServiceObject) -> Option<Desired> {
         let fleet = match object {
             ServiceObject::Service(_) => None,
@@ -84,7 +85,7 @@ impl LeaderTerm {
         let nothing = LoadBalancerStatus::empty(key);
         let status = match (self.projector.status(key), fleet) {
             (Some(status), _) => status,
-            // It is ours, but what it refers to is not there.
+            // It is ours, but what it refers to does not exist.
             (None, Some(_)) if object.is_load_balancer() => &nothing,
             (None, _) if self.projector.leaves_alone(key, self.store.objects()) => return None,
             (None, _) => return Some(Desired::Released),
@@ -92,8 +93,8 @@ impl LeaderTerm {
         let problems = self.projector.problems_of(key);
         let desired_status = DesiredStatus {
             fleet: fleet.cloned(),
-            // Most have none of gateway nodes, and need not be told so.
-            node_families: (status.node_families.name().is_some() || object.tells_origin())
+            // Most Services have no address of a gateway node, and need no condition for it.
+            node_families: (status.node_families.name().is_some() || object.shows_origin())
                 .then_some(status.node_families),
             without_endpoints: self.projector.without_endpoints(key),
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
@@ -128,7 +129,7 @@ impl LeaderTerm {
         for (name, used, free) in self.projector.pool_usage() {
             let Some(pool) = self.store.objects().pools.get(name) else { continue };
             let object = ObjectRef { kind: address_pool::KIND, namespace: "".into(), name: Arc::clone(name) };
-            // That its status is refused is nothing that the status could say.
+            // A refused status cannot report that it is refused.
             let refused = self.write_failures.of(&object);
             let problems = self.problems.about(&object).map(|problem| &**problem);
             let problems: Vec<Problem> =

@@ -1,5 +1,5 @@
-//! When a new leader may speak: what gateways cannot do is told by them alone, and until they were asked, what the leader
-//! before said of them is better than nothing known. Pure; it must not know who is asked.
+//! When a new leader may publish. Only gateways know what they could not do, and until they were asked, what the previous leader
+//! published is better than nothing. Pure.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,21 +12,20 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// What waits to be published.
 #[derive(Debug)]
 pub(super) enum StartupHold {
-    /// Nothing is known that could be published.
+    /// Nothing to publish is known yet.
     Idle,
-    /// These Services, at the latest then.
+    /// These Services wait, until then at the latest.
     Until(Instant, BTreeSet<ServiceKey>),
     /// Nothing waits any more.
     Over,
 }
 
 impl StartupHold {
-    /// These may be published: all of them later, or at once with those that have waited. `heard` says whether each gateway
-    /// was asked.
+    /// Which Services to publish now: these and all that have waited, or none yet. `asked` says whether each gateway was asked.
     pub(super) fn pass(
         &mut self,
         touched: BTreeSet<ServiceKey>,
-        heard: bool,
+        asked: bool,
         now: Instant,
     ) -> Option<BTreeSet<ServiceKey>> {
         let (until, mut waiting) = match std::mem::replace(self, Self::Over) {
@@ -35,14 +34,14 @@ impl StartupHold {
             Self::Over => return Some(touched),
         };
         waiting.extend(touched);
-        if heard || until <= now {
+        if asked || until <= now {
             return Some(waiting);
         }
         *self = Self::Until(until, waiting);
         None
     }
 
-    /// When to pass at the latest what waits, if anything does.
+    /// When to publish what waits at the latest, if anything does.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
             Self::Until(until, _) => Some(*until),

@@ -1,4 +1,4 @@
-//! Which Events there are in a term of leadership. It must not know how they are sent, nor what is published.
+//! Which Events a term of leadership records, and of which Problems the log has a line instead.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::controller::status_writer::WriteNotice;
 use crate::projection::LoadBalancerStatus;
 use crate::text::first_few;
 
-/// The action of Events about writes that did not go as they should.
+/// The action of Events about failed writes.
 const PUBLISH: &str = "Publish";
-/// So many of a Service's addresses are named in an Event.
+/// How many of a Service's addresses an Event names.
 const LISTED: usize = 8;
 
-/// So many Problems of one moment are logged one by one: where Karmada or a whole cluster is at fault, it is all of them.
+/// How many Problems of one moment are logged one by one: where Karmada or a whole cluster is at fault, there are thousands.
 const LOGGED: usize = 20;
 
-/// Kinds of the Karmada control plane that carry what others said.
+/// Kinds of the Karmada control plane that carry the state of others.
 const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, EndpointSlice::KIND];
 
 /// The Events of one term.
@@ -33,9 +33,9 @@ pub(super) struct TermEvents {
     events: EventRecorder,
     /// To the Karmada API server.
     fleet_events: Option<EventRecorder>,
-    /// Problems of objects that get no Events, which the log has.
+    /// Problems of objects that get no Events, but lines in the log.
     logged: BTreeSet<Arc<Problem>>,
-    /// Services that have addresses which their status did not have yet when they were last looked at.
+    /// Services with addresses that their status did not show yet when last checked.
     unserved: BTreeSet<ServiceKey>,
 }
 
@@ -44,7 +44,7 @@ impl TermEvents {
         Self { events, fleet_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
     }
 
-    /// Events go where their objects are: those about MultiClusterServices from now on with `events`, or not at all. `all`
+    /// Events go to the API server of their objects: those about MultiClusterServices from now on by `events`, or not at all. `all`
     /// are the Problems that there are by now.
     pub(super) fn set_fleet_events<'a>(
         &mut self,
@@ -56,7 +56,7 @@ impl TermEvents {
         self.fleet_problems(&ProblemChanges { came: all.cloned().collect(), gone: Vec::new() }, objects);
     }
 
-    /// An Event for each Problem that came.
+    /// Records an Event for each new Problem.
     pub(super) fn problems(&mut self, changes: &ProblemChanges, objects: &Objects) {
         if !changes.is_empty() {
             self.events
@@ -72,14 +72,14 @@ impl TermEvents {
         }
     }
 
-    /// Events for the Problems that the limits have held back until now.
+    /// Records Events for the Problems that the rate limit has held back.
     pub(super) fn again(&mut self, objects: &Objects) {
         for events in std::iter::once(&mut self.events).chain(&mut self.fleet_events) {
             events.again(|object| uid(objects, object));
         }
     }
 
-    /// These are Problems of an object that may be another of its name than before.
+    /// Records Events for Problems of an object that may have been deleted and created again since.
     pub(super) fn offer<'a>(
         &mut self,
         object: &ObjectRef,
@@ -92,8 +92,7 @@ impl TermEvents {
         }
     }
 
-    /// What is wrong with Works, Clusters and the like is nothing that their owners, controllers of Karmada, would look for
-    /// in Events.
+    /// Works, Clusters and the like belong to controllers of Karmada, which read no Events: their Problems are logged.
     fn log(&mut self, changes: &ProblemChanges) {
         let ProblemChanges { came, gone } = changes.about(|object| CARRIERS.contains(&object.kind));
         for problem in gone {
@@ -113,7 +112,7 @@ impl TermEvents {
         }
     }
 
-    /// Ends when Events can be written no more. Cancel safe.
+    /// Ends when no more Events can be written. Cancel safe.
     pub(super) async fn ended(&self) {
         let fleet = async {
             match &self.fleet_events {
@@ -127,12 +126,12 @@ impl TermEvents {
         }
     }
 
-    /// How many Events were left out since the term began.
+    /// How many Events were dropped since the term began.
     pub(super) fn events_dropped(&self) -> u64 {
         self.writers().map(EventRecorder::dropped).sum()
     }
 
-    /// That API servers refuse Events, which no Event can report.
+    /// Problems of API servers that refuse Events, which no Event can report.
     pub(super) fn refused(&self) -> impl Iterator<Item = Problem> + '_ {
         self.writers().filter_map(EventRecorder::refused)
     }
@@ -141,22 +140,22 @@ impl TermEvents {
         std::iter::once(&self.events).chain(&self.fleet_events)
     }
 
-    fn tell(&mut self, occurrence: &events::Occurrence) {
+    fn record(&mut self, occurrence: &events::Occurrence) {
         if !is_of_fleet(&occurrence.object) {
-            self.events.tell(occurrence);
+            self.events.record(occurrence);
         } else if let Some(events) = &mut self.fleet_events {
-            events.tell(occurrence);
+            events.record(occurrence);
         }
     }
 
-    /// An Event if Karmada would refuse every change of the object for what its status says. It is taken away.
+    /// Records an Event if Karmada's webhook refuses every change of the object for an invalid status, which is removed.
     pub(super) fn locked(&mut self, key: &ServiceKey, object: &ServiceObject, objects: &Objects) {
         let Some((place, entry)) = object.locks().next() else { return };
         let reference = key.object();
         let Some(uid) = uid(objects, &reference) else { return };
         let value =
             [entry.hostname.as_deref(), entry.ip.as_deref()].into_iter().flatten().collect::<Vec<_>>();
-        self.tell(&events::Occurrence {
+        self.record(&events::Occurrence {
             object: reference,
             uid,
             r#type: EventType::Warning,
@@ -170,15 +169,15 @@ impl TermEvents {
         });
     }
 
-    /// An Event for the notice of a write.
+    /// Records an Event for a notice of the status writer.
     pub(super) fn write_notice(&mut self, notice: &WriteNotice, objects: &Objects) {
         self.warn(notice.object(), notice.reason(), notice.to_string(), objects);
     }
 
-    /// An Event of the object, or a line of the log where there is none.
+    /// Records an Event about the object, or logs a line where there is no object.
     fn warn(&mut self, object: Option<&ObjectRef>, reason: &'static str, note: String, objects: &Objects) {
         match object.map(|object| (object, uid(objects, object))) {
-            Some((object, Some(uid))) => self.tell(&events::Occurrence {
+            Some((object, Some(uid))) => self.record(&events::Occurrence {
                 object: object.clone(),
                 uid,
                 r#type: EventType::Warning,
@@ -191,8 +190,7 @@ impl TermEvents {
         }
     }
 
-    /// An Event once a Service's status has come to have the addresses that it was given. `status` is what it is to say, if it
-    /// is ours.
+    /// Records an Event once a Service's status has the addresses that it was given. `status` is the desired one, if it is ours.
     pub(super) fn assigned(
         &mut self,
         key: &ServiceKey,
@@ -212,7 +210,7 @@ impl TermEvents {
         let object = key.object();
         let Some(uid) = uid(objects, &object).filter(|_| self.unserved.remove(key)) else { return };
         let addresses = status.ingress.iter().map(|ingress| ingress.ip.to_string());
-        self.tell(&events::Occurrence {
+        self.record(&events::Occurrence {
             object,
             uid,
             r#type: EventType::Normal,
@@ -228,7 +226,7 @@ fn one_by_one<'a>(mut problems: impl Iterator<Item = &'a Problem>) -> (Vec<&'a P
     (problems.by_ref().take(LOGGED).collect(), problems.count())
 }
 
-/// What the object says of itself, if it is there.
+/// The object's metadata, if it exists.
 fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMeta> {
     let key = || ServiceKey::of_service(object.namespace.clone(), object.name.clone());
     match object.kind {
@@ -244,21 +242,21 @@ fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMe
     }
 }
 
-/// The slice of this name. Slices are kept by their Services, which are few in a Namespace.
+/// The slice of this name. Slices are stored by Service, of which a Namespace has few.
 fn slice<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a EndpointSlice> {
     let first = ServiceKey::of_service(object.namespace.clone(), "".into());
     let owners = objects.slices.range(first..).take_while(|(owner, _)| owner.namespace == object.namespace);
     owners.map(|(_, slices)| slices).find_map(|slices| slices.get(&object.name)).map(|slice| &**slice)
 }
 
-/// What Events say about which object is meant.
+/// The uid by which an Event names the object.
 fn uid(objects: &Objects, object: &ObjectRef) -> Option<Uid> {
     let metadata = metadata(objects, object)?;
     let text = |text: &Option<String>| text.as_deref().map(Arc::from);
     Some(Uid { uid: text(&metadata.uid)?, resource_version: text(&metadata.resource_version) })
 }
 
-/// Whether it is at the Karmada API server.
+/// Whether it is an object of the Karmada API server.
 fn is_of_fleet(object: &ObjectRef) -> bool {
     object.kind == MultiClusterService::KIND
 }
@@ -280,8 +278,8 @@ mod tests {
             port: None,
         };
         let problems: BTreeSet<Problem> = (0..10_000).map(problem).collect();
-        let (told, more) = one_by_one(problems.iter());
-        assert_eq!((told.len(), more), (LOGGED, 10_000 - LOGGED));
+        let (logged, more) = one_by_one(problems.iter());
+        assert_eq!((logged.len(), more), (LOGGED, 10_000 - LOGGED));
         assert_eq!(one_by_one(problems.iter().take(3)).1, 0);
     }
 

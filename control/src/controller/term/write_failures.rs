@@ -9,17 +9,17 @@ use crate::api::karmada::MultiClusterService;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::controller::status_writer::WriteNotice;
 
-/// So many objects are logged one by one: where a webhook is down, it is all of them.
+/// How many objects are logged one by one: where a webhook is down, all of them fail.
 const LOGGED: usize = 20;
 
-/// The failures that stand now.
+/// The failures that last now.
 #[derive(Debug, Default)]
 pub(super) struct WriteFailures {
     standing: BTreeMap<ObjectRef, Problem>,
 }
 
 impl WriteFailures {
-    /// Takes in the beginning or the end of a failure, with a line in the log; whether there is another Problem now.
+    /// Takes the begin or the end of a failure and logs it; returns whether the Problems changed.
     pub(super) fn take(&mut self, notice: &WriteNotice) -> bool {
         match notice {
             WriteNotice::Refused { object, .. } => {
@@ -54,19 +54,18 @@ impl WriteFailures {
         }
     }
 
-    /// Those who wrote MultiClusterServices are gone, and what they would have said with them. Of which objects nothing stands
-    /// any longer.
+    /// Forgets failures of MultiClusterServices, whose writer has ended; returns the objects.
     pub(super) fn forget_fleet(&mut self) -> Vec<ObjectRef> {
         let of_fleet = |object: &ObjectRef, _: &mut Problem| object.kind == MultiClusterService::KIND;
         self.standing.extract_if(.., of_fleet).map(|(object, _)| object).collect()
     }
 
-    /// What is wrong with an object.
+    /// The failure of an object.
     pub(super) fn of(&self, object: &ObjectRef) -> Option<&Problem> {
         self.standing.get(object)
     }
 
-    /// How many objects are not as they should be for it.
+    /// How many objects have failures.
     pub(super) fn count(&self) -> usize {
         self.standing.len()
     }

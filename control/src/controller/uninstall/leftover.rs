@@ -1,4 +1,4 @@
-//! What of ours is on a Service or MultiClusterService. Pure; it must not know how it is taken away.
+//! What Sheave left on a Service or MultiClusterService. Pure.
 
 use std::fmt;
 
@@ -29,8 +29,8 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// What of ours is on the object, if anything. Fields are ours by what the server says about their owners, never by
-    /// how they look. The shared finalizer goes where our own one is beside it, if `names` have it.
+    /// What of ours is on the object, if anything. The server's record of owners decides which fields are ours, never
+    /// their look. The shared finalizer goes where our own one is beside it, if `names` have it.
     pub(super) fn of(object: &ServiceObject, names: &Ownership) -> Option<Self> {
         let metadata = object.metadata();
         let entries = metadata.managed_fields.iter().flatten();
@@ -62,7 +62,7 @@ impl Leftover {
             "status": {},
         });
         if *source == FrontendSource::MultiClusterService {
-            // At a custom resource the uid is not looked at.
+            // The uid of a custom resource is not checked.
             body["metadata"]["resourceVersion"] = json!(self.resource_version);
         }
         body

@@ -194,13 +194,13 @@ impl World {
             (None, _) if self.controller.leaves_alone(key, objects) => return None,
             (None, _) => return Some(Desired::Released),
         };
-        let tells_origin = status.node_families.name().is_some() || object.tells_origin();
+        let shows_origin = status.node_families.name().is_some() || object.shows_origin();
         Some(Desired::Published(DesiredStatus {
             ingress: status.ingress.clone(),
             problems: self.controller.problems_of(key),
             gateways: 1,
             fleet: fleet.cloned(),
-            node_families: tells_origin.then_some(status.node_families),
+            node_families: shows_origin.then_some(status.node_families),
             ..DesiredStatus::default()
         }))
     }
@@ -247,7 +247,7 @@ impl World {
             let Some(service) = self.store.objects().services.get(key).filter(|it| asks_for_any(it)) else {
                 continue;
             };
-            if *uid != service.metadata.uid || ServiceObject::from(service).tells_origin() {
+            if *uid != service.metadata.uid || ServiceObject::from(service).shows_origin() {
                 // What came from Nodes that have gone since.
                 continue;
             }

@@ -137,11 +137,11 @@ impl Exports {
                         self.diff.put(part, object, manager);
                         Some(now)
                     }
-                    // A list tells what is there.
+                    // A list shows what exists.
                     Err(_) => self.list_within(key, now),
                 }
             }
-            // Another object, none, or no such kind any more: a list tells.
+            // Another object, none, or no such kind any more: a list shows it.
             ApiAnswer::Gone
             | ApiAnswer::Undefined(_)
             | ApiAnswer::Exists

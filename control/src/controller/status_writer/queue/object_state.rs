@@ -1,4 +1,4 @@
-//! What is remembered of one object between writes. It must not know about other objects.
+//! The state of one object in the queue: what is desired, what was written, and how long to wait.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::controller::status_writer::next_step::WriteStep;
 use crate::controller::status_writer::target::{WriteSubject, fingerprint};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
-/// So long the answer to a write counts as newer than a cache that does not show it yet.
+/// How long a write's answer outranks the watch cache.
 const CACHE_LAG: Duration = Duration::from_secs(30);
-/// A single object that the server does not answer for; the server as a whole is paused for elsewhere.
+/// The longest wait for an object whose writes get no answer; the queue pauses for the server as a whole.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
-/// Races are over by then: what is still refused is worth telling.
-const TOLD_AFTER: u32 = 3;
-/// The same where a newer object, or a server that comes back, usually ends it.
-const LONG_TOLD_AFTER: u32 = 6;
+/// Failures after which a refusal is reported: races are over by then.
+const REPORTED_AFTER: u32 = 3;
+/// The same for failures that a newer object, or a server that comes back, usually ends.
+const LONG_REPORTED_AFTER: u32 = 6;
 
-/// What is to be done next.
+/// What to do next.
 #[must_use]
 pub(super) enum NextWrite {
     Rest,
@@ -43,27 +43,27 @@ pub(super) struct ObjectState {
     pub(super) writing: bool,
     pub(super) queued: bool,
     pub(super) not_before: Option<Instant>,
-    /// What is wanted; nothing while the object is as it should be.
+    /// What is desired; none while the object is as it should be.
     subject: Option<WriteSubject>,
     released: bool,
     known: Option<WrittenObject>,
     /// The version for which a write came too late: any other ends the wait.
     stale: Option<String>,
     failures: Backoff,
-    /// What the server answers to writes for as long as it takes none.
+    /// The notice about refused writes, while they are refused.
     pub(super) refused: Option<WriteNotice>,
     contest: Contest,
     force: bool,
     /// `ClearStatus` was carried out.
     cleared: bool,
-    /// Until then no status is written that only has other words.
+    /// Until then no status is written that differs in words alone.
     minor_after: Option<Instant>,
     /// What was written last, by kind of step: if it has to be written again, somebody has undone it.
     written: [Option<u64>; 4],
 }
 
 impl ObjectState {
-    /// A wish, with the object as the cache has it.
+    /// Sets what is desired, with the object as the cache has it.
     pub(super) fn set_desired(&mut self, cached: WriteSubject, now: Now) {
         if self.uid != cached.uid() {
             let uid = cached.uid().to_owned();
@@ -82,7 +82,7 @@ impl ObjectState {
         self.subject = subject;
     }
 
-    /// What the new subject ends: waits and memories that belong to the one before.
+    /// Ends the waits and forgets the writes that belong to the subject before.
     fn reset_for(&mut self, subject: &WriteSubject) {
         if self.released != subject.is_released() {
             let (uid, known) = (std::mem::take(&mut self.uid), self.known.take());
@@ -95,7 +95,7 @@ impl ObjectState {
         }
     }
 
-    /// Nothing is wanted any more, and answers that are still to come mean nothing.
+    /// Nothing is desired any more, and answers that are still to come are ignored.
     pub(super) fn forget(&mut self) {
         *self = Self { writing: self.writing, queued: self.queued, ..Self::default() };
     }
@@ -104,8 +104,8 @@ impl ObjectState {
         self.uid.is_empty()
     }
 
-    /// Whether something would be lost with it: who undid what, and what the cache does not have yet.
-    pub(super) fn is_worth_keeping(&self, now: Instant) -> bool {
+    /// Whether it holds what is still needed: what others undid, and what the cache does not have yet.
+    pub(super) fn is_needed(&self, now: Instant) -> bool {
         let gone = self.known.as_ref().is_some_and(|known| known.until > now);
         gone || self.written.iter().any(Option::is_some) || self.cleared || !self.contest.is_over(now)
     }
@@ -147,37 +147,37 @@ impl ObjectState {
 
     /// Takes the answer to a write for this object.
     pub(super) fn on_answer(&mut self, job: &WriteJob, answer: ApiAnswer, now: Now) -> Option<WriteNotice> {
-        let (message, told_after) = match answer {
+        let (message, reported_after) = match answer {
             ApiAnswer::Done(body) => return self.written(job, &body, now),
             ApiAnswer::Conflict(conflict) if !job.force => return self.contested(job, conflict, now),
             ApiAnswer::Conflict(conflict) => {
                 self.wait(Duration::MAX, now);
-                (format!("it belongs to {}", conflict.rivals.join(", ")), TOLD_AFTER)
+                (format!("it belongs to {}", conflict.rivals.join(", ")), REPORTED_AFTER)
             }
-            // That it has gone is for the watch to say: whoever answered may not be the server that holds it.
+            // The watch decides whether it has gone: whoever answered may not be the server that holds it.
             ApiAnswer::Gone => {
                 self.wait_for_newer(job, now);
-                ("it has no such object".to_owned(), LONG_TOLD_AFTER)
+                ("it has no such object".to_owned(), LONG_REPORTED_AFTER)
             }
             ApiAnswer::Stale | ApiAnswer::Exists => {
                 self.wait_for_newer(job, now);
-                ("the object has changed, and no watch shows how".to_owned(), LONG_TOLD_AFTER)
+                ("the object has changed, and no watch shows how".to_owned(), LONG_REPORTED_AFTER)
             }
             ApiAnswer::Forbidden(message) => {
                 self.wait(Duration::MAX, now);
-                (message, TOLD_AFTER)
+                (message, REPORTED_AFTER)
             }
             ApiAnswer::Refused(message) | ApiAnswer::Failed(message) | ApiAnswer::Undefined(message) => {
                 self.wait_after_refusal(job, now);
-                (message, TOLD_AFTER)
+                (message, REPORTED_AFTER)
             }
             ApiAnswer::Unreachable { reason, .. } => {
                 self.wait(LONGEST_SILENCE, now);
-                (reason, LONG_TOLD_AFTER)
+                (reason, LONG_REPORTED_AFTER)
             }
         };
         // The first message stays: another in its place would be another Event.
-        if self.failures.failures() >= told_after && self.refused.is_none() {
+        if self.failures.failures() >= reported_after && self.refused.is_none() {
             let (object, what) = (job.target.object(), part(&job.step));
             self.refused = Some(WriteNotice::Refused { object, what, message });
         }
@@ -231,7 +231,7 @@ impl ObjectState {
         let Some(renewed) = subject.renewed(body).filter(|renewed| renewed.uid() == self.uid) else { return };
         let version = renewed.version().to_owned();
         if renewed.is_gone() {
-            // It has the version of before (the store deletes, and does not update), so the cache cannot tell.
+            // It has the version of before (the store deletes, and does not update), so the cache cannot show it.
             self.gone(version, now);
             return;
         }
@@ -256,9 +256,9 @@ impl ObjectState {
         })
     }
 
-    /// Often the object has just become something for which this write makes no sense; a newer one will tell.
+    /// Often the object has just changed so that this write makes no sense; a newer object shows it.
     fn wait_after_refusal(&mut self, job: &WriteJob, now: Now) {
-        if self.failures.failures() + 1 < TOLD_AFTER {
+        if self.failures.failures() + 1 < REPORTED_AFTER {
             self.wait_for_newer(job, now);
         } else {
             self.wait(Duration::MAX, now);
