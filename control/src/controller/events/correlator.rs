@@ -109,17 +109,13 @@ impl Correlator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::problem::ObjectRef;
+    use crate::api::store::ServiceKey;
     use crate::controller::events::event::EventType;
+    use crate::controller::tests::objects;
 
     fn problem(name: &str, message: &str) -> Problem {
-        Problem {
-            object: ObjectRef { kind: "Service", namespace: "shop".into(), name: name.into() },
-            reason: "NoAddress",
-            field: String::new(),
-            message: message.to_owned(),
-            port: None,
-        }
+        let object = ServiceKey::new("shop", name).object();
+        Problem { object, ..objects::problem("NoAddress", message, None) }
     }
 
     fn uid(text: &str) -> Uid {

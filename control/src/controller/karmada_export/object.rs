@@ -77,7 +77,7 @@ fn affinity(policy: &DynamicObject) -> Affinity {
 }
 
 impl ExportObject {
-    pub(super) const ALL: [Self; 2] = [Self::Export, Self::Policy];
+    pub(in crate::controller) const ALL: [Self; 2] = [Self::Export, Self::Policy];
 
     /// Group, version, kind and plural.
     const fn names(self) -> (&'static str, &'static str, &'static str, &'static str) {
@@ -127,7 +127,7 @@ impl ExportObject {
     }
 
     /// The object as it is applied. All that may be ours is named, so that nothing is left of earlier contents.
-    pub(super) fn body(self, key: &ServiceKey, export: &Export, manager: &str) -> Value {
+    pub(in crate::controller) fn body(self, key: &ServiceKey, export: &Export, manager: &str) -> Value {
         let (group, version, kind, _) = self.names();
         let mut body = json!({
             "apiVersion": format!("{group}/{version}"),

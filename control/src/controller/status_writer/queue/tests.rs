@@ -1,6 +1,7 @@
 //! The queue against a model of the server.
 
 mod api_server;
+mod exports;
 mod harness;
 mod interleavings;
 mod multi_cluster;
