@@ -147,6 +147,7 @@ impl WriteQueue {
     /// Takes what there is of exports; everything is compared again.
     pub(super) fn listed(&mut self, listed: ExportList, now: Now) {
         self.exports.on_list(listed, self.options.field_manager(), now.instant);
+        self.ready.retain(|target| !matches!(target, WriteTarget::Export(_)));
         self.ready.extend(self.exports.diff.keys().cloned().map(WriteTarget::Export));
     }
 
@@ -234,6 +235,8 @@ impl WriteQueue {
         if let (WriteTarget::Export(key), WriteStep::Export(step)) = (&job.target, &job.step) {
             let manager = self.options.field_manager();
             if let Some(at) = self.exports.on_answer(key, step, answer, manager, now.instant) {
+                // A change that came meanwhile does not shorten the wait.
+                self.ready.retain(|target| *target != job.target);
                 self.delayed.insert((at, job.target.clone()));
             }
             return;
