@@ -2,19 +2,11 @@
 
 /// Type names that stand more than once in a crate.
 pub(crate) const TWINS: &[&str] = &[
-    "control: Answer",
-    "control: Backoff",
     "control: CollectedWorks",
-    "control: Command",
-    "control: Held",
     "control: Key",
-    "control: Kind",
     "control: Line",
     "control: Manifest",
-    "control: Outcome",
-    "control: Sender",
     "control: ServiceWorks",
-    "control: Step",
     "control: Templates",
 ];
 

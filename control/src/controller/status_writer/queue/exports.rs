@@ -22,6 +22,8 @@ pub(super) struct Exports {
     /// When to list the next time; none before the first.
     list_at: Option<Instant>,
     listing: bool,
+    /// Whether a list has succeeded.
+    listed: bool,
     /// A list and writes are never under way together, so that the list shows what was written.
     writing: HashSet<ServiceKey>,
     backoff: Backoff,
@@ -38,6 +40,7 @@ impl Default for Exports {
             diff: ExportDiff::default(),
             list_at: None,
             listing: false,
+            listed: false,
             writing: HashSet::new(),
             backoff: Backoff::new(Duration::from_secs(1), TRY_AGAIN),
             reported: BTreeSet::new(),
@@ -71,6 +74,7 @@ impl Exports {
         match listed {
             Ok(all) => {
                 self.diff.replace(all, manager);
+                self.listed = true;
                 self.list_at = Some(now + LIST_AGAIN);
                 // What was not met again has gone.
                 self.reported = std::mem::take(&mut self.met);
@@ -94,7 +98,7 @@ impl Exports {
     /// The next write for this MultiClusterService, which is then under way; none if there is none, or a list comes first,
     /// after which all are looked at again.
     pub(super) fn start_write(&mut self, key: &ServiceKey, now: Instant) -> Option<ExportStep> {
-        if self.listing || self.is_list_due(now) || self.writing.contains(key) {
+        if !self.listed || self.listing || self.is_list_due(now) || self.writing.contains(key) {
             return None;
         }
         match self.diff.next_step(key) {
