@@ -120,7 +120,7 @@ impl Server {
                 object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
             }
             WriteStep::ApplyStatus(body) | WriteStep::RemoveRest(body) => {
-                object["status"] = body["status"].clone()
+                object["status"] = body["status"].clone();
             }
             WriteStep::ClearStatus(_) => object["status"] = json!({"loadBalancer": {}}),
         }
