@@ -104,7 +104,7 @@ async fn news_are_written_once() {
         leader.problems(&now);
     }
     // Events are written in order: once this one is there, none of the above will come.
-    leader.writer.tell(&assigned("203.0.113.10"));
+    leader.writer.record(&assigned("203.0.113.10"));
     let stored = leader.stored(3).await;
     assert_eq!(stored[0], "shop web Warning no address");
     assert!(stored[1].starts_with("default pool-a Warning long "), "{stored:?}");
@@ -120,7 +120,7 @@ async fn an_event_is_tried_again_and_a_lost_answer_makes_no_second_one() {
     faults.plan(Matching::new("create", "events"), 1, Fault::internal_error());
     faults.plan(Matching::new("create", "events"), 1, Fault::LoseAnswer);
     leader.problems(&[problem("Service", "shop", "web", "one")]);
-    leader.writer.tell(&assigned("two"));
+    leader.writer.record(&assigned("two"));
     assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal two"]);
     assert_eq!(leader.posts(), [Some(500), None, Some(409), Some(201)]);
     assert_eq!(leader.writer.dropped(), 0);
@@ -131,7 +131,7 @@ async fn what_the_server_refuses_is_left_out_and_the_rest_goes_on() {
     let mut leader = Leader::new().await;
     // Nothing can be made in a namespace that is not there.
     leader.problems(&[problem("Service", "shop", "web", "one"), problem("Service", "none", "web", "two")]);
-    leader.writer.tell(&assigned("three"));
+    leader.writer.record(&assigned("three"));
     assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal three"]);
     assert_eq!(leader.posts(), [Some(201), Some(404), Some(201)]);
     assert_eq!(leader.writer.dropped(), 1);
