@@ -56,7 +56,7 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     };
     let text = match command.output {
         TextOutput::Json => answer.view().to_json(),
-        TextOutput::Text => answer.view().to_text(),
+        TextOutput::Text => answer.to_text(),
     };
     match (print(&text), answer) {
         (Exit::Ok, Answer::NotFound(_)) => Exit::Data,

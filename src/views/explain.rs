@@ -8,7 +8,6 @@ mod client;
 mod place;
 mod question;
 mod text;
-mod view;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +17,7 @@ use std::time::Instant;
 
 use sheave_control::api::store::Objects;
 use sheave_control::projection::Projector;
+use sheave_control::projection::explain::ExplainView;
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_model::FrontendAddr;
@@ -26,7 +26,6 @@ pub(crate) use self::question::{
     Client, Port, Question, QuestionQuery, parse_address, parse_client, parse_port, parse_protocol,
     parse_service,
 };
-pub(crate) use self::view::ExplainView;
 use crate::views::problem::ProblemView;
 
 /// What an explanation is made from.
@@ -68,6 +67,11 @@ impl Answer {
         match self {
             Self::Explained(view) | Self::NotFound(view) => view,
         }
+    }
+
+    /// The explanation for people, with a newline at the end.
+    pub(crate) fn to_text(&self) -> String {
+        text::render(self.view())
     }
 }
 

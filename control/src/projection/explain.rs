@@ -1,7 +1,7 @@
-//! Why clients of a Service get what they get: the facts behind its frontends, for people to read.
+//! Why clients of a Service get what they get, for people to read.
 //!
-//! Pure, and no second copy of any rule: plans, rules and the pass over the slices are the projection's own, asked again
-//! for one Service. It must not know affinity records, balancers or how an explanation is shown.
+//! Pure, and no second copy of any rule: plans, rules and the pass over the slices are the projection's own, applied again
+//! to one Service. Affinity records, balancers and the text that people see are not known here.
 
 mod decision;
 mod not_ours;
@@ -17,11 +17,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Frontend, FrontendSource};
 
-use self::decision::ClientSide;
-pub use self::decision::Decision;
+pub use self::decision::ClientSide;
 pub use self::not_ours::NotOursReason;
 use self::record::EndpointRecorder;
-pub use self::view::{EndpointFact, EndpointFactState, NotCounted, SpecPort, Verdict, Why};
+pub use self::view::{ExplainView, ExplainedEndpoint, FrontendExplanation, SpecPort};
 use super::eligibility::{ClusterScope, Eligibility, EligibilityRule};
 use super::endpoints::merged::MergedEndpoints;
 use super::plan::{ClusterMember, Plan, Planned, Slices};
@@ -135,35 +134,35 @@ impl ServedService<'_> {
         self.planned_port(frontend).map(|port| port.port)
     }
 
-    /// Why the clients of one of its frontends get what they get. `None` if it is none of its own.
-    pub fn why(&self, frontend: &Frontend) -> Option<Why> {
+    /// Why clients get what they get on one of its frontends. `None` if it is none of its own.
+    pub fn explain(&self, frontend: &Frontend, side: ClientSide) -> Option<FrontendExplanation> {
         let port = self.planned_port(frontend)?;
         let (context, family) = (&self.projector.context, Family::of(frontend.addr.ip));
         let is_own = |addr| self.projector.claims.is_endpoint(addr, port.protocol);
-        let mut record = EndpointRecorder::new(context, port, family);
-        let mut gathered = MergedEndpoints::default();
+        let mut recorder = EndpointRecorder::new(context, port, family);
+        let mut merged = MergedEndpoints::default();
         for (index, member) in self.members.iter().enumerate() {
-            record.enter(member, self.closed(member));
-            let serving = endpoints::observe(member, family, port, context, is_own, &mut record);
+            recorder.enter(member, self.closed(member));
+            let serving = endpoints::observe(member, family, port, context, is_own, &mut recorder);
             if self.plan.fleet.is_none() || !serving.is_empty() {
-                gathered.add(index, serving);
+                merged.add(index, serving);
             }
         }
         let left = || self.plan.fleet.iter().flat_map(|fleet| &fleet.left);
         let is_family = |slice: &EndpointSlice| Family::named(&slice.address_type) == Some(family);
-        left().filter(|left| is_family(&left.slice)).for_each(|left| record.leave(left));
+        left().filter(|left| is_family(&left.slice)).for_each(|left| recorder.leave(left));
         let (external, internal) = eligibility::deciding(frontend.kind, self.plan.policies);
-        let rules = [external, internal].map(|policy| EligibilityRule::decide(policy, &gathered.facets));
-        let fits: Vec<[Eligibility; 2]> =
-            gathered.facets.iter().map(|facet| rules.map(|rule| rule.judge(facet))).collect();
-        let decide = |side, rule| Decision::new(frontend, side, rule, &gathered, context);
-        let [external, internal] = rules;
+        let policy = match side {
+            ClientSide::Outside => external,
+            ClientSide::Inside => internal,
+        };
+        let rule = EligibilityRule::decide(policy, &merged.facets);
+        let fits: Vec<Eligibility> = merged.facets.iter().map(|facet| rule.judge(facet)).collect();
         let slices = self.members.iter().flat_map(|member| &member.slices).map(|listed| &listed.slice);
         let other = slices.chain(left().map(|left| &left.slice)).filter(|slice| !is_family(slice));
-        Some(Why {
-            external: decide(ClientSide::Outside, external),
-            internal: decide(ClientSide::Inside, internal),
-            endpoints: record.finish(&fits, [external.fallback, internal.fallback]),
+        Some(FrontendExplanation {
+            reasons: decision::reasons(frontend, side, rule, &merged, context),
+            endpoints: recorder.finish(&fits, rule.fallback),
             other_slices: other.map(|slice| slice.metadata.name.clone().unwrap_or_default()).collect(),
         })
     }

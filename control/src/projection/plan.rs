@@ -181,7 +181,7 @@ impl ClusterMember {
 
 /// Why a slice does not count, although it is about the Service. Prints as a reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotCounted {
+pub(super) enum NotCounted {
     /// No member cluster has this name.
     Unregistered,
     /// The MultiClusterService names other clusters.

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::api::store::ServiceKey;
-use sheave_control::projection::explain::{Decision, EndpointFact, Explanation, ServedService, Verdict, Why};
+use sheave_control::projection::explain::{
+    ClientSide, ExplainView, ExplainedEndpoint, Explanation, FrontendExplanation, ServedService,
+};
 use sheave_control::text;
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
 
 use super::place::{self, Place};
 use super::question::Question;
-use super::view::{ExplainView, ExplainedEndpoint};
 use super::{Answer, Basis, choice, client};
 use crate::views::problem::ProblemView;
 use crate::views::routes::{action_name, source_name};
@@ -100,9 +101,8 @@ fn served_answer(
         }
         Place::Found(frontend, others) => {
             view.other_frontends = others.iter().map(|other| other.addr.to_string()).collect();
-            if let Some(why) = served.why(&frontend) {
-                At { question, frontend: &frontend, why: &why, basis }.fill(&mut view);
-            }
+            let frontend_answer = FrontendAnswer { question, frontend: &frontend, basis };
+            frontend_answer.fill(served, &mut view);
             let ports = [Some(frontend.addr.port), served.port_of(&frontend)];
             view.reasons.extend(problems(question, Some((frontend.addr.protocol, ports)), basis));
             Answer::Explained(view)
@@ -143,25 +143,29 @@ fn problem_reason(problem: &ProblemView) -> String {
 }
 
 /// Everything about one client at one frontend.
-struct At<'a> {
+struct FrontendAnswer<'a> {
     question: &'a Question,
     frontend: &'a Arc<Frontend>,
-    why: &'a Why,
     basis: Basis<'a>,
 }
 
-impl At<'_> {
-    fn fill(&self, view: &mut ExplainView) {
-        let Self { question, frontend, basis, .. } = *self;
-        view.frontend = Some(frontend.addr.to_string());
-        view.kind = Some(frontend.kind.to_string());
-        view.port_name = frontend.service.port_name.as_ref().to_owned();
+impl FrontendAnswer<'_> {
+    fn fill(&self, served: &ServedService<'_>, view: &mut ExplainView) {
+        let Self { question, frontend, basis } = *self;
         let (origin, why_origin) = match question.client {
             Some(client) => client::origin(frontend, client, basis),
             None => {
                 (Origin::External, "no client is given: this is for clients outside the cluster".to_owned())
             }
         };
+        let side = match origin {
+            Origin::External => ClientSide::Outside,
+            Origin::Internal => ClientSide::Inside,
+        };
+        let Some(explained) = served.explain(frontend, side) else { return };
+        view.frontend = Some(frontend.addr.to_string());
+        view.kind = Some(frontend.kind.to_string());
+        view.port_name = frontend.service.port_name.as_ref().to_owned();
         view.origin = Some(origin_name(origin).to_owned());
         let (allowed, why_allowed) = client::admission(frontend, question.client);
         view.allowed = allowed;
@@ -170,12 +174,12 @@ impl At<'_> {
         view.reasons.push(why_origin);
         view.reasons.extend(client::proxied(frontend, question.client));
         view.reasons.push(why_allowed);
-        view.reasons.extend(self.decision(origin).reasons.iter().cloned());
+        view.reasons.extend(explained.reasons.iter().cloned());
 
         let active = basis.active.get(frontend.addr);
-        view.endpoints = self.endpoints(origin, active.map(AsRef::as_ref));
+        view.endpoints = self.endpoints(&explained, origin, active.map(AsRef::as_ref));
         view.reasons.extend(view.endpoints.iter().map(ExplainedEndpoint::sentence));
-        view.reasons.extend(self.other_slices());
+        view.reasons.extend(self.other_slices(&explained.other_slices));
         match active {
             Some(active) if allowed => self.choose(active, origin, view),
             _ => {}
@@ -187,13 +191,6 @@ impl At<'_> {
         view.closed = basis.closed.get(&frontend.addr).cloned();
         if view.closed.is_some() {
             view.endpoint = None;
-        }
-    }
-
-    fn decision(&self, origin: Origin) -> &Decision {
-        match origin {
-            Origin::External => &self.why.external,
-            Origin::Internal => &self.why.internal,
         }
     }
 
@@ -211,7 +208,12 @@ impl At<'_> {
     }
 
     /// The endpoints as the projection has them, less those that the table in force would not choose.
-    fn endpoints(&self, origin: Origin, active: Option<&ActiveFrontend>) -> Vec<ExplainedEndpoint> {
+    fn endpoints(
+        &self,
+        explained: &FrontendExplanation,
+        origin: Origin,
+        active: Option<&ActiveFrontend>,
+    ) -> Vec<ExplainedEndpoint> {
         let several = self.frontend.failover.is_some();
         let parts = active.map(|active| percent(active, origin)).unwrap_or_default();
         let chosen: BTreeSet<EndpointAddr> = active.into_iter().flat_map(|it| it.choices(origin)).collect();
@@ -219,32 +221,27 @@ impl At<'_> {
             let in_force = active.map(ActiveFrontend::spec);
             in_force.is_some_and(|spec| candidates(spec, origin).any(|candidate| candidate == addr))
         };
-        let view = |fact: &EndpointFact| {
-            let verdict = verdict(fact, origin);
-            let addr = fact.addr.filter(|_| verdict.used());
-            let missing = addr.filter(|addr| !chosen.contains(addr));
-            ExplainedEndpoint {
-                address: fact.address.clone(),
-                cluster: if several { fact.cluster.clone() } else { String::new() },
-                slice: fact.slice.clone(),
-                node: fact.node.clone(),
-                zone: fact.zone.clone(),
-                state: fact.state.to_string(),
-                local: fact.local,
-                used: addr.is_some() && missing.is_none(),
-                share: addr.and_then(|addr| parts.get(&addr).copied()),
-                reason: match missing {
-                    Some(addr) if routed(addr) => no_share(active, addr, self.basis),
-                    Some(_) => "it would be used, but the table in force does not have it".to_owned(),
-                    None => verdict.to_string(),
-                },
+        let mut endpoints = explained.endpoints.clone();
+        for endpoint in &mut endpoints {
+            if !several {
+                endpoint.cluster.clear();
             }
-        };
-        self.why.endpoints.iter().map(view).collect()
+            let Some(addr) = endpoint.addr.take().filter(|_| endpoint.used) else { continue };
+            endpoint.share = parts.get(&addr).copied();
+            if chosen.contains(&addr) {
+                continue;
+            }
+            endpoint.used = false;
+            endpoint.reason = if routed(addr) {
+                no_share(active, addr, self.basis)
+            } else {
+                "it would be used, but the table in force does not have it".to_owned()
+            };
+        }
+        endpoints
     }
 
-    fn other_slices(&self) -> Option<String> {
-        let slices = &self.why.other_slices;
+    fn other_slices(&self, slices: &[String]) -> Option<String> {
         let family = if self.frontend.addr.ip.is_ipv4() { "IPv4" } else { "IPv6" };
         (!slices.is_empty()).then(|| {
             format!(
@@ -330,11 +327,4 @@ fn route(frontend: &Frontend, origin: Origin) -> &Route {
 
 fn candidates(frontend: &Frontend, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
     route(frontend, origin).candidates().iter().map(|candidate| frontend.endpoint(*candidate).addr)
-}
-
-fn verdict(fact: &EndpointFact, origin: Origin) -> &Verdict {
-    match origin {
-        Origin::External => &fact.external,
-        Origin::Internal => &fact.internal,
-    }
 }

@@ -168,7 +168,7 @@ fn the_json_is_that_of_the_contract() {
 #[test]
 fn the_text_says_it_first_and_puts_endpoints_into_a_table() {
     let fixture = Fixture::new(&web("externalTrafficPolicy: Local"));
-    let text = fixture.ask("client=198.51.100.7:5000&protocol=TCP").to_text();
+    let text = text::render(&fixture.ask("client=198.51.100.7:5000&protocol=TCP"));
     let expected = "\
 Service shop/web, port http, on 203.0.113.10:80/TCP (LoadBalancer)
 198.51.100.7, port 5000, outside the cluster, goes to 10.1.0.7:8080.
@@ -189,7 +189,7 @@ Endpoints
 ";
     assert_eq!(text, expected);
     let first_lines =
-        |query: &str| fixture.ask(query).to_text().lines().take(2).collect::<Vec<_>>().join(" ");
+        |query: &str| text::render(&fixture.ask(query)).lines().take(2).collect::<Vec<_>>().join(" ");
     assert_eq!(
         first_lines("client=10.1.0.9&port=80"),
         "Service shop/web, port http, on 203.0.113.10:80/TCP (LoadBalancer) \
@@ -214,12 +214,15 @@ fn a_frontend_that_is_closed_on_the_gateway_is_said_to_be_closed_first() {
     fixture.closed.insert(frontend, why.clone());
     let view = fixture.ask("port=80&client=8.8.8.8");
     assert_eq!((view.closed.as_ref(), &view.endpoint), (Some(&why), &None));
-    let text = view.to_text();
+    let text = text::render(&view);
     let headline = format!(
         "8.8.8.8, outside the cluster, is not served: the frontend is closed on this gateway: {why}."
     );
     assert_eq!(text.lines().nth(1), Some(headline.as_str()), "{text}");
-    assert!(fixture.ask("port=53&client=8.8.8.8").to_text().contains("goes to "), "the other port is open");
+    assert!(
+        text::render(&fixture.ask("port=53&client=8.8.8.8")).contains("goes to "),
+        "the other port is open"
+    );
 }
 
 #[test]

@@ -3,31 +3,28 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::view::{ExplainView, ExplainedEndpoint};
+use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint};
+
 use crate::views::text_table::{columns, or_dash};
 
-impl ExplainView {
-    /// For people: the whole text, with a newline at the end.
-    pub(crate) fn to_text(&self) -> String {
-        let view = self;
-        let mut text = headline(view) + "\n";
-        if !view.other_frontends.is_empty() {
-            // Writing to a String never fails.
-            writeln!(text, "The question fits {} as well.", view.other_frontends.join(", "))
-                .unwrap_or_default();
-        }
-        // What is said of endpoints is in their table.
-        let tabled: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
-        text += "\nWhy\n";
-        for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
-            writeln!(text, "  - {reason}").unwrap_or_default();
-        }
-        if !view.endpoints.is_empty() {
-            text += "\nEndpoints\n";
-            text += &columns(&rows(&view.endpoints));
-        }
-        text
+/// The whole text, with a newline at the end.
+pub(crate) fn render(view: &ExplainView) -> String {
+    let mut text = headline(view) + "\n";
+    if !view.other_frontends.is_empty() {
+        // Writing to a String never fails.
+        writeln!(text, "The question fits {} as well.", view.other_frontends.join(", ")).unwrap_or_default();
     }
+    // What is said of endpoints is in their table.
+    let tabled: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
+    text += "\nWhy\n";
+    for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
+        writeln!(text, "  - {reason}").unwrap_or_default();
+    }
+    if !view.endpoints.is_empty() {
+        text += "\nEndpoints\n";
+        text += &columns(&rows(&view.endpoints));
+    }
+    text
 }
 
 fn headline(view: &ExplainView) -> String {

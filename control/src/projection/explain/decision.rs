@@ -14,40 +14,33 @@ use crate::projection::eligibility::{
 
 /// Where clients are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientSide {
+pub enum ClientSide {
+    /// Outside the cluster.
     Outside,
+    /// Inside it.
     Inside,
 }
 
-/// What decided for one class of clients of a frontend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// Sentences, the policy first.
-    pub reasons: Vec<String>,
-}
-
-impl Decision {
-    pub(super) fn new(
-        frontend: &Frontend,
-        side: ClientSide,
-        rule: EligibilityRule,
-        gathered: &MergedEndpoints,
-        context: &ClusterContext,
-    ) -> Self {
-        let mut reasons = vec![policy_reason(frontend.kind, side, rule.policy, context)];
-        reasons.extend(closed(frontend, gathered));
-        reasons.extend(hints(rule, gathered, context));
-        let route = match side {
-            ClientSide::Outside => &frontend.external,
-            ClientSide::Inside => &frontend.internal,
-        };
-        if rule.fallback && matches!(route, Route::Forward(_)) {
-            reasons
-                .push("no endpoint is ready there: those that terminate but still serve are used".to_owned());
-        }
-        reasons.push(outcome(route, rule.policy));
-        Self { reasons }
+/// What decided for one class of clients of a frontend, as sentences, the policy first.
+pub(super) fn reasons(
+    frontend: &Frontend,
+    side: ClientSide,
+    rule: EligibilityRule,
+    merged: &MergedEndpoints,
+    context: &ClusterContext,
+) -> Vec<String> {
+    let mut reasons = vec![policy_reason(frontend.kind, side, rule.policy, context)];
+    reasons.extend(closed(frontend, merged));
+    reasons.extend(hints(rule, merged, context));
+    let route = match side {
+        ClientSide::Outside => &frontend.external,
+        ClientSide::Inside => &frontend.internal,
+    };
+    if rule.fallback && matches!(route, Route::Forward(_)) {
+        reasons.push("no endpoint is ready there: those that terminate but still serve are used".to_owned());
     }
+    reasons.push(outcome(route, rule.policy));
+    reasons
 }
 
 fn policy_reason(
@@ -77,9 +70,9 @@ fn policy_reason(
 }
 
 /// Which clusters get nothing new; why stands beside their endpoints.
-fn closed(frontend: &Frontend, gathered: &MergedEndpoints) -> Option<String> {
+fn closed(frontend: &Frontend, merged: &MergedEndpoints) -> Option<String> {
     let closed =
-        gathered.facets.iter().zip(&gathered.candidates).filter(|(it, _)| it.scope == ClusterScope::Closed);
+        merged.facets.iter().zip(&merged.candidates).filter(|(it, _)| it.scope == ClusterScope::Closed);
     let clusters = closed.filter_map(|(_, candidate)| frontend.backends.get(candidate.backend as usize));
     let names: BTreeSet<&str> = clusters.map(|backend| &*backend.cluster).collect();
     let names: Vec<&str> = names.into_iter().collect();
@@ -96,13 +89,13 @@ struct HintKind<'a> {
 }
 
 /// What is said about topology hints; nothing where no endpoint that serves has any.
-fn hints(rule: EligibilityRule, gathered: &MergedEndpoints, context: &ClusterContext) -> Vec<String> {
+fn hints(rule: EligibilityRule, merged: &MergedEndpoints, context: &ClusterContext) -> Vec<String> {
     let node =
         HintKind { what: "node", of: |hints| hints.node, mode: TopologyMode::SameNode, here: &context.node };
     let zone =
         HintKind { what: "zone", of: |hints| hints.zone, mode: TopologyMode::SameZone, here: &context.zone };
     let given =
-        |kind: &HintKind<'_>| gathered.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
+        |kind: &HintKind<'_>| merged.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
     let mut reasons = Vec::new();
     for kind in [node, zone].iter().filter(|kind| given(kind)) {
         let HintKind { what, here, .. } = kind;
@@ -115,8 +108,8 @@ fn hints(rule: EligibilityRule, gathered: &MergedEndpoints, context: &ClusterCon
             ));
             break;
         }
-        reasons.push(match eligibility::check_hints(&gathered.facets, kind.of) {
-            HintsVerdict::MissingAt(index) => missing(what, gathered.addr(index)),
+        reasons.push(match eligibility::check_hints(&merged.facets, kind.of) {
+            HintsVerdict::MissingAt(index) => missing(what, merged.addr(index)),
             _ if here.is_empty() => format!("{what} hints do not count: this gateway's {what} is not known"),
             HintsVerdict::NobodyHere | HintsVerdict::Count => {
                 format!("{what} hints do not count: those of no ready endpoint name this {what}, {here}")

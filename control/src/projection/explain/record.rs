@@ -3,7 +3,7 @@
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::{EndpointAddr, EndpointState, Path};
 
-use super::view::{EndpointFact, EndpointFactState, Verdict};
+use super::view::ExplainedEndpoint;
 use crate::net;
 use crate::net::Family;
 use crate::projection::eligibility::Eligibility;
@@ -14,7 +14,7 @@ use crate::projection::nodes::ClusterContext;
 use crate::projection::plan::{ClusterMember, UncountedSlice};
 use crate::projection::ports::PlannedPort;
 
-/// What was heard so far.
+/// What was observed so far.
 pub(super) struct EndpointRecorder<'a> {
     context: &'a ClusterContext,
     port: &'a PlannedPort,
@@ -30,7 +30,7 @@ pub(super) struct EndpointRecorder<'a> {
 }
 
 struct RecordedEndpoint {
-    fact: EndpointFact,
+    view: ExplainedEndpoint,
     terminating: bool,
     /// Why its cluster gets nothing new, if so.
     closed: Option<String>,
@@ -66,29 +66,25 @@ impl<'a> EndpointRecorder<'a> {
     pub(super) fn leave(&mut self, left: &UncountedSlice) {
         self.cluster = left.cluster.to_string();
         (self.own, self.path, self.closed) = (false, Path::DEFAULT, None);
-        for endpoint in left.slice.endpoints.iter().flatten() {
-            let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
-            let index = self.add(&left.slice, endpoint, text, None);
-            self.judge(index, Verdict::NotCounted(left.why.clone()));
-        }
+        self.exclude_slice(&left.slice, &left.why.to_string());
     }
 
-    /// Adds what the rules for clients outside and inside say about each endpoint that serves.
-    pub(super) fn finish(mut self, fits: &[[Eligibility; 2]], fallback: [bool; 2]) -> Vec<EndpointFact> {
-        for (&index, &[external, internal]) in self.serving.iter().zip(fits) {
+    /// Adds what the rule says about each endpoint that serves.
+    pub(super) fn finish(mut self, fits: &[Eligibility], fallback: bool) -> Vec<ExplainedEndpoint> {
+        for (&index, fit) in self.serving.iter().zip(fits) {
             if let Some(entry) = self.entries.get_mut(index) {
-                entry.fact.external = verdict(external, fallback[0], entry, self.context);
-                entry.fact.internal = verdict(internal, fallback[1], entry, self.context);
+                entry.view.used = *fit == Eligibility::Used;
+                entry.view.reason = eligibility_reason(*fit, fallback, entry, self.context);
             }
         }
-        let mut context: Vec<EndpointFact> = self.entries.into_iter().map(|entry| entry.fact).collect();
-        context.sort_by(|a, b| {
-            let order = |fact: &EndpointFact| (fact.addr.is_none(), fact.addr);
+        let mut views: Vec<ExplainedEndpoint> = self.entries.into_iter().map(|entry| entry.view).collect();
+        views.sort_by(|a, b| {
+            let order = |view: &ExplainedEndpoint| (view.addr.is_none(), view.addr);
             order(a)
                 .cmp(&order(b))
                 .then_with(|| (&a.address, &a.cluster, &a.slice).cmp(&(&b.address, &b.cluster, &b.slice)))
         });
-        context
+        views
     }
 
     fn add(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, text: &str, port: Option<u16>) -> usize {
@@ -96,25 +92,26 @@ impl<'a> EndpointRecorder<'a> {
         let addr = ip.zip(port).map(|(ip, port)| EndpointAddr { ip, port, path: self.path });
         let conditions = Conditions::of(endpoint);
         let state = match conditions.state() {
-            Some(EndpointState::Ready) => EndpointFactState::Ready,
-            Some(EndpointState::Terminating) => EndpointFactState::Terminating,
-            None => EndpointFactState::NotReady,
+            Some(EndpointState::Ready) => "Ready",
+            Some(EndpointState::Terminating) => "Terminating",
+            None => "NotReady",
         };
         let hints = endpoint.hints.as_ref();
         let zones = hints.and_then(|hints| hints.for_zones.as_deref()).unwrap_or_default();
         let nodes = hints.and_then(|hints| hints.for_nodes.as_deref()).unwrap_or_default();
         self.entries.push(RecordedEndpoint {
-            fact: EndpointFact {
+            view: ExplainedEndpoint {
                 address: addr.map_or_else(|| text.to_owned(), |addr| addr.to_string()),
                 addr,
                 cluster: self.cluster.clone(),
                 slice: slice.metadata.name.clone().unwrap_or_default(),
                 node: endpoint.node_name.clone().unwrap_or_default(),
                 zone: endpoint.zone.clone().unwrap_or_default(),
-                state,
+                state: state.to_owned(),
                 local: self.own && endpoints::is_local(endpoint, self.context),
-                external: Verdict::Used,
-                internal: Verdict::Used,
+                used: false,
+                share: None,
+                reason: String::new(),
             },
             terminating: conditions.terminating,
             closed: self.closed.clone(),
@@ -124,83 +121,102 @@ impl<'a> EndpointRecorder<'a> {
         self.entries.len() - 1
     }
 
-    fn judge(&mut self, index: usize, verdict: Verdict) {
+    fn exclude(&mut self, index: usize, reason: String) {
         if let Some(entry) = self.entries.get_mut(index) {
-            entry.fact.external = verdict.clone();
-            entry.fact.internal = verdict;
+            entry.view.reason = reason;
+        }
+    }
+
+    /// No endpoint of the slice serves.
+    fn exclude_slice(&mut self, slice: &EndpointSlice, reason: &str) {
+        for endpoint in slice.endpoints.iter().flatten() {
+            let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
+            let index = self.add(slice, endpoint, text, None);
+            self.exclude(index, reason.to_owned());
         }
     }
 }
 
 impl EndpointObserver for EndpointRecorder<'_> {
     fn unmatched(&mut self, slice: &EndpointSlice, why: PortMismatch) {
-        let verdict = match why {
-            PortMismatch::Absent => Verdict::NoSuchPort {
-                name: self.port.name.as_ref().to_owned(),
-                protocol: self.port.protocol.name(),
-            },
-            PortMismatch::Unnumbered => Verdict::Unnumbered,
-            PortMismatch::Invalid(number) => Verdict::InvalidPort(number),
+        let PlannedPort { name, protocol, .. } = self.port;
+        let reason = match why {
+            PortMismatch::Absent if name.is_empty() => {
+                format!("its slice has no unnamed {} port", protocol.name())
+            }
+            PortMismatch::Absent => format!("its slice has no {} port named {name:?}", protocol.name()),
+            PortMismatch::Unnumbered => "its slice gives the port no number".to_owned(),
+            PortMismatch::Invalid(number) => format!("its slice's port {number} is none (1 to 65535)"),
         };
-        for endpoint in slice.endpoints.iter().flatten() {
-            let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
-            let index = self.add(slice, endpoint, text, None);
-            self.judge(index, verdict.clone());
-        }
+        self.exclude_slice(slice, &reason);
     }
 
     fn reads(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, port: u16) -> EntryId {
         for text in endpoint.addresses.iter().skip(1) {
             let index = self.add(slice, endpoint, text, Some(port));
-            self.judge(index, Verdict::NotFirst);
+            self.exclude(index, "only the first address of an endpoint counts".to_owned());
         }
         let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();
         let index = self.add(slice, endpoint, text, Some(port));
-        // More endpoints than marks would not fit into memory.
+        // More endpoints than ids would not fit into memory.
         EntryId::try_from(index).unwrap_or(EntryId::MAX)
     }
 
-    fn left_out(&mut self, mark: EntryId, why: Exclusion) {
-        let index = mark as usize;
-        let stopped = || {
-            let entry = self.entries.get(index);
-            entry.is_some_and(|entry| entry.terminating)
-        };
-        let verdict = match why {
-            Exclusion::NoAddress => Verdict::NoAddress,
-            Exclusion::InvalidAddress(why) => Verdict::InvalidAddress(why),
-            Exclusion::OtherFamily => Verdict::OtherFamily,
-            Exclusion::NotReady if stopped() => Verdict::Stopped,
-            Exclusion::NotReady => Verdict::NotReady,
+    fn left_out(&mut self, id: EntryId, why: Exclusion) {
+        let terminating = self.entries.get(id as usize).is_some_and(|entry| entry.terminating);
+        let reason = match why {
+            Exclusion::NoAddress => "it has no address".to_owned(),
+            Exclusion::InvalidAddress(why) => format!("its address {why}"),
+            Exclusion::OtherFamily => "its address is not of its slice's addressType".to_owned(),
+            Exclusion::NotReady if terminating => "it terminates and does not serve any more".to_owned(),
+            Exclusion::NotReady => "not ready".to_owned(),
             Exclusion::Duplicate(kept) => {
-                let kept = self.entries.get(kept as usize);
-                Verdict::Duplicate { slice: kept.map(|entry| entry.fact.slice.clone()).unwrap_or_default() }
+                let kept = self.entries.get(kept as usize).map(|entry| entry.view.slice.as_str());
+                format!("the entry of EndpointSlice {} for this address counts", kept.unwrap_or_default())
             }
-            Exclusion::OwnFrontend => Verdict::OwnFrontend,
+            Exclusion::OwnFrontend => {
+                "the gateway itself accepts traffic there: it would go round in circles".to_owned()
+            }
         };
-        self.judge(index, verdict);
+        self.exclude(id as usize, reason);
     }
 
-    fn serves(&mut self, mark: EntryId) {
-        self.serving.push(mark as usize);
+    fn serves(&mut self, id: EntryId) {
+        self.serving.push(id as usize);
     }
 }
 
-fn verdict(fit: Eligibility, fallback: bool, entry: &RecordedEndpoint, context: &ClusterContext) -> Verdict {
+fn eligibility_reason(
+    fit: Eligibility,
+    fallback: bool,
+    entry: &RecordedEndpoint,
+    context: &ClusterContext,
+) -> String {
     match fit {
-        Eligibility::Used if fallback => Verdict::LastResort,
-        Eligibility::Used => Verdict::Used,
-        Eligibility::Closed => Verdict::ClusterClosed {
-            cluster: entry.fact.cluster.clone(),
-            why: entry.closed.clone().unwrap_or_default(),
-        },
-        Eligibility::Terminates => Verdict::Terminates,
-        Eligibility::NotHere => Verdict::NotHere { here: context.node.clone() },
+        Eligibility::Used if fallback => {
+            "it may be chosen: it terminates but still serves, and none is ready".to_owned()
+        }
+        Eligibility::Used => "it may be chosen".to_owned(),
+        Eligibility::Closed => {
+            let why = entry.closed.as_deref().unwrap_or_default();
+            format!("cluster {} gets nothing new: it is {why}", entry.view.cluster)
+        }
+        Eligibility::Terminates => "it terminates, and others are ready".to_owned(),
+        Eligibility::NotHere if context.node.is_empty() => {
+            "the policy is Local, and this gateway's node is not known".to_owned()
+        }
+        Eligibility::NotHere => {
+            format!("the policy is Local, and it is not on this node, {}", context.node)
+        }
         Eligibility::OtherZone => {
-            Verdict::OtherZone { hinted: entry.zones.clone(), here: context.zone.clone() }
+            format!(
+                "its hints name zone {}, and this node is in zone {}",
+                entry.zones.join(", "),
+                context.zone
+            )
         }
         Eligibility::OtherNode => {
-            Verdict::OtherNode { hinted: entry.nodes.clone(), here: context.node.clone() }
+            format!("its hints name node {}, and this node is {}", entry.nodes.join(", "), context.node)
         }
     }
 }

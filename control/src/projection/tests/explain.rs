@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use sheave_model::{EndpointAddr, Frontend, FrontendKind, Route};
 
-use super::super::explain::{Explanation, Verdict, Why};
+use super::super::explain::{ClientSide, Explanation, FrontendExplanation, ServedService};
 use super::super::{Options, Projector};
 use super::support::{NODE, WEB_SLICE, objects, options, service, web};
 use crate::api::store::{Dirty, Objects, ServiceKey};
@@ -19,12 +19,26 @@ fn projected(options: Options, manifests: &[&str]) -> (Projector, Objects) {
     (projector, objects)
 }
 
+/// What clients of a frontend get.
+#[derive(Debug, PartialEq)]
+struct Why {
+    external: FrontendExplanation,
+    internal: FrontendExplanation,
+}
+
+impl Why {
+    fn of(served: &ServedService<'_>, frontend: &Frontend) -> Option<Self> {
+        let external = served.explain(frontend, ClientSide::Outside)?;
+        Some(Self { external, internal: served.explain(frontend, ClientSide::Inside)? })
+    }
+}
+
 /// Why the clients of the only frontend of `shop/web` get what they get.
 fn why(manifests: &[&str]) -> Why {
     let (projector, objects) = projected(options(), manifests);
     let Explanation::Served(served) = projector.explain(&objects, &web_key()) else { panic!("not served") };
     assert_eq!(served.frontends().len(), 1);
-    served.why(&served.frontends()[0]).unwrap()
+    Why::of(&served, &served.frontends()[0]).unwrap()
 }
 
 fn web_key() -> ServiceKey {
@@ -53,7 +67,7 @@ const HTTP: &str = "{name: http, port: 8080}";
 
 /// `address: verdict` for outside clients.
 fn verdicts(why: &Why) -> Vec<String> {
-    why.endpoints.iter().map(|fact| format!("{}: {}", fact.address, fact.external)).collect()
+    why.external.endpoints.iter().map(|it| format!("{}: {}", it.address, it.reason)).collect()
 }
 
 #[test]
@@ -119,11 +133,11 @@ fn every_endpoint_says_what_becomes_of_it() {
             "x: its address is not an IP address",
         ]
     );
-    assert_eq!(why.other_slices, ["web-7"]);
-    let fact = &why.endpoints[3];
-    let said = (&*fact.slice, &*fact.node, &*fact.zone, fact.local, fact.state.to_string());
+    assert_eq!(why.external.other_slices, ["web-7"]);
+    let fact = &why.external.endpoints[3];
+    let said = (&*fact.slice, &*fact.node, &*fact.zone, fact.local, fact.state.clone());
     assert_eq!(said, ("web-1", "n1", "", false, "Ready".to_owned()));
-    let states: Vec<String> = why.endpoints[..3].iter().map(|fact| fact.state.to_string()).collect();
+    let states: Vec<String> = why.external.endpoints[..3].iter().map(|fact| fact.state.clone()).collect();
     assert_eq!(states, ["NotReady", "Terminating", "NotReady"]);
 }
 
@@ -146,8 +160,8 @@ fn policy_local_keeps_to_this_node_for_outside_clients_only() {
             "10.1.0.2:8080: the policy is Local, and it is not on this node, gw-1"
         ]
     );
-    assert!(local.endpoints.iter().all(|fact| fact.internal == Verdict::Used));
-    assert!(local.endpoints[0].local && !local.endpoints[1].local);
+    assert!(local.internal.endpoints.iter().all(|it| it.used && it.reason == "it may be chosen"));
+    assert!(local.external.endpoints[0].local && !local.external.endpoints[1].local);
     assert_eq!(
         local.external.reasons,
         [
@@ -239,7 +253,7 @@ fn the_cluster_address_goes_by_the_internal_policy_and_ports_are_those_of_the_se
     let (projector, objects) = projected(options, &[&service("shop", "web", spec, ""), WEB_SLICE]);
     let Explanation::Served(served) = projector.explain(&objects, &web_key()) else { panic!("not served") };
     let of = |kind| served.frontends().iter().find(|frontend| frontend.kind == kind).unwrap();
-    let cluster = served.why(of(FrontendKind::ClusterIp)).unwrap();
+    let cluster = Why::of(&served, of(FrontendKind::ClusterIp)).unwrap();
     let local = "internalTrafficPolicy is Local: only endpoints on this node, gw-1, may be used";
     assert_eq!((&*cluster.external.reasons[0], &*cluster.internal.reasons[0]), (local, local));
     let node_port = of(FrontendKind::NodePort);
@@ -249,7 +263,7 @@ fn the_cluster_address_goes_by_the_internal_policy_and_ports_are_those_of_the_se
     assert_eq!(ports, ["http 80/TCP", "x 5000/SCTP"]);
     let mut stranger = Frontend::clone(node_port);
     stranger.service.name = "other".into();
-    assert_eq!(served.why(&stranger), None);
+    assert_eq!(Why::of(&served, &stranger), None);
 }
 
 #[test]
@@ -346,16 +360,11 @@ proptest! {
         });
         let addresses: usize = addresses.sum();
         for frontend in served.frontends() {
-            let why = served.why(frontend).unwrap();
-            prop_assert_eq!(why.endpoints.len(), addresses);
-            let used = |verdict: fn(&super::super::explain::EndpointFact) -> &Verdict| {
-                let used = why.endpoints.iter().filter(|fact| verdict(fact).used());
-                used.map(|fact| fact.addr.unwrap()).collect::<Vec<_>>()
-            };
-            for (used, route) in [
-                (used(|fact| &fact.external), &frontend.external),
-                (used(|fact| &fact.internal), &frontend.internal),
-            ] {
+            let why = Why::of(&served, frontend).unwrap();
+            for (explained, route) in [(why.external, &frontend.external), (why.internal, &frontend.internal)] {
+                prop_assert_eq!(explained.endpoints.len(), addresses);
+                let used = explained.endpoints.iter().filter(|it| it.used).map(|it| it.addr.unwrap());
+                let used: Vec<_> = used.collect();
                 prop_assert_eq!(used.len(), route.candidates().len(), "none counts twice");
                 prop_assert_eq!(used.into_iter().collect::<BTreeSet<_>>(), candidates(frontend, route));
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sheave_model::{FrontendSource, Path, Route, Spread};
 
-use super::super::explain::Explanation;
+use super::super::explain::{ClientSide, Explanation};
 use super::super::{ClusterState, FleetOptions, Options, Projector};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
@@ -492,9 +492,9 @@ fn explanations_say_of_each_endpoint_why() {
     let mut projector = Projector::new(fleet_options());
     let projection = projector.project(&objects, &Dirty::Everything);
     let Explanation::Served(served) = projector.explain(&objects, &key()) else { panic!("not served") };
-    let why = served.why(&projection.table.frontends()[1]).unwrap();
+    let why = served.explain(&projection.table.frontends()[1], ClientSide::Outside).unwrap();
     let said: Vec<String> =
-        why.endpoints.iter().map(|it| format!("{} {} {}", it.cluster, it.address, it.external)).collect();
+        why.endpoints.iter().map(|it| format!("{} {} {}", it.cluster, it.address, it.reason)).collect();
     assert_eq!(said.len(), 5, "{said:?}");
     for part in [
         "m1 10.1.0.7:8080 ",
@@ -505,7 +505,7 @@ fn explanations_say_of_each_endpoint_why() {
     ] {
         assert!(said.iter().any(|it| it.contains(part)), "{part}: {said:?}");
     }
-    assert!(why.external.reasons.iter().any(|it| it == "nothing new goes to m2"), "{why:?}");
+    assert!(why.reasons.iter().any(|it| it == "nothing new goes to m2"), "{why:?}");
     let unknown = crate::api::store::ServiceKey::multi_cluster("shop", "other");
     assert!(matches!(projector.explain(&objects, &unknown), Explanation::Unknown));
 }
