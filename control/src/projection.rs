@@ -203,7 +203,7 @@ impl Projector {
         let (changes, touched) = self.pass(objects, keys, first);
         let changed = !changes.is_empty() || self.table.internal_clients() != &self.context.internal;
         if changed {
-            self.table = Arc::new(self.table.changed(&changes, self.context.internal.clone()));
+            self.table = Arc::new(self.table.with(&changes, self.context.internal.clone()));
         }
         self.answer(changed, touched)
     }

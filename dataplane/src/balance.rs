@@ -1,7 +1,7 @@
 //! Balancing: which of a frontend's candidates takes a new connection or flow. One file per algorithm.
 //!
-//! Pure: no clock, no socket, no task, no log, no hidden random numbers. A balancer knows candidates by their index,
-//! weight and hash identity; what it is asked is all in [`PickInput`], so the same input gets the same answer.
+//! Pure: no clock, socket, task, log or hidden random numbers. A balancer knows candidates by index, weight and hash
+//! identity; everything else is in [`PickInput`], so the same input gives the same choice.
 
 pub mod clusters;
 pub mod failover;
@@ -25,19 +25,19 @@ use random::Random;
 use round_robin::RoundRobin;
 use weights::Weights;
 
-/// Tells of a candidate, by index, whether this client's connection already failed there.
+/// Whether this client's connection already failed at the candidate with this index.
 pub type Tried<'a> = &'a dyn Fn(usize) -> bool;
 
-/// All that a choice may depend on besides the candidates themselves.
+/// Everything a choice may depend on besides the candidates.
 #[derive(Clone, Copy)]
 pub struct PickInput<'a> {
     /// Stable hash of the client ([`hash::client`] or [`hash::client_ip`]).
     pub hash: u64,
     /// A fresh random number.
     pub random: u64,
-    /// How many choices were made before this one; only round robin looks at it.
+    /// How many choices were made before; only round robin uses it.
     pub turn: usize,
-    /// Present connections or flows of a candidate.
+    /// Open connections or flows of a candidate.
     pub load: &'a dyn Fn(usize) -> u32,
     /// Candidates to avoid while another is left; `None` on the first attempt.
     pub tried: Option<Tried<'a>>,
@@ -45,12 +45,12 @@ pub struct PickInput<'a> {
 
 /// A balancing algorithm over a fixed, non-empty list of candidates.
 pub trait Balance {
-    /// The index of the chosen candidate. A tried one only if there is no other, one of weight 0 never.
+    /// The index of the chosen candidate: a tried one only if there is no other, never one of weight 0.
     fn choose(&self, input: &PickInput<'_>) -> usize;
 }
 
-/// The balancer of any algorithm. Not a boxed trait object: a pick on a seldom used frontend is all cache misses, and
-/// the box would be one more.
+/// The balancer of any algorithm. Not a boxed trait object: a pick on a rarely used frontend consists of cache misses, and
+/// the box would add one.
 #[derive(Debug)]
 pub enum Balancer {
     /// See [`p2c`].
@@ -66,7 +66,7 @@ pub enum Balancer {
 }
 
 impl Balancer {
-    /// Makes the balancer for `algorithm` over candidates of which none belong together. `identities` are the candidates' [`hash::endpoint`], in the order of
+    /// The balancer of `algorithm`, without clusters. `identities` are the candidates' [`hash::endpoint`], in the order of
     /// `weights`.
     pub fn new(algorithm: Algorithm, weights: Weights, identities: Box<[u64]>) -> Self {
         match algorithm {

@@ -34,8 +34,8 @@ use crate::worker::pool::Workers;
 use crate::worker::{Command, WorkerSeed};
 use sheave_model::AddressSet;
 use sheave_model::RoutingTable;
+use sheave_model::diff;
 use sheave_model::{ClientSource, Frontend, FrontendAddr};
-use sheave_model::{FrontendChange, diff};
 
 /// Pipes of one worker, at most.
 const PIPES: usize = 64;
@@ -167,7 +167,7 @@ impl Dataplane {
         let changes = diff(previous.table(), &table);
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
-        let news = changes.iter().filter_map(|change| change.frontend.as_ref());
+        let news = changes.iter().filter_map(|(_, frontend)| frontend.as_ref());
         if self.return_path.is_some() || news.clone().any(wants_return_path) {
             self.open_return_path(&table);
         }
@@ -178,7 +178,7 @@ impl Dataplane {
         }
         let active = Arc::new(active);
         self.table.store(Arc::clone(&active));
-        for FrontendChange { addr, frontend, .. } in &changes {
+        for (addr, frontend) in &changes {
             match frontend {
                 Some(frontend) => self.reconcile(frontend, &internal),
                 None => {

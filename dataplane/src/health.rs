@@ -1,8 +1,8 @@
-//! Which endpoints are healthy, as far as frontends with rules between their clusters ask for it: what real connections
-//! find out (`record`), what checks find out (`checks`), and the one verdict of both.
+//! The health of endpoints of frontends with failover rules: outlier detection from real connections (`outlier`), active
+//! checks (`active_checks`), and the verdict from both.
 //!
-//! Where an endpoint is checked, the checks say when it serves again; else time does, and real traffic tries it. It must not
-//! know what the verdict is used for.
+//! Where an endpoint is checked, the checks decide when it is healthy again; otherwise it returns after a time, and real
+//! traffic tries it.
 
 mod active_checks;
 mod log;
@@ -33,11 +33,11 @@ use crate::select::{ActiveTable, Unhealthy};
 
 pub(crate) use self::reports::Reports;
 
-/// Reports taken in together, before anything is done about them.
-const TOGETHER: usize = 256;
+/// How many reports are processed in one batch.
+const BATCH: usize = 256;
 
-/// After a new verdict was put in force, the next waits for as long as that took, up to this: a whole cluster that falls
-/// ill must not keep its owner busy.
+/// After a new verdict was applied, the next waits for as long as that took, up to this: a whole cluster that fails must
+/// not keep the thread busy.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// An endpoint that new traffic avoids.
@@ -47,34 +47,34 @@ pub struct UnhealthyEndpoint {
     pub addr: EndpointAddr,
     /// What it serves there.
     pub protocol: Protocol,
-    /// What it failed with, for people.
+    /// The error, for people.
     pub why: String,
-    /// Since when it is avoided.
+    /// When it became unhealthy.
     pub since: Instant,
 }
 
-/// What health has done since the start.
+/// Counts of health since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthCounts {
     /// Endpoints ejected because connections to them failed.
     pub ejections: u64,
     /// Checks that an endpoint passed.
     pub checks_passed: u64,
-    /// Checks that one did not pass.
+    /// Checks that an endpoint failed.
     pub checks_failed: u64,
 }
 
-/// One that connections failed to.
+/// An endpoint that connections failed to reach.
 #[derive(Debug)]
 struct Suspect {
     outlier: Outlier,
-    /// The frontend whose client it failed last; the suspicion ends when that frontend no longer has the endpoint.
+    /// The frontend of the last failed connection; the suspicion ends when that frontend no longer has the endpoint.
     frontend: FrontendAddr,
-    /// Workers tell of its next answer.
+    /// Workers report its next success.
     report_next: Arc<AtomicBool>,
 }
 
-/// Why one is unhealthy.
+/// Why an endpoint is unhealthy.
 #[derive(Debug)]
 struct Diagnosis {
     why: String,
@@ -82,21 +82,21 @@ struct Diagnosis {
     by: DetectedBy,
 }
 
-/// All that is known of endpoints' health.
+/// The health of all endpoints.
 #[derive(Debug)]
 pub(crate) struct Health {
     reports: Arc<Reports>,
     inbox: mpsc::Receiver<Report>,
     paths: Arc<Paths>,
     suspects: HashMap<EndpointKey, Suspect>,
-    /// When to look at a suspect; an entry with another moment than the record's is stale.
+    /// When to check on a suspect; an entry with another time than the suspect's is stale.
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
     checks: ActiveChecks,
     unhealthy: BTreeMap<EndpointKey, Diagnosis>,
     ejections: u64,
-    /// `unhealthy` has others than when it was last taken.
+    /// `unhealthy` differs from when it was last taken.
     changed: bool,
-    /// Suspects came or went since the workers were told.
+    /// Suspects came or went since they were last published to the workers.
     suspects_changed: bool,
     rest_until: Instant,
     jitter: RandomState,
@@ -104,7 +104,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Of no endpoint yet.
+    /// Without any endpoint.
     pub(crate) fn new(paths: Arc<Paths>) -> Self {
         let (reports, inbox) = Reports::new();
         Self {
@@ -124,7 +124,7 @@ impl Health {
         }
     }
 
-    /// For workers to report with.
+    /// The handle that workers report with.
     pub(crate) fn reports(&self) -> Arc<Reports> {
         Arc::clone(&self.reports)
     }
@@ -137,17 +137,17 @@ impl Health {
         active: &ActiveTable,
     ) {
         let now = now();
-        // All that come before any that go: what is merely handed over keeps its state.
-        for frontend in changes.iter().filter_map(|change| change.frontend.as_ref()) {
+        // Add before removing: an endpoint that moves between frontends keeps its state.
+        for frontend in changes.iter().filter_map(|(_, frontend)| frontend.as_ref()) {
             self.checks.add(frontend, now);
         }
-        for frontend in changes.iter().filter_map(|change| previous.get(change.addr)) {
+        for frontend in changes.iter().filter_map(|(addr, _)| previous.get(*addr)) {
             for key in self.checks.remove(frontend) {
                 self.reassess(key);
             }
         }
         if !self.suspects.is_empty() {
-            let changed: BTreeSet<FrontendAddr> = changes.iter().map(|change| change.addr).collect();
+            let changed: BTreeSet<FrontendAddr> = changes.iter().map(|(addr, _)| *addr).collect();
             self.forget_removed(&changed, active);
         }
         self.publish_suspects();
@@ -169,8 +169,8 @@ impl Health {
         }
     }
 
-    /// Waits until the verdict on any endpoint changes; runs the checks meanwhile. Cancel safe. Returns at once until the
-    /// change was taken.
+    /// Waits until the verdict on any endpoint changes; runs the checks meanwhile. Cancel safe. Returns at once while a change
+    /// has not been taken.
     pub(crate) async fn changed(&mut self, table: &ArcSwap<ActiveTable>) {
         loop {
             if self.changed {
@@ -198,26 +198,26 @@ impl Health {
                         self.apply_verdict(verdict);
                     }
                 }
-                () = wake => self.pass(now()),
+                () = wake => self.expire(now()),
             }
             self.publish_suspects();
         }
     }
 
-    /// The unhealthy endpoints, if they are others than when this was last asked.
+    /// The unhealthy endpoints, if they changed since the last call.
     pub(crate) fn take_changed(&mut self) -> Option<Unhealthy> {
         std::mem::take(&mut self.changed).then(|| self.unhealthy.keys().copied().collect())
     }
 
-    /// The verdict is in force, which took so long.
+    /// The verdict was applied, which took this long.
     pub(crate) fn rest(&mut self, took: Duration) {
         self.rest_until = now() + took.min(LONGEST_PAUSE);
     }
 
-    /// Takes in what workers said, with what waits behind it.
+    /// Processes a report and those that wait behind it.
     fn receive(&mut self, first: Report, active: &ActiveTable) {
         let mut next = Some(first);
-        for _ in 0..TOGETHER {
+        for _ in 0..BATCH {
             match next {
                 Some(Report::Failed(key, frontend, error)) => self.failed(key, frontend, &error, active),
                 Some(Report::Answered(key)) => self.answered(key),
@@ -228,7 +228,7 @@ impl Health {
     }
 
     fn failed(&mut self, key: EndpointKey, frontend: FrontendAddr, error: &io::Error, active: &ActiveTable) {
-        // It may have left since.
+        // It may be gone since.
         let serves = active.get(frontend).is_some_and(|frontend| frontend.serves(key.1));
         if !serves || self.unhealthy.contains_key(&key) {
             return;
@@ -266,14 +266,14 @@ impl Health {
         }
     }
 
-    /// Looks at the suspects whose time has come.
-    fn pass(&mut self, now: Instant) {
+    /// Handles the suspects that are due.
+    fn expire(&mut self, now: Instant) {
         while let Some(&Reverse((at, key))) = self.deadlines.peek()
             && at <= now
         {
             self.deadlines.pop();
             let Some(suspect) = self.suspects.get_mut(&key) else { continue };
-            match suspect.outlier.pass(now) {
+            match suspect.outlier.expire(now) {
                 Transition::Returned => {
                     suspect.report_next.store(true, Ordering::Relaxed);
                     self.reassess(key);
@@ -285,7 +285,7 @@ impl Health {
         }
     }
 
-    /// Looks at the suspect again when its record says.
+    /// Schedules the next look at the suspect.
     fn watch(&mut self, key: EndpointKey) {
         let due = self.suspects.get(&key).and_then(|suspect| suspect.outlier.due());
         self.deadlines.extend(due.map(|at| Reverse((at, key))));
@@ -304,7 +304,7 @@ impl Health {
         }
     }
 
-    /// Healthy again, unless something still speaks against it.
+    /// Makes it healthy again, unless it is still ejected or fails a check.
     fn reassess(&mut self, key: EndpointKey) {
         let ejected = self.suspects.get(&key).is_some_and(|suspect| suspect.outlier.is_ejected());
         if !ejected
@@ -319,11 +319,11 @@ impl Health {
     fn publish_suspects(&mut self) {
         if std::mem::take(&mut self.suspects_changed) {
             let doubt = |(key, suspect): (&EndpointKey, &Suspect)| (*key, Arc::clone(&suspect.report_next));
-            self.reports.watch(self.suspects.iter().map(doubt).collect());
+            self.reports.set_suspects(self.suspects.iter().map(doubt).collect());
         }
     }
 
-    /// Every endpoint that is to be avoided, sorted by protocol and address.
+    /// The unhealthy endpoints, sorted by protocol and address.
     pub(crate) fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
         self.unhealthy.iter().map(|(&(protocol, addr), diagnosis)| UnhealthyEndpoint {
             addr,
@@ -333,7 +333,7 @@ impl Health {
         })
     }
 
-    /// What was done since the start.
+    /// Counts since the start.
     pub(crate) fn counts(&self) -> HealthCounts {
         let (checks_passed, checks_failed) = self.checks.counts();
         HealthCounts { ejections: self.ejections, checks_passed, checks_failed }

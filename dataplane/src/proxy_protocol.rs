@@ -1,10 +1,9 @@
-//! PROXY protocol headers, versions 1 (text) and 2 (binary): how one proxy tells the next who its client is
+//! PROXY protocol headers, versions 1 (text) and 2 (binary): a proxy sends them to pass on its client's address
 //! (HAProxy's `doc/proxy-protocol.txt`, "the specification" below).
 //!
-//! It must not know sockets: bytes in, addresses out, and the other way round. It is own code because the crates at hand
-//! call beginnings of valid headers invalid (`ppp` 2.3), take `PROXYxTCP4` and lines without bound (`proxy-header` 0.1),
-//! or panic where the last byte is missing (`proxy-protocol` 0.5), and none takes LOCAL with a family that it does not
-//! know.
+//! Bytes in, addresses out, and the other way round. Not a crate, because the existing ones reject prefixes of valid headers
+//! (`ppp` 2.3), accept `PROXYxTCP4` and lines of any length (`proxy-header` 0.1), or panic where the last byte is missing
+//! (`proxy-protocol` 0.5), and none accepts LOCAL with an unknown family.
 
 mod v1;
 mod v2;
@@ -16,17 +15,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
-/// Who speaks to whom, as the first proxy saw it. Parsed addresses are canonical: an IPv4 address that was written as
-/// IPv6 (`::ffff:192.0.2.1`) is given as IPv4.
+pub use self::v1::write as write_v1;
+pub use self::v2::{LONGEST, write as write_v2};
+
+/// The client's connection at the first proxy. Parsed addresses are canonical: an IPv4-mapped IPv6 address
+/// (`::ffff:192.0.2.1`) becomes IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// The client.
     pub client: SocketAddr,
-    /// The address that the client addressed.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// What the client speaks over; only version 2 can tell.
+/// The client's transport; only version 2 has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -35,33 +37,33 @@ pub enum Transport {
     Datagram,
 }
 
-/// What bytes begin with.
+/// The result of parsing the beginning of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Parsed {
-    /// The beginning of a header so far, or nothing yet.
+    /// A prefix of a header, or no bytes yet.
     Incomplete,
-    /// A whole header. What follows it is the client's.
+    /// A complete header. The client's bytes follow it.
     Header {
         /// The header's length in bytes.
         length: usize,
-        /// `None` (LOCAL, UNKNOWN, or no internet addresses): the connection's own addresses are the true ones.
+        /// `None` (LOCAL, UNKNOWN, or no internet addresses): use the connection's own addresses.
         addresses: Option<Addresses>,
     },
-    /// No header, and more bytes will not make it one.
+    /// Not a header, whatever bytes follow.
     Invalid(ParseError),
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
-    /// Something else is spoken here.
+    /// Another protocol.
     #[error("it begins with no PROXY protocol header")]
     NoHeader,
     /// A line of version 1 that does not end.
     #[error("the line of version 1 does not end within 107 bytes")]
     EndlessLine,
-    /// A line of version 1 that is not as specified.
+    /// A malformed line of version 1.
     #[error("the line of version 1 is malformed")]
     Line,
     /// A binary header of a version other than 2, or with an unknown command.
@@ -75,8 +77,8 @@ pub enum ParseError {
     Short,
 }
 
-/// Looks for a header at the beginning of `bytes`. However a header is cut into reads, the answer for each part of it
-/// is [`Parsed::Incomplete`]; [`LONGEST`] bytes are never incomplete.
+/// Parses a header at the beginning of `bytes`. Every proper prefix of a header is [`Parsed::Incomplete`]; [`LONGEST`] bytes
+/// never are.
 pub fn parse(bytes: &[u8]) -> Parsed {
     // The two begin with different bytes (2.2 of the specification).
     match bytes.first() {
@@ -86,22 +88,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// The length in bytes of the longest header that there can be.
-pub const LONGEST: usize = v2::LONGEST;
-
-/// A header of version 1, which knows TCP alone.
-#[must_use]
-pub fn write_v1(addresses: &Addresses) -> Vec<u8> {
-    v1::write(addresses)
-}
-
-/// A header of version 2.
-#[must_use]
-pub fn write_v2(transport: Transport, addresses: &Addresses) -> Vec<u8> {
-    v2::write(transport, addresses)
-}
-
-/// The addresses of client and destination in the one family that a header can have.
+/// The addresses of client and destination in the same family.
 enum Pair {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
@@ -122,7 +109,7 @@ impl Pair {
     }
 }
 
-/// The addresses as a header had them, with their ports.
+/// The addresses of a parsed header.
 fn read(client: (IpAddr, u16), destination: (IpAddr, u16)) -> Addresses {
     let canonical = |(ip, port): (IpAddr, u16)| SocketAddr::new(ip.to_canonical(), port);
     Addresses { client: canonical(client), destination: canonical(destination) }

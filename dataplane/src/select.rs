@@ -1,7 +1,5 @@
-//! The routing table made ready for picking: each frontend with its balancers, loads and affinity, so that the answer to
-//! "where does this client go" is one lookup and one pick. Unchanged frontends are carried over from table to table.
-//!
-//! It must not know sockets or tasks.
+//! Choosing an endpoint: the routing table prepared so that a new connection or flow takes one lookup and one pick. Each
+//! frontend has its balancers, loads and affinity; unchanged ones are carried over from table to table.
 
 mod active_frontend;
 pub mod affinity;
@@ -17,14 +15,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, FrontendChange, RoutingTable, diff};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, diff};
 
 use crate::limits::service::Limiters;
 pub use active_frontend::{ActiveFrontend, Preview};
 pub use endpoint_load::{EndpointLoad, Picked};
 pub use unhealthy::Unhealthy;
 
-/// Which class of clients one belongs to; decides between a frontend's external and internal route.
+/// The class of a client; decides between a frontend's external and internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Origin {
@@ -40,42 +38,42 @@ pub enum Origin {
 pub enum Pick {
     /// To this endpoint.
     Forward(Picked),
-    /// Nowhere, visibly.
+    /// Refused with TCP reset or ICMP port unreachable.
     Reject,
-    /// Nowhere, silently.
+    /// Dropped.
     Drop,
 }
 
-/// What a pick depends on besides the table.
+/// Everything a pick depends on besides the table.
 #[derive(Clone, Copy, Debug)]
 pub struct PickRequest<'a> {
-    /// Who asks.
+    /// The client.
     pub client: ClientAddr,
-    /// From inside or outside the cluster.
+    /// Its class.
     pub origin: Origin,
     /// A fresh random number; the pick itself is deterministic.
     pub random: u64,
-    /// The present moment, for affinity's timeout.
+    /// The current time, for the affinity timeout.
     pub now: Instant,
-    /// Endpoints that already failed this client's connection; avoided while another is left.
+    /// Endpoints that this client's connection already failed to reach; avoided while another is left.
     pub tried: &'a [EndpointAddr],
 }
 
-/// Into so many parts the frontends are spread. A power of two.
-const PARTS: usize = 256;
+/// The number of shards. A power of two.
+const SHARDS: usize = 256;
 
-/// Some of the frontends.
-type Part = HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomState>;
+/// The frontends of one shard.
+type TableShard = HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomState>;
 
-/// The whole table, ready for picking.
+/// The routing table prepared for picking.
 ///
-/// It is kept in parts, and shares those in which nothing changed with the table before: one change among ten thousand
-/// frontends makes forty entries anew.
+/// Shards in which nothing changed are shared with the previous table: one change among ten thousand frontends copies
+/// forty entries.
 #[derive(Debug)]
 pub struct ActiveTable {
     table: Arc<RoutingTable>,
     unhealthy: Unhealthy,
-    parts: Box<[Arc<Part>]>,
+    shards: Box<[Arc<TableShard>]>,
     limiters: Arc<Limiters>,
 }
 
@@ -85,15 +83,15 @@ impl Default for ActiveTable {
         Self {
             table: Arc::default(),
             unhealthy: Unhealthy::default(),
-            parts: vec![Arc::default(); PARTS].into(),
+            shards: vec![Arc::default(); SHARDS].into(),
             limiters: Arc::default(),
         }
     }
 }
 
-/// The part that an address belongs to. Addresses are the cluster's own, so nobody can crowd a part; they come in runs, which
-/// the multiplication spreads (Fibonacci hashing).
-fn part_of(addr: FrontendAddr) -> usize {
+/// The shard of an address. Frontend addresses are chosen by the cluster, so nobody can crowd a shard; they come in runs,
+/// which the multiplication spreads (Fibonacci hashing).
+fn shard_of(addr: FrontendAddr) -> usize {
     let ip = match addr.ip {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),
         IpAddr::V6(ip) => {
@@ -102,48 +100,47 @@ fn part_of(addr: FrontendAddr) -> usize {
         }
     };
     let mixed = (ip ^ (u64::from(addr.port) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as usize % PARTS
+    (mixed >> 32) as usize % SHARDS
 }
 
 impl ActiveTable {
-    /// Prepares `table` with the health that `previous` has; frontends that it has with the same value are carried over
-    /// with their state.
+    /// Prepares `table` with the health of `previous`; frontends with the same value are carried over with their state.
     #[must_use]
     pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
         let table = table.into();
-        let mut parts = previous.parts.clone();
+        let mut shards = previous.shards.clone();
         let unhealthy = previous.unhealthy.clone();
         let limiters = Arc::clone(&previous.limiters);
-        for FrontendChange { addr, frontend, .. } in diff(&previous.table, &table) {
-            let Some(part) = parts.get_mut(part_of(addr)) else { continue };
-            let part = Arc::make_mut(part);
-            let before = part.remove(&addr);
+        for (addr, frontend) in diff(&previous.table, &table) {
+            let Some(shard) = shards.get_mut(shard_of(addr)) else { continue };
+            let shard = Arc::make_mut(shard);
+            let before = shard.remove(&addr);
             if let Some(spec) = frontend {
                 let limiter = limiters.get(&spec);
                 let active = ActiveFrontend::compile(spec, &unhealthy, limiter, before.as_deref());
-                part.insert(addr, Arc::new(active));
+                shard.insert(addr, Arc::new(active));
             }
         }
-        Self { table, unhealthy, parts, limiters }
+        Self { table, unhealthy, shards, limiters }
     }
 
-    /// The same table with these unhealthy endpoints instead. Frontends whose rules do not ask for health, or whose
-    /// endpoints are as they were, are carried over.
+    /// The same table with these unhealthy endpoints. Frontends without failover rules, and those whose endpoints' health
+    /// did not change, are carried over.
     #[must_use]
     pub fn with_health(&self, unhealthy: Unhealthy) -> Self {
         let changed = self.unhealthy.difference(&unhealthy);
-        let mut parts = self.parts.clone();
-        for part in &mut parts {
-            let concerned: Vec<_> =
-                part.values().filter(|frontend| frontend.depends_on(&changed)).cloned().collect();
-            for before in concerned {
+        let mut shards = self.shards.clone();
+        for shard in &mut shards {
+            let affected: Vec<_> =
+                shard.values().filter(|frontend| frontend.depends_on(&changed)).cloned().collect();
+            for before in affected {
                 let spec = Arc::clone(before.spec());
                 let (addr, limiter) = (spec.addr, before.limiter().cloned());
                 let after = ActiveFrontend::compile(spec, &unhealthy, limiter, Some(&before));
-                Arc::make_mut(part).insert(addr, Arc::new(after));
+                Arc::make_mut(shard).insert(addr, Arc::new(after));
             }
         }
-        Self { table: Arc::clone(&self.table), unhealthy, parts, limiters: Arc::clone(&self.limiters) }
+        Self { table: Arc::clone(&self.table), unhealthy, shards, limiters: Arc::clone(&self.limiters) }
     }
 
     /// The endpoints that count as unhealthy.
@@ -151,19 +148,19 @@ impl ActiveTable {
         &self.unhealthy
     }
 
-    /// The table that this was made from.
+    /// The routing table that this was prepared from.
     pub fn table(&self) -> &RoutingTable {
         &self.table
     }
 
     /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
-        self.parts.get(part_of(addr))?.get(&addr)
+        self.shards.get(shard_of(addr))?.get(&addr)
     }
 
-    /// Whether a client of a frontend counts as inside the cluster. A packet from the frontend's own address is from this
-    /// machine: the kernel gives it that source when a process here talks to an address that the machine has.
-    /// (kube-proxy short-circuits such packets, too: `--src-type LOCAL` in pkg/proxy/iptables/proxier.go.)
+    /// Whether a client of a frontend is inside the cluster. A packet from the frontend's own address comes from this
+    /// machine: the kernel uses that source when a local process connects to an address of the machine (kube-proxy
+    /// short-circuits such packets as well: `--src-type LOCAL` in pkg/proxy/iptables/proxier.go).
     pub fn origin(&self, frontend: FrontendAddr, client: ClientAddr) -> Origin {
         let ip = client.ip();
         if ip == frontend.ip || self.table.internal_clients().contains(ip) {

@@ -1,4 +1,5 @@
-//! Whether, and for whom, this process may speak from its clients' addresses. It must not know what that takes.
+//! Connections from the client's own address ([`ClientSource::Transparent`]): for which clients and endpoints they are
+//! possible, and the return path that they need.
 
 mod local_addresses;
 mod netlink;
@@ -14,24 +15,24 @@ use thiserror::Error;
 
 use self::local_addresses::is_local;
 
-/// The bits of a packet's mark that are looked at, and what they are then. Bit 12 is the only one that nobody uses alone:
+/// The mark of packets that are delivered locally, and the bits of the mark that count. Only bit 12 is used by nobody alone:
 /// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
 /// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a number other than 0 in bits 8
 /// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so that number must be 0 for us.
 const MARK: u32 = 0x1000;
 const MARK_MASK: u32 = 0x1f00;
 
-/// Off until someone has seen to it that answers find their way back. Shared by all workers.
+/// Off until the return path is established. Shared by all workers.
 #[derive(Debug, Default)]
 pub struct Transparency(AtomicBool);
 
 impl Transparency {
-    /// Says whether sockets may be bound to clients' addresses.
+    /// Sets whether sockets may be bound to clients' addresses.
     pub(crate) fn set(&self, available: bool) {
         self.0.store(available, Ordering::Relaxed);
     }
 
-    /// The client's address, if an endpoint is to see that as `source` has it, and can be spoken to from there now.
+    /// The client's address, if `source` asks for it and connections from it to the endpoint are possible now.
     pub(crate) fn source_ip(
         &self,
         source: ClientSource,
@@ -48,17 +49,17 @@ impl Transparency {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[must_use]
 pub enum Masked {
-    /// The client is on this machine; another machine with the frontend's address may get what is sent to it
+    /// The client is on this machine; another machine with the frontend's address may get the replies
     /// (`--src-type LOCAL` in kube-proxy's pkg/proxy/iptables/proxier.go).
     #[error("the client comes from the frontend's own, to which answers would not find back")]
     FrontendAddress,
-    /// It would see its own address ("loops back to the originator" in the same file).
+    /// The endpoint would see its own address ("loops back to the originator" in the same file).
     #[error("the client is the endpoint itself, which would not answer itself through the gateway")]
     Endpoint,
     /// IPv4 to one side and IPv6 to the other.
     #[error("the client's is of the other address family")]
     OtherFamily,
-    /// Answers from this machine itself do not come in, so the way back never sees them.
+    /// Replies from this machine itself do not pass the return path.
     #[error("the endpoint is on the gateway's own machine, whose answers go to the client directly")]
     EndpointHere,
     /// Loopback, unspecified, multicast, broadcast or this machine's own: a proxy may claim any.
@@ -66,10 +67,10 @@ pub enum Masked {
     NoClient,
 }
 
-/// The address from which `endpoint` is to be spoken to for `client`: the client's. Asks this machine's routing.
+/// The source address of connections to `endpoint` for `client`: the client's. Asks the kernel's routing.
 ///
 /// # Errors
-/// If answers would not come back from there: then the gateway speaks for itself.
+/// If replies would not come back through this machine: then the gateway uses its own address.
 pub fn source_ip(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr) -> Result<IpAddr, Masked> {
     let client = presentable(client, frontend)?;
     if client.is_ipv4() != endpoint.ip.is_ipv4() {
@@ -83,28 +84,29 @@ pub fn source_ip(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr)
     }
 }
 
-/// As [`source_ip`], as far as it does not depend on the endpoint.
+/// The part of [`source_ip`] that does not depend on the endpoint.
 ///
 /// # Errors
-/// If no endpoint can be spoken to from the client's address.
+/// If no endpoint can be reached from the client's address.
 pub fn presentable(client: IpAddr, frontend: FrontendAddr) -> Result<IpAddr, Masked> {
     if client == frontend.ip {
         Err(Masked::FrontendAddress)
-    } else if is_nobody(client) || is_local(client) {
+    } else if is_unusable(client) || is_local(client) {
         Err(Masked::NoClient)
     } else {
         Ok(client)
     }
 }
 
-/// Addresses that no host has for talking to others. 0.0.0.0/8 is "this network" (RFC 1122, 3.2.1.3).
-fn is_nobody(ip: IpAddr) -> bool {
+/// Whether no remote host can have this address. 0.0.0.0/8 is "this network" (RFC 1122, 3.2.1.3).
+fn is_unusable(ip: IpAddr) -> bool {
     let v4_special = matches!(ip, IpAddr::V4(v4) if v4.octets()[0] == 0 || v4.is_broadcast());
     v4_special || ip.is_unspecified() || ip.is_loopback() || ip.is_multicast()
 }
 
 #[cfg(test)]
 mod tests {
+
     use sheave_model::Protocol;
 
     use super::*;
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_speaks_for_itself_where_answers_would_not_come_back() {
+    fn the_gateway_uses_its_own_address_where_replies_would_not_come_back() {
         let (v4, v6) = (["203.0.113.1", "198.51.100.7"], ["2001:db8::1", "2001:db8::7"]);
         for [frontend, endpoint] in [v4, v6] {
             assert_eq!(ask(frontend, frontend, endpoint), Err(Masked::FrontendAddress));
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_nobody_speaks_from_are_never_taken() {
+    fn addresses_that_no_host_has_are_never_used() {
         let claims =
             ["0.0.0.0", "0.0.0.5", "127.0.0.2", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"];
         for client in claims {

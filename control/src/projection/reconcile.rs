@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_model::{Frontend, FrontendAddr, FrontendSource};
+use sheave_model::{Frontend, FrontendAddr, FrontendChange, FrontendSource};
 
 use super::addresses::RequestContext;
 use super::conflicts::ClaimChanges;
@@ -17,9 +17,6 @@ use super::{Projector, ServiceState, addresses, frontends, multi_cluster, planne
 use crate::api::problem::Problem;
 use crate::api::store::{Objects, ServiceKey};
 use crate::net::Family;
-
-/// An address, and the frontend that is there now, if any is.
-type FrontendChange = (FrontendAddr, Option<Arc<Frontend>>);
 
 /// What a round has found out so far.
 #[derive(Default)]

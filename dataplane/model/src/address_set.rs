@@ -1,6 +1,7 @@
-//! Sets of IP addresses as sorted, disjoint intervals: who may use a frontend, who is inside the cluster.
+//! Sets of IP addresses as sorted, disjoint intervals: allowed sources of a frontend, clients inside the cluster.
 //!
-//! Membership is a binary search: ten thousand CIDRs cost 20 ns in IPv4, 90 ns in IPv6. The intervals are also what the kernel filter of a listener is compiled from, so this must know neither sockets nor filters.
+//! Membership is a binary search: ten thousand CIDRs cost 20 ns in IPv4, 90 ns in IPv6. The kernel filters of listeners are
+//! compiled from the intervals.
 
 use std::net::IpAddr;
 
@@ -22,7 +23,7 @@ impl AddressSet {
         Self { v4: vec![(0, u32::MAX)], v6: vec![(0, u128::MAX)] }
     }
 
-    /// Whether no address is in it.
+    /// Whether it contains no address.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
@@ -49,7 +50,7 @@ impl AddressSet {
         }
     }
 
-    /// The set and this address.
+    /// The set plus this address.
     #[must_use]
     pub fn with(&self, ip: IpAddr) -> Self {
         self.union(&Self::from_cidrs([&IpNet::from(ip.to_canonical())]))
@@ -103,12 +104,12 @@ impl AddressSet {
         }
     }
 
-    /// How many intervals the set is made of.
+    /// The number of intervals.
     pub fn intervals(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// The set as the fewest CIDRs that make it: disjoint and sorted, IPv4 before IPv6.
+    /// The set as the fewest CIDRs: disjoint and sorted, IPv4 before IPv6.
     pub fn cidrs(&self) -> Vec<IpNet> {
         let v4 = self.v4.iter().flat_map(|&(first, last)| Ipv4Subnets::new(first.into(), last.into(), 0));
         let v6 = self.v6.iter().flat_map(|&(first, last)| Ipv6Subnets::new(first.into(), last.into(), 0));
@@ -211,8 +212,8 @@ mod tests {
         assert_eq!(all, ["0.0.0.0/0", "::/0"]);
         let ends =
             ["0.0.0.0/32", "255.255.255.255/32", "::/128", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"];
-        let told: Vec<String> = set(&ends).cidrs().iter().map(ToString::to_string).collect();
-        assert_eq!(told, ends);
+        let cidrs: Vec<String> = set(&ends).cidrs().iter().map(ToString::to_string).collect();
+        assert_eq!(cidrs, ends);
     }
 
     fn cidrs() -> impl Strategy<Value = Vec<IpNet>> {

@@ -13,14 +13,14 @@ pub struct Backend {
     pub weight: Weight,
     /// 0 is used first.
     pub priority: u32,
-    /// How many endpoints the cluster has here, those included that serve nothing at present: what [`Failover`] measures
-    /// its health by. The number of `endpoints` counts where that is more.
+    /// How many endpoints the cluster has, including those that serve nothing at present: [`Failover`](crate::Failover)
+    /// measures its health by this, or by the number of `endpoints` if that is larger.
     pub capacity: u32,
-    /// Another cluster than the gateway's own: what the API says of its endpoints arrives late.
+    /// Not the gateway's own cluster: news of its endpoints arrives late.
     pub remote: bool,
-    /// Every endpoint that still serves, sorted by address and port. What may be chosen is said by [`Route`].
+    /// Every endpoint that still serves, sorted by address and port. [`Route`](crate::Route) lists those that may be chosen.
     pub endpoints: Vec<Endpoint>,
-    /// Endpoints that are neither Ready nor Terminating but serve what they have: never chosen, but their flows stay
+    /// Endpoints that are neither Ready nor Terminating but still serve existing flows: never chosen, but their flows stay
     /// (kube-proxy keeps UDP flows by `serving`, not by `ready`: pkg/proxy/conntrack/cleanup.go).
     pub lingering: Vec<EndpointAddr>,
 }

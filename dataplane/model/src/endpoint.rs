@@ -1,32 +1,32 @@
-//! Endpoints: where they serve, by which path, and what they may be used for.
+//! Endpoints: their address, the path to it, their weight and state.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The way to a cluster's endpoints: a number that the configuration gives to a network interface. Clusters whose pod
-/// networks overlap are told apart by it.
+/// The path to a cluster's endpoints: a number that the configuration assigns to a network interface. It distinguishes
+/// clusters whose pod networks overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(pub u16);
 
 impl Path {
-    /// Wherever the routing table of the system leads.
+    /// The system's routing table decides.
     pub const DEFAULT: Self = Self(0);
 }
 
-/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets. The same address by another path is another endpoint.
+/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets. The same address on another path is another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointAddr {
     /// The endpoint's address.
     pub ip: IpAddr,
     /// 1 to 65535.
     pub port: u16,
-    /// How it is reached.
+    /// The path to it.
     pub path: Path,
 }
 
 impl EndpointAddr {
-    /// An endpoint that is reached by the default path.
+    /// An endpoint on the default path.
     pub const fn new(ip: IpAddr, port: u16) -> Self {
         Self { ip, port, path: Path::DEFAULT }
     }
@@ -43,7 +43,7 @@ impl fmt::Display for EndpointAddr {
     }
 }
 
-/// Relative share of new traffic. 0 takes none while any other candidate has more; if all are 0 they share equally.
+/// Relative share of new traffic. 0 gets none while any other candidate has more; if all are 0 they share equally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight(pub u16);
 
@@ -54,12 +54,12 @@ impl Default for Weight {
     }
 }
 
-/// What an endpoint may still be used for.
+/// Whether an endpoint takes new traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndpointState {
     /// Takes new traffic.
     Ready,
-    /// Still serves, but is going away: new traffic only when nothing is Ready.
+    /// Still serves, but is shutting down: new traffic only when no endpoint is Ready.
     Terminating,
 }
 

@@ -1,55 +1,55 @@
-//! How traffic is spread over the clusters of a frontend, and when it spills over to the next. Values only; what they come to
-//! is `balance::failover`'s to say, and who is healthy `health`'s.
+//! How traffic is spread over the clusters of a frontend, when it fails over to the next, and how endpoints are checked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The rules between the backends of one frontend.
 ///
-/// Backends of equal priority are one tier. A tier takes as much of the traffic as its health, multiplied by the
-/// overprovisioning, allows; the rest spills over to the next tier (the model of Envoy's priority levels).
+/// Backends of equal priority form one tier. A tier takes as much traffic as its health times the overprovisioning factor
+/// allows; the rest spills over to the next tier (the model of Envoy's priority levels).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failover {
-    /// What the shares inside a tier are measured by.
+    /// What determines the shares inside a tier.
     pub spread: Spread,
-    /// In percent, 100 and more: 140 says that a tier carries all of its traffic while 1/1.4 = 72 % of it is healthy.
+    /// In percent, at least 100: with 140 a tier carries all of its traffic while 1/1.4 = 72 % of it is healthy.
     pub overprovisioning: u16,
-    /// In percent: below so much health, and with too little everywhere, a tier's unhealthy endpoints are used as well. 0 = never.
+    /// In percent: below this health, and with too little health in all tiers, a tier uses its unhealthy endpoints as well.
+    /// 0 = never.
     pub panic_threshold: u8,
-    /// How endpoints of remote backends are asked whether they serve; `None` = only real connections tell.
+    /// The active check of remote endpoints; `None` = only failed connections count.
     pub check: Option<Check>,
 }
 
-/// What the share of a backend inside its tier is measured by.
+/// What determines the share of a backend inside its tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Weight times the number of endpoints that may be chosen: with equal weights every endpoint gets the same.
+    /// Weight times the number of eligible endpoints: with equal weights every endpoint gets the same.
     Endpoints,
     /// Weight alone, however many endpoints there are.
     Backends,
 }
 
-/// How an endpoint is asked whether it serves.
+/// An active check of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What counts as an answer.
+    /// What counts as success.
     pub kind: CheckKind,
-    /// The port to ask on; `None` = the endpoint's own.
+    /// The port to check; `None` = the endpoint's own.
     pub port: Option<u16>,
-    /// From one question to the next; at least 1 s.
+    /// From one check to the next; at least 1 s.
     pub interval: Duration,
-    /// How long an answer may take; no longer than `interval`.
+    /// How long a check may take; no longer than `interval`.
     pub timeout: Duration,
-    /// So many failures in a row make it unhealthy.
+    /// Consecutive failures that make the endpoint unhealthy.
     pub failures: u8,
-    /// So many answers in a row make it healthy again.
+    /// Consecutive successes that make it healthy again.
     pub successes: u8,
 }
 
-/// What counts as an answer.
+/// What counts as success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
-    /// The endpoint takes a connection.
+    /// The endpoint accepts a connection.
     Tcp,
     /// It answers `GET` with a status from 200 to 399.
     Http {

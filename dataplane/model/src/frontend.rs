@@ -12,7 +12,7 @@ use crate::failover::Failover;
 use crate::limits::{ServiceLimits, ServiceTimeouts};
 use crate::source_ranges::SourceRanges;
 
-/// Transport protocol of a frontend. SCTP is refused by the projection and never gets here.
+/// Transport protocol of a frontend. The projection refuses SCTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// Transmission Control Protocol.
@@ -22,7 +22,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name, as the Kubernetes API has it, too.
+    /// Its name, the same as in the Kubernetes API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -37,11 +37,11 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Where a frontend accepts traffic: address, port and protocol. Orders IPv4 before IPv6, then by number, port and
+/// Where a frontend accepts traffic: address, port and protocol. Sorts IPv4 before IPv6, then by address, port and
 /// protocol, which is the order of every listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrontendAddr {
-    /// The address that clients use. Never unspecified: a frontend answers from the address it was asked on.
+    /// The address that clients connect to. Never unspecified: a frontend answers from the address that was addressed.
     pub ip: IpAddr,
     /// 1 to 65535.
     pub port: u16,
@@ -55,8 +55,8 @@ impl FrontendAddr {
         SocketAddr::new(self.ip, self.port)
     }
 
-    /// Whether a socket that listens there gets what comes for the frontend. An unspecified IPv6 address takes IPv4 along
-    /// (IPV6_V6ONLY, ipv6(7)).
+    /// Whether a socket that listens at `listener` receives traffic for this frontend. The unspecified IPv6 address also
+    /// receives IPv4 (IPV6_V6ONLY, ipv6(7)).
     pub fn is_reached_at(self, listener: SocketAddr) -> bool {
         let any = listener.ip().is_unspecified() && (listener.is_ipv6() || self.ip.is_ipv4());
         listener.port() == self.port && (any || listener.ip() == self.ip)
@@ -89,7 +89,7 @@ impl fmt::Display for ClientAddr {
 /// Which part of the Service API a frontend comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrontendKind {
-    /// `status.loadBalancer.ingress[].ip`, or the address that we allocated for it.
+    /// `status.loadBalancer.ingress[].ip`, or the address that Sheave allocated.
     LoadBalancer,
     /// `spec.externalIPs[]`.
     ExternalIp,
@@ -139,10 +139,10 @@ impl fmt::Display for ServicePort {
     }
 }
 
-/// Whether new traffic of one client goes where its last went.
+/// Whether new traffic of a client goes to the endpoint of its previous traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Affinity {
-    /// Every connection or flow is balanced anew.
+    /// Every connection or flow is balanced independently.
     None,
     /// By client address, until `timeout` after the client's last new connection or flow.
     ClientIp {
@@ -157,7 +157,7 @@ pub enum ClientSource {
     /// The gateway's address; the client stays unknown.
     #[default]
     Gateway,
-    /// The client's own address: the gateway speaks from it (`IP_TRANSPARENT`, ip(7)). The endpoint's answers must come
+    /// The client's own address: the gateway connects from it (`IP_TRANSPARENT`, ip(7)). The endpoint's replies must come
     /// back through this gateway.
     Transparent,
     /// The gateway's address, and a PROXY protocol header of version 1 (text) at the beginning. TCP only.
@@ -167,17 +167,17 @@ pub enum ClientSource {
     ProxyV2,
 }
 
-/// What endpoints see of either class of clients.
+/// What endpoints see of each class of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientSources {
-    /// Of clients outside the cluster.
+    /// For clients outside the cluster.
     pub external: ClientSource,
-    /// Of clients inside the cluster.
+    /// For clients inside the cluster.
     pub internal: ClientSource,
 }
 
 impl ClientSources {
-    /// Whether either class of clients is seen in this way.
+    /// Whether endpoints see either class of clients this way.
     pub fn any(self, source: ClientSource) -> bool {
         self.external == source || self.internal == source
     }
@@ -190,7 +190,7 @@ pub enum Algorithm {
     LeastConnections,
     /// Consistent hash of the client, the same on every gateway.
     Maglev,
-    /// In turn.
+    /// Weighted, in turn.
     RoundRobin,
     /// Uniformly at random, by weight.
     Random,
@@ -210,14 +210,14 @@ pub struct Candidate {
 pub enum Route {
     /// Balanced over these; never empty.
     Forward(Arc<[Candidate]>),
-    /// Refused visibly: no endpoint anywhere (TCP reset, ICMP port unreachable).
+    /// Refused with TCP reset or ICMP port unreachable: there is no endpoint anywhere.
     Reject,
-    /// Discarded in silence: endpoints exist, but the policy allows none of them here.
+    /// Dropped: endpoints exist, but the traffic policy allows none of them here.
     Drop,
 }
 
 impl Route {
-    /// The candidates; none unless the action is Forward.
+    /// The candidates; empty unless the route is Forward.
     pub fn candidates(&self) -> &[Candidate] {
         match self {
             Self::Forward(candidates) => candidates,
@@ -226,7 +226,7 @@ impl Route {
     }
 }
 
-/// One place where traffic is accepted, with all that decides where it goes.
+/// One address and port where traffic is accepted, with everything that decides where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
     /// Where traffic is accepted.
@@ -239,13 +239,13 @@ pub struct Frontend {
     pub source: FrontendSource,
     /// Session affinity of the Service port.
     pub affinity: Affinity,
-    /// Clients that may use it; others are dropped in silence.
+    /// Clients that may use it; others are dropped.
     pub source_ranges: Arc<SourceRanges>,
-    /// Peers whose connections begin with a PROXY protocol header that names the client; `None` = nobody's do. TCP only.
+    /// Peers whose connections begin with a PROXY protocol header that names the client; `None` = no peers. TCP only.
     pub proxied_by: Option<Arc<AddressSet>>,
     /// What endpoints see of the client.
     pub client_sources: ClientSources,
-    /// What is spoken on the port, as the Service says (`spec.ports[].appProtocol`); for people and metrics alone.
+    /// The application protocol (`spec.ports[].appProtocol`); only shown in listings and metrics.
     pub app_protocol: Option<Arc<str>>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
@@ -253,11 +253,11 @@ pub struct Frontend {
     pub external: Route,
     /// What clients inside the cluster get.
     pub internal: Route,
-    /// What the Service may take of the gateway.
+    /// The Service's share of the gateway.
     pub limits: ServiceLimits,
     /// Timeouts of the Service.
     pub timeouts: ServiceTimeouts,
-    /// How traffic is spread over several clusters; `None` = over all candidates, whatever their health.
+    /// How traffic is spread over several clusters; `None` = over all candidates, regardless of health.
     pub failover: Option<Arc<Failover>>,
     /// Endpoints by cluster; shared by the frontends of one Service port.
     pub backends: Arc<[Backend]>,
@@ -267,7 +267,7 @@ impl Frontend {
     /// The endpoint that `candidate` names.
     ///
     /// # Panics
-    /// If `candidate` is not one of this frontend's own: the projection makes both together.
+    /// If `candidate` belongs to another frontend.
     pub fn endpoint(&self, candidate: Candidate) -> &Endpoint {
         &self.backends[candidate.backend as usize].endpoints[candidate.endpoint as usize]
     }

@@ -1,8 +1,8 @@
 //! The values that the control loop writes and the data plane forwards by: frontends, backends, endpoints, the policies
 //! between them, and the routing table that holds them all.
 //!
-//! Values only. Sockets, clocks and balancers belong to `sheave-dataplane`, Kubernetes objects to `sheave-control`: the same
-//! table is meant to be compiled to other data paths than the socket proxy.
+//! Sockets, clocks and balancers belong to `sheave-dataplane`, Kubernetes objects to `sheave-control`: the same table can
+//! be compiled to other data paths than the socket proxy.
 #![forbid(unsafe_code)]
 
 mod address_set;
@@ -26,5 +26,4 @@ pub use frontend::{
 };
 pub use limits::{ServiceLimits, ServiceTimeouts};
 pub use source_ranges::SourceRanges;
-pub use table::diff::{FrontendChange, diff};
-pub use table::{FrontendList, RoutingTable};
+pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

@@ -1,18 +1,18 @@
-//! What a Service may take of a gateway, and how long its traffic may be silent.
+//! Limits and timeouts of one Service.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Limits of one Service on each gateway; a UDP flow counts as a connection. `None` = no limit but what the gateway has.
+/// Limits of one Service on each gateway; a UDP flow counts as a connection. `None` = only the gateway's own limits apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceLimits {
-    /// Open at a time, over all ports and addresses.
+    /// Concurrent connections, over all ports and addresses.
     pub connections: Option<NonZeroU32>,
-    /// New ones a second; as many may come at once.
+    /// New connections a second; the burst is the same number.
     pub connection_rate: Option<NonZeroU32>,
-    /// Open at a time from one client address.
+    /// Concurrent connections from one client address.
     pub connections_per_client: Option<NonZeroU32>,
-    /// New ones a second from one client address; as many may come at once.
+    /// New connections a second from one client address; the burst is the same number.
     pub connection_rate_per_client: Option<NonZeroU32>,
 }
 
@@ -22,7 +22,7 @@ impl ServiceLimits {
         *self != Self::default()
     }
 
-    /// Whether anything is limited for each client by itself.
+    /// Whether anything is limited per client.
     pub fn any_per_client(&self) -> bool {
         self.connections_per_client.is_some() || self.connection_rate_per_client.is_some()
     }
@@ -33,6 +33,6 @@ impl ServiceLimits {
 pub struct ServiceTimeouts {
     /// How long a connection or flow may be idle.
     pub idle: Option<Duration>,
-    /// How long one attempt to connect an endpoint may take.
+    /// How long one attempt to connect to an endpoint may take.
     pub connect: Option<Duration>,
 }

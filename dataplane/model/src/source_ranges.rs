@@ -1,4 +1,4 @@
-//! Source ranges of a frontend: the CIDRs as configured, for people, and the set that they make, for matching.
+//! Source ranges of a frontend: the CIDRs as configured, for display, and the set of addresses that may use it.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::address_set::AddressSet;
 
-/// `loadBalancerSourceRanges` of one frontend: the CIDRs as configured and the set that they make.
+/// `loadBalancerSourceRanges` of one frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRanges {
     cidrs: Vec<IpNet>,
@@ -14,24 +14,24 @@ pub struct SourceRanges {
 }
 
 impl SourceRanges {
-    /// Only these clients; no CIDR at all means every client.
+    /// Only these clients; an empty list means every client.
     pub fn new(cidrs: Vec<IpNet>) -> Self {
         let allowed = if cidrs.is_empty() { AddressSet::all() } else { AddressSet::from_cidrs(&cidrs) };
         Self { cidrs, allowed }
     }
 
-    /// These clients; the CIDRs are what there is to show of them.
+    /// The clients in `allowed`; `cidrs` are what is displayed.
     pub fn showing(cidrs: Vec<IpNet>, allowed: AddressSet) -> Self {
         Self { cidrs, allowed }
     }
 
-    /// The same CIDRs, but this client may use the frontend, too.
+    /// The same CIDRs, but this client may use the frontend as well.
     #[must_use]
     pub fn with_also(&self, client: IpAddr) -> Self {
         Self { cidrs: self.cidrs.clone(), allowed: self.allowed.with(client) }
     }
 
-    /// The CIDRs, in the order in which they were given; empty = everyone, unless [`Self::allowed`] is empty as well.
+    /// The CIDRs in the order given; empty = everyone, unless [`Self::allowed`] is empty as well.
     pub fn cidrs(&self) -> &[IpNet] {
         &self.cidrs
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_let_in_beside_the_ranges_is_not_shown_among_them() {
+    fn an_extra_client_is_not_shown_among_the_ranges() {
         let cidrs: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
         let ranges = SourceRanges::new(cidrs.clone()).with_also("192.0.2.1".parse().unwrap());
         assert_eq!(ranges.cidrs(), cidrs);

@@ -1,15 +1,17 @@
-//! The routing table: an immutable snapshot of all frontends, looked up by address.
-//!
-//! It must not know sockets or balancers; what changed between two tables is [`diff`]'s to say.
+//! The routing table: an immutable snapshot of all frontends, looked up by address, and the difference of two of them.
 
-pub(crate) mod diff;
 mod frontend_list;
+#[cfg(test)]
+mod tests;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 pub use self::frontend_list::FrontendList;
-use crate::address_set::AddressSet;
-use crate::{Frontend, FrontendAddr};
+use crate::{AddressSet, Frontend, FrontendAddr};
+
+/// A frontend's value from now on; `None` removes it.
+pub type FrontendChange = (FrontendAddr, Option<Arc<Frontend>>);
 
 /// All frontends at one moment, sorted by address, and who counts as a client inside the cluster.
 ///
@@ -22,8 +24,8 @@ pub struct RoutingTable {
 }
 
 impl RoutingTable {
-    /// Sorts the frontends. Of two with the same address the first given stays: conflicts are settled, and reported,
-    /// by the projection.
+    /// Sorts the frontends. Of two with the same address the first given stays: the projection resolves conflicts, and
+    /// reports them.
     pub fn new(
         generation: u64,
         mut frontends: Vec<Arc<Frontend>>,
@@ -31,17 +33,12 @@ impl RoutingTable {
     ) -> Self {
         frontends.sort_by_key(|frontend| frontend.addr);
         frontends.dedup_by_key(|frontend| frontend.addr);
-        Self { generation, frontends: FrontendList::sorted(frontends.iter()), internal_clients }
+        Self { generation, frontends: FrontendList::from_sorted(&frontends), internal_clients }
     }
 
-    /// The next table, with these frontends in place of what was at their addresses; `None` takes away. `changes` are sorted by
-    /// address, each once.
+    /// The next table: this one with `changes`, which are sorted by address, each address once.
     #[must_use]
-    pub fn changed(
-        &self,
-        changes: &[(FrontendAddr, Option<Arc<Frontend>>)],
-        internal_clients: Arc<AddressSet>,
-    ) -> Self {
+    pub fn with(&self, changes: &[FrontendChange], internal_clients: Arc<AddressSet>) -> Self {
         debug_assert!(changes.is_sorted_by(|(one, _), (next, _)| one < next));
         let frontends = self.frontends.with(changes);
         Self { generation: self.generation + 1, frontends, internal_clients }
@@ -66,5 +63,27 @@ impl RoutingTable {
     /// such clients get the cluster-wide endpoints).
     pub fn internal_clients(&self) -> &Arc<AddressSet> {
         &self.internal_clients
+    }
+}
+
+/// The changes that turn `old` into `new`: every frontend whose value differs, sorted by address. Skips the chunks that
+/// both tables share; of other frontends that kept their `Arc` it does not even read the address.
+pub fn diff(old: &RoutingTable, new: &RoutingTable) -> Vec<FrontendChange> {
+    let [before, after] = old.frontends.unshared(&new.frontends);
+    let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());
+    let mut changes = Vec::new();
+    loop {
+        let order = match (before.peek(), after.peek()) {
+            (None, None) => return changes,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(was), Some(is)) if Arc::ptr_eq(was, is) => Ordering::Equal,
+            (Some(was), Some(is)) => was.addr.cmp(&is.addr),
+        };
+        let was = before.next_if(|_| order.is_le());
+        let is = after.next_if(|_| order.is_ge());
+        if was != is {
+            changes.extend(was.or(is).map(|either| (either.addr, is.cloned())));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Frontends for the tests of every crate: one backend of numbered endpoints, both routes to all of them, no affinity.
+//! Frontends for the tests of every crate: one backend of numbered endpoints, both routes over all of them, no affinity.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend 
     }
 }
 
-/// A route to the endpoints at these places of these backends; Reject if there are none.
+/// A route over these pairs of backend and endpoint; Reject if there are none.
 pub fn route(candidates: impl IntoIterator<Item = (u32, u32)>) -> Route {
     let candidates: Arc<[Candidate]> =
         candidates.into_iter().map(|(backend, endpoint)| Candidate { backend, endpoint }).collect();

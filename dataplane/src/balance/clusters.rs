@@ -1,13 +1,13 @@
-//! Two steps: first a cluster by its load, then an endpoint inside it.
+//! Chooses in two steps: first a cluster by its load, then an endpoint inside it.
 //!
-//! With [`Maglev`] inside, both are consistent: the cluster goes by the client's hash. So endpoints that come and go in one
-//! cluster move no client of another, and a client whose endpoint went stays in its cluster while that takes traffic.
-//! With [`LeastConnections`] inside, the cluster goes by chance: connections are compared within a cluster alone, or those that
-//! last in one would send more to the others than their loads say.
+//! With [`Maglev`] inside, both steps are consistent: the client's hash chooses the cluster. Endpoints that come and go in one
+//! cluster move no client of another, and a client whose endpoint is gone stays in its cluster while that takes traffic.
+//! With [`LeastConnections`] inside, the cluster is random and connections are compared only within a cluster; otherwise
+//! long connections in one cluster would push more traffic to the others than their loads allow.
 //!
-//! The cluster is the winner of weighted rendezvous hashing (Thaler and Ravishankar 1998; weights: Schindelhauer and
-//! Schomaker 2005): each draws a random time, exponential in its load, and the first wins. A load that falls moves
-//! only its own clients away, and one that rises only draws clients in. Asking everyone is affordable: clusters are few.
+//! Weighted rendezvous hashing chooses the cluster (Thaler and Ravishankar 1998; weights: Schindelhauer and Schomaker 2005):
+//! each draws a random time, exponential in its load, and the first wins. A load that falls moves only its own clients
+//! away, and one that rises only attracts clients. Clusters are few, so drawing for each of them is cheap.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use super::p2c::LeastConnections;
 use super::weights::Weights;
 use super::{Balance, PickInput, Tried};
 
-/// So many failures in one cluster speak against it rather than against its endpoints.
+/// From this many failures in one cluster on, the cluster is to blame rather than its endpoints.
 pub const SUSPICIOUS: usize = 2;
 
-/// One cluster before it is made ready.
+/// One cluster and its candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSpec {
     /// Its [`hash::cluster`](super::hash::cluster).
     pub identity: u64,
     /// Share among the clusters; not 0.
     pub load: u64,
-    /// Its candidates: not none.
+    /// Its candidates; not empty.
     pub members: Vec<ClusterMember>,
 }
 
 /// How an endpoint is chosen inside its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
-    /// By the client's hash, as the cluster is.
+    /// By the client's hash.
     Maglev,
     /// The less loaded of two.
     LeastConnections,
@@ -55,7 +55,8 @@ pub struct ClusterMember {
 #[derive(Debug)]
 pub struct Clusters {
     inside: Inside,
-    /// In the order of `inner`; apart from it, because every choice reads all of them.
+    specs: Box<[ClusterSpec]>,
+    /// In the order of `specs`, as `inner` is; apart from it, because every choice reads all keys.
     keys: Box<[ClusterKey]>,
     inner: Box<[InnerCluster]>,
 }
@@ -63,7 +64,6 @@ pub struct Clusters {
 #[derive(Debug)]
 struct ClusterKey {
     identity: u64,
-    load: u64,
     /// 1 / load.
     pace: f64,
 }
@@ -81,15 +81,6 @@ enum InnerBalancer {
     LeastConnections(LeastConnections),
 }
 
-impl InnerBalancer {
-    fn is_over(&self, weights: &Weights, identities: &[u64]) -> bool {
-        match self {
-            Self::Maglev(maglev) => maglev.is_over(weights, identities),
-            Self::LeastConnections(balancer) => balancer.is_over(weights),
-        }
-    }
-}
-
 impl InnerCluster {
     fn tried(&self, tried: Tried<'_>) -> usize {
         self.members.iter().filter(|&&index| tried(index as usize)).count()
@@ -97,21 +88,19 @@ impl InnerCluster {
 }
 
 impl Clusters {
-    /// A balancer over `clusters`; Maglev tables that `known` has of the same candidates are taken over.
-    pub fn new(inside: Inside, clusters: &[ClusterSpec], known: Option<&Self>) -> Self {
-        let key = |cluster: &ClusterSpec| {
-            let ClusterSpec { identity, load, .. } = *cluster;
-            ClusterKey { identity, load, pace: 1.0 / load as f64 }
-        };
+    /// A balancer over `clusters`; reuses the Maglev tables of `known` for clusters whose candidates are the same.
+    pub fn new(inside: Inside, clusters: Vec<ClusterSpec>, known: Option<&Self>) -> Self {
+        let key = |&ClusterSpec { identity, load, .. }: &_| ClusterKey { identity, pace: 1.0 / load as f64 };
         let inner = |cluster: &ClusterSpec| {
-            let (weights, identities) = candidates(cluster)?;
+            let weights: Vec<u32> = cluster.members.iter().map(|member| member.weight).collect();
+            let weights = Weights::new(&weights)?;
             let balancer = match inside {
                 Inside::LeastConnections => InnerBalancer::LeastConnections(LeastConnections::new(weights)),
                 Inside::Maglev => {
-                    let same = known.and_then(|known| known.maglev(cluster.identity));
-                    let same = same.filter(|maglev| maglev.is_over(&weights, &identities)).cloned();
-                    let made = || Arc::new(Maglev::of_cluster(weights, identities));
-                    InnerBalancer::Maglev(same.unwrap_or_else(made))
+                    InnerBalancer::Maglev(known.and_then(|it| it.maglev(cluster)).unwrap_or_else(|| {
+                        let identities = cluster.members.iter().map(|member| member.identity).collect();
+                        Arc::new(Maglev::of_cluster(weights, identities))
+                    }))
                 }
             };
             Some(InnerCluster {
@@ -121,27 +110,25 @@ impl Clusters {
         };
         let (keys, inner): (Vec<ClusterKey>, Vec<InnerCluster>) =
             clusters.iter().filter_map(|cluster| Some((key(cluster), inner(cluster)?))).unzip();
-        Self { inside, keys: keys.into(), inner: inner.into() }
+        Self { inside, specs: clusters.into(), keys: keys.into(), inner: inner.into() }
     }
 
     /// Whether this is the balancer over `clusters`.
     pub fn is_over(&self, inside: Inside, clusters: &[ClusterSpec]) -> bool {
-        let same = |(cluster, (key, inner)): (&ClusterSpec, (&ClusterKey, &InnerCluster))| {
-            (key.identity, key.load) == (cluster.identity, cluster.load)
-                && inner.members.iter().copied().eq(cluster.members.iter().map(|member| member.index))
-                && candidates(cluster)
-                    .is_some_and(|(weights, identities)| inner.balancer.is_over(&weights, &identities))
-        };
-        inside == self.inside
-            && clusters.len() == self.keys.len()
-            && clusters.iter().zip(self.keys.iter().zip(&self.inner)).all(same)
+        inside == self.inside && *self.specs == *clusters
     }
 
-    fn maglev(&self, identity: u64) -> Option<&Arc<Maglev>> {
-        let at = self.keys.iter().position(|key| key.identity == identity)?;
+    /// The Maglev table of the cluster, if its candidates are the same, whatever their indices.
+    fn maglev(&self, cluster: &ClusterSpec) -> Option<Arc<Maglev>> {
+        let candidates = |of: &ClusterSpec| {
+            of.members.iter().map(|member| (member.identity, member.weight)).collect::<Vec<_>>()
+        };
+        let at = self.specs.iter().position(|spec| spec.identity == cluster.identity)?;
         match &self.inner.get(at)?.balancer {
-            InnerBalancer::Maglev(maglev) => Some(maglev),
-            InnerBalancer::LeastConnections(_) => None,
+            InnerBalancer::Maglev(maglev) if candidates(self.specs.get(at)?) == candidates(cluster) => {
+                Some(Arc::clone(maglev))
+            }
+            _ => None,
         }
     }
 
@@ -172,7 +159,7 @@ impl Balance for Clusters {
     fn choose(&self, input: &PickInput<'_>) -> usize {
         let draw = match self.inside {
             Inside::Maglev => input.hash,
-            // Not the number by which an endpoint is drawn, or the cluster would decide which one.
+            // Not the number that draws an endpoint, or the cluster would decide which one.
             Inside::LeastConnections => mix(!input.random),
         };
         let cluster = match input.tried {
@@ -190,11 +177,6 @@ impl Balance for Clusters {
             InnerBalancer::LeastConnections(balancer) => balancer.choose(&input),
         })
     }
-}
-
-fn candidates(cluster: &ClusterSpec) -> Option<(Weights, Box<[u64]>)> {
-    let weights: Vec<u32> = cluster.members.iter().map(|member| member.weight).collect();
-    Some((Weights::new(&weights)?, cluster.members.iter().map(|member| member.identity).collect()))
 }
 
 /// Turns a uniform random number into an exponential one, -ln(u), to about a millionth. By hand, because a library's

@@ -1,9 +1,8 @@
-//! What the rules between clusters come to: how much each backend takes, by priority, health and weight, and each endpoint
-//! inside it. The model is that of Envoy's priority levels, overprovisioning factor, locality weights and panic threshold,
-//! with one difference: panic sets in by degrees.
+//! The result of the failover rules: the share of each backend by priority, health and weight, and of each endpoint inside
+//! it. The model is Envoy's priority levels, overprovisioning factor, locality weights and panic threshold, with one
+//! difference: panic sets in gradually.
 //!
-//! Pure, and in whole numbers, so that every gateway of the same opinion comes to the same shares. It must not know who
-//! decides what is healthy, or how an endpoint is chosen by its share.
+//! Pure, and in integers, so that gateways with the same view of health compute the same shares.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +10,32 @@ use sheave_model::{Backend, Failover, Spread, Weight};
 
 use super::shares::Member;
 
-/// A candidate as far as shares depend on it.
+/// What shares depend on of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverCandidate {
     /// Index into the backends.
     pub backend: u32,
     /// Share among the endpoints of its backend.
     pub weight: Weight,
-    /// Ready, and nothing bad is known of it.
+    /// Ready, and not known to be unhealthy.
     pub healthy: bool,
 }
 
-/// All of the traffic; loads of tiers are parts of it.
+/// All traffic; loads of tiers are parts of it.
 const WHOLE: u64 = 1 << 20;
-/// What a healthy endpoint counts; in panic an unhealthy one counts a part of it.
+/// The score of a healthy endpoint; in panic an unhealthy one scores a part of it.
 const SOUND: u64 = 1 << 12;
-/// How finely the load of a tier is divided among its backends.
+/// The resolution of the division of a tier's load among its backends.
 const GRAIN: u128 = 1 << 24;
 
-/// The places as members to [fold](super::shares::fold), in order.
+/// The candidates as members to [fold](super::shares::fold), in order.
 ///
-/// Measured are the candidates, and what a backend's `capacity` says of endpoints that serve nothing at present.
-/// Endpoints that serve but are no candidates were left out by a policy: nothing is lost with them. Nor is it with a backend
-/// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere,
-/// every candidate counts as if it were: traffic is never refused while an endpoint exists.
-pub fn members(backends: &[Backend], places: &[FailoverCandidate], rules: &Failover) -> Vec<Member> {
-    let mut clusters = ClusterHealth::all(backends, places);
+/// Health is measured over the candidates, and over the endpoints in a backend's `capacity` that serve nothing at present.
+/// Endpoints that serve but are no candidates were left out by a policy and do not count as lost, nor do those of a backend
+/// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere, every
+/// candidate counts as healthy: traffic is never refused while an endpoint exists.
+pub fn members(backends: &[Backend], candidates: &[FailoverCandidate], rules: &Failover) -> Vec<Member> {
+    let mut clusters = ClusterHealth::all(backends, candidates);
     if clusters.iter().all(|cluster| cluster.healthy == 0) {
         clusters.iter_mut().for_each(|cluster| cluster.healthy = cluster.candidates);
     }
@@ -58,64 +57,64 @@ pub fn members(backends: &[Backend], places: &[FailoverCandidate], rules: &Failo
         for (cluster, part) in of_tier.into_iter().zip(parts) {
             cluster.share = match tier.load {
                 0 => 0,
-                // Without rounding: a single tier is divided exactly.
+                // A single tier is divided exactly, without rounding.
                 _ if alone => part,
                 load => portion(u128::from(load) * GRAIN * u128::from(part), u128::from(sum)),
             };
         }
     }
-    places.iter().map(|place| member(&clusters, place)).collect()
+    candidates.iter().map(|candidate| member(&clusters, candidate)).collect()
 }
 
-fn member(clusters: &[ClusterHealth], place: &FailoverCandidate) -> Member {
-    let cluster = clusters.get(place.backend as usize);
-    let weight = cluster.map_or(0, |cluster| cluster.weight_of(place) * cluster.counts(place));
+fn member(clusters: &[ClusterHealth], candidate: &FailoverCandidate) -> Member {
+    let cluster = clusters.get(candidate.backend as usize);
+    let weight = cluster.map_or(0, |cluster| cluster.weight_of(candidate) * cluster.counts(candidate));
     Member {
-        backend: place.backend,
+        backend: candidate.backend,
         backend_weight: cluster.map_or(0, |cluster| cluster.share),
         weight: u32::try_from(weight).unwrap_or(u32::MAX),
     }
 }
 
-/// What is counted of one backend.
+/// The health of one backend.
 struct ClusterHealth {
     priority: u32,
     /// 0 only beside others.
     weight: u64,
-    /// All its candidates have weight 0, and so share equally.
+    /// All its candidates have weight 0 and share equally.
     even: bool,
-    /// Those that have any weight.
+    /// Candidates with any weight.
     candidates: u64,
-    /// Those among them that are healthy, or count as such.
+    /// Those among them that count as healthy.
     healthy: u64,
-    /// What `healthy` is measured by.
+    /// The number that `healthy` is compared with.
     total: u64,
-    /// What an unhealthy candidate counts.
+    /// The score of an unhealthy candidate.
     unsound: u64,
     /// Its share among all backends.
     share: u64,
 }
 
 impl ClusterHealth {
-    fn all(backends: &[Backend], places: &[FailoverCandidate]) -> Vec<Self> {
+    fn all(backends: &[Backend], candidates: &[FailoverCandidate]) -> Vec<Self> {
         let mut clusters: Vec<Self> = backends.iter().map(Self::new).collect();
-        for place in places {
-            if let Some(cluster) = clusters.get_mut(place.backend as usize) {
+        for candidate in candidates {
+            if let Some(cluster) = clusters.get_mut(candidate.backend as usize) {
                 cluster.candidates += 1;
-                cluster.even &= place.weight.0 == 0;
+                cluster.even &= candidate.weight.0 == 0;
             }
         }
         if clusters.iter().all(|cluster| cluster.candidates == 0 || cluster.weight == 0) {
             clusters.iter_mut().for_each(|cluster| cluster.weight = 1);
         }
         clusters.iter_mut().for_each(|cluster| cluster.candidates = 0);
-        for place in places {
-            if let Some(cluster) = clusters.get_mut(place.backend as usize)
+        for candidate in candidates {
+            if let Some(cluster) = clusters.get_mut(candidate.backend as usize)
                 && cluster.weight > 0
-                && cluster.weight_of(place) > 0
+                && cluster.weight_of(candidate) > 0
             {
                 cluster.candidates += 1;
-                cluster.healthy += u64::from(place.healthy);
+                cluster.healthy += u64::from(candidate.healthy);
             }
         }
         for cluster in &mut clusters {
@@ -124,7 +123,7 @@ impl ClusterHealth {
         clusters
     }
 
-    /// Without candidates as yet.
+    /// Without candidates yet.
     fn new(backend: &Backend) -> Self {
         Self {
             priority: backend.priority,
@@ -138,17 +137,17 @@ impl ClusterHealth {
         }
     }
 
-    fn weight_of(&self, place: &FailoverCandidate) -> u64 {
-        if self.even { 1 } else { u64::from(place.weight.0) }
+    fn weight_of(&self, candidate: &FailoverCandidate) -> u64 {
+        if self.even { 1 } else { u64::from(candidate.weight.0) }
     }
 
-    /// What the place counts, in parts of [`SOUND`].
-    fn counts(&self, place: &FailoverCandidate) -> u64 {
-        // With all of them counted as healthy, so is this one.
-        if place.healthy || self.healthy == self.candidates { SOUND } else { self.unsound }
+    /// The candidate's score, in parts of [`SOUND`].
+    fn counts(&self, candidate: &FailoverCandidate) -> u64 {
+        // If all of them count as healthy, so does this one.
+        if candidate.healthy || self.healthy == self.candidates { SOUND } else { self.unsound }
     }
 
-    /// What all its candidates count together.
+    /// The sum of its candidates' scores.
     fn sound(&self) -> u64 {
         self.healthy * SOUND + (self.candidates - self.healthy) * self.unsound
     }
@@ -159,9 +158,9 @@ impl ClusterHealth {
 struct Tier {
     total: u64,
     healthy: u64,
-    /// How much of all the traffic it can take: parts of [`WHOLE`].
+    /// How much of all traffic it can take: parts of [`WHOLE`].
     health: u64,
-    /// How much it does take, in proportion to the other tiers.
+    /// How much it takes, in proportion to the other tiers.
     load: u64,
 }
 
@@ -180,12 +179,12 @@ impl Tier {
         tiers
     }
 
-    /// What an unhealthy candidate counts: nothing, unless the tier is in panic, below `threshold` per cent of health with
-    /// too little of it everywhere.
+    /// The score of an unhealthy candidate: 0, unless the tier is in panic, below `threshold` per cent of health with too
+    /// little health in all tiers.
     ///
-    /// Envoy then takes all endpoints alike, and what the healthy ones get falls at once by half or more. Here they get no more
-    /// than they had at the threshold, and the unhealthy ones the rest. With healthy part h, threshold t and so much
-    /// available everywhere, a, the rest is min(1 - h/t, 1 - a), and what follows for one endpoint is divided out.
+    /// Envoy then uses all endpoints alike, and the share of the healthy ones drops at once by half or more. Here they keep the
+    /// share that they had at the threshold, and the unhealthy ones get the rest. With healthy part h, threshold t and
+    /// availability a over all tiers, the rest is min(1 - h/t, 1 - a), divided among the unhealthy.
     fn unsound(&self, available: u64, threshold: u8) -> u64 {
         let percent = u64::from(threshold.min(100));
         if self.load == 0 || available >= WHOLE || 100 * self.healthy >= percent * self.total {
@@ -199,8 +198,8 @@ impl Tier {
     }
 }
 
-/// Loads the tiers, the first as far as its health allows, then the next. With too little health for all of the traffic,
-/// each has its part of what there is.
+/// Loads the tiers, the first as far as its health allows, then the next. With too little health for all traffic, each
+/// takes its part of what there is.
 fn distribute(tiers: &mut BTreeMap<u32, Tier>) {
     let enough = tiers.values().map(|tier| tier.health).sum::<u64>() >= WHOLE;
     let mut left = WHOLE;
@@ -210,8 +209,8 @@ fn distribute(tiers: &mut BTreeMap<u32, Tier>) {
     }
 }
 
-/// The parts of a tier's backends by weight. One that lost endpoints takes no more than its healthy part, overprovisioned,
-/// of its weight; what it leaves goes to those that have room, as far as they have. Beyond that all are overrun alike.
+/// The parts of a tier's backends by weight. A backend that lost endpoints takes no more than its healthy part,
+/// overprovisioned, of its weight; the rest goes to backends with room. Beyond that all are overloaded alike.
 fn fill(clusters: &[&mut ClusterHealth], overprovisioning: u64) -> Vec<u64> {
     /// The part of weight 1.
     const UNIT: u64 = 1 << 16;
@@ -229,7 +228,7 @@ fn fill(clusters: &[&mut ClusterHealth], overprovisioning: u64) -> Vec<u64> {
     clusters.iter().map(|cluster| base(cluster) + more(cluster)).collect()
 }
 
-/// `part / whole`, never rounded to nothing; nothing of nothing.
+/// `part / whole`, never rounded to 0; 0 of 0.
 fn portion(part: u128, whole: u128) -> u64 {
     let portion = part.checked_div(whole).unwrap_or_default();
     u64::try_from(portion).unwrap_or(u64::MAX).max(u64::from(part > 0 && whole > 0))

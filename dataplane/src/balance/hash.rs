@@ -1,7 +1,7 @@
-//! The hash by which gateways agree without talking: a client's first pick must be the same endpoint on every
-//! gateway, of every version, on every machine. So nothing here may ever change; a test holds it to fixed answers.
+//! The hash that makes gateways agree without communication: a client's first pick must be the same endpoint on every
+//! gateway, version and machine. So nothing here may ever change; a test compares it with fixed values.
 //!
-//! It is not keyed: a client that chooses its own address and port can choose its endpoint. Agreement is worth more.
+//! It is not keyed: a client that chooses its own address and port can choose its endpoint. Agreement matters more.
 
 use std::net::IpAddr;
 
@@ -46,8 +46,8 @@ pub fn client(client: ClientAddr) -> u64 {
     fold(client_ip(client), u64::from(client.0.port()))
 }
 
-/// An endpoint's identity: its address and port, never its place in a list, and the path to it unless that is the
-/// default one. The protocol is left out, because all candidates of a frontend share it.
+/// An endpoint's identity: its address and port, never its index, and its path unless that is the default. Without the
+/// protocol, which all candidates of a frontend share.
 pub fn endpoint(endpoint: EndpointAddr) -> u64 {
     let address = fold(fold_ip(ENDPOINT, endpoint.ip), u64::from(endpoint.port));
     match endpoint.path {
@@ -61,8 +61,8 @@ pub fn cluster(name: &str) -> u64 {
     text(name)
 }
 
-/// A Service port by its name, so that records survive a restart and mean the same on every gateway. Kubernetes names
-/// contain no `/`, so different ports never give the same text.
+/// A Service port by its name, so that records mean the same on every gateway. Kubernetes names contain no `/`, so
+/// different ports never give the same text.
 pub fn service_port(port: &ServicePort) -> u64 {
     text(&format!("{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
 }

@@ -1,8 +1,7 @@
 //! Maglev: a consistent hash with even shares (Eisenbud et al., NSDI 2016, section 3.4), weighted.
 //!
-//! Every gateway that has the same candidates builds the same table, in whatever order it learnt them, and so picks the
-//! same endpoint for a client without talking to the others. When one candidate leaves, the others keep nearly all
-//! their slots.
+//! Every gateway with the same candidates builds the same table, in whatever order it learnt them, and so picks the same
+//! endpoint for a client without communication. When one candidate leaves, the others keep nearly all their slots.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +12,7 @@ use super::weights::{Weights, scale};
 use super::{Balance, PickInput};
 
 /// Table sizes: primes, with at least 100 slots per candidate for even shares (the paper's section 5.3), up to 655
-/// candidates. Only two, because a change of size moves nearly every client, and it must happen at the same count on
+/// candidates. Only two sizes, because a change of size moves nearly every client, and must happen at the same count on
 /// every gateway: with these it happens only where the count crosses 163.
 const SMALL: usize = 16_381;
 const LARGE: usize = 65_537;
@@ -23,7 +22,7 @@ const SMALL_CANDIDATES: usize = SMALL / 100;
 const TINY: usize = 4_093;
 const TINY_CANDIDATES: usize = TINY / 100;
 
-/// Candidates, and the slots made from them on first use: a frontend that nobody visits costs no table.
+/// Candidates and their slots, built on first use: a frontend without traffic needs no table.
 #[derive(Debug)]
 pub struct Maglev {
     weights: Weights,
@@ -32,8 +31,8 @@ pub struct Maglev {
     slots: OnceLock<Slots>,
 }
 
-/// The candidate of each slot, in the narrowest type that can tell them apart: a table per frontend is what makes ten
-/// thousand frontends expensive.
+/// The candidate of each slot, in the narrowest sufficient type: with ten thousand frontends these tables are most of the
+/// memory.
 #[derive(Debug)]
 enum Slots {
     Narrow(Box<[u8]>),
@@ -44,25 +43,20 @@ enum Slots {
 impl Maglev {
     /// A balancer over these candidates; `identities` are their hashes, in the order of `weights`.
     ///
-    /// Beyond 65,537 candidates there are more of them than slots: those that got none are not chosen.
+    /// Beyond 65,537 candidates there are fewer slots than candidates: those without a slot are not chosen.
     pub fn new(weights: Weights, identities: Box<[u64]>) -> Self {
         let size = if identities.len() <= SMALL_CANDIDATES { SMALL } else { LARGE };
         Self { weights, identities, size, slots: OnceLock::new() }
     }
 
-    /// The same in less memory where candidates are few, for one cluster among several.
+    /// For one cluster among several: a smaller table where candidates are few.
     pub fn of_cluster(weights: Weights, identities: Box<[u64]>) -> Self {
         let few = identities.len() <= TINY_CANDIDATES;
         let whole = Self::new(weights, identities);
         if few { Self { size: TINY, ..whole } } else { whole }
     }
 
-    /// Whether this is the balancer over these candidates.
-    pub fn is_over(&self, weights: &Weights, identities: &[u64]) -> bool {
-        self.weights == *weights && *self.identities == *identities
-    }
-
-    /// Makes the table now, unless it is there already; else the first choice does.
+    /// Builds the table now, unless it exists; otherwise the first choice does.
     pub fn build(&self) {
         self.slots();
     }
@@ -81,9 +75,9 @@ impl Maglev {
         self.slots.get_or_init(|| Slots::new(&self.fill(), self.identities.len()))
     }
 
-    /// Lets candidates take slots in weighted turns, each by its own permutation, until every slot is taken.
+    /// Candidates take slots in weighted turns, each in its own permutation, until every slot is taken.
     fn fill(&self) -> Vec<u32> {
-        let size = self.size();
+        let size = self.size;
         let mut owners = vec![0; size];
         let mut taken = TakenSlots::new(size);
         let mut turns = Turns::new(&self.weights, &self.identities, size);
@@ -98,7 +92,7 @@ impl Maglev {
 
 impl Balance for Maglev {
     fn choose(&self, input: &PickInput<'_>) -> usize {
-        let size = self.size();
+        let size = self.size;
         let slots = self.slots();
         let slot = scale(input.hash, size as u64) as usize;
         let index = slots.get(slot);
@@ -132,7 +126,7 @@ impl Slots {
     }
 }
 
-/// Which slots are taken, one bit each: stays in the fastest cache while candidates probe it.
+/// The taken slots, one bit each: fits the fastest cache.
 struct TakenSlots(Vec<u64>);
 
 impl TakenSlots {
@@ -149,7 +143,7 @@ impl TakenSlots {
     }
 }
 
-/// A candidate's own order of all slots: any start, any stride, since the size is prime.
+/// A candidate's order of all slots: any start and any stride, because the size is prime.
 struct Permutation {
     next: usize,
     stride: usize,
@@ -175,12 +169,12 @@ impl Iterator for Permutation {
     }
 }
 
-/// Whose turn it is: each candidate comes round at intervals inverse to its weight, and everyone at the start, so
-/// that even the lightest gets a slot. Equal moments go by identity, never by index.
+/// The order in which candidates take slots: at intervals inverse to their weight, and all of them at the start, so that
+/// even the lightest gets a slot. Ties go by identity, never by index.
 struct Turns {
     /// Sorted by identity.
     order: Vec<Turn>,
-    /// Who comes at which moment, by place in `order`; not needed where all simply take turns.
+    /// When each candidate is due, by index in `order`; not needed with equal weights.
     due: Option<BinaryHeap<Reverse<(u64, usize)>>>,
     rank: usize,
 }
@@ -193,7 +187,7 @@ struct Turn {
 
 impl Turns {
     fn new(weights: &Weights, identities: &[u64], size: usize) -> Self {
-        // The heaviest has an interval of 2^20 to 2^21: fine enough to tell weights apart by a millionth.
+        // The heaviest has an interval of 2^20 to 2^21: resolves differences of a millionth.
         let heaviest = weights.iter().max().unwrap_or(1).next_power_of_two() << 20;
         let mut candidates: Vec<(u64, u32, u64)> = identities
             .iter()

@@ -1,6 +1,6 @@
 //! Power of two choices: of two random candidates, the one with fewer connections for its weight (Mitzenmacher 2001).
-//! Nearly as even as asking everyone, at constant cost, and without the herd that follows "the least loaded of all"
-//! when several gateways see the same endpoint idle.
+//! Nearly as even as comparing all candidates, at constant cost, and without the herd effect of "least loaded of all" when
+//! several gateways see the same idle endpoint.
 
 use super::hash::mix;
 use super::weights::Weights;
@@ -18,11 +18,6 @@ impl LeastConnections {
         Self { weights }
     }
 
-    /// Whether this is the balancer over candidates of these weights.
-    pub(super) fn is_over(&self, weights: &Weights) -> bool {
-        self.weights == *weights
-    }
-
     fn pair(&self, input: &PickInput<'_>) -> (usize, Option<usize>) {
         let other_random = mix(input.random);
         let untried = input.tried.and_then(|tried| {
@@ -36,11 +31,10 @@ impl LeastConnections {
         })
     }
 
-    /// Whether `other` would be less loaded than `first` with one more connection, for their weights.
+    /// Whether `other` would be less loaded than `first` with one more connection, relative to weight.
     ///
-    /// Two idle candidates are equal, whatever their weights: the first draw was in proportion already, and so
-    /// short connections, one after the other, still spread by weight. All ties stay with the first draw, so no index
-    /// is favoured.
+    /// Two idle candidates are equal, whatever their weights: the draws are weighted already, so short sequential
+    /// connections still spread by weight. Ties go to the first draw, so no index is favoured.
     fn prefers(&self, other: usize, first: usize, load: &dyn Fn(usize) -> u32) -> bool {
         let (other_load, first_load) = (u64::from(load(other)), u64::from(load(first)));
         (other_load, first_load) != (0, 0)

@@ -1,4 +1,4 @@
-//! Weighted round robin. The turn counter is the caller's; a turn's answer is fixed.
+//! Weighted round robin. The caller counts the turns; the candidate of a turn is fixed.
 
 use std::sync::OnceLock;
 
@@ -6,8 +6,8 @@ use super::shares::gcd;
 use super::weights::Weights;
 use super::{Balance, PickInput};
 
-/// A cycle of unequal weights is at most this long, or [`PER_CANDIDATE`] turns per candidate: awkward weights such as
-/// 65535:65534 are rounded to it (to 1 in 4,096) rather than remembered exactly.
+/// The longest cycle of unequal weights, or [`PER_CANDIDATE`] turns per candidate: weights such as 65535:65534 are rounded
+/// to it (to 1 in 4,096).
 const LONGEST: u64 = 4096;
 const PER_CANDIDATE: u64 = 16;
 
@@ -15,7 +15,7 @@ const PER_CANDIDATE: u64 = 16;
 #[derive(Debug)]
 pub struct RoundRobin {
     weights: Weights,
-    /// The cycle of unequal weights, made when first needed.
+    /// The cycle of unequal weights, built on first use.
     cycle: OnceLock<Box<[u32]>>,
 }
 
@@ -51,7 +51,7 @@ impl Balance for RoundRobin {
     }
 }
 
-/// How often each candidate comes per cycle: exactly its weight, shortened, if the cycle is then short enough.
+/// How often each candidate comes per cycle: exactly its reduced weight, if the cycle is short enough.
 fn visits(weights: &Weights) -> Vec<u64> {
     let unit = weights.iter().fold(0, gcd).max(1);
     let total = weights.total() / unit;
@@ -67,7 +67,7 @@ fn visits(weights: &Weights) -> Vec<u64> {
     weights.iter().map(visits).collect()
 }
 
-/// Spreads visit k of n to the moment (k + 1/2) / n of the cycle; equal moments go by index.
+/// Puts visit k of n at (k + 1/2) / n of the cycle; ties go by index.
 fn cycle(weights: &Weights) -> Box<[u32]> {
     let mut moments: Vec<(u64, u32)> = visits(weights)
         .into_iter()

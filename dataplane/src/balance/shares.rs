@@ -1,9 +1,9 @@
-//! Folds the two levels of weights, of backends and of the endpoints inside them, into one weight per endpoint.
+//! Shares of endpoints: folds the weights of backends and of the endpoints inside them into one weight per endpoint.
 
 /// One candidate before folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Which backend it belongs to: any number, equal for members of one backend.
+    /// The number of its backend.
     pub backend: u32,
     /// The backend's share among the backends; below 2^60.
     pub backend_weight: u64,
@@ -11,10 +11,10 @@ pub struct Member {
     pub weight: u32,
 }
 
-/// The share of each member, in order: its backend's share, divided inside the backend. On both levels zero beside
-/// others gets nothing, and all zero means equal shares. Only backends that have a member here count.
+/// The share of each member, in order: its backend's share, divided inside the backend. On both levels weight 0 gets
+/// nothing unless all weights are 0: then all share equally. Only backends with a member count.
 ///
-/// The answer is exact while it fits 32 bits, else it is rounded to parts of 2^32, never to nothing.
+/// The shares are exact while they fit 32 bits, otherwise rounded to parts of 2^32, never to 0.
 pub fn fold(members: &[Member]) -> Vec<u32> {
     let backends = Backends::of(members);
     if let [single] = backends.0.as_slice() {
@@ -23,13 +23,13 @@ pub fn fold(members: &[Member]) -> Vec<u32> {
     backends.exact(members).unwrap_or_else(|| backends.rounded(members))
 }
 
-/// What is known of a backend's members together.
+/// The totals of one backend's members.
 struct BackendTotals {
     backend: u32,
     weight: u64,
     /// Sum of the members' weights, after dividing by `unit`.
     sum: u64,
-    /// What all the members' weights can be divided by; 0 if they are all zero.
+    /// Greatest common divisor of the members' weights; 0 if they are all 0.
     unit: u64,
 }
 
@@ -69,7 +69,7 @@ impl Backends {
         self.0.get(at)
     }
 
-    /// Brings all shares to the common denominator; `None` when that needs more than 32 bits.
+    /// All shares over a common denominator; `None` when that needs more than 32 bits.
     fn exact(&self, members: &[Member]) -> Option<Vec<u32>> {
         let common = self.0.iter().try_fold(1u64, |common, group| {
             (common / gcd(common, group.sum))

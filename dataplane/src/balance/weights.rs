@@ -1,19 +1,19 @@
-//! Weights of a list of candidates, and drawing from them in proportion.
+//! Weights of a list of candidates, and weighted random draws from it.
 
-/// The widths of candidates on a line; a random point on it draws a candidate. Never empty, never all zero.
+/// Each candidate is a stretch of a line, as wide as its weight; a random point draws a candidate. Never empty, never all 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weights(Widths);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Widths {
-    /// This many candidates of width 1: drawing needs no memory.
+    /// This many candidates of width 1: a draw reads no memory.
     Equal(usize),
     /// Where each candidate's stretch ends.
     Ends(Box<[u64]>),
 }
 
 impl Weights {
-    /// Takes any weights. All zero means equal shares; zero beside others is never drawn. `None` if there are none.
+    /// Any weights: if all are 0 they share equally, otherwise 0 is never drawn. `None` without candidates.
     pub fn new(weights: &[u32]) -> Option<Self> {
         let first = *weights.first()?;
         if weights.iter().all(|&weight| weight == first) {
@@ -26,7 +26,7 @@ impl Weights {
         Some(Self(Widths::Ends(ends.collect())))
     }
 
-    /// How many candidates there are, those of weight 0 included.
+    /// The number of candidates, including those of weight 0.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -81,7 +81,7 @@ impl Weights {
         Some(self.at(if point < before { point } else { point + self.get(first) }))
     }
 
-    /// Draws among the candidates that `keep` keeps; `None` if none of them has any weight. Linear: for retries.
+    /// Draws among the candidates that `keep` selects; `None` if none of them has any weight. Linear: for retries.
     pub fn draw_where(&self, random: u64, keep: impl Fn(usize) -> bool) -> Option<usize> {
         let kept = || self.iter().enumerate().filter(|&(index, weight)| weight > 0 && keep(index));
         let mut point = scale(random, kept().map(|(_, weight)| weight).sum());

@@ -1,7 +1,5 @@
-//! The checks that are due, and what they said: each endpoint is asked in its own rhythm, all together no more than so many
-//! at once. They run only while somebody waits for their answers.
-//!
-//! It must not know how an endpoint is asked, or what real connections say of it.
+//! Active checks: runs each endpoint's check at its interval, a limited number at once, and turns results into verdicts. They
+//! run only while [`ActiveChecks::next`] is polled.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,25 +14,25 @@ use super::probe::{self, ProbeError};
 use super::reports::EndpointKey;
 use crate::paths::Paths;
 
-/// So many are asked at once.
-const AT_ONCE: usize = 64;
+/// How many checks run at once.
+const CONCURRENT: usize = 64;
 
-/// What a check says of its endpoint, by its latest answers.
+/// The verdict of a check by its latest results.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streak {
     serves: bool,
-    /// Answers in a row that say the opposite.
+    /// Consecutive results to the contrary.
     against: u8,
 }
 
 impl Streak {
-    /// A new endpoint serves until it is found not to. One that another check has taken out stays out until this one, too,
-    /// says otherwise: else to edit a check would send clients to all that is down.
+    /// A new endpoint serves until a check fails. One that another check found unhealthy stays so until this check succeeds:
+    /// otherwise editing a check would send clients to everything that is down.
     fn new(serves: bool) -> Self {
         Self { serves, against: 0 }
     }
 
-    /// Takes in one answer; says whether it changed the verdict.
+    /// Adds one result; whether it changed the verdict.
     fn add(&mut self, serves: bool, check: &Check) -> bool {
         if serves == self.serves {
             self.against = 0;
@@ -50,13 +48,13 @@ impl Streak {
     }
 }
 
-/// One endpoint asked in one way.
+/// One check of one endpoint.
 #[derive(Debug)]
 struct Probe {
     key: EndpointKey,
     check: Check,
     cluster: Arc<str>,
-    /// Frontends that want it.
+    /// The number of frontends that request it.
     users: usize,
     streak: Streak,
     running: Option<AbortHandle>,
@@ -70,12 +68,12 @@ impl Drop for Probe {
     }
 }
 
-/// An answer that changed a check's verdict.
+/// A changed verdict of a check.
 #[derive(Debug)]
 pub(super) struct CheckVerdict {
     pub(super) key: EndpointKey,
     pub(super) cluster: Arc<str>,
-    /// Why it does not serve; `None` = it does again.
+    /// Why the endpoint is unhealthy; `None` = it is healthy again.
     pub(super) failure: Option<ProbeError>,
 }
 
@@ -84,7 +82,7 @@ pub(super) struct CheckVerdict {
 pub(super) struct ActiveChecks {
     probes: HashMap<u64, Probe>,
     by_endpoint: HashMap<EndpointKey, Vec<u64>>,
-    /// Each probe that does not run has one entry; one of a probe that is gone says nothing.
+    /// One entry for each probe that does not run; entries of removed probes are stale.
     due: BinaryHeap<Reverse<(Instant, u64)>>,
     running: JoinSet<(u64, Instant, Result<(), ProbeError>)>,
     next_id: u64,
@@ -94,7 +92,7 @@ pub(super) struct ActiveChecks {
 }
 
 impl ActiveChecks {
-    /// Asks the endpoints of a frontend's remote backends from now on, if it wants that.
+    /// Starts checking the remote endpoints of a frontend, if it has a check.
     pub(super) fn add(&mut self, frontend: &Frontend, now: Instant) {
         for (key, cluster, check) in wanted(frontend) {
             if let Some(probe) = self.find(key, check) {
@@ -106,7 +104,7 @@ impl ActiveChecks {
             let streak = Streak::new(!self.is_failing(key));
             self.by_endpoint.entry(key).or_default().push(id);
             let (check, cluster) = (check.clone(), Arc::clone(cluster));
-            // Spread over the interval, so that those that come together are not asked together.
+            // Spread over the interval, so that endpoints that come together are not checked together.
             let first = now + check.interval.mul_f64(self.random(id, now));
             self.due.push(Reverse((first, id)));
             let probe = Probe { key, check, cluster, users: 1, streak, running: None };
@@ -114,7 +112,7 @@ impl ActiveChecks {
         }
     }
 
-    /// The frontend as it was wants nothing more; gives the endpoints of which nothing is asked any more in some way.
+    /// Stops the checks of a frontend; returns the endpoints that lost a check.
     pub(super) fn remove(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
         let mut left = Vec::new();
         for (key, _, check) in wanted(frontend) {
@@ -152,9 +150,9 @@ impl ActiveChecks {
         (self.jitter.hash_one((id, now)) % 1024) as f64 / 1024.0
     }
 
-    /// Begins what is due, as far as there is room. Must be called inside a runtime.
+    /// Starts the checks that are due, as far as there is room. Must be called inside a runtime.
     pub(super) fn start_due(&mut self, now: Instant, paths: &Arc<Paths>) {
-        while self.running.len() < AT_ONCE
+        while self.running.len() < CONCURRENT
             && let Some(&Reverse((at, id))) = self.due.peek()
             && at <= now
         {
@@ -162,31 +160,30 @@ impl ActiveChecks {
             let Some(probe) = self.probes.get_mut(&id) else { continue };
             let ((_, endpoint), check, paths) = (probe.key, probe.check.clone(), Arc::clone(paths));
             probe.running = Some(
-                self.running.spawn(async move { (id, now, probe::ask(endpoint, &check, &paths).await) }),
+                self.running.spawn(async move { (id, now, probe::run(endpoint, &check, &paths).await) }),
             );
         }
     }
 
-    /// When [`Self::start_due`] has something to do, if no check ends before.
+    /// When to call [`Self::start_due`] again, if no check ends before.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let Reverse((at, _)) = self.due.peek()?;
-        (self.running.len() < AT_ONCE).then_some(*at)
+        (self.running.len() < CONCURRENT).then_some(*at)
     }
 
-    /// Waits until a check ends, and says so if that changes what is known of its endpoint. Cancel safe; `None` at once if
-    /// none runs.
+    /// Waits until a check ends; returns its verdict if that changed. Cancel safe; `None` at once if none runs.
     pub(super) async fn next(&mut self) -> Option<Option<CheckVerdict>> {
-        // One that was aborted belonged to an endpoint that has left.
+        // An aborted one belonged to a removed endpoint.
         Some(
             self.running
                 .join_next()
                 .await?
                 .ok()
-                .and_then(|(id, began, answer)| self.answered(id, began, answer)),
+                .and_then(|(id, began, answer)| self.finish(id, began, answer)),
         )
     }
 
-    fn answered(&mut self, id: u64, began: Instant, answer: Result<(), ProbeError>) -> Option<CheckVerdict> {
+    fn finish(&mut self, id: u64, began: Instant, answer: Result<(), ProbeError>) -> Option<CheckVerdict> {
         // Between nine and eleven tenths of the interval.
         let next = 0.9 + 0.2 * self.random(id, began);
         let probe = self.probes.get_mut(&id)?;
@@ -210,8 +207,8 @@ impl ActiveChecks {
         })
     }
 
-    /// Real connections found that the endpoint does not serve: the checks, if there are any, say when it does again.
-    /// Whether there are.
+    /// Outlier detection ejected the endpoint: its checks, if there are any, decide when it is healthy again. Whether there
+    /// are any.
     pub(super) fn eject(&mut self, key: EndpointKey) -> bool {
         let Some(ids) = self.by_endpoint.get(&key) else { return false };
         for id in ids {
@@ -222,19 +219,19 @@ impl ActiveChecks {
         true
     }
 
-    /// Whether any check says that the endpoint does not serve.
+    /// Whether any check of the endpoint fails.
     pub(super) fn is_failing(&self, key: EndpointKey) -> bool {
         let ids = self.by_endpoint.get(&key).into_iter().flatten();
         ids.filter_map(|id| self.probes.get(id)).any(|probe| !probe.streak.serves)
     }
 
-    /// How many checks succeeded and failed since the start.
+    /// How many checks passed and failed since the start.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.passed, self.failed)
     }
 }
 
-/// The endpoints of remote backends, with their clusters, if the frontend has a check.
+/// The endpoints of remote backends with their clusters, if the frontend has a check.
 fn wanted(frontend: &Frontend) -> impl Iterator<Item = (EndpointKey, &Arc<str>, &Check)> {
     let check = frontend.failover.as_ref().and_then(|failover| failover.check.as_ref());
     check.into_iter().flat_map(move |check| {
@@ -248,6 +245,7 @@ fn wanted(frontend: &Frontend) -> impl Iterator<Item = (EndpointKey, &Arc<str>, 
 
 #[cfg(test)]
 mod tests {
+
     use sheave_model::{Algorithm, CheckKind, Failover, Spread, test_util};
 
     use super::*;
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_endpoint_is_asked_once_in_each_way_however_many_frontends_want_it() {
+    fn one_endpoint_has_each_check_once_however_many_frontends_request_it() {
         let (mut checks, now) = (ActiveChecks::default(), Instant::now());
         let frontends = [1, 2].map(|number| frontend(number, true, Some(check(3, 2))));
         let other = frontend(3, true, Some(check(2, 2)));
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_without_a_check_or_in_the_own_cluster() {
+    fn nothing_is_checked_without_a_check_or_in_the_own_cluster() {
         let (mut checks, now) = (ActiveChecks::default(), Instant::now());
         checks.add(&frontend(1, true, None), now);
         checks.add(&frontend(2, false, Some(check(3, 2))), now);
@@ -324,8 +322,8 @@ mod tests {
         checks.add(&frontend(1, true, Some(check)), now);
         let (id, key) = checks.probes.iter().map(|(id, probe)| (*id, probe.key)).next().unwrap();
         assert!(checks.eject(key) && checks.is_failing(key));
-        assert!(checks.answered(id, now, Ok(())).is_none() && checks.is_failing(key));
-        assert!(checks.answered(id, now, Ok(())).is_some_and(|verdict| verdict.failure.is_none()));
+        assert!(checks.finish(id, now, Ok(())).is_none() && checks.is_failing(key));
+        assert!(checks.finish(id, now, Ok(())).is_some_and(|verdict| verdict.failure.is_none()));
         assert!(!checks.is_failing(key));
     }
 }

@@ -1,6 +1,4 @@
-//! Says in the log which endpoints fall ill and get well, but not of each of a thousand.
-//!
-//! It must not know why they do.
+//! Logs which endpoints become unhealthy and healthy, a limited number of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +8,11 @@ use sheave_model::FrontendAddr;
 
 use super::reports::EndpointKey;
 
-/// So many lines in each window; of further ones only the number is told, with the first of the next.
+/// Lines per window; the first line of the next window has the number of suppressed ones.
 const LINES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Who noticed.
+/// Who detected that an endpoint is unhealthy.
 #[derive(Debug)]
 pub(super) enum DetectedBy {
     /// A client of this frontend.
@@ -32,38 +30,38 @@ impl fmt::Display for DetectedBy {
     }
 }
 
-/// Counts lines.
+/// Limits the lines.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     window: Option<Instant>,
     lines: u32,
-    untold: u32,
+    suppressed: u32,
 }
 
 impl Log {
     pub(super) fn unhealthy(&mut self, (protocol, endpoint): EndpointKey, by: &DetectedBy, why: &str) {
-        if let Some(untold) = self.admits(Instant::now()) {
-            tracing::info!(%endpoint, %protocol, of = %by, reason = why, untold, "endpoint is unhealthy");
+        if let Some(suppressed) = self.admits(Instant::now()) {
+            tracing::info!(%endpoint, %protocol, of = %by, reason = why, suppressed, "endpoint is unhealthy");
         }
     }
 
     pub(super) fn healthy(&mut self, (protocol, endpoint): EndpointKey, by: &DetectedBy, after: Duration) {
-        if let Some(untold) = self.admits(Instant::now()) {
-            tracing::info!(%endpoint, %protocol, of = %by, ?after, untold, "endpoint is healthy again");
+        if let Some(suppressed) = self.admits(Instant::now()) {
+            tracing::info!(%endpoint, %protocol, of = %by, ?after, suppressed, "endpoint is healthy again");
         }
     }
 
-    /// Whether there is room for a line, with how many were not told before it.
+    /// Whether there is room for a line, with the number of lines suppressed before it.
     fn admits(&mut self, now: Instant) -> Option<u32> {
         if self.window.is_none_or(|begin| now.saturating_duration_since(begin) >= WINDOW) {
             (self.window, self.lines) = (Some(now), 0);
         }
         if self.lines >= LINES {
-            self.untold += 1;
+            self.suppressed += 1;
             return None;
         }
         self.lines += 1;
-        Some(std::mem::take(&mut self.untold))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -72,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_only_so_many_are_told_and_then_how_many_were_not() {
+    fn lines_beyond_the_limit_are_suppressed_and_counted() {
         let (mut log, now) = (Log::default(), Instant::now());
-        let told = (0..100).filter(|_| log.admits(now).is_some()).count();
-        assert_eq!(told, 20);
+        let logged = (0..100).filter(|_| log.admits(now).is_some()).count();
+        assert_eq!(logged, 20);
         assert_eq!(log.admits(now + WINDOW), Some(80));
         assert_eq!(log.admits(now + WINDOW), Some(0));
     }

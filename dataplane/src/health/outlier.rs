@@ -1,64 +1,62 @@
-//! What real connections say about one endpoint, over time. Pure: moments are given.
-//!
-//! It must not know who asks, or what becomes of the answer.
+//! Outlier detection: ejects an endpoint after failed connections, and lets it return after a time. Pure: the caller
+//! provides the time.
 
 use std::time::{Duration, Instant};
 
-/// So many failures in a row eject.
+/// Consecutive failures that eject.
 const FAILURES: u8 = 3;
 /// How long the first ejection lasts; each further one twice as long.
 pub(super) const FIRST_EJECTION: Duration = Duration::from_secs(10);
-/// Longer none lasts, jitter aside.
+/// The longest ejection, without jitter.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
 
-/// What an event changes.
+/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Transition {
     /// Nothing.
     None,
-    /// The endpoint is to be avoided from now on.
+    /// New traffic avoids the endpoint from now on.
     Ejected,
-    /// It may be used again.
+    /// The endpoint may be used again.
     Returned,
-    /// There is nothing left to remember.
+    /// The record has no more information.
     Forgotten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It is used, and was not ejected since that moment. `trial` until it answers for the first time since: one failure
-    /// is enough then.
+    /// In use, and not ejected since then. `trial` until its first success: during a trial one failure ejects.
     Used { since: Instant, trial: bool },
-    /// It is avoided until then.
+    /// Avoided until then.
     Ejected { until: Instant },
 }
 
 /// The failure record of one endpoint.
 #[derive(Debug)]
 pub(super) struct Outlier {
-    /// In a row.
+    /// Consecutive.
     failures: u8,
-    /// Those that are not forgotten.
+    /// Ejections that are not forgiven yet.
     ejections: u32,
-    /// How long the last one was.
+    /// The length of the last ejection.
     penalty: Duration,
     phase: Phase,
 }
 
 impl Outlier {
-    /// Of an endpoint that has not failed before `now`.
+    /// The record of an endpoint that did not fail before `now`.
     pub(super) fn new(now: Instant) -> Self {
         let phase = Phase::Used { since: now, trial: false };
         Self { failures: 0, ejections: 0, penalty: Duration::ZERO, phase }
     }
 
-    /// A connection failed. What fails while it is ejected began before, or for want of any better: no news. `jitter`
-    /// is any number; it lengthens the ejection by up to a quarter, so that those that fail together do not return
-    /// together.
+    /// A connection failed. Failures during an ejection do not count: they began before, or there was no other endpoint.
+    /// `jitter` is any number; it lengthens the ejection by up to a quarter, so that endpoints that fail together do not
+    /// return together.
     pub(super) fn failed(&mut self, now: Instant, jitter: u64) -> Transition {
         let Phase::Used { since, trial } = self.phase else { return Transition::None };
-        // Well for as long as it was ejected: as if it had never been.
+        // Healthy for as long as it was ejected: forgiven.
         let forgiven = self.ejections > 0 && now >= since + self.penalty;
         if forgiven {
             self.ejections = 0;
@@ -76,7 +74,7 @@ impl Outlier {
         Transition::Ejected
     }
 
-    /// A connection succeeded. One that does while it is ejected began before.
+    /// A connection succeeded. Successes during an ejection do not count: they began before.
     pub(super) fn succeeded(&mut self) -> Transition {
         let Phase::Used { trial, .. } = &mut self.phase else { return Transition::None };
         *trial = false;
@@ -84,7 +82,7 @@ impl Outlier {
         if self.ejections == 0 { Transition::Forgotten } else { Transition::None }
     }
 
-    /// When [`Self::pass`] has something to do, if nothing else happens.
+    /// When to call [`Self::expire`], if nothing else happens.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Ejected { until } => Some(until),
@@ -94,8 +92,8 @@ impl Outlier {
         }
     }
 
-    /// Time has passed.
-    pub(super) fn pass(&mut self, now: Instant) -> Transition {
+    /// Ends an ejection, or forgets the record, when it is due.
+    pub(super) fn expire(&mut self, now: Instant) -> Transition {
         match (self.due().filter(|due| *due <= now), self.phase) {
             (None, _) => Transition::None,
             (Some(_), Phase::Ejected { .. }) => {
@@ -106,7 +104,7 @@ impl Outlier {
         }
     }
 
-    /// Whether it is to be avoided.
+    /// Whether new traffic avoids it.
     pub(super) fn is_ejected(&self) -> bool {
         matches!(self.phase, Phase::Ejected { .. })
     }
@@ -130,8 +128,8 @@ mod tests {
         let start = Instant::now();
         let mut outlier = ejected(start);
         assert_eq!(outlier.failed(start, 0), Transition::None, "no news while it is ejected");
-        assert_eq!(outlier.pass(start + 9 * SECOND), Transition::None);
-        assert_eq!(outlier.pass(start + 10 * SECOND), Transition::Returned);
+        assert_eq!(outlier.expire(start + 9 * SECOND), Transition::None);
+        assert_eq!(outlier.expire(start + 10 * SECOND), Transition::Returned);
         assert!(!outlier.is_ejected());
     }
 
@@ -151,7 +149,7 @@ mod tests {
         for seconds in [10, 20, 40, 80, 160, 300, 300, 300] {
             assert_eq!(outlier.due(), Some(now + seconds * SECOND));
             now += seconds * SECOND;
-            assert_eq!(outlier.pass(now), Transition::Returned);
+            assert_eq!(outlier.expire(now), Transition::Returned);
             assert_eq!(outlier.failed(now, 0), Transition::Ejected);
         }
     }
@@ -161,7 +159,7 @@ mod tests {
         let start = Instant::now();
         let mut outlier = ejected(start);
         let back = start + 10 * SECOND;
-        assert_eq!(outlier.pass(back), Transition::Returned);
+        assert_eq!(outlier.expire(back), Transition::Returned);
         assert_eq!(outlier.succeeded(), Transition::None);
         assert_eq!(
             [0; 3].map(|jitter| outlier.failed(back, jitter)),
@@ -175,9 +173,9 @@ mod tests {
         let start = Instant::now();
         let mut outlier = ejected(start);
         let back = start + 10 * SECOND;
-        assert_eq!(outlier.pass(back), Transition::Returned);
-        assert_eq!(outlier.pass(back + 9 * SECOND), Transition::None);
-        assert_eq!(outlier.pass(back + 10 * SECOND), Transition::Forgotten);
+        assert_eq!(outlier.expire(back), Transition::Returned);
+        assert_eq!(outlier.expire(back + 9 * SECOND), Transition::None);
+        assert_eq!(outlier.expire(back + 10 * SECOND), Transition::Forgotten);
         assert_eq!(outlier.failed(back + 10 * SECOND, 0), Transition::None, "three are needed again");
     }
 

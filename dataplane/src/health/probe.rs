@@ -1,6 +1,4 @@
-//! One question to one endpoint: does it take a connection, or answer a GET.
-//!
-//! It must not know when it is asked, or what the answer means.
+//! One active check of one endpoint: a TCP connect, or an HTTP GET.
 
 use std::io;
 use std::time::Duration;
@@ -13,44 +11,44 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::paths::Paths;
 use crate::sys::errnos::is_local_shortage;
 
-/// How long a status line may be. The code is within the first dozen bytes.
+/// The longest status line. The code is within the first dozen bytes.
 const STATUS_LINE: usize = 256;
 
-/// Why an endpoint is taken not to serve.
+/// Why a check failed.
 #[derive(Debug, Error)]
 pub(super) enum ProbeError {
-    /// It cannot be reached, or breaks off.
+    /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It takes too long.
+    /// The check timed out.
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// It answers, but not with success.
+    /// The HTTP status is not a success.
     #[error("HTTP status {0}")]
     Status(u16),
-    /// It answers something else.
+    /// The answer is not HTTP.
     #[error("the answer is not HTTP/1")]
     NotHttp,
 }
 
 impl ProbeError {
-    /// Whether this machine lacks what a socket needs: that says nothing of the endpoint.
+    /// Whether this machine lacks resources for a socket: then the check says nothing about the endpoint.
     pub(super) fn is_own(&self) -> bool {
         matches!(self, Self::Io(error) if is_local_shortage(error))
     }
 }
 
-/// Asks `endpoint` as `check` says.
+/// Checks `endpoint` once.
 ///
 /// # Errors
-/// If it does not serve.
-pub(super) async fn ask(endpoint: EndpointAddr, check: &Check, paths: &Paths) -> Result<(), ProbeError> {
-    let asked = EndpointAddr { port: check.port.unwrap_or(endpoint.port), ..endpoint };
+/// If the check fails.
+pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) -> Result<(), ProbeError> {
+    let target = EndpointAddr { port: check.port.unwrap_or(endpoint.port), ..endpoint };
     let answer = async {
-        let stream = connect(asked, paths).await?;
+        let stream = connect(target, paths).await?;
         match &check.kind {
             CheckKind::Tcp => Ok(()),
-            CheckKind::Http { path } => get(&stream, asked, path).await,
+            CheckKind::Http { path } => get(&stream, target, path).await,
         }
     };
     tokio::time::timeout(check.timeout, answer).await.unwrap_or(Err(ProbeError::Late(check.timeout)))
@@ -90,7 +88,7 @@ async fn get(stream: &TcpStream, endpoint: EndpointAddr, path: &str) -> Result<(
     }
 }
 
-/// A byte that could end the request line or begin another is escaped (RFC 3986, section 2.1).
+/// Escapes bytes that could end the request line or begin another (RFC 3986, section 2.1).
 fn request(endpoint: EndpointAddr, path: &str) -> String {
     let escaped: String = path
         .bytes()
@@ -103,7 +101,7 @@ fn request(endpoint: EndpointAddr, path: &str) -> String {
     format!("GET {escaped} HTTP/1.1\r\nHost: {endpoint}\r\nUser-Agent: sheave\r\nConnection: close\r\n\r\n")
 }
 
-/// The code of a status line (RFC 9112, section 4) that begins so; `None` if there is too little of it yet.
+/// The code of a status line (RFC 9112, section 4) of which these bytes have arrived; `None` if it needs more.
 fn status(line: &[u8]) -> Result<Option<u16>, ProbeError> {
     const BEGIN: &[u8] = b"HTTP/1.";
     let (known, said) = (line.len().min(BEGIN.len()), line.get(..BEGIN.len()).unwrap_or(line));

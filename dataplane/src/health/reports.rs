@@ -1,7 +1,5 @@
-//! What workers tell of endpoints. On the way of a healthy connection it costs one relaxed load: nothing is looked up while
-//! no endpoint is in doubt, and of one in doubt only the first answer is told.
-//!
-//! It must not know what becomes of it.
+//! Reports of workers about endpoints. A healthy connection costs one relaxed load: while there is no suspect nothing is
+//! looked up, and of a suspect only the first success is reported.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,25 +12,25 @@ use tokio::sync::mpsc;
 
 use crate::select::ActiveTable;
 
-/// Reports that may wait. What does not fit is lost: that many failures say enough.
+/// The queue of reports. What does not fit is lost: that many failures are enough.
 const WAITING: usize = 1024;
 
 /// An endpoint of one protocol.
 pub(super) type EndpointKey = (Protocol, EndpointAddr);
 
-/// Endpoints in doubt, each with whether the next answer of it is worth telling.
+/// Suspects, each with a flag: report its next success.
 pub(super) type Suspects = HashMap<EndpointKey, Arc<AtomicBool>, foldhash::fast::RandomState>;
 
 /// What happened to an endpoint.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// It could not be reached for a client of this frontend.
+    /// A client of this frontend could not be connected to it.
     Failed(EndpointKey, FrontendAddr, io::Error),
-    /// One in doubt answered.
+    /// A suspect answered.
     Answered(EndpointKey),
 }
 
-/// The workers' end. Shared by all of them.
+/// The handle that workers report with. Shared by all of them.
 #[derive(Debug)]
 pub(crate) struct Reports {
     sender: mpsc::Sender<Report>,
@@ -52,7 +50,7 @@ impl Reports {
         Self::new().0
     }
 
-    /// An endpoint could not be reached, by no fault of this machine. It counts only where health decides anything.
+    /// A connection to an endpoint failed, not because of this machine. Counts only for frontends with failover rules.
     pub(crate) fn failed(
         &self,
         table: &ActiveTable,
@@ -84,8 +82,8 @@ impl Reports {
         }
     }
 
-    /// Says which endpoints are in doubt from now on.
-    pub(super) fn watch(&self, suspects: Suspects) {
+    /// Publishes the suspects.
+    pub(super) fn set_suspects(&self, suspects: Suspects) {
         self.any_suspect.store(!suspects.is_empty(), Ordering::Relaxed);
         self.suspects.store(Arc::new(suspects));
     }

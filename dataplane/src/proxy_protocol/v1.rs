@@ -7,7 +7,7 @@ use super::{Addresses, Pair, ParseError, Parsed, read};
 
 const BEGIN: &[u8] = b"PROXY ";
 const END: &[u8] = b"\r\n";
-/// Of the longest line with its end.
+/// The longest line, including its end.
 const LONGEST: usize = 107;
 
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
@@ -15,7 +15,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     if bytes[..shared] != BEGIN[..shared] {
         return Parsed::Invalid(ParseError::NoHeader);
     }
-    // Nothing is decoded before the line is whole: what there is of a port may be half of it.
+    // Decode only a complete line: a port may be cut in half.
     let window = &bytes[..LONGEST.min(bytes.len())];
     let Some(end) = window.windows(END.len()).position(|pair| pair == END) else {
         return if window.len() < LONGEST {
@@ -30,9 +30,9 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// What stands between `PROXY` and the line's end; `None` if it must not stand there.
+/// The part between `PROXY` and the line's end; `None` if it is malformed.
 fn line(bytes: &[u8]) -> Option<Option<Addresses>> {
-    // Whatever follows UNKNOWN is to be ignored, so it need not even be text.
+    // What follows UNKNOWN is ignored, so it need not be text.
     if bytes == b"UNKNOWN" || bytes.starts_with(b"UNKNOWN ") {
         return Some(None);
     }
@@ -52,13 +52,15 @@ fn addresses<A: FromStr + Into<IpAddr>>(text: &str) -> Option<Addresses> {
     all.then(|| read((client.into(), client_port), (destination.into(), destination_port)))
 }
 
-/// Digits alone, and no zero before others.
+/// Only digits, without a leading zero.
 fn port(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
 
-pub(super) fn write(addresses: &Addresses) -> Vec<u8> {
+/// A header of version 1, for TCP.
+#[must_use]
+pub fn write(addresses: &Addresses) -> Vec<u8> {
     let (client_port, destination_port) = (addresses.client.port(), addresses.destination.port());
     let line = match Pair::of(addresses) {
         Pair::V4(client, destination) => {

@@ -19,13 +19,13 @@ const UNIX: u8 = 0x30;
 const STREAM: u8 = 0x01;
 const DGRAM: u8 = 0x02;
 
-/// The length field has 16 bits.
-pub(super) const LONGEST: usize = FIXED + u16::MAX as usize;
+/// The length in bytes of the longest header: the length field has 16 bits.
+pub const LONGEST: usize = FIXED + u16::MAX as usize;
 
-/// What a header's addresses are.
+/// The form of a header's addresses.
 #[derive(Clone, Copy)]
 enum Form {
-    /// Not there, or none of ours; at least this many bytes.
+    /// None, or of no internet family; at least this many bytes.
     Ignored(usize),
     V4,
     V6,
@@ -73,13 +73,13 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     }
     let [command, family, high, low] = match bytes[shared..] {
         [command, family, high, low, ..] => [command, family, high, low],
-        // A wrong command is told as early as it can be.
+        // Reject a wrong command as early as possible.
         [command, ..] if !matches!(command, LOCAL | PROXY) => return Parsed::Invalid(ParseError::Command),
         _ => return Parsed::Incomplete,
     };
     let form = match Form::of(command, family) {
         Ok(form) => form,
-        Err(flaw) => return Parsed::Invalid(flaw),
+        Err(error) => return Parsed::Invalid(error),
     };
     let following = usize::from(u16::from_be_bytes([high, low]));
     if following < form.length() {
@@ -87,7 +87,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     }
     let length = FIXED + following;
     match bytes.get(FIXED..length) {
-        // What follows the addresses (TLVs) is skipped unread, so it cannot be wrong.
+        // TLVs behind the addresses are skipped.
         Some(following) => Parsed::Header { length, addresses: form.read(following) },
         None => Parsed::Incomplete,
     }
@@ -105,7 +105,9 @@ where
     Some(read(socket(client, client_port), socket(destination, destination_port)))
 }
 
-pub(super) fn write(transport: Transport, addresses: &Addresses) -> Vec<u8> {
+/// A header of version 2.
+#[must_use]
+pub fn write(transport: Transport, addresses: &Addresses) -> Vec<u8> {
     let transport = match transport {
         Transport::Stream => STREAM,
         Transport::Datagram => DGRAM,

@@ -1,4 +1,4 @@
-//! One frontend made ready for picking: route, then affinity, then balancer.
+//! One frontend prepared for picking: route, then affinity, then balancer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use super::{Origin, Pick, PickRequest};
 use crate::balance::hash;
 use crate::limits::service::Limiter;
 
-/// Where a request would go, without sending it there.
+/// Where a connection or flow would go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Preview {
-    /// To the endpoint that the client's affinity record names.
+    /// To the endpoint in the client's affinity record.
     Affinity {
-        /// Which one.
+        /// The endpoint.
         endpoint: EndpointAddr,
-        /// How long the record counts if no new connection renews it.
+        /// When the record expires unless a new connection renews it.
         remaining: Duration,
     },
-    /// To this endpoint, by the balancer.
+    /// To this endpoint, chosen by the balancer.
     Balanced(EndpointAddr),
-    /// Nowhere, visibly.
+    /// Refused with TCP reset or ICMP port unreachable.
     Reject,
-    /// Nowhere, silently.
+    /// Dropped.
     Drop,
 }
 
-/// A route made ready.
+/// A route prepared for picking.
 #[derive(Clone, Debug)]
 enum ActiveRoute {
     Forward(Arc<Candidates>),
@@ -51,21 +51,21 @@ impl ActiveRoute {
         }
     }
 
-    fn selection(&self) -> Option<&Arc<Candidates>> {
+    fn candidates(&self) -> Option<&Arc<Candidates>> {
         match self {
-            Self::Forward(selection) => Some(selection),
+            Self::Forward(candidates) => Some(candidates),
             Self::Reject | Self::Drop => None,
         }
     }
 }
 
-/// One frontend, ready for picking.
+/// A frontend prepared for picking.
 #[derive(Debug)]
 pub struct ActiveFrontend {
     spec: Arc<Frontend>,
-    /// The same as in `spec`, but without another cache miss.
+    /// A copy from `spec`: saves a cache miss.
     affinity: Affinity,
-    /// Whether there are source ranges at all.
+    /// Whether source ranges exclude anybody.
     ranged: bool,
     scope: Scope,
     serving: ServingEndpoints,
@@ -75,7 +75,7 @@ pub struct ActiveFrontend {
 }
 
 impl ActiveFrontend {
-    /// Prepares `spec`, with the loads, turns and Maglev tables of `previous` as far as they still hold.
+    /// Prepares `spec`, keeping the loads, turns and Maglev tables of `previous` that are still valid.
     pub(super) fn compile(
         spec: Arc<Frontend>,
         unhealthy: &Unhealthy,
@@ -84,18 +84,18 @@ impl ActiveFrontend {
     ) -> Self {
         let nothing = ServingEndpoints::default();
         let serving = ServingEndpoints::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
-        let known_external = previous.and_then(|previous| previous.external.selection());
-        let known_internal = previous.and_then(|previous| previous.internal.selection());
+        let previous_external = previous.and_then(|previous| previous.external.candidates());
+        let previous_internal = previous.and_then(|previous| previous.internal.candidates());
         let algorithm = effective_algorithm(&spec);
         let select = |candidates: &[Candidate], known: [Option<&Arc<Candidates>>; 3]| {
             let known: Vec<_> = known.into_iter().flatten().collect();
             Candidates::compile(&spec, algorithm, candidates, unhealthy, &serving, &known)
         };
         let external = ActiveRoute::new(&spec.external, |candidates| {
-            select(candidates, [known_external, known_internal, None])
+            select(candidates, [previous_external, previous_internal, None])
         });
         let internal = ActiveRoute::new(&spec.internal, |candidates| {
-            select(candidates, [external.selection(), known_internal, known_external])
+            select(candidates, [external.candidates(), previous_internal, previous_external])
         });
         Self {
             affinity: spec.affinity,
@@ -109,48 +109,48 @@ impl ActiveFrontend {
         }
     }
 
-    /// The frontend as the table has it.
+    /// The frontend in the routing table.
     pub fn spec(&self) -> &Arc<Frontend> {
         &self.spec
     }
 
-    /// What holds its Service to its limits, if it has any.
+    /// The limiter of its Service, if the Service has limits.
     pub(crate) fn limiter(&self) -> Option<&Arc<Limiter>> {
         self.limiter.as_ref()
     }
 
-    /// Whether the source ranges let this client in.
+    /// Whether the source ranges allow this client.
     pub(crate) fn admits(&self, client: ClientAddr) -> bool {
         !self.ranged || self.spec.source_ranges.allowed().contains(client.ip())
     }
 
-    /// What [`Self::pick`] answers a client that gets no endpoint; `None` if it would get one.
+    /// What [`Self::pick`] returns for a client that gets no endpoint; `None` if it would get one.
     pub(crate) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
-        match self.target(origin, client) {
+        match self.route(origin, client) {
             ActiveRoute::Forward(_) => None,
             ActiveRoute::Reject => Some(Pick::Reject),
             ActiveRoute::Drop => Some(Pick::Drop),
         }
     }
 
-    /// Chooses an endpoint for a new connection or flow, by affinity first, and records it there.
+    /// Chooses an endpoint for a new connection or flow, by affinity first, and records the choice for affinity.
     pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
-        let selection = match self.target(request.origin, request.client) {
-            ActiveRoute::Forward(selection) => selection,
+        let candidates = match self.route(request.origin, request.client) {
+            ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject => return Pick::Reject,
             ActiveRoute::Drop => return Pick::Drop,
         };
         let index = match self.affinity {
-            Affinity::None => self.balance(selection, selection.take_turn(), request),
-            Affinity::ClientIp { timeout } => self.stick(selection, timeout, request, affinity),
+            Affinity::None => self.balance(candidates, candidates.take_turn(), request),
+            Affinity::ClientIp { timeout } => self.pick_sticky(candidates, timeout, request, affinity),
         };
-        selection.get(index).map_or(Pick::Reject, |(addr, load)| Pick::Forward(Picked::new(addr, load)))
+        candidates.get(index).map_or(Pick::Reject, |(addr, load)| Pick::Forward(Picked::new(addr, load)))
     }
 
-    /// What [`Self::pick`] would answer, without counting, recording or renewing anything.
+    /// What [`Self::pick`] would return, without counting, recording or renewing anything.
     pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
-        let selection = match self.target(request.origin, request.client) {
-            ActiveRoute::Forward(selection) => selection,
+        let candidates = match self.route(request.origin, request.client) {
+            ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
         };
@@ -158,40 +158,40 @@ impl ActiveFrontend {
             Affinity::None => None,
             Affinity::ClientIp { timeout } => affinity
                 .peek(self.scope, request.client.ip(), timeout, request.now)
-                .filter(|&(endpoint, _)| usable(selection, endpoint, request).is_some()),
+                .filter(|&(endpoint, _)| usable(candidates, endpoint, request).is_some()),
         };
         if let Some((endpoint, remaining)) = sticky {
             return Preview::Affinity { endpoint, remaining };
         }
-        let index = self.balance(selection, selection.this_turn(), request);
-        selection.get(index).map_or(Preview::Reject, |(addr, _)| Preview::Balanced(addr))
+        let index = self.balance(candidates, candidates.peek_turn(), request);
+        candidates.get(index).map_or(Preview::Reject, |(addr, _)| Preview::Balanced(addr))
     }
 
-    /// How an endpoint is chosen where no affinity record says it.
+    /// The algorithm that chooses an endpoint where no affinity record does.
     pub fn algorithm(&self) -> Algorithm {
         effective_algorithm(&self.spec)
     }
 
-    /// The endpoints that new traffic of one class of clients is spread over, sorted by address: those of the route
-    /// that have any share.
+    /// The endpoints that new traffic of one class of clients is spread over, sorted by address: those with a share in the
+    /// route.
     pub fn choices(&self, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
         self.shares(origin).map(|(endpoint, _)| endpoint)
     }
 
-    /// The same endpoints, each with its share; only the proportions mean anything.
+    /// The same endpoints with their shares; only the proportions are meaningful.
     pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u32)> {
-        let target = match origin {
+        let route = match origin {
             Origin::External => &self.external,
             Origin::Internal => &self.internal,
         };
-        target.selection().into_iter().flat_map(|selection| selection.shares())
+        route.candidates().into_iter().flat_map(|candidates| candidates.shares())
     }
 
-    /// Whether the health of any of these endpoints decides anything here.
+    /// Whether the health of any of these endpoints affects this frontend.
     pub(super) fn depends_on(&self, health: &Unhealthy) -> bool {
         let protocol = self.spec.addr.protocol;
         let any_own = || {
-            // The shorter list is walked: a cluster that is cut off has many endpoints, of many frontends.
+            // Walk the shorter list: an unreachable cluster has many endpoints, of many frontends.
             if health.len() < self.serving.len() {
                 health.iter().any(|(of, endpoint)| of == protocol && self.serves(endpoint))
             } else {
@@ -201,7 +201,7 @@ impl ActiveFrontend {
         self.spec.failover.is_some() && any_own()
     }
 
-    /// What endpoints are to see of a client.
+    /// What endpoints see of a client.
     pub fn client_source(&self, origin: Origin) -> ClientSource {
         match origin {
             Origin::External => self.spec.client_sources.external,
@@ -209,19 +209,19 @@ impl ActiveFrontend {
         }
     }
 
-    /// Whether the endpoint still serves here, Ready or Terminating: then its flows stay.
+    /// Whether the endpoint still serves this frontend, so that its flows stay.
     pub fn serves(&self, endpoint: EndpointAddr) -> bool {
         self.serving.load(endpoint).is_some()
     }
 
-    /// Every endpoint that still serves here with its load, sorted by address.
+    /// Every endpoint that still serves this frontend with its load, sorted by address.
     pub fn loads(&self) -> impl Iterator<Item = (EndpointAddr, &Arc<EndpointLoad>)> {
         self.serving.iter()
     }
 
-    /// Source ranges are looked at here as well as in the sockets' filter: a filter may be wider than the ranges, and
-    /// a connection may have shaken hands before they were narrowed.
-    fn target(&self, origin: Origin, client: ClientAddr) -> &ActiveRoute {
+    /// Checks source ranges here as well as in the sockets' filter: a filter may be wider than the ranges, and a connection
+    /// may have been established before they were narrowed.
+    fn route(&self, origin: Origin, client: ClientAddr) -> &ActiveRoute {
         match origin {
             _ if !self.admits(client) => &ActiveRoute::Drop,
             Origin::External => &self.external,
@@ -229,27 +229,28 @@ impl ActiveFrontend {
         }
     }
 
-    fn balance(&self, selection: &Candidates, turn: usize, request: &PickRequest<'_>) -> usize {
+    fn balance(&self, candidates: &Candidates, turn: usize, request: &PickRequest<'_>) -> usize {
         let client_hash = match self.affinity {
             Affinity::None => hash::client(request.client),
             Affinity::ClientIp { .. } => hash::client_ip(request.client),
         };
-        selection.choose(client_hash, turn, request)
+        candidates.choose(client_hash, turn, request)
     }
 
-    fn stick(
+    fn pick_sticky(
         &self,
-        selection: &Candidates,
+        candidates: &Candidates,
         timeout: Duration,
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
     ) -> usize {
         let client = request.client.ip();
-        let renewed = affinity
-            .renew(self.scope, client, timeout, request.now, |endpoint| usable(selection, endpoint, request));
+        let renewed = affinity.renew(self.scope, client, timeout, request.now, |endpoint| {
+            usable(candidates, endpoint, request)
+        });
         renewed.unwrap_or_else(|| {
-            let index = self.balance(selection, selection.take_turn(), request);
-            if let Some((endpoint, _)) = selection.get(index) {
+            let index = self.balance(candidates, candidates.take_turn(), request);
+            if let Some((endpoint, _)) = candidates.get(index) {
                 affinity.record(self.scope, client, endpoint, timeout, request.now);
             }
             index
@@ -257,7 +258,7 @@ impl ActiveFrontend {
     }
 }
 
-/// With affinity the first pick is a hash of the client's address, so that every gateway makes the same.
+/// With affinity the first pick is a hash of the client's address, so that every gateway makes the same pick.
 fn effective_algorithm(spec: &Frontend) -> Algorithm {
     match spec.affinity {
         Affinity::None => spec.algorithm,
@@ -265,7 +266,7 @@ fn effective_algorithm(spec: &Frontend) -> Algorithm {
     }
 }
 
-/// The index of a recorded endpoint, if it is in the selected set and did not just fail.
-fn usable(selection: &Candidates, endpoint: EndpointAddr, request: &PickRequest<'_>) -> Option<usize> {
-    selection.position(endpoint).filter(|_| !selection.avoidable(request.tried).contains(&endpoint))
+/// The index of a recorded endpoint, if it is among the candidates and did not just fail.
+fn usable(candidates: &Candidates, endpoint: EndpointAddr, request: &PickRequest<'_>) -> Option<usize> {
+    candidates.position(endpoint).filter(|_| !candidates.avoidable(request.tried).contains(&endpoint))
 }

@@ -1,8 +1,5 @@
-//! Session affinity by client address: which endpoint a client's last new connection or flow went to, and until when
-//! that counts. Shared by all workers and bounded.
-//!
-//! It must not know frontends, routes or balancers: whether a recorded endpoint may still be used is the caller's to
-//! say. It has no clock and no timer; expired records leave as others are written.
+//! Session affinity by client address: the endpoint of a client's last new connection or flow, and when that record
+//! expires. Shared by all workers and bounded. There is no timer: writing records removes expired ones.
 
 mod shard;
 
@@ -21,16 +18,15 @@ use shard::{AffinityKey, Shard};
 
 /// About 100 MB when full.
 const DEFAULT_RECORDS: usize = 1_000_000;
-/// Enough that dozens of workers seldom meet on one lock.
+/// Enough that dozens of workers rarely contend for one lock.
 const MAX_SHARDS: usize = 64;
-/// Small tables have fewer shards, so that the bound stays true to its number.
+/// Small tables have fewer shards, so that the bound stays accurate.
 const MIN_SHARD_RECORDS: usize = 1024;
 
-/// What records are separate by: the Service port. So each port of a Service has its own affinity, and all frontends of
-/// one port share it (kube-proxy: k/k #103000).
+/// The scope of affinity: a Service port. Each port of a Service has its own records, shared by all frontends of that port
+/// (kube-proxy: k/k #103000).
 ///
-/// A stable hash of the port's name. A collision would be harmless: a record counts only if its endpoint may be chosen
-/// anyway.
+/// A stable hash of the port's name. A collision is harmless: a record is used only if its endpoint is a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope(u64);
 
@@ -39,19 +35,6 @@ impl Scope {
     pub fn of(port: &ServicePort) -> Self {
         Self(hash::service_port(port))
     }
-}
-
-/// One record as a plain value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AffinityRecord {
-    /// Which Service port.
-    pub scope: Scope,
-    /// Whose record.
-    pub client: IpAddr,
-    /// Where the client's last new connection or flow went.
-    pub endpoint: EndpointAddr,
-    /// How long the record still counts.
-    pub remaining: Duration,
 }
 
 /// Affinity records of every Service port.
@@ -68,7 +51,7 @@ impl Default for AffinityTable {
 }
 
 impl AffinityTable {
-    /// Keeps at most `max_records` (at least one); allocates as records come. When full, a record near its end makes
+    /// Keeps at most `max_records` (at least one); allocates as records come. When full, a record that expires soon makes
     /// room for a new one.
     pub fn with_capacity(max_records: usize) -> Self {
         let shards = (max_records / MIN_SHARD_RECORDS).clamp(1, MAX_SHARDS);
@@ -77,8 +60,8 @@ impl AffinityTable {
         Self { shards: std::iter::repeat_with(shard).take(shards).collect(), hasher }
     }
 
-    /// The endpoint that the client sticks to, as `usable` returns it, and starts its timeout anew. `None` if there is
-    /// no record, if it is older than `timeout` or if it is not usable.
+    /// Restarts the timeout of the client's record and returns what `usable` returns for its endpoint. `None` if there is no
+    /// record, it has expired, or its endpoint is not usable.
     pub fn renew<T>(
         &self,
         scope: Scope,
@@ -91,8 +74,7 @@ impl AffinityTable {
         self.shard(&key).renew(&key, timeout, now, usable)
     }
 
-    /// The endpoint that [`Self::renew`] would offer to `usable`, and how long the record still counts, without starting
-    /// the timeout anew.
+    /// The endpoint of the client's record and the time until it expires, without restarting the timeout.
     pub fn peek(
         &self,
         scope: Scope,
@@ -104,7 +86,7 @@ impl AffinityTable {
         self.shard(&key).peek(&key, timeout, now)
     }
 
-    /// Records where a new connection or flow of the client went.
+    /// Records the endpoint of a new connection or flow of the client.
     pub fn record(
         &self,
         scope: Scope,
@@ -117,30 +99,25 @@ impl AffinityTable {
         self.shard(&key).record(key, endpoint, timeout, now);
     }
 
-    /// How many records are kept, expired ones that nobody swept yet included.
+    /// The number of records, including expired ones that are not yet removed.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Whether no record is kept.
+    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every record that still counts, in no order.
-    pub fn export(&self, now: Instant) -> Vec<AffinityRecord> {
-        self.shards.iter().flat_map(|shard| lock(shard).export(now)).collect()
-    }
-
     fn shard(&self, key: &AffinityKey) -> MutexGuard<'_, Shard> {
-        // The shard's own map goes by the lowest and highest bits of the same hash: take others here.
+        // The shard's own map uses the lowest and highest bits of the same hash: use others here.
         let bits = (self.hasher.hash_one(key) >> 32) as usize;
         let index = bits % self.shards.len();
         lock(&self.shards[index])
     }
 }
 
-/// A record is whole between any two statements of a shard, so one whose thread panicked is as good as any.
+/// A shard is consistent between any two statements, so poisoning does not matter.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

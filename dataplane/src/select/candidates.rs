@@ -1,6 +1,4 @@
 //! The candidates of one route with their balancer: what a pick chooses from.
-//!
-//! It must not know routes' policies, affinity records or frontends' addresses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +9,7 @@ use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, Endpoi
 use super::PickRequest;
 use super::endpoint_load::{EndpointLoad, ServingEndpoints};
 use super::unhealthy::Unhealthy;
-use crate::balance::clusters::{self, Clusters, Inside, SUSPICIOUS};
+use crate::balance::clusters::{ClusterMember, ClusterSpec, Clusters, Inside, SUSPICIOUS};
 use crate::balance::failover::{self, FailoverCandidate};
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
@@ -31,18 +29,18 @@ pub(super) struct Candidates {
     algorithm: Algorithm,
     /// Sorted by address.
     choices: Box<[Choice]>,
-    /// Healthy candidates of the clusters that come next, for connections that the chosen ones keep failing: until these count as
-    /// unhealthy nothing has spilt over. Behind `choices` in the count of indices.
+    /// Healthy candidates of the next tier, for connections that keep failing: until the chosen endpoints count as unhealthy,
+    /// nothing spills over. Their indices follow those of `choices`.
     spares: Box<[Choice]>,
     balancer: Balancer,
-    /// Choices so far; only round robin counts them, so that others do not share a written cache line.
+    /// Choices so far. Only round robin counts them: other algorithms need no cache line that every pick writes.
     turn: Option<AtomicUsize>,
 }
 
 impl Candidates {
-    /// The selection over `candidates` with the loads that `serving` has; one of `known` if it is the same, so that its
-    /// turns and Maglev table are kept. Else turns go on from the first known, or each change would begin with the
-    /// first endpoint again. `None` without candidates.
+    /// Prepares `candidates` with the loads in `serving`. Returns one of `known` if it is the same, so that its turns and Maglev
+    /// table are kept; otherwise turns continue from the first of `known`, or each change would begin with the first endpoint
+    /// again. `None` without candidates.
     pub(super) fn compile(
         frontend: &Frontend,
         algorithm: Algorithm,
@@ -70,14 +68,14 @@ impl Candidates {
         let balancer = match clusters {
             Some((inside, clusters)) => {
                 let known = known.iter().find_map(|known| known.clusters());
-                Balancer::Clusters(Clusters::new(inside, &clusters, known))
+                Balancer::Clusters(Clusters::new(inside, clusters, known))
             }
             None => {
                 let identities = shares.iter().map(|&(addr, _)| hash::endpoint(addr)).collect();
                 Balancer::new(algorithm, weights, identities)
             }
         };
-        let turn = known.first().map_or(0, |known| known.this_turn());
+        let turn = known.first().map_or(0, |known| known.peek_turn());
         let load = |addr| serving.load(addr).cloned().unwrap_or_default();
         Some(Arc::new(Self {
             algorithm,
@@ -95,7 +93,7 @@ impl Candidates {
         &self,
         algorithm: Algorithm,
         shares: &[(EndpointAddr, u32)],
-        clusters: Option<&(Inside, Vec<clusters::ClusterSpec>)>,
+        clusters: Option<&(Inside, Vec<ClusterSpec>)>,
     ) -> bool {
         let same_clusters = match (self.clusters(), clusters) {
             (None, None) => true,
@@ -123,12 +121,12 @@ impl Candidates {
         self.choices.iter().map(|choice| (choice.addr, choice.share))
     }
 
-    /// Where the endpoint is among the candidates.
+    /// The index of the endpoint.
     pub(super) fn position(&self, endpoint: EndpointAddr) -> Option<usize> {
         self.choices.binary_search_by_key(&endpoint, |choice| choice.addr).ok()
     }
 
-    /// The part of `tried` that matters: none of it once every candidate was tried.
+    /// The endpoints to avoid: `tried`, or none once every candidate was tried.
     pub(super) fn avoidable<'a>(&self, tried: &'a [EndpointAddr]) -> &'a [EndpointAddr] {
         if self.is_exhausted(tried) { &[] } else { tried }
     }
@@ -137,12 +135,12 @@ impl Candidates {
         tried.len() >= self.choices.len() && self.choices.iter().all(|choice| tried.contains(&choice.addr))
     }
 
-    /// The turn of a choice that is only looked at.
-    pub(super) fn this_turn(&self) -> usize {
+    /// The turn of the next choice, for a preview.
+    pub(super) fn peek_turn(&self) -> usize {
         self.turn.as_ref().map_or(0, |turn| turn.load(Ordering::Relaxed))
     }
 
-    /// The turn of a choice that is made.
+    /// The turn of a choice.
     pub(super) fn take_turn(&self) -> usize {
         self.turn.as_ref().map_or(0, |turn| turn.fetch_add(1, Ordering::Relaxed))
     }
@@ -164,7 +162,7 @@ impl Candidates {
         })
     }
 
-    /// An endpoint of the clusters that come next, when so many have failed that the clusters in use are to blame, or all of them.
+    /// An endpoint of the next tier, when the clusters in use are to blame for the failures, or all of them were tried.
     fn spare(&self, request: &PickRequest<'_>) -> Option<usize> {
         let tried = request.tried;
         if self.spares.is_empty() || tried.is_empty() {
@@ -180,8 +178,8 @@ impl Candidates {
     }
 }
 
-/// The candidates that name an endpoint: the number of the backend, the backend and the endpoint.
-fn named<'a>(
+/// Looks candidates up: index of the backend, backend and endpoint. Leaves out those that name no endpoint.
+fn resolve<'a>(
     frontend: &'a Frontend,
     candidates: &'a [Candidate],
 ) -> impl Iterator<Item = (u32, &'a Backend, &'a Endpoint)> {
@@ -191,12 +189,12 @@ fn named<'a>(
     })
 }
 
-/// Whether the endpoint takes new traffic, and nothing bad is known of it.
+/// Whether the endpoint is Ready and not known to be unhealthy.
 fn is_healthy(frontend: &Frontend, endpoint: &Endpoint, unhealthy: &Unhealthy) -> bool {
     endpoint.state == EndpointState::Ready && !unhealthy.contains(frontend.addr.protocol, endpoint.addr)
 }
 
-/// The healthy candidates of the first tier of which none has a share, sorted by address; all of them get the same.
+/// The healthy candidates of the first tier without a share, sorted by address.
 fn spares(
     frontend: &Frontend,
     candidates: &[Candidate],
@@ -213,7 +211,7 @@ fn spares(
             && shares.binary_search_by_key(&endpoint.addr, |&(addr, _)| addr).is_err();
         serves.then_some((backend.priority, endpoint.addr))
     };
-    let all: Vec<(u32, EndpointAddr)> = named(frontend, candidates).filter_map(spare).collect();
+    let all: Vec<(u32, EndpointAddr)> = resolve(frontend, candidates).filter_map(spare).collect();
     let next = all.iter().map(|&(priority, _)| priority).min();
     let mut spares: Vec<EndpointAddr> =
         all.into_iter().filter(|&(priority, _)| Some(priority) == next).map(|(_, addr)| addr).collect();
@@ -228,25 +226,25 @@ fn members(
     candidates: &[Candidate],
     unhealthy: &Unhealthy,
 ) -> Vec<(EndpointAddr, Member)> {
-    let named = named(frontend, candidates);
+    let resolved = resolve(frontend, candidates);
     let Some(rules) = &frontend.failover else {
         let plain = |(number, backend, endpoint): (u32, &Backend, &Endpoint)| Member {
             backend: number,
             backend_weight: backend.weight.0.into(),
             weight: endpoint.weight.0.into(),
         };
-        return named.map(|named| (named.2.addr, plain(named))).collect();
+        return resolved.map(|found| (found.2.addr, plain(found))).collect();
     };
     let place = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
         let healthy = is_healthy(frontend, endpoint, unhealthy);
         (endpoint.addr, FailoverCandidate { backend, weight: endpoint.weight, healthy })
     };
-    let (addresses, places): (Vec<_>, Vec<_>) = named.map(place).unzip();
+    let (addresses, places): (Vec<_>, Vec<_>) = resolved.map(place).unzip();
     addresses.into_iter().zip(failover::members(&frontend.backends, &places, rules)).collect()
 }
 
 /// The share of each endpoint, sorted by address. Endpoints of share 0 are left out, so affinity does not keep clients
-/// there either. One address in two backends is one endpoint with both shares.
+/// there either. One address in two backends is one endpoint with the sum of both shares.
 fn shares(members: &[(EndpointAddr, Member)]) -> Vec<(EndpointAddr, u32)> {
     let (addresses, members): (Vec<_>, Vec<_>) = members.iter().copied().unzip();
     let mut shares: Vec<_> = addresses.into_iter().zip(shares::fold(&members)).collect();
@@ -262,8 +260,7 @@ fn shares(members: &[(EndpointAddr, Member)]) -> Vec<(EndpointAddr, u32)> {
     shares
 }
 
-/// How an endpoint is chosen inside its cluster, by the algorithms that choose the cluster first. The others keep to the shares of
-/// all endpoints as they are.
+/// How the algorithms that choose a cluster first choose an endpoint inside it. The others use the shares of all endpoints.
 fn inside(algorithm: Algorithm) -> Option<Inside> {
     match algorithm {
         Algorithm::Maglev => Some(Inside::Maglev),
@@ -272,14 +269,14 @@ fn inside(algorithm: Algorithm) -> Option<Inside> {
     }
 }
 
-/// The members that have a share by their clusters, in the order of the clusters' identities: that of backends may be
-/// another on another gateway.
+/// The members that have a share by cluster, in the order of the clusters' identities: the order of backends may differ
+/// between gateways.
 fn clusters(
     frontend: &Frontend,
     members: &[(EndpointAddr, Member)],
     shares: &[(EndpointAddr, u32)],
-) -> Vec<clusters::ClusterSpec> {
-    let mut loads: BTreeMap<u64, (BTreeMap<u32, u64>, Vec<clusters::ClusterMember>)> = BTreeMap::new();
+) -> Vec<ClusterSpec> {
+    let mut loads: BTreeMap<u64, (BTreeMap<u32, u64>, Vec<ClusterMember>)> = BTreeMap::new();
     for (addr, member) in members {
         let place = shares.binary_search_by_key(addr, |&(addr, _)| addr);
         let (Ok(index), Some(backend)) = (place, frontend.backends.get(member.backend as usize)) else {
@@ -289,12 +286,12 @@ fn clusters(
             let (loads, members) = loads.entry(hash::cluster(&backend.cluster)).or_default();
             loads.insert(member.backend, member.backend_weight);
             let (index, identity) = (index as u32, hash::endpoint(*addr));
-            members.push(clusters::ClusterMember { index, identity, weight: member.weight });
+            members.push(ClusterMember { index, identity, weight: member.weight });
         }
     }
     let cluster = |(identity, (loads, mut members)): (u64, (BTreeMap<u32, u64>, Vec<_>))| {
-        members.sort_unstable_by_key(|member: &clusters::ClusterMember| member.index);
-        clusters::ClusterSpec { identity, load: loads.into_values().sum(), members }
+        members.sort_unstable_by_key(|member: &ClusterMember| member.index);
+        ClusterSpec { identity, load: loads.into_values().sum(), members }
     };
     loads.into_iter().map(cluster).collect()
 }

@@ -9,7 +9,7 @@ use sheave_model::{EndpointAddr, Frontend};
 #[derive(Debug, Default)]
 pub struct EndpointLoad {
     active: AtomicU32,
-    /// Next to `active`, which is written at the same time: it costs no cache miss.
+    /// Next to `active`, which is written at the same time: no extra cache miss.
     picks: AtomicU64,
 }
 
@@ -19,7 +19,7 @@ impl EndpointLoad {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Times that it was chosen since it serves here.
+    /// How often it was chosen since it serves the frontend.
     pub fn picks(&self) -> u64 {
         self.picks.load(Ordering::Relaxed)
     }
@@ -57,8 +57,8 @@ impl Drop for Picked {
 pub(super) struct ServingEndpoints(Box<[(EndpointAddr, Arc<EndpointLoad>)]>);
 
 impl ServingEndpoints {
-    /// The frontend's endpoints; those that `previous` had keep their loads, or a change of the table would make a
-    /// loaded endpoint look idle.
+    /// The frontend's endpoints; those in `previous` keep their loads, or a change of the table would make a loaded endpoint
+    /// look idle.
     pub(super) fn new(frontend: &Frontend, previous: &Self) -> Self {
         let endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
         let lingering = frontend.backends.iter().flat_map(|backend| &backend.lingering).copied();

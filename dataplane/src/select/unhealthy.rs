@@ -1,4 +1,4 @@
-//! Which endpoints are not to be relied on at present, as an immutable value. Who decides that is not known here.
+//! The endpoints that new traffic avoids, as an immutable value.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Unhealthy {
         self.0.len()
     }
 
-    /// Those that only one of the two has.
+    /// The endpoints in only one of the two.
     pub(super) fn difference(&self, other: &Self) -> Self {
         let only = |one: &Self, other: &Self| -> Vec<_> {
             one.iter().filter(|&(protocol, endpoint)| !other.contains(protocol, endpoint)).collect()

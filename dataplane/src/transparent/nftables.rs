@@ -1,7 +1,6 @@
-//! The nftables rules that mark what comes back for a transparent socket, in a table of our own. It must not know what is
-//! done with the mark.
+//! The nftables rules that mark replies to transparent sockets, in a table of our own.
 //!
-//! In the words of nft(8):
+//! In the syntax of nft(8):
 //! ```text
 //! table inet sheave-PORT {
 //!     flags owner
@@ -19,7 +18,7 @@
 
 use std::io;
 
-use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NetlinkMessage};
+use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NetlinkMessage};
 use netlink_packet_netfilter::nftables::{
     Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, Expressions, Hook, Immediate, InetHookNumber,
     Meta, MetaKey, NfTablesMessage, Operator, Register, RuleAttribute, RuleMessage, TableAttribute,
@@ -30,14 +29,14 @@ use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
 
-use super::netlink::{is, list, message, request, unless};
+use super::netlink::{exchange, is, message, unless};
 use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
 use crate::sys::sockets::{Netlink, open_netlink};
 
-/// How the names of our tables begin.
+/// The prefix of our tables' names.
 const PREFIX: &str = "sheave-";
-/// Every packet passes this chain, so it looks for a socket once; the other is for those that have one of ours.
+/// Every packet passes this chain, so it looks up the socket once; packets of transparent sockets go on to the other.
 const CHAIN: &str = "prerouting";
 const MARKING_CHAIN: &str = "transparent";
 /// NF_IP_PRI_MANGLE (linux/netfilter_ipv4.h): before the route is chosen, and after connection tracking.
@@ -53,19 +52,19 @@ const WILDCARD: u32 = 2;
 const TPROXY_FAMILY: u16 = 1;
 const TPROXY_PORT_REGISTER: u16 = 3;
 
-/// The table, which is there as long as this.
+/// The table, which exists as long as this value.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct MarkingTable {
     netlink: Netlink,
     table: String,
 }
 
-impl Marks {
-    /// Makes the table, as one transaction. The kernel removes it when the socket closes, however the process ends
+impl MarkingTable {
+    /// Creates the table in one transaction. The kernel removes it when the socket closes, however the process ends
     /// (`NFT_TABLE_F_OWNER`, Linux 5.12); on an older one a killed process leaves it behind.
     pub(super) fn install() -> io::Result<Self> {
         match Self::install_with(TableFlags::Owner) {
-            // What kernels say to flags that they do not know (nf_tables_newtable in net/netfilter/nf_tables_api.c).
+            // The errors for unknown flags (nf_tables_newtable in net/netfilter/nf_tables_api.c).
             Err(error) if is_unknown_flag(&error) => Self::install_with(TableFlags::empty()),
             outcome => outcome,
         }
@@ -73,15 +72,15 @@ impl Marks {
 
     pub(super) fn install_with(flags: TableFlags) -> io::Result<Self> {
         let netlink = open_netlink(libc::NETLINK_NETFILTER)?;
-        // Ports are unique where tables are: in the network namespace. Process ids are not, containers having their own.
+        // Netlink ports are unique in the network namespace, as tables are. Process ids are not: containers have their own.
         let table = format!("{PREFIX}{}", netlink.port);
-        request(&netlink, transaction(creation(&table, flags)))?;
+        exchange(&netlink, transaction(creation(&table, flags)))?;
         Ok(Self { netlink, table })
     }
 
-    /// Removes the table, if it is still there, and says whether another gateway has one in this network namespace.
+    /// Removes the table, if it still exists; returns whether another gateway has one in this network namespace.
     pub(super) fn remove(&self) -> io::Result<bool> {
-        unless(&[Errno::ENOENT], request(&self.netlink, transaction(vec![deletion(&self.table)])))?;
+        unless(&[Errno::ENOENT], exchange(&self.netlink, transaction(vec![deletion(&self.table)])))?;
         Ok(tables(&self.netlink)?.iter().any(|name| name.starts_with(PREFIX)))
     }
 }
@@ -90,10 +89,10 @@ fn is_unknown_flag(error: &io::Error) -> bool {
     is(error, Errno::EINVAL) || is(error, Errno::EOPNOTSUPP)
 }
 
-/// The names of all tables that are in force for both families at once, as ours are.
+/// The names of all tables of the family `inet`, as ours are.
 pub(super) fn tables(netlink: &Netlink) -> io::Result<Vec<String>> {
     let all = NfTablesMessage::GetTable(TableMessage { attributes: Vec::new() });
-    let answers = list(netlink, in_family(NetfilterProtoFamily::Inet, all))?;
+    let replies = exchange(netlink, vec![message(in_family(NetfilterProtoFamily::Inet, all), NLM_F_DUMP)])?;
     let name = |message: NetfilterMessage| match message.inner {
         NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(table)) => {
             table.attributes.into_iter().find_map(|attribute| match attribute {
@@ -103,13 +102,13 @@ pub(super) fn tables(netlink: &Netlink) -> io::Result<Vec<String>> {
         }
         _ => None,
     };
-    Ok(answers.into_iter().filter_map(name).collect())
+    Ok(replies.into_iter().filter_map(name).collect())
 }
 
-/// Frames messages so that all of them take effect, or none (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
+/// Frames messages so that all of them take effect or none (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
 fn transaction(messages: Vec<NetlinkMessage<NetfilterMessage>>) -> Vec<NetlinkMessage<NetfilterMessage>> {
     let frame = |edge| {
-        // The resource says for whom the batch is.
+        // The resource id is the receiver of the batch.
         let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, libc::NFNL_SUBSYS_NFTABLES as u16);
         message(NetfilterMessage::new(header, edge), 0)
     };
@@ -119,7 +118,7 @@ fn transaction(messages: Vec<NetlinkMessage<NetfilterMessage>>) -> Vec<NetlinkMe
     framed
 }
 
-/// Takes a table of this name away first: its maker was killed, since we have its port now.
+/// Deletes a table of the same name first: its owner was killed, because its port is free.
 fn creation(table: &str, flags: TableFlags) -> Vec<NetlinkMessage<NetfilterMessage>> {
     let new_table = || {
         let attributes = vec![TableAttribute::Name(table.to_owned()), TableAttribute::Flags(flags)];
@@ -156,9 +155,9 @@ fn creation(table: &str, flags: TableFlags) -> Vec<NetlinkMessage<NetfilterMessa
         new_table(),
         change(chain, NLM_F_CREATE),
         change(marking_chain, NLM_F_CREATE),
-        rule(CHAIN, put_fragments_together()),
-        rule(CHAIN, look_closer_at_transparent()),
-        rule(MARKING_CHAIN, leave_wildcards()),
+        rule(CHAIN, reassemble_fragments()),
+        rule(CHAIN, match_transparent()),
+        rule(MARKING_CHAIN, skip_wildcards()),
         rule(MARKING_CHAIN, mark()),
     ]
 }
@@ -176,10 +175,10 @@ fn in_family(family: NetfilterProtoFamily, content: NfTablesMessage) -> Netfilte
     NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), content)
 }
 
-/// Fragments but the first say nothing of ports, so they belong to no socket. The expression `tproxy` makes the kernel put
-/// them together before our chain (`nft_tproxy_init` calls `nf_defrag_ipv4_enable` and its like), as connection tracking
-/// does where it is on. Being there is all that it is for: no packet has protocol 255, which is reserved.
-fn put_fragments_together() -> Vec<Expressions> {
+/// Only the first fragment has ports, so the others match no socket. The expression `tproxy` makes the kernel reassemble them
+/// before our chain (`nft_tproxy_init` calls `nf_defrag_ipv4_enable` and its IPv6 counterpart), as connection tracking does
+/// where it is enabled. Its presence is enough: no packet has the reserved protocol 255.
+fn reassemble_fragments() -> Vec<Expressions> {
     let register = Register::Reg1;
     let port = DataAttribute::Value(1_u16.to_be_bytes().to_vec());
     vec![
@@ -196,16 +195,16 @@ fn put_fragments_together() -> Vec<Expressions> {
     ]
 }
 
-/// TCP, UDP and the ICMP errors about them (`nf_sk_lookup_slow_v4`): those belong to the socket, too.
-fn look_closer_at_transparent() -> Vec<Expressions> {
+/// TCP, UDP and their ICMP errors (`nf_sk_lookup_slow_v4`), which belong to the socket as well.
+fn match_transparent() -> Vec<Expressions> {
     let jump = vec![VerdictAttribute::Code(Verdict::Jump), VerdictAttribute::Chain(MARKING_CHAIN.to_owned())];
     let [load, compare] = socket_is(TRANSPARENT);
     vec![load, compare, verdict(jump)]
 }
 
-/// Someone else's transparent listener on all addresses (TPROXY) is found for any destination: without this rule we would
-/// deliver to it what only passes through. Ours are bound to a client.
-fn leave_wildcards() -> Vec<Expressions> {
+/// Another program's transparent listener on all addresses (TPROXY) matches any destination: without this rule it would get
+/// packets that only pass through. Ours are bound to a client.
+fn skip_wildcards() -> Vec<Expressions> {
     let [load, compare] = socket_is(WILDCARD);
     vec![load, compare, verdict(vec![VerdictAttribute::Code(Verdict::Other(ACCEPT))])]
 }
@@ -215,8 +214,8 @@ fn verdict(attributes: Vec<VerdictAttribute>) -> Expressions {
     Expressions::Immediate(vec![Immediate::DestinationRegister(Register::Verdict), data])
 }
 
-/// Sockets in TIME_WAIT come here, too: of them the kernel does not say whether they are wildcards, and the rule before
-/// does not apply.
+/// Sockets in TIME_WAIT come here as well: the kernel does not tell whether they are wildcards, and the rule before does not
+/// match.
 fn mark() -> Vec<Expressions> {
     let register = Register::Reg1;
     let mark = |value: u32| DataAttribute::Value(value.to_ne_bytes().to_vec());
@@ -233,7 +232,7 @@ fn mark() -> Vec<Expressions> {
     ]
 }
 
-/// Goes on with the rule if the packet's socket has the property. The kernel looks the socket up.
+/// Matches if the packet's socket has the property. The kernel looks the socket up.
 fn socket_is(property: u32) -> [Expressions; 2] {
     let load = Expressions::Other {
         expression_type: "socket".to_owned(),
@@ -242,7 +241,7 @@ fn socket_is(property: u32) -> [Expressions; 2] {
     [load, equals(&[1])]
 }
 
-/// Goes on with the rule if the register holds this.
+/// Matches if the register holds this value.
 fn equals(value: &[u8]) -> Expressions {
     Expressions::Cmp(vec![
         Cmp::SourceRegister(Register::Reg1),

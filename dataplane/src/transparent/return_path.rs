@@ -1,10 +1,6 @@
-//! The way back for connections that are opened from their client's address ([`ClientSource::Transparent`]): the
-//! endpoint's answers are addressed to the client, so this machine would pass them on or drop them. nftables marks those
-//! that belong to a transparent socket here (`marks`), and routing delivers what is marked locally (`routes`).
-//!
-//! It must not know connections, flows or tables of frontends.
-//!
-//! [`ClientSource::Transparent`]: sheave_model::ClientSource::Transparent
+//! The return path of connections from a client's address: the endpoint's replies are addressed to the client, so this
+//! machine would forward or drop them. nftables marks those that belong to a transparent socket here (`nftables`), and routing
+//! delivers marked packets locally (`routes`).
 
 use std::io;
 
@@ -13,13 +9,13 @@ use socket2::{Domain, Socket, Type};
 use thiserror::Error;
 
 use super::netlink::is;
-use super::nftables::Marks;
+use super::nftables::MarkingTable;
 use super::routes;
 use crate::sys::Errno;
 use crate::sys::sockets::set_transparent;
 use crate::sys::sockets::{Netlink, open_netlink};
 
-/// Why the clients' addresses cannot be kept. Each says what helps.
+/// Why clients' addresses cannot be kept. Each message has the remedy.
 #[derive(Debug, Error)]
 pub enum ReturnPathError {
     /// `EPERM` of any step.
@@ -40,59 +36,59 @@ pub enum ReturnPathError {
     /// Another step failed.
     #[error("cannot {step}: {error}")]
     Failed {
-        /// What was tried.
+        /// The step.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
-/// The established way back. Dropping it removes it.
+/// The established return path. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct ReturnPath {
-    marks: Marks,
+    marks: MarkingTable,
     netlink: Netlink,
     families: Vec<AddressFamily>,
 }
 
 impl ReturnPath {
-    /// Sees to it that sockets may be bound to clients' addresses, and that answers come back. Takes milliseconds.
+    /// Sets up the return path, and checks that sockets may be bound to clients' addresses. Takes milliseconds.
     ///
     /// # Errors
-    /// If the process may not do so, or the kernel has not got what it takes. Nothing is left behind then.
+    /// If the process lacks the permission or the kernel the features. Then nothing is left behind.
     pub(crate) fn establish() -> Result<Self, ReturnPathError> {
         let mut families = vec![AddressFamily::Inet];
-        allow_transparency(Domain::IPV4).map_err(because("open a transparent socket"))?;
+        allow_transparency(Domain::IPV4).map_err(failed("open a transparent socket"))?;
         match allow_transparency(Domain::IPV6) {
             Ok(()) => families.push(AddressFamily::Inet6),
             Err(error) if is(&error, Errno::EAFNOSUPPORT) => {}
-            Err(error) => return Err(because("open a transparent IPv6 socket")(error)),
+            Err(error) => return Err(failed("open a transparent IPv6 socket")(error)),
         }
         let netlink = open_netlink(libc::NETLINK_ROUTE).map_err(nftables_error)?;
-        // From here on, dropping it removes what is there already.
-        let path = Self { marks: Marks::install().map_err(nftables_error)?, netlink, families };
+        // From here on, dropping `path` removes what exists already.
+        let path = Self { marks: MarkingTable::install().map_err(nftables_error)?, netlink, families };
         path.restore()?;
         Ok(path)
     }
 
-    /// Adds the routes and routing rules that others have removed: systemd-networkd does so when it starts, unless its
-    /// `ManageForeignRoutes=` and `ManageForeignRoutingPolicyRules=` say otherwise. Changes nothing if all are there.
+    /// Adds the routes and routing rules that other programs removed: systemd-networkd does so when it starts, unless its
+    /// `ManageForeignRoutes=` and `ManageForeignRoutingPolicyRules=` are off. Changes nothing if all exist.
     ///
     /// # Errors
-    /// If the kernel refuses them: then answers do not come back for now.
+    /// If the kernel refuses them: then replies do not come back for now.
     pub(crate) fn restore(&self) -> Result<(), ReturnPathError> {
         for &family in &self.families {
             match routes::add(&self.netlink, family) {
                 // IPv6 is switched off on the loopback interface (`ip6_route_info_create` in net/ipv6/route.c).
                 Err(error) if family == AddressFamily::Inet6 && is(&error, Errno::EACCES) => {}
-                outcome => outcome.map_err(because("add a route or a routing rule"))?,
+                outcome => outcome.map_err(failed("add a route or a routing rule"))?,
             }
         }
         Ok(())
     }
 
-    /// Rules and routes are shared by the gateways of a network namespace, so the last one removes them. One that begins
-    /// between the look and the removal would lose them; without a mark they do nothing, so there they could stay.
+    /// The gateways of a network namespace share rules and routes, so the last one removes them. A gateway that starts between
+    /// the check and the removal loses them until it restores them; without a mark they have no effect.
     fn remove(&self) -> io::Result<()> {
         let others = self.marks.remove()?;
         if !others {
@@ -116,7 +112,7 @@ fn allow_transparency(domain: Domain) -> io::Result<()> {
     set_transparent(&Socket::new(domain, Type::DGRAM.cloexec(), None)?, domain == Domain::IPV4)
 }
 
-fn because(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {
+fn failed(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {
     move |error| {
         if is(&error, Errno::EPERM) {
             ReturnPathError::NotPermitted
@@ -126,7 +122,7 @@ fn because(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {
     }
 }
 
-/// The kernel says ENOENT to an expression that it has not got (`nf_tables_expr_parse`), and to nothing else here.
+/// ENOENT only means an unknown expression here (`nf_tables_expr_parse`).
 fn nftables_error(error: io::Error) -> ReturnPathError {
     let unavailable = [Errno::EAFNOSUPPORT, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
     if is(&error, Errno::ENOENT) {
@@ -134,7 +130,7 @@ fn nftables_error(error: io::Error) -> ReturnPathError {
     } else if unavailable.iter().any(|&errno| is(&error, errno)) {
         ReturnPathError::NoNftables(error)
     } else {
-        because("make an nftables table")(error)
+        failed("make an nftables table")(error)
     }
 }
 

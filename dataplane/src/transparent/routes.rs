@@ -1,6 +1,6 @@
-//! The routing rules and routes that deliver what carries our mark to this machine itself. It must not know who marks.
+//! The routing rules and routes that deliver packets with our mark locally.
 //!
-//! In the words of ip(8), for either family:
+//! In the syntax of ip(8), for each family:
 //! ```text
 //! ip route add local default dev lo table TABLE
 //! ip rule add priority PRIORITY iif lo fwmark MARK/MASK lookup main
@@ -16,7 +16,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::netlink::{message, request, unless};
+use super::netlink::{exchange, message, unless};
 use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
 use crate::sys::sockets::Netlink;
@@ -24,33 +24,33 @@ use crate::sys::sockets::Netlink;
 /// Spells "SHEA" on a telephone's keys; above 255, where the tables of VRFs and network plugins begin at numbers of few
 /// digits.
 pub(super) const TABLE: u32 = 7432;
-/// Before the rules that network plugins give single pods (AWS: 512 and up), which would send answers elsewhere.
+/// Before the rules of network plugins for single pods (AWS: 512 and up), which would send replies elsewhere.
 const PRIORITY: u32 = 60;
 /// LOOPBACK_IFINDEX (net/flow.h in the kernel): the same in every network namespace.
 pub(super) const LOOPBACK: u32 = 1;
 /// RT_TABLE_MAIN (linux/rtnetlink.h).
 const MAIN: u32 = 254;
 
-/// Adds what is not there yet.
+/// Adds what is missing.
 pub(super) fn add(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let rules = rules(family).map(RouteNetlinkMessage::NewRule);
     for content in [RouteNetlinkMessage::NewRoute(route(family))].into_iter().chain(rules) {
-        unless(&[Errno::EEXIST], request(netlink, vec![message(content, flags)]))?;
+        unless(&[Errno::EEXIST], exchange(netlink, vec![message(content, flags)]))?;
     }
     Ok(())
 }
 
-/// Removes what is there.
+/// Removes what exists.
 pub(super) fn remove(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
     let rules = rules(family).map(RouteNetlinkMessage::DelRule);
     for content in rules.into_iter().chain([RouteNetlinkMessage::DelRoute(route(family))]) {
-        unless(&[Errno::ENOENT, Errno::ESRCH], request(netlink, vec![message(content, NLM_F_ACK)]))?;
+        unless(&[Errno::ENOENT, Errno::ESRCH], exchange(netlink, vec![message(content, NLM_F_ACK)]))?;
     }
     Ok(())
 }
 
-/// Every address is this machine's own.
+/// Delivers every address locally.
 fn route(family: AddressFamily) -> RouteMessage {
     let mut route = RouteMessage::default();
     route.header = RouteHeader {
@@ -64,9 +64,9 @@ fn route(family: AddressFamily) -> RouteMessage {
     route
 }
 
-/// The second rule is the one that matters. The first keeps the kernel's check of the sender (`__fib_validate_source`)
-/// out of our table: where `net.ipv4.conf.*.src_valid_mark` is set, it asks with the packet's mark, as if the way back
-/// began here, and drops what would come from a local address.
+/// The second rule does the work. The first keeps the kernel's source validation (`__fib_validate_source`) out of our table:
+/// where `net.ipv4.conf.*.src_valid_mark` is set, it looks up with the packet's mark and drops packets from addresses that
+/// are then local.
 fn rules(family: AddressFamily) -> [RuleMessage; 2] {
     let rule = |priority, table| {
         let mut rule = RuleMessage::default();

@@ -1,52 +1,50 @@
-//! Frontends in the order of their addresses, in parts that tables share: one change among fifty thousand makes one part
-//! anew.
+//! Frontends sorted by address, in chunks that tables share: one change among fifty thousand copies one chunk.
 
 use std::ops::Index;
 use std::sync::Arc;
 
+use super::FrontendChange;
 use crate::{Frontend, FrontendAddr};
 
-/// So many frontends a part has when it is made; it is divided when it has grown to twice as many.
+/// The frontends of a new chunk; one that has grown to twice as many is split.
 const CHUNK: usize = 256;
 
-/// Some of the frontends, sorted; never none.
+/// Some of the frontends, sorted; never empty.
 type Chunk = Arc<[Arc<Frontend>]>;
 
 /// Sorted frontends, each address once.
 #[derive(Clone, Debug, Default)]
 pub struct FrontendList {
-    parts: Vec<Chunk>,
+    chunks: Vec<Chunk>,
     len: usize,
 }
 
 impl FrontendList {
-    /// Of frontends that are sorted already, each address once.
-    pub(super) fn sorted<'a>(frontends: impl Iterator<Item = &'a Arc<Frontend>>) -> Self {
-        let all: Vec<Arc<Frontend>> = frontends.cloned().collect();
-        debug_assert!(all.is_sorted_by(|one, next| one.addr < next.addr));
-        Self { parts: all.chunks(CHUNK).map(Arc::from).collect(), len: all.len() }
+    /// The list of frontends that are sorted already, each address once.
+    pub(super) fn from_sorted(frontends: &[Arc<Frontend>]) -> Self {
+        debug_assert!(frontends.is_sorted_by(|one, next| one.addr < next.addr));
+        Self { chunks: frontends.chunks(CHUNK).map(Arc::from).collect(), len: frontends.len() }
     }
 
-    /// The same with these frontends in place of what was at their addresses; `None` takes away. `changes` are sorted by address,
-    /// each once.
-    pub(super) fn with(&self, changes: &[(FrontendAddr, Option<Arc<Frontend>>)]) -> Self {
+    /// This list with `changes`, which are sorted by address, each address once.
+    pub(super) fn with(&self, changes: &[FrontendChange]) -> Self {
         let mut rest = changes;
-        let mut parts: Vec<Chunk> = Vec::with_capacity(self.parts.len());
-        for (index, part) in self.parts.iter().enumerate() {
-            // What comes before the next part belongs to this one, and what is behind the last to the last.
-            let next = self.parts.get(index + 1).and_then(|next| next.first());
+        let mut chunks: Vec<Chunk> = Vec::with_capacity(self.chunks.len());
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            // Changes before the next chunk belong to this one, those behind the last chunk to the last.
+            let next = self.chunks.get(index + 1).and_then(|next| next.first());
             let own = next.map_or(rest.len(), |next| rest.partition_point(|(addr, _)| *addr < next.addr));
             let (own, behind) = rest.split_at(own);
             rest = behind;
             if own.is_empty() {
-                parts.push(Arc::clone(part));
+                chunks.push(Arc::clone(chunk));
             } else {
-                divide(&mut parts, merged(part, own));
+                append(&mut chunks, merge(chunk, own));
             }
         }
-        divide(&mut parts, merged(&[], rest));
-        let len = parts.iter().map(|part| part.len()).sum();
-        Self { parts, len }
+        append(&mut chunks, merge(&[], rest));
+        let len = chunks.iter().map(|chunk| chunk.len()).sum();
+        Self { chunks, len }
     }
 
     /// How many there are.
@@ -61,14 +59,15 @@ impl FrontendList {
 
     /// All of them, sorted by address.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Frontend>> + Clone {
-        self.parts.iter().flat_map(|part| part.iter())
+        self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
     /// The one at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<Frontend>> {
-        let behind = self.parts.partition_point(|part| part.first().is_some_and(|first| first.addr <= addr));
-        let part = self.parts.get(behind.checked_sub(1)?)?;
-        part.get(part.binary_search_by_key(&addr, |frontend| frontend.addr).ok()?)
+        let behind =
+            self.chunks.partition_point(|chunk| chunk.first().is_some_and(|first| first.addr <= addr));
+        let chunk = self.chunks.get(behind.checked_sub(1)?)?;
+        chunk.get(chunk.binary_search_by_key(&addr, |frontend| frontend.addr).ok()?)
     }
 
     /// A copy.
@@ -76,17 +75,17 @@ impl FrontendList {
         self.iter().cloned().collect()
     }
 
-    /// The frontends of both that are not in parts which both have.
+    /// The frontends of either list that are not in chunks which both share.
     pub(super) fn unshared<'a>(&'a self, other: &'a Self) -> [Vec<&'a Arc<Frontend>>; 2] {
         let mut of = [Vec::new(), Vec::new()];
-        let (mut before, mut after) = (self.parts.as_slice(), other.parts.as_slice());
+        let (mut before, mut after) = (self.chunks.as_slice(), other.chunks.as_slice());
         while let ([was, older @ ..], [is, newer @ ..]) = (before, after) {
             if Arc::ptr_eq(was, is) {
                 (before, after) = (older, newer);
                 continue;
             }
-            // The one that begins first cannot be shared with what follows in the other.
-            let [first, second] = [was, is].map(|part| part.first().map(|frontend| frontend.addr));
+            // The chunk that begins first cannot be shared with a later one of the other list.
+            let [first, second] = [was, is].map(|chunk| chunk.first().map(|frontend| frontend.addr));
             if first <= second {
                 of[0].extend(was.iter());
                 before = older;
@@ -96,16 +95,16 @@ impl FrontendList {
                 after = newer;
             }
         }
-        of[0].extend(before.iter().flat_map(|part| part.iter()));
-        of[1].extend(after.iter().flat_map(|part| part.iter()));
+        of[0].extend(before.iter().flat_map(|chunk| chunk.iter()));
+        of[1].extend(after.iter().flat_map(|chunk| chunk.iter()));
         of
     }
 }
 
-/// Both, sorted.
-fn merged(part: &[Arc<Frontend>], changes: &[(FrontendAddr, Option<Arc<Frontend>>)]) -> Vec<Arc<Frontend>> {
-    let mut all = Vec::with_capacity(part.len() + changes.len());
-    let mut old = part.iter().peekable();
+/// The chunk with these changes, sorted.
+fn merge(chunk: &[Arc<Frontend>], changes: &[FrontendChange]) -> Vec<Arc<Frontend>> {
+    let mut all = Vec::with_capacity(chunk.len() + changes.len());
+    let mut old = chunk.iter().peekable();
     for (addr, new) in changes {
         while let Some(before) = old.next_if(|old| old.addr < *addr) {
             all.push(Arc::clone(before));
@@ -117,11 +116,12 @@ fn merged(part: &[Arc<Frontend>], changes: &[(FrontendAddr, Option<Arc<Frontend>
     all
 }
 
-fn divide(parts: &mut Vec<Chunk>, frontends: Vec<Arc<Frontend>>) {
+/// Adds the frontends in chunks of the right size; none of them adds nothing.
+fn append(chunks: &mut Vec<Chunk>, frontends: Vec<Arc<Frontend>>) {
     if frontends.len() < 2 * CHUNK {
-        parts.extend((!frontends.is_empty()).then(|| frontends.into()));
+        chunks.extend((!frontends.is_empty()).then(|| frontends.into()));
     } else {
-        parts.extend(frontends.chunks(CHUNK).map(Arc::from));
+        chunks.extend(frontends.chunks(CHUNK).map(Arc::from));
     }
 }
 
@@ -129,11 +129,11 @@ impl Index<usize> for FrontendList {
     type Output = Arc<Frontend>;
 
     fn index(&self, mut index: usize) -> &Self::Output {
-        for part in &self.parts {
-            if index < part.len() {
-                return &part[index];
+        for chunk in &self.chunks {
+            if index < chunk.len() {
+                return &chunk[index];
             }
-            index -= part.len();
+            index -= chunk.len();
         }
         panic!("there are {} frontends", self.len);
     }

@@ -1,4 +1,4 @@
-//! One lock's worth of affinity records. Knows neither locks nor hashing of shards.
+//! The affinity records behind one lock.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use indexmap::IndexMap;
 use sheave_model::EndpointAddr;
 
-use super::{AffinityRecord, Scope};
+use super::Scope;
 
-/// How many records each use looks at, to remove expired ones. More than one, so that sweeping overtakes writing; each
-/// is a cache miss in a large table.
+/// How many records each use checks for expiry. More than one, so that removal outpaces writing; each is a cache miss in
+/// a large table.
 const SWEPT: usize = 2;
-/// How many records are compared when one must leave before its time (Redis, too, finds five to do nearly as well as
-/// all).
+/// How many records are compared to evict one (Redis also found five to be nearly as good as all).
 const SAMPLED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +20,8 @@ pub(super) struct AffinityKey {
     pub(super) client: IpAddr,
 }
 
-/// Keeps the moment of use rather than the end, so that a changed timeout counts at once, for old records too (as with
-/// iptables' `recent --rcheck --seconds`).
+/// Keeps the time of use rather than of expiry, so that a changed timeout applies at once to old records as well (as
+/// with iptables' `recent --rcheck --seconds`).
 #[derive(Clone, Copy, Debug)]
 struct StickyRecord {
     endpoint: EndpointAddr,
@@ -37,15 +36,12 @@ impl StickyRecord {
         Self { endpoint, timeout_millis, used: now }
     }
 
-    fn counts(&self, timeout: Duration, now: Instant) -> bool {
-        !self.left(timeout, now).is_zero()
-    }
-
+    /// The time until it expires by the timeout at its last use.
     fn remaining(&self, now: Instant) -> Duration {
-        self.left(Duration::from_millis(u64::from(self.timeout_millis)), now)
+        self.remaining_of(Duration::from_millis(u64::from(self.timeout_millis)), now)
     }
 
-    fn left(&self, timeout: Duration, now: Instant) -> Duration {
+    fn remaining_of(&self, timeout: Duration, now: Instant) -> Duration {
         timeout.saturating_sub(now.saturating_duration_since(self.used))
     }
 }
@@ -54,7 +50,7 @@ impl StickyRecord {
 pub(super) struct Shard {
     records: IndexMap<AffinityKey, StickyRecord, foldhash::fast::RandomState>,
     capacity: usize,
-    /// Above the record that is swept next.
+    /// One above the index that is swept next.
     hand: usize,
 }
 
@@ -73,8 +69,9 @@ impl Shard {
         timeout: Duration,
         now: Instant,
     ) -> Option<(EndpointAddr, Duration)> {
-        let record = self.records.get(key).filter(|record| record.counts(timeout, now))?;
-        Some((record.endpoint, record.left(timeout, now)))
+        let record = self.records.get(key)?;
+        let remaining = record.remaining_of(timeout, now);
+        (!remaining.is_zero()).then_some((record.endpoint, remaining))
     }
 
     pub(super) fn renew<T>(
@@ -84,11 +81,11 @@ impl Shard {
         now: Instant,
         usable: impl FnOnce(EndpointAddr) -> Option<T>,
     ) -> Option<T> {
-        let record = self.records.get_mut(key).filter(|record| record.counts(timeout, now))?;
-        let answer = usable(record.endpoint)?;
+        let record = self.records.get_mut(key).filter(|it| !it.remaining_of(timeout, now).is_zero())?;
+        let usable = usable(record.endpoint)?;
         *record = StickyRecord::new(record.endpoint, timeout, now);
         self.sweep(now);
-        Some(answer)
+        Some(usable)
     }
 
     pub(super) fn record(
@@ -105,18 +102,8 @@ impl Shard {
         }
     }
 
-    pub(super) fn export(&self, now: Instant) -> Vec<AffinityRecord> {
-        let living = self.records.iter().map(|(key, record)| AffinityRecord {
-            scope: key.scope,
-            client: key.client,
-            endpoint: record.endpoint,
-            remaining: record.remaining(now),
-        });
-        living.filter(|record| !record.remaining.is_zero()).collect()
-    }
-
-    /// Looks at the next few records, round and round, and removes those that have expired. Downwards: the record that
-    /// takes a removed one's place comes from the end, where it was looked at before or is young.
+    /// Checks the next few records, round and round, and removes those that have expired. Downwards: `swap_remove` moves a
+    /// record from the end, which was checked before or is young.
     fn sweep(&mut self, now: Instant) {
         for _ in 0..SWEPT {
             self.hand = self.hand.min(self.records.len()).checked_sub(1).unwrap_or(self.records.len());
@@ -126,7 +113,7 @@ impl Shard {
         }
     }
 
-    /// Removes the record that is nearest to its end among a few spread over the shard; never the newest, the last.
+    /// Removes the record that expires first among a few spread over the shard; never the newest, which is last.
     fn evict(&mut self, now: Instant) {
         let older = self.records.len().saturating_sub(1).max(1);
         let sample = (0..SAMPLED).map(|step| (self.hand + step * older / SAMPLED) % older);

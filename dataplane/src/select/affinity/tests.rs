@@ -124,20 +124,6 @@ fn all_shards_together_stay_at_the_bound() {
     }
 }
 
-#[test]
-fn exported_records_are_those_that_count_with_their_remaining_time() {
-    let (table, http, start) = (AffinityTable::default(), scope("http"), Instant::now());
-    table.record(http, client(1), endpoint(1), TIMEOUT, start);
-    table.record(http, client(2), endpoint(2), Duration::from_secs(60), start);
-    let record = AffinityRecord {
-        scope: http,
-        client: client(2),
-        endpoint: endpoint(2),
-        remaining: Duration::from_secs(45),
-    };
-    assert_eq!(table.export(start + Duration::from_secs(15)), [record]);
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Pass(u64),

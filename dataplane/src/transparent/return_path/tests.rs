@@ -3,7 +3,7 @@
 use std::fs;
 use std::thread;
 
-use netlink_packet_core::NLM_F_ACK;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use netlink_packet_netfilter::nftables::TableFlags;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
@@ -12,7 +12,7 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use nix::sched::{CloneFlags, unshare};
 
 use super::super::MARK;
-use super::super::netlink::{list, message, request};
+use super::super::netlink::{exchange, message};
 use super::super::nftables::tables;
 use super::*;
 
@@ -41,7 +41,7 @@ impl Network {
         link.header.index = routes::LOOPBACK;
         link.header.flags = state;
         link.header.change_mask = LinkFlags::Up;
-        request(&self.routing, vec![message(RouteNetlinkMessage::SetLink(link), NLM_F_ACK)]).unwrap();
+        exchange(&self.routing, vec![message(RouteNetlinkMessage::SetLink(link), NLM_F_ACK)]).unwrap();
     }
 
     /// With a socket that takes no port for longer than that.
@@ -57,7 +57,8 @@ impl Network {
             RouteNetlinkMessage::NewRule(rule) => rule.attributes.contains(&RuleAttribute::FwMark(MARK)),
             _ => false,
         };
-        let rules = list(&self.routing, RouteNetlinkMessage::GetRule(all)).unwrap();
+        let rules =
+            exchange(&self.routing, vec![message(RouteNetlinkMessage::GetRule(all), NLM_F_DUMP)]).unwrap();
         rules.iter().filter(|message| ours(message)).count()
     }
 
@@ -70,7 +71,8 @@ impl Network {
             RouteNetlinkMessage::NewRoute(route) => route.attributes.contains(&table),
             _ => false,
         };
-        let routes = list(&self.routing, RouteNetlinkMessage::GetRoute(all)).unwrap();
+        let routes =
+            exchange(&self.routing, vec![message(RouteNetlinkMessage::GetRoute(all), NLM_F_DUMP)]).unwrap();
         routes.iter().filter(|message| ours(message)).count()
     }
 
@@ -140,7 +142,7 @@ fn without_its_table_the_rest_is_removed_all_the_same() {
 #[test]
 fn the_table_goes_with_its_socket() {
     in_own_network(|network| {
-        let marks = Marks::install().unwrap();
+        let marks = MarkingTable::install().unwrap();
         assert_eq!(network.tables().len(), 1);
         // As when the process is killed: nothing is asked of the kernel.
         drop(marks);
@@ -151,11 +153,11 @@ fn the_table_goes_with_its_socket() {
 #[test]
 fn a_table_that_a_killed_gateway_left_on_an_old_kernel_is_replaced() {
     in_own_network(|network| {
-        drop(Marks::install_with(TableFlags::empty()).unwrap());
+        drop(MarkingTable::install_with(TableFlags::empty()).unwrap());
         let left = network.tables();
         assert_eq!(left.len(), 1);
         // The port that was free before is given again.
-        let marks = Marks::install_with(TableFlags::empty()).unwrap();
+        let marks = MarkingTable::install_with(TableFlags::empty()).unwrap();
         assert_eq!(network.tables(), left);
         assert!(!marks.remove().unwrap(), "no other gateway");
         assert_eq!(network.tables(), [""; 0]);

@@ -8,8 +8,6 @@ use super::*;
 use crate::Algorithm;
 use crate::test_util::{frontend, frontend_addr};
 
-type Change = (FrontendAddr, Option<Arc<Frontend>>);
-
 fn plain(number: u32, endpoints: u32) -> Arc<Frontend> {
     let endpoints: Vec<_> = (0..endpoints).map(|endpoint| (endpoint, 1)).collect();
     Arc::new(frontend(number, Algorithm::LeastConnections, &endpoints))
@@ -17,7 +15,7 @@ fn plain(number: u32, endpoints: u32) -> Arc<Frontend> {
 
 fn list(numbers: impl Iterator<Item = u32>) -> FrontendList {
     let all: Vec<_> = numbers.map(|number| plain(number, 1)).collect();
-    FrontendList::sorted(all.iter())
+    FrontendList::from_sorted(&all)
 }
 
 fn unshared(one: &FrontendList, other: &FrontendList) -> [usize; 2] {
@@ -25,7 +23,7 @@ fn unshared(one: &FrontendList, other: &FrontendList) -> [usize; 2] {
 }
 
 #[test]
-fn one_change_among_fifty_thousand_makes_one_part_anew() {
+fn one_change_among_fifty_thousand_copies_one_chunk() {
     const MANY: u32 = 50_000;
     let old = list((0..MANY).map(|number| 2 * number));
     assert_eq!((old.len(), unshared(&old, &old.clone())), (MANY as usize, [0, 0]));
@@ -46,16 +44,16 @@ fn one_change_among_fifty_thousand_makes_one_part_anew() {
 }
 
 #[test]
-fn a_part_that_has_grown_is_divided_and_an_empty_one_goes() {
+fn a_chunk_that_has_grown_is_split_and_an_empty_one_goes() {
     let mut grown = list(0..1);
     for number in 1..5_000 {
         grown = grown.with(&[(frontend_addr(number), Some(plain(number, 1)))]);
     }
     assert_eq!((grown.len(), grown[4_711].addr), (5_000, frontend_addr(4_711)));
-    assert!(grown.parts.iter().all(|part| part.len() < 2 * CHUNK) && grown.parts.len() < 50);
-    let all: Vec<Change> = (1..5_000).map(|number| (frontend_addr(number), None)).collect();
+    assert!(grown.chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK) && grown.chunks.len() < 50);
+    let all: Vec<FrontendChange> = (1..5_000).map(|number| (frontend_addr(number), None)).collect();
     let left = grown.with(&all);
-    assert_eq!((left.len(), left.parts.len()), (1, 1));
+    assert_eq!((left.len(), left.chunks.len()), (1, 1));
     assert!(left.with(&[(frontend_addr(0), None)]).is_empty());
 }
 
@@ -70,7 +68,7 @@ proptest! {
         let mut known: BTreeMap<FrontendAddr, Arc<Frontend>> = BTreeMap::new();
         let mut list = FrontendList::default();
         for round in rounds {
-            let changes: Vec<Change> = round
+            let changes: Vec<FrontendChange> = round
                 .iter()
                 .map(|(number, endpoints)| (frontend_addr(*number), endpoints.map(|count| plain(*number, count))))
                 .collect();
@@ -84,12 +82,12 @@ proptest! {
             }
             prop_assert!(list.iter().eq(known.values()) && list.len() == known.len());
             prop_assert!(known.iter().all(|(addr, frontend)| list.get(*addr) == Some(frontend)));
-            prop_assert_eq!(&list, &FrontendList::sorted(known.values()));
-            // What is not told of is the very same in both.
+            prop_assert_eq!(&list, &FrontendList::from_sorted(&known.values().cloned().collect::<Vec<_>>()));
+            // What is not named is the very same in both.
             let [old, new] = before.unshared(&list);
-            let same = |all: &FrontendList, told: &[&Arc<Frontend>]| {
-                let told: Vec<_> = told.iter().map(|frontend| frontend.addr).collect();
-                all.iter().filter(|it| told.binary_search(&it.addr).is_err()).map(Arc::as_ptr).collect::<Vec<_>>()
+            let same = |all: &FrontendList, named: &[&Arc<Frontend>]| {
+                let named: Vec<_> = named.iter().map(|frontend| frontend.addr).collect();
+                all.iter().filter(|it| named.binary_search(&it.addr).is_err()).map(Arc::as_ptr).collect::<Vec<_>>()
             };
             prop_assert_eq!(same(&before, &old), same(&list, &new));
         }
