@@ -8,9 +8,9 @@ use super::*;
 use crate::balance::hash;
 use crate::balance::tests::{endpoint, input};
 
-type Candidates = Vec<(u64, u32)>;
+type CandidateList = Vec<(u64, u32)>;
 
-fn equal(count: u32) -> Candidates {
+fn equal(count: u32) -> CandidateList {
     (0..count).map(|number| (hash::endpoint(endpoint(number)), 100)).collect()
 }
 
@@ -56,7 +56,7 @@ fn two_percent_of_unaffected_slots_move_at_most_when_one_leaves() {
 
 #[test]
 fn few_unaffected_slots_move_when_one_of_unequal_weight_leaves() {
-    let candidates: Candidates =
+    let candidates: CandidateList =
         equal(20).into_iter().zip(1..).map(|((id, _), weight)| (id, weight)).collect();
     for leaver in 0..candidates.len() {
         let moved = disruption(&candidates, leaver);
@@ -79,7 +79,7 @@ fn equal_candidates_get_equal_shares() {
 
 #[test]
 fn equal_weights_give_the_table_that_a_hair_of_difference_would_give() {
-    let nearly: Candidates =
+    let nearly: CandidateList =
         equal(100).into_iter().zip(0..).map(|((id, _), n)| (id, u32::MAX - n % 2)).collect();
     assert_eq!(owners(&equal(100)), owners(&nearly));
 }
@@ -87,7 +87,7 @@ fn equal_weights_give_the_table_that_a_hair_of_difference_would_give() {
 #[test]
 fn weights_two_one_one_hold_within_a_hundredth() {
     for unit in [1, 100, 16_384] {
-        let candidates: Candidates =
+        let candidates: CandidateList =
             equal(3).into_iter().zip([2, 1, 1]).map(|((id, _), weight)| (id, weight * unit)).collect();
         let slots = slots_each(&candidates);
         for ((id, _), share) in candidates.iter().zip([0.5, 0.25, 0.25]) {
@@ -99,7 +99,7 @@ fn weights_two_one_one_hold_within_a_hundredth() {
 
 #[test]
 fn the_lightest_beside_the_heaviest_still_gets_a_slot() {
-    let candidates: Candidates =
+    let candidates: CandidateList =
         equal(3).into_iter().zip([65_535, 1, 0]).map(|((id, _), weight)| (id, weight)).collect();
     let slots = slots_each(&candidates);
     assert_eq!(slots.get(&candidates[1].0), Some(&1));
@@ -155,14 +155,15 @@ fn a_retry_takes_the_next_other_candidate_in_slot_order() {
 #[test]
 fn tables_are_the_same_in_every_version() {
     let fingerprint =
-        |candidates: &Candidates| owners(candidates).into_iter().fold(0, |all, id| hash::mix(all ^ id));
-    let weighted: Candidates = equal(7).into_iter().zip(1..).map(|((id, _), weight)| (id, weight)).collect();
+        |candidates: &CandidateList| owners(candidates).into_iter().fold(0, |all, id| hash::mix(all ^ id));
+    let weighted: CandidateList =
+        equal(7).into_iter().zip(1..).map(|((id, _), weight)| (id, weight)).collect();
     assert_eq!(fingerprint(&equal(3)), 0x983b_7204_a9b8_6416);
     assert_eq!(fingerprint(&equal(500)), 0xbd17_75eb_4d92_ab31);
     assert_eq!(fingerprint(&weighted), 0x4dc5_3f2d_b1aa_5a84);
 }
 
-fn candidates() -> impl Strategy<Value = Candidates> {
+fn candidates() -> impl Strategy<Value = CandidateList> {
     let weight = prop_oneof![Just(0), Just(1), 0u32..=300, Just(u32::MAX)];
     prop::collection::vec(weight, 1..40)
         .prop_map(|weights| equal(40).into_iter().map(|(id, _)| id).zip(weights).collect())
