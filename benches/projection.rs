@@ -74,7 +74,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(objects: Objects) -> Self {
+    fn new(objects: &Objects) -> Self {
         let mut followed =
             Self { store: Store::default(), projector: projector(), active: ActiveTable::default() };
         followed.store.replace(objects);
@@ -99,7 +99,7 @@ fn versions(number: u32, endpoints: u32) -> [Objects; 2] {
 
 fn change(followed: &mut Followed, version: &Objects) {
     let slices = version.slices.values().flat_map(|slices| slices.values());
-    slices.for_each(|slice| followed.store.upsert_slice((**slice).clone()));
+    slices.for_each(|slice| followed.store.put::<sheave_control::api::kinds::Slices>((**slice).clone()));
     black_box(followed.follow());
 }
 
@@ -118,9 +118,9 @@ fn many_services(criterion: &mut Criterion) {
     let manifests: String = (0..10_000).map(|number| service(number, 10)).collect();
     let objects = read(&manifests);
     criterion.bench_function("projection/10,000 Services with 100,000 endpoints, from nothing", |bencher| {
-        bencher.iter_batched(|| objects.clone(), Followed::new, BatchSize::PerIteration);
+        bencher.iter_batched(|| objects.clone(), |objects| Followed::new(&objects), BatchSize::PerIteration);
     });
-    let mut followed = Followed::new(objects);
+    let mut followed = Followed::new(&objects);
     let versions = versions(5_000, 10);
     let mut turn = 0;
     criterion.bench_function("projection/10,000 Services, one endpoint changed", |bencher| {
@@ -136,12 +136,15 @@ fn many_services(criterion: &mut Criterion) {
 fn a_large_cluster(_: &mut Criterion) {
     let manifests: String = (0..50_000).map(|number| service(number, 4)).collect();
     let nodes: String = (0..1_000).map(|number| node(number, "a")).collect();
-    let mut followed = Followed::new(read(&(manifests + &nodes)));
+    let mut followed = Followed::new(&read(&(manifests + &nodes)));
     let versions = versions(25_000, 4);
     percentiles("50,000 Services, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
     let relabelled = ["a", "b"].map(|rack| read(&node(500, rack)));
     percentiles("50,000 Services, a label of one of 1,000 Nodes changed", |turn| {
-        relabelled[turn % 2].nodes.values().for_each(|node| followed.store.upsert_node(Arc::clone(node)));
+        relabelled[turn % 2]
+            .nodes
+            .values()
+            .for_each(|node| followed.store.put::<sheave_control::api::kinds::Nodes>(Arc::clone(node)));
         let dirty = followed.store.take_dirty();
         black_box(followed.projector.project(followed.store.objects(), &dirty));
     });

@@ -168,7 +168,7 @@ mod tests {
         fs::write(&manifest, web).unwrap();
 
         let mut store = Store::default();
-        store.replace(sheave_control::sources::manifests::load(&manifest).objects);
+        store.replace(&sheave_control::sources::manifests::load(&manifest).objects);
         let dirty = store.take_dirty();
         let projection =
             Projector::new(projection_options(&config, Role::Standalone)).project(store.objects(), &dirty);

@@ -9,9 +9,9 @@ use std::time::Instant;
 use serde::de::DeserializeOwned;
 
 use sheave_control::api::problem::{ObjectRef, Problem};
-use sheave_control::api::store::{Objects, Store};
+use sheave_control::api::store::{ControlPlane, Objects, Store};
 use sheave_control::projection::{Projection, Projector, Role};
-use sheave_control::sources::manifests::{self, FieldLines, Loaded, Of};
+use sheave_control::sources::manifests::{self, FieldLines, Loaded};
 use sheave_dataplane::select::ActiveTable;
 
 use crate::cli::{AdminUrl, Explain, Folders, Output, Routes, Status, TextOutput, Validate};
@@ -149,13 +149,13 @@ fn read(folders: Folders<'_>) -> Result<Manifests, Exit> {
 /// What the folders say.
 struct Manifests {
     /// By folder, that of the gateways' own cluster first.
-    folders: Vec<(PathBuf, Of, Loaded)>,
+    folders: Vec<(PathBuf, ControlPlane, Loaded)>,
 }
 
 impl Manifests {
     fn load(folders: Folders<'_>) -> Self {
-        let given = [(folders.local, Of::Cluster), (folders.karmada, Of::Karmada)];
-        let load = |(path, of): (Option<&Path>, Of)| {
+        let given = [(folders.local, ControlPlane::Local), (folders.karmada, ControlPlane::Karmada)];
+        let load = |(path, of): (Option<&Path>, ControlPlane)| {
             path.map(|path| (path.to_owned(), of, manifests::load_of(of, path)))
         };
         Self { folders: given.into_iter().filter_map(load).collect() }
@@ -170,7 +170,7 @@ impl Manifests {
         let empty = self.folders.iter().filter(|(_, _, loaded)| {
             loaded.listed && loaded.problems.is_empty() && loaded.objects == Objects::default()
         });
-        let sentence = |(path, _, loaded): &(PathBuf, Of, Loaded)| match loaded.passed_over {
+        let sentence = |(path, _, loaded): &(PathBuf, ControlPlane, Loaded)| match loaded.passed_over {
             0 => format!(
                 "nothing was found in {}: manifests are the .yaml, .yml and .json files directly in it",
                 path.display()
@@ -197,10 +197,7 @@ impl Offline {
     fn new(manifests: Manifests, config: &Config) -> Self {
         let mut store = Store::default();
         for (_, of, loaded) in &manifests.folders {
-            match of {
-                Of::Cluster => store.replace_local(loaded.objects.clone()),
-                Of::Karmada => store.replace_fleet(loaded.objects.fleet.clone()),
-            }
+            store.replace_part(*of, &loaded.objects);
         }
         let dirty = store.take_dirty();
         let mut projector = Projector::new(projection_options(config, Role::Standalone));

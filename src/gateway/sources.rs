@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sheave_control::api::problem::{ObjectRef, Problem};
+use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::Store;
 use sheave_control::projection::Role;
 use sheave_control::sources::manifests::{FileWatch, Loaded, Origin};
-use sheave_control::sources::snapshot::Part;
 
 pub(crate) use self::api::ApiSource;
 use self::api::ApiUpdate;
@@ -43,7 +43,7 @@ pub(crate) struct FileSource {
 /// What a source has to say; [`Sources::take`] makes something of it.
 pub(crate) struct SourceUpdate {
     /// Of which source.
-    pub(super) part: Part,
+    pub(super) part: ControlPlane,
     pub(super) said: Update,
 }
 
@@ -86,26 +86,23 @@ impl Sources {
     pub(crate) async fn next(&mut self, store: &Store) -> Option<SourceUpdate> {
         let news = |part| move |said| SourceUpdate { part, said };
         let Some(karmada) = &mut self.karmada else {
-            return self.local.next(store).await.map(news(Part::Local));
+            return self.local.next(store).await.map(news(ControlPlane::Local));
         };
         tokio::select! {
-            said = self.local.next(store) => said.map(news(Part::Local)),
-            said = karmada.next(store) => said.map(news(Part::Karmada)),
+            said = self.local.next(store) => said.map(news(ControlPlane::Local)),
+            said = karmada.next(store) => said.map(news(ControlPlane::Karmada)),
         }
     }
 
     /// Takes it into the store.
     pub(crate) fn take(&mut self, SourceUpdate { part, said }: SourceUpdate, store: &mut Store) {
         let source = match part {
-            Part::Local => Some(&mut self.local),
-            Part::Karmada => self.karmada.as_mut(),
+            ControlPlane::Local => Some(&mut self.local),
+            ControlPlane::Karmada => self.karmada.as_mut(),
         };
         match (source, said) {
             (Some(SourceAdapter::Files(files)), Update::Files(loaded)) => {
-                match part {
-                    Part::Local => store.replace_local(loaded.objects.clone()),
-                    Part::Karmada => store.replace_fleet(loaded.objects.fleet.clone()),
-                }
+                store.replace_part(part, &loaded.objects);
                 files.loaded = Some(loaded);
             }
             (Some(SourceAdapter::Api(api)), Update::Api(news)) => api.take(news, store),
@@ -154,12 +151,12 @@ impl Sources {
 
     /// What the status says of it.
     pub(super) fn view(&self, store: &Store) -> SourceView {
-        self.local.view(Part::Local, store)
+        self.local.view(ControlPlane::Local, store)
     }
 
     /// The same of the Karmada control plane, if there is one.
     pub(super) fn karmada_view(&self, store: &Store) -> Option<SourceView> {
-        Some(self.karmada.as_ref()?.view(Part::Karmada, store))
+        Some(self.karmada.as_ref()?.view(ControlPlane::Karmada, store))
     }
 
     /// Lists that it doubts.
@@ -221,7 +218,7 @@ impl SourceAdapter {
         }
     }
 
-    fn view(&self, part: Part, store: &Store) -> SourceView {
+    fn view(&self, part: ControlPlane, store: &Store) -> SourceView {
         match self {
             Self::Files(files) => {
                 let listed = files.loaded.as_ref().is_some_and(|loaded| loaded.listed);

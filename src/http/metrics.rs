@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_control::api::kinds::{ControlPlane, KINDS};
 use sheave_control::controller::ControllerStatus;
 use sheave_dataplane::counters::TcpTotals;
 use sheave_dataplane::select::ActiveTable;
@@ -137,16 +138,11 @@ fn labelled(status: &ProcessView) -> impl Iterator<Item = (&KindView, Vec<(&'sta
     local.chain(karmada.map(|kind| (kind, vec![("kind", &*kind.kind), OF_KARMADA])))
 }
 
-/// Whether a doubted list is of that kind and source. Names of kinds that both sources have say in the guard which of them it
-/// is, and those of the Karmada control plane alone, of which of its lists.
+/// Whether a list that is held back is of that kind and API server.
 fn is_of(held: &GuardView, kind: &str, of_karmada: bool) -> bool {
-    match (kind, of_karmada) {
-        ("Service", true) => held.kind == "template Service",
-        // Not doubted there.
-        ("EndpointSlice", true) => false,
-        ("Work", true) => held.kind == "Work" || held.kind == "collected Work",
-        _ => held.kind == kind,
-    }
+    let plane = if of_karmada { ControlPlane::Karmada } else { ControlPlane::Local };
+    let mut rows = KINDS.iter().filter(|row| row.plane == plane && row.resource.kind == kind);
+    rows.any(|row| row.guarded_as == Some(&held.kind))
 }
 
 /// What is known of endpoints' health, and how.

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
+use sheave_control::api::store::ControlPlane;
 use sheave_control::controller::Controller;
 use sheave_control::sources::connection::Connection;
-use sheave_control::sources::manifests::{self, Of};
+use sheave_control::sources::manifests;
 use sheave_dataplane::Drained;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -109,7 +110,9 @@ async fn start(
         (_, None) => return Err("no API server".to_owned()),
     };
     let karmada = match (karmada_manifests, &fleet) {
-        (Some(manifests), _) => Some(SourceAdapter::files(manifests::watch_of(Of::Karmada, manifests))),
+        (Some(manifests), _) => {
+            Some(SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, manifests)))
+        }
         (None, Some(fleet)) => Some(SourceAdapter::Api(Box::new(ApiSource::karmada(fleet, config)))),
         (None, None) => None,
     };

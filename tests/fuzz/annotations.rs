@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::invariants::Manifest;
 use serde_json::json;
-use sheave_control::sources::manifests::Of;
+use sheave_control::api::store::ControlPlane;
 
 static MANIFEST: LazyLock<Manifest> =
     LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
@@ -48,5 +48,5 @@ pub(crate) fn run(text: &str) {
         service["metadata"]["annotations"][format!("sheave.dev/{name}")] = json!(next());
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [service, pool, slice]});
-    MANIFEST.check(Of::Cluster, list.to_string().as_bytes());
+    MANIFEST.check(ControlPlane::Local, list.to_string().as_bytes());
 }

@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sheave_control::api::problem::Problem;
-use sheave_control::api::store::{Dirty, Objects};
+use sheave_control::api::store::{ControlPlane, Dirty, Objects};
 use sheave_control::projection::{Options, Projector};
-use sheave_control::sources::manifests::{self, Of};
+use sheave_control::sources::manifests;
 use sheave_model::{Candidate, Frontend, FrontendKind, Route};
 use tempfile::TempDir;
 
@@ -43,7 +43,7 @@ impl Manifest {
     ///
     /// # Panics
     /// If it does not hold, or the file cannot be written.
-    pub(crate) fn check(&self, of: Of, bytes: &[u8]) {
+    pub(crate) fn check(&self, of: ControlPlane, bytes: &[u8]) {
         std::fs::write(&self.path, bytes).expect("the temporary folder can be written");
         let loaded = manifests::load_of(of, &self.path);
         assert!(loaded.listed);

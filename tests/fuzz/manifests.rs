@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use crate::invariants::Manifest;
-use sheave_control::sources::manifests::Of;
+use sheave_control::api::store::ControlPlane;
 
 static MANIFEST: LazyLock<Manifest> =
     LazyLock::new(|| Manifest::new("input.yaml").expect("a temporary folder"));
 
 /// Checks one input.
 pub(crate) fn run(bytes: &[u8]) {
-    MANIFEST.check(Of::Cluster, bytes);
-    MANIFEST.check(Of::Karmada, bytes);
+    MANIFEST.check(ControlPlane::Local, bytes);
+    MANIFEST.check(ControlPlane::Karmada, bytes);
 }

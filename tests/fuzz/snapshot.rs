@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use crate::invariants::{check, scratch};
 use serde_json::json;
-use sheave_control::sources::snapshot::{self, Identity, Part, Snapshot, SnapshotError};
+use sheave_control::api::store::ControlPlane;
+use sheave_control::sources::snapshot::{self, Identity, Snapshot, SnapshotError};
 use tempfile::TempDir;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| scratch().expect("a temporary folder"));
@@ -15,7 +16,7 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(|| scratch().expect("a temporar
 /// Checks one input.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
-    let part = if first & 1 == 0 { Part::Local } else { Part::Karmada };
+    let part = if first & 1 == 0 { ControlPlane::Local } else { ControlPlane::Karmada };
     let sealed = if first & 2 == 0 { rest.to_vec() } else { sealed(rest) };
     let (dir, identity) = (FOLDER.path(), identity(part));
     std::fs::write(snapshot::path(dir, part), sealed).expect("the temporary folder can be written");
@@ -55,7 +56,7 @@ fn sealed(lines: &[u8]) -> Vec<u8> {
     text
 }
 
-fn identity(part: Part) -> Identity {
+fn identity(part: ControlPlane) -> Identity {
     Identity { part, server: "https://a/".to_owned(), cluster: "c".to_owned(), authorities: BTreeSet::new() }
 }
 

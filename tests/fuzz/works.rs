@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use crate::invariants::Manifest;
 use serde_json::{Value, json};
-use sheave_control::sources::manifests::Of;
+use sheave_control::api::store::ControlPlane;
 
 static MANIFEST: LazyLock<Manifest> =
     LazyLock::new(|| Manifest::new("input.json").expect("a temporary folder"));
@@ -37,7 +37,7 @@ pub(crate) fn run(text: &str) {
     let [one, other] = clusters;
     let items = [first, second, one, other, imported, binding, service, template];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    MANIFEST.check(Of::Karmada, list.to_string().as_bytes());
+    MANIFEST.check(ControlPlane::Karmada, list.to_string().as_bytes());
 }
 
 /// The line, or what nearly every object has there.

@@ -259,7 +259,7 @@ impl LeaderTerm {
 
     fn take(&mut self, batch: Batch, mut updated: BTreeSet<ServiceKey>) {
         for change in batch.changes {
-            let admitted = self.guard.admit(change, self.store.objects(), Instant::now()).into_change();
+            let admitted = self.guard.admit(change, self.store.objects(), Instant::now());
             updated.extend(services(&admitted));
             self.apply(admitted);
         }

@@ -8,34 +8,26 @@
 
 mod cache;
 mod event;
-mod fleet;
 mod item;
+mod kind_problems;
 mod limits;
 mod list;
 mod page;
-mod prune;
 mod reflector;
 mod request;
-mod resources;
 mod streaming;
-mod trouble;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::task::JoinSet;
 
 use self::cache::{Cache, Start, Subscription, SyncState};
-use self::fleet::{CollectedWorks, Imported, ServiceWorks, Templates};
 pub use self::limits::Limits;
 use self::reflector::Reflector;
-use self::resources::{Need, Watched};
-use crate::api::address_pool::AddressPool;
-use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding};
+use crate::api::kinds::{ControlPlane, KINDS, Kind, KindVisitor, Need, Row, visit_kinds};
 use crate::api::problem::Problem;
 use crate::api::store::Change;
 use crate::sources::connection::Connection;
@@ -100,59 +92,69 @@ impl KindStatus {
 
 /// The objects of an API server, as they come. Dropping it ends the watches.
 pub struct ApiWatch {
-    news: Arc<SyncState>,
-    feeds: Vec<Arc<dyn Subscription>>,
+    sync: Arc<SyncState>,
+    subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
 }
 
-/// Starts to follow what is wanted, on the current Tokio runtime.
+/// Starts to watch what is wanted of the cluster that the gateways run in, on the current Tokio runtime.
 pub fn watch(connection: &Connection, wanted: Wanted) -> ApiWatch {
     watch_with(connection, wanted, Limits::default())
 }
 
 /// The same with other limits.
 pub fn watch_with(connection: &Connection, wanted: Wanted, limits: Limits) -> ApiWatch {
-    let kinds = 3 + usize::from(wanted.namespaces) + usize::from(wanted.pools);
-    let news = Arc::new(SyncState::of(kinds));
-    let mut watch = ApiWatch { news, feeds: Vec::new(), tasks: JoinSet::new() };
-    watch.follow::<Service>(connection, limits);
-    watch.follow::<EndpointSlice>(connection, limits);
-    watch.follow::<Node>(connection, limits);
-    if wanted.namespaces {
-        watch.follow::<Namespace>(connection, limits);
-    }
-    if wanted.pools {
-        watch.follow::<AddressPool>(connection, limits);
-    }
-    watch
+    let is_wanted = |row: &Row| match row.resource.kind {
+        "Namespace" => wanted.namespaces,
+        "AddressPool" => wanted.pools,
+        _ => true,
+    };
+    watch_kinds(connection, limits, |row| row.plane == ControlPlane::Local && is_wanted(row))
 }
 
-/// Starts to follow what a Karmada API server has of MultiClusterServices, on the current Tokio runtime.
+/// Starts to watch what a Karmada API server has of MultiClusterServices, on the current Tokio runtime.
 pub fn watch_fleet(connection: &Connection) -> ApiWatch {
     watch_fleet_with(connection, Limits::default())
 }
 
 /// The same with other limits.
 pub fn watch_fleet_with(connection: &Connection, limits: Limits) -> ApiWatch {
-    let mut watch = ApiWatch { news: Arc::new(SyncState::of(7)), feeds: Vec::new(), tasks: JoinSet::new() };
-    watch.follow::<MultiClusterService>(connection, limits);
-    watch.follow::<Templates>(connection, limits);
-    watch.follow::<CollectedWorks>(connection, limits);
-    watch.follow::<ServiceWorks>(connection, limits);
-    watch.follow::<Imported>(connection, limits);
-    watch.follow::<ResourceBinding>(connection, limits);
-    watch.follow::<Cluster>(connection, limits);
-    watch
+    watch_kinds(connection, limits, |row| row.plane == ControlPlane::Karmada)
+}
+
+fn watch_kinds(connection: &Connection, limits: Limits, is_wanted: impl Fn(&Row) -> bool) -> ApiWatch {
+    let kinds = KINDS.iter().filter(|row| is_wanted(row)).count();
+    let watch =
+        ApiWatch { sync: Arc::new(SyncState::of(kinds)), subscriptions: Vec::new(), tasks: JoinSet::new() };
+    let mut starter = Starter { watch, connection, limits, is_wanted };
+    visit_kinds(&mut starter);
+    starter.watch
+}
+
+/// Starts a watch for each kind that is wanted.
+struct Starter<'a, F> {
+    watch: ApiWatch,
+    connection: &'a Connection,
+    limits: Limits,
+    is_wanted: F,
+}
+
+impl<F: Fn(&Row) -> bool> KindVisitor for Starter<'_, F> {
+    fn visit<K: Kind>(&mut self) {
+        if (self.is_wanted)(&K::ROW) {
+            self.watch.follow::<K>(self.connection, self.limits);
+        }
+    }
 }
 
 impl ApiWatch {
-    fn follow<T: Watched>(&mut self, connection: &Connection, limits: Limits) {
-        let kept = Arc::new(Cache::<T>::new(self.news.clone()));
-        self.feeds.push(kept.clone());
+    fn follow<K: Kind>(&mut self, connection: &Connection, limits: Limits) {
+        let kept = Arc::new(Cache::<K>::new(self.sync.clone()));
+        self.subscriptions.push(kept.clone());
         let following = Reflector::new(connection.clone(), limits, kept.clone()).follow();
         self.tasks.spawn(async move {
             let excusing = async {
-                if T::RESOURCE.need == Need::Spared {
+                if K::ROW.need == Need::Spared {
                     tokio::time::sleep(limits.spared).await;
                     kept.excuse();
                 }
@@ -165,13 +167,13 @@ impl ApiWatch {
     /// kind and holds them all. Cancel safe. None if nothing can come any more, as when the runtime ends.
     pub async fn next(&mut self) -> Option<Batch> {
         loop {
-            if self.news.is_synced()
+            if self.sync.is_synced()
                 && let Some(batch) = self.take()
             {
                 return Some(batch);
             }
             tokio::select! {
-                () = self.news.arrived.notified() => {}
+                () = self.sync.arrived.notified() => {}
                 _ = self.tasks.join_next() => return None,
             }
         }
@@ -179,7 +181,8 @@ impl ApiWatch {
 
     /// Objects that could not be read, kinds that are not installed or that we may not read; sorted.
     pub fn problems(&self) -> Vec<Problem> {
-        let mut problems: Vec<Problem> = self.feeds.iter().flat_map(|feed| feed.problems()).collect();
+        let mut problems: Vec<Problem> =
+            self.subscriptions.iter().flat_map(|subscription| subscription.problems()).collect();
         problems.sort();
         // A kind of which two parts are followed is missing twice.
         problems.dedup();
@@ -189,7 +192,7 @@ impl ApiWatch {
     /// How well each wanted kind is known.
     pub fn kinds(&self) -> Vec<KindStatus> {
         let mut kinds: Vec<KindStatus> = Vec::new();
-        for status in self.feeds.iter().map(|feed| feed.status()) {
+        for status in self.subscriptions.iter().map(|subscription| subscription.status()) {
             match kinds.iter_mut().find(|known| known.kind == status.kind) {
                 Some(known) => known.join(status),
                 None => kinds.push(status),
@@ -201,7 +204,7 @@ impl ApiWatch {
     /// Ends as soon as something has failed before everything was known: whoever has a snapshot then better serves from it.
     /// Once everything is known it never ends. The future stands on its own, to be waited for beside [`Self::next`].
     pub fn first_failure(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let mut start = self.news.start.subscribe();
+        let mut start = self.sync.start.subscribe();
         async move {
             if start.wait_for(|start| *start == Start::Failed).await.is_err() {
                 std::future::pending::<()>().await;
@@ -213,8 +216,8 @@ impl ApiWatch {
         // Anything that came is older than this.
         let mut batch = Batch { changes: Vec::new(), received: Instant::now(), triggered: Vec::new() };
         let mut any = false;
-        for feed in &self.feeds {
-            any |= feed.take(&mut batch);
+        for subscription in &self.subscriptions {
+            any |= subscription.take(&mut batch);
         }
         any.then_some(batch)
     }

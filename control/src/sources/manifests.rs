@@ -7,7 +7,6 @@
 mod document;
 mod field_lines;
 mod folder;
-mod kind;
 mod known_file;
 mod line;
 mod manifest;
@@ -19,16 +18,7 @@ use std::path::Path;
 pub use self::field_lines::FieldLines;
 pub use self::origin::{FILE, FileProblem, Origin, Origins};
 pub use self::watch::{FileWatch, watch, watch_of};
-use crate::api::store::Objects;
-
-/// Whose manifests are in a folder: many kinds are on both API servers and mean something else on each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// The cluster that the gateways run in.
-    Cluster,
-    /// A Karmada control plane.
-    Karmada,
-}
+use crate::api::store::{ControlPlane, Objects};
 
 /// What a folder of manifests says.
 #[derive(Clone, Debug, Default)]
@@ -52,12 +42,12 @@ const TRIES: usize = 100;
 
 /// Reads the folder, or the single file, once. A folder that cannot be listed is a Problem, too.
 pub fn load(path: &Path) -> Loaded {
-    load_of(Of::Cluster, path)
+    load_of(ControlPlane::Local, path)
 }
 
 /// The same for a folder of these manifests.
-pub fn load_of(of: Of, path: &Path) -> Loaded {
-    let mut folder = folder::Folder::new(path.to_owned(), of);
+pub fn load_of(plane: ControlPlane, path: &Path) -> Loaded {
+    let mut folder = folder::Folder::new(path.to_owned(), plane);
     for _ in 0..TRIES {
         if !folder.scan().unsettled {
             break;

@@ -16,38 +16,14 @@
 //! imported slices and bindings, which tell again what Works tell. It must not know how the objects are used; time is given
 //! to it.
 
-mod kinds;
 mod pending;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-
-use self::kinds::{CollectedWorks, Guarded, ServiceWorks, Templates};
 use self::pending::Doubt;
-use crate::api::karmada::{Cluster, MultiClusterService};
+use crate::api::kinds::{ChangeVisitor, Kind};
 use crate::api::store::{Change, Delta, Objects};
-
-/// What to do with a change. Either way it is to be applied to the store.
-#[derive(Clone, Debug)]
-#[must_use]
-pub enum Admitted {
-    /// The change as it came.
-    Whole(Change),
-    /// The list, completed by the objects that it lacks and that stay for now.
-    Completed(Change),
-}
-
-impl Admitted {
-    /// What is to be applied.
-    pub fn into_change(self) -> Change {
-        match self {
-            Self::Whole(change) | Self::Completed(change) => change,
-        }
-    }
-}
 
 /// One kind whose newest list is doubted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,23 +56,11 @@ impl Guard {
         Self { hold, doubts: BTreeMap::new() }
     }
 
-    /// Judges what the source says, given what the store has. The answer is to be applied to the store before the next
-    /// change is judged.
-    pub fn admit(&mut self, change: Change, objects: &Objects, now: Instant) -> Admitted {
-        match change {
-            Change::Services(delta) => self.judge::<Service>(delta, objects, now),
-            Change::Slices(delta) => self.judge::<EndpointSlice>(delta, objects, now),
-            Change::Nodes(delta) => self.judge::<Node>(delta, objects, now),
-            Change::MultiClusterServices(delta) => self.judge::<MultiClusterService>(delta, objects, now),
-            Change::Templates(delta) => self.judge::<Templates>(delta, objects, now),
-            Change::CollectedWorks(delta) => self.judge::<CollectedWorks>(delta, objects, now),
-            Change::ServiceWorks(delta) => self.judge::<ServiceWorks>(delta, objects, now),
-            Change::Clusters(delta) => self.judge::<Cluster>(delta, objects, now),
-            believed @ (Change::Namespaces(_)
-            | Change::Pools(_)
-            | Change::Imported(_)
-            | Change::Bindings(_)) => Admitted::Whole(believed),
-        }
+    /// Answers what to apply to the store, which has `objects`, before the next change is judged: the change as it came, or a
+    /// list completed by the objects that it lacks and that stay for now.
+    #[must_use]
+    pub fn admit(&mut self, change: Change, objects: &Objects, now: Instant) -> Change {
+        change.visit(Judge { guard: self, objects, now })
     }
 
     /// When [`release`](Self::release) has something to say, if nothing else happens before.
@@ -114,33 +78,35 @@ impl Guard {
     pub fn holding(&self) -> Vec<Held> {
         self.doubts.values().map(Doubt::held).collect()
     }
-
-    fn judge<T: Guarded>(&mut self, delta: Delta<T::Object>, objects: &Objects, now: Instant) -> Admitted {
-        let mut doubt = self.doubts.remove(T::KIND);
-        let admitted = admitted::<T>(delta, &mut doubt, objects, (self.hold, now));
-        self.doubts.extend(doubt.map(|doubt| (T::KIND, doubt)));
-        admitted
-    }
 }
 
-fn admitted<T: Guarded>(
-    delta: Delta<T::Object>,
-    doubt: &mut Option<Doubt>,
-    objects: &Objects,
-    (hold, now): (Duration, Instant),
-) -> Admitted {
-    let listed = match delta {
-        Delta::All(listed) => listed,
-        Delta::Put(_) | Delta::Gone { .. } => {
-            pending::settle::<T>(doubt, &delta);
-            return Admitted::Whole(T::change(delta));
-        }
-    };
-    let kept = pending::judge::<T>(doubt, &listed, objects, hold, now);
-    if kept.is_empty() {
-        return Admitted::Whole(T::change(Delta::All(listed)));
+/// Judges a change of one kind.
+struct Judge<'a> {
+    guard: &'a mut Guard,
+    objects: &'a Objects,
+    now: Instant,
+}
+
+impl ChangeVisitor for Judge<'_> {
+    type Output = Change;
+
+    fn visit<K: Kind>(self, delta: Delta<K::Object>) -> Change {
+        let Some(kind) = K::ROW.guarded_as else { return K::change(delta) };
+        let mut doubt = self.guard.doubts.remove(kind);
+        let delta = match delta {
+            Delta::All(mut listed) => {
+                let hold = self.guard.hold;
+                listed.extend(pending::judge::<K>(kind, &mut doubt, &listed, self.objects, hold, self.now));
+                Delta::All(listed)
+            }
+            Delta::Put(_) | Delta::Gone { .. } => {
+                pending::settle::<K>(kind, &mut doubt, &delta);
+                delta
+            }
+        };
+        self.guard.doubts.extend(doubt.map(|doubt| (kind, doubt)));
+        K::change(delta)
     }
-    Admitted::Completed(T::change(Delta::All(listed.into_iter().chain(kept).collect())))
 }
 
 #[cfg(test)]

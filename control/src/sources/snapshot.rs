@@ -22,22 +22,13 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 pub use self::writer::SnapshotWriter;
-use crate::api::store::Objects;
-
-/// Which of the objects are kept together: those of one API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Everything but the fleet.
-    Local,
-    /// The fleet.
-    Karmada,
-}
+use crate::api::store::{ControlPlane, Objects};
 
 /// Which API server and cluster objects are from. Prints as it stands behind "cluster".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Which of the objects.
-    pub part: Part,
+    pub part: ControlPlane,
     /// The API server's URL.
     pub server: String,
     /// The cluster's name, as configured.
@@ -155,7 +146,7 @@ impl SnapshotError {
 }
 
 /// Where the snapshot is in the state directory `dir`.
-pub fn path(dir: &Path, part: Part) -> PathBuf {
+pub fn path(dir: &Path, part: ControlPlane) -> PathBuf {
     dir.join(folder::name(part))
 }
 

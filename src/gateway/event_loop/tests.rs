@@ -4,9 +4,9 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::ServiceKey;
-use sheave_control::sources::manifests::{self, Of};
-use sheave_control::sources::snapshot::Part;
+use sheave_control::sources::manifests;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -123,7 +123,7 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let mut app = app(folder.path());
     let said = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: Part::Local, said });
+    app.take(SourceUpdate { part: ControlPlane::Local, said });
     assert_eq!(app.told.count(), 1);
     app.retry();
     assert_eq!(app.told.count(), 1);
@@ -193,21 +193,21 @@ async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_wh
     let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
                metadata: {name: web, namespace: shop}\nspec: {types: [LoadBalancer]}\n";
     fs::write(fleet.path().join("web.yaml"), mcs).unwrap();
-    let karmada = SourceAdapter::files(manifests::watch_of(Of::Karmada, fleet.path()));
+    let karmada = SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
     let mut app = app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
     assert!(!app.intake.has_spoken());
     let said = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: Part::Local, said });
+    app.take(SourceUpdate { part: ControlPlane::Local, said });
     assert_eq!(app.missing(), Some("no objects have been read yet"));
-    let said = Update::Files(Arc::new(manifests::load_of(Of::Karmada, fleet.path())));
-    app.take(SourceUpdate { part: Part::Karmada, said });
+    let said = Update::Files(Arc::new(manifests::load_of(ControlPlane::Karmada, fleet.path())));
+    app.take(SourceUpdate { part: ControlPlane::Karmada, said });
     assert_eq!(app.missing(), None);
     assert!(app.intake.has_spoken());
     let status = app.status();
     let kinds = status.karmada.unwrap().kinds;
     assert_eq!((kinds[0].kind.as_str(), kinds[0].objects), ("MultiClusterService", 1));
     let said = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: Part::Local, said });
+    app.take(SourceUpdate { part: ControlPlane::Local, said });
     assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
 }
 
@@ -230,14 +230,15 @@ async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
                metadata: {name: web, namespace: shop, creationTimestamp: '2024-01-01T00:00:00Z'}\n\
                spec: {types: [LoadBalancer]}\n";
     fs::write(fleet.path().join("web.yaml"), format!("{mcs}{}", service(2024, "ClusterIP"))).unwrap();
-    for order in [[Part::Local, Part::Karmada], [Part::Karmada, Part::Local]] {
-        let karmada = SourceAdapter::files(manifests::watch_of(Of::Karmada, fleet.path()));
+    for order in [[ControlPlane::Local, ControlPlane::Karmada], [ControlPlane::Karmada, ControlPlane::Local]]
+    {
+        let karmada = SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
         let mut app =
             app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
         for part in order {
             let said = match part {
-                Part::Local => manifests::load(folder.path()),
-                Part::Karmada => manifests::load_of(Of::Karmada, fleet.path()),
+                ControlPlane::Local => manifests::load(folder.path()),
+                ControlPlane::Karmada => manifests::load_of(ControlPlane::Karmada, fleet.path()),
             };
             app.take(SourceUpdate { part, said: Update::Files(Arc::new(said)) });
         }

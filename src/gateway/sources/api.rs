@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sheave_control::api::problem::Problem;
-use sheave_control::api::store::{Change, Delta, Objects, Store};
+use sheave_control::api::store::{Change, ControlPlane, Delta, Objects, Store};
 use sheave_control::sources::api_server::{self, ApiWatch, Batch, Wanted};
 use sheave_control::sources::connection::Connection;
 use sheave_control::sources::mass_deletion_guard::Guard;
-use sheave_control::sources::snapshot::{self, Identity, Part, Snapshot, SnapshotWriter};
+use sheave_control::sources::snapshot::{self, Identity, Snapshot, SnapshotWriter};
 use sheave_control::time::wait_until;
 use tokio::time::sleep_until;
 
@@ -24,7 +24,7 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// The objects of one API server.
 pub(crate) struct ApiSource {
-    part: Part,
+    part: ControlPlane,
     server: String,
     watch: ApiWatch,
     guard: Guard,
@@ -59,15 +59,15 @@ impl ApiSource {
     /// Tokio runtime.
     pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
         let wanted = Wanted { namespaces: false, pools: false };
-        Self::of(Part::Local, api_server::watch(connection, wanted), connection, config)
+        Self::of(ControlPlane::Local, api_server::watch(connection, wanted), connection, config)
     }
 
     /// The same for a Karmada control plane.
     pub(crate) fn karmada(connection: &Connection, config: &Config) -> Self {
-        Self::of(Part::Karmada, api_server::watch_fleet(connection), connection, config)
+        Self::of(ControlPlane::Karmada, api_server::watch_fleet(connection), connection, config)
     }
 
-    fn of(part: Part, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {
+    fn of(part: ControlPlane, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {
         let server = connection.server().as_ref().to_owned();
         let authorities = connection.authorities().as_ref().clone();
         let identity =
@@ -119,7 +119,7 @@ impl ApiSource {
                 self.triggered = batch.triggered;
                 for change in stored_clusters(before, &batch.changes).into_iter().chain(batch.changes) {
                     let admitted = self.guard.admit(change, store.objects(), Instant::now());
-                    store.apply(admitted.into_change());
+                    store.apply(admitted);
                 }
                 if !store.is_clean() {
                     self.snapshots.changed();
@@ -134,10 +134,7 @@ impl ApiSource {
                     server = self.server, written = %stored.written_at,
                     "the API server does not answer: serving what it said last, from the snapshot"
                 );
-                match self.part {
-                    Part::Local => store.replace_local(stored.objects),
-                    Part::Karmada => store.replace_fleet(stored.objects.fleet),
-                }
+                store.replace_part(self.part, &stored.objects);
             }
         }
     }
@@ -154,8 +151,10 @@ impl ApiSource {
     pub(super) fn missing(&self) -> Option<&'static str> {
         match (&self.stand_in, self.part) {
             (StandIn::Snapshot | StandIn::Over, _) => None,
-            (_, Part::Local) => Some("the API server has not said yet what there is; see /api/status"),
-            (_, Part::Karmada) => {
+            (_, ControlPlane::Local) => {
+                Some("the API server has not said yet what there is; see /api/status")
+            }
+            (_, ControlPlane::Karmada) => {
                 Some("the Karmada API server has not said yet what there is; see /api/status")
             }
         }

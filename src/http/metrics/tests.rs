@@ -212,7 +212,7 @@ fn without_local(node: &str, kinds: &[FrontendKind]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("web.yaml"), manifest(node)).unwrap();
     let mut store = Store::default();
-    store.replace(manifests::load(folder.path()).objects);
+    store.replace(&manifests::load(folder.path()).objects);
     let frontends = BTreeSet::from_iter(kinds.iter().copied());
     let dirty = store.take_dirty();
     let options = Options { node: "here".to_owned(), frontends, ..Options::default() };

@@ -78,7 +78,7 @@ impl Fixture {
         fs::write(folder.path().join("all.yaml"), manifests).unwrap();
         let loaded = manifests::load(folder.path());
         let mut store = Store::default();
-        store.replace(loaded.objects.clone());
+        store.replace(&loaded.objects);
         let mut projector = Projector::new(options);
         let dirty = store.take_dirty();
         let projection = projector.project(store.objects(), &dirty);

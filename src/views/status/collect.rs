@@ -1,20 +1,20 @@
 //! What the status says of sources and of the controller, from what they know of themselves. It must not know how it is shown.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
-use sheave_control::api::store::Objects;
+use sheave_control::api::kinds::counts;
+use sheave_control::api::store::{ControlPlane, Objects};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::sources::api_server::KindStatus;
 use sheave_control::sources::mass_deletion_guard::Held;
-use sheave_control::sources::snapshot::{Part, SnapshotWriter};
+use sheave_control::sources::snapshot::SnapshotWriter;
 
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
 
 /// The objects of a folder, which is `listed` as a whole or not at all. Files say nothing by themselves, so there is no time
 /// at which a kind was last heard of; nor is a snapshot needed beside them.
-pub(crate) fn of_manifests(part: Part, objects: &Objects, listed: bool) -> SourceView {
+pub(crate) fn of_manifests(part: ControlPlane, objects: &Objects, listed: bool) -> SourceView {
     let kind = |(kind, objects): (&str, usize)| KindView {
         kind: kind.to_owned(),
         synced: listed,
@@ -29,29 +29,8 @@ pub(crate) fn of_manifests(part: Part, objects: &Objects, listed: bool) -> Sourc
     }
 }
 
-fn counts(part: Part, objects: &Objects) -> Vec<(&'static str, usize)> {
-    let fleet = &objects.fleet;
-    match part {
-        Part::Local => vec![
-            ("Service", objects.services.len()),
-            ("EndpointSlice", objects.slices.values().map(BTreeMap::len).sum()),
-            ("Node", objects.nodes.len()),
-            ("Namespace", objects.namespaces.len()),
-            ("AddressPool", objects.pools.len()),
-        ],
-        Part::Karmada => vec![
-            ("MultiClusterService", fleet.services.len()),
-            ("Service", fleet.templates.len()),
-            ("Work", fleet.works.values().map(BTreeMap::len).sum()),
-            ("EndpointSlice", fleet.imported.values().map(BTreeMap::len).sum()),
-            ("ResourceBinding", fleet.bindings.len()),
-            ("Cluster", fleet.clusters.len()),
-        ],
-    }
-}
-
 /// Counts what stands in for objects that the API server has not listed yet.
-pub(crate) fn recount(kinds: &mut [KindView], part: Part, objects: &Objects) {
+pub(crate) fn recount(kinds: &mut [KindView], part: ControlPlane, objects: &Objects) {
     for (name, count) in counts(part, objects) {
         for kind in kinds.iter_mut().filter(|kind| kind.kind == name) {
             kind.objects = count;
@@ -130,7 +109,7 @@ mod tests {
         let mut kinds = [kind("Service"), kind("Node")];
         let mut objects = Objects::default();
         objects.nodes.insert("a".into(), std::sync::Arc::default());
-        recount(&mut kinds, Part::Local, &objects);
+        recount(&mut kinds, ControlPlane::Local, &objects);
         assert_eq!(kinds.map(|kind| kind.objects), [0, 1]);
     }
 

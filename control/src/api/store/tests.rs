@@ -2,10 +2,16 @@
 
 mod fleet;
 
-use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus, ServiceSpec};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, NodeAddress, NodeCondition, NodeStatus, Service, ServiceSpec,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::address_pool::AddressPool;
+use crate::api::kinds;
 
 fn meta(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.into()), namespace: Some("shop".into()), ..ObjectMeta::default() }
@@ -41,26 +47,26 @@ fn services(names: &[&str]) -> Dirty {
 #[test]
 fn a_changed_service_dirties_itself_alone_and_an_equal_one_nothing() {
     let mut store = Store::default();
-    store.upsert_service(service("web", "a"));
-    store.upsert_service(service("dns", "a"));
+    store.put::<kinds::Services>(service("web", "a"));
+    store.put::<kinds::Services>(service("dns", "a"));
     assert_eq!(store.take_dirty(), services(&["web", "dns"]));
-    store.upsert_service(service("web", "a"));
+    store.put::<kinds::Services>(service("web", "a"));
     assert_eq!(store.take_dirty(), Dirty::Nothing);
-    store.upsert_service(service("web", "b"));
+    store.put::<kinds::Services>(service("web", "b"));
     assert_eq!(store.take_dirty(), services(&["web"]));
-    store.remove_service(&ServiceKey::new("shop", "web"));
-    store.remove_service(&ServiceKey::new("shop", "never"));
+    store.remove::<kinds::Services>("shop", "web");
+    store.remove::<kinds::Services>("shop", "never");
     assert_eq!(store.take_dirty(), services(&["web"]));
 }
 
 #[test]
 fn a_new_resource_version_is_kept_but_dirties_nothing() {
     let mut store = Store::default();
-    store.upsert_service(service("web", "a"));
+    store.put::<kinds::Services>(service("web", "a"));
     assert!(!store.take_dirty().is_nothing());
     let mut newer = service("web", "a");
     newer.metadata.resource_version = Some("7".into());
-    store.upsert_service(newer);
+    store.put::<kinds::Services>(newer);
     assert_eq!(store.take_dirty(), Dirty::Nothing);
     let kept = &store.objects().services[&ServiceKey::new("shop", "web")];
     assert_eq!(kept.metadata.resource_version.as_deref(), Some("7"));
@@ -69,29 +75,29 @@ fn a_new_resource_version_is_kept_but_dirties_nothing() {
 #[test]
 fn a_slice_that_changes_its_label_dirties_both_services() {
     let mut store = Store::default();
-    store.upsert_slice(slice("s1", Some("web")));
+    store.put::<kinds::Slices>(slice("s1", Some("web")));
     assert_eq!(store.take_dirty(), services(&["web"]));
-    store.upsert_slice(slice("s1", Some("dns")));
+    store.put::<kinds::Slices>(slice("s1", Some("dns")));
     assert_eq!(store.take_dirty(), services(&["dns", "web"]));
     assert_eq!(store.objects().slices.len(), 1);
-    store.upsert_slice(slice("s1", None));
+    store.put::<kinds::Slices>(slice("s1", None));
     assert_eq!(store.take_dirty(), services(&["dns"]));
     assert!(store.objects().slices.is_empty());
-    store.upsert_slice(slice("s2", None));
-    store.remove_slice("shop", "s1");
+    store.put::<kinds::Slices>(slice("s2", None));
+    store.remove::<kinds::Slices>("shop", "s1");
     assert_eq!(store.take_dirty(), Dirty::Nothing);
 }
 
 #[test]
 fn heartbeats_of_a_node_dirty_nothing_and_its_address_what_is_shared() {
     let mut store = Store::default();
-    store.upsert_node(node("n1", "10.0.0.1", "Ready"));
+    store.put::<kinds::Nodes>(node("n1", "10.0.0.1", "Ready"));
     assert_eq!(store.take_dirty(), SHARED);
-    store.upsert_node(node("n1", "10.0.0.1", "StillReady"));
+    store.put::<kinds::Nodes>(node("n1", "10.0.0.1", "StillReady"));
     assert_eq!(store.take_dirty(), Dirty::Nothing);
-    store.upsert_node(node("n1", "10.0.0.2", "StillReady"));
+    store.put::<kinds::Nodes>(node("n1", "10.0.0.2", "StillReady"));
     assert_eq!(store.take_dirty(), SHARED);
-    store.remove_node("n1");
+    store.remove::<kinds::Nodes>("", "n1");
     assert_eq!(store.take_dirty(), SHARED);
 }
 
@@ -99,32 +105,32 @@ fn heartbeats_of_a_node_dirty_nothing_and_its_address_what_is_shared() {
 fn a_pool_dirties_what_is_shared_unless_it_is_equal() {
     let mut store = Store::default();
     let pool = AddressPool { metadata: meta("p"), ..AddressPool::default() };
-    store.upsert_pool(pool.clone());
-    store.upsert_service(service("web", "a"));
+    store.put::<kinds::Pools>(pool.clone());
+    store.put::<kinds::Services>(service("web", "a"));
     assert_eq!(store.take_dirty(), Dirty::Shared([ServiceKey::new("shop", "web")].into()));
-    store.upsert_pool(pool);
+    store.put::<kinds::Pools>(pool);
     assert!(store.take_dirty().is_nothing());
-    store.remove_pool("p");
+    store.remove::<kinds::Pools>("", "p");
     assert_eq!(store.take_dirty(), SHARED);
 }
 
 #[test]
 fn replacing_by_equal_objects_dirties_nothing_and_keeps_their_identity() {
     let mut store = Store::default();
-    store.upsert_service(service("web", "a"));
-    store.upsert_slice(slice("s1", Some("web")));
-    store.upsert_node(node("n1", "10.0.0.1", "Ready"));
+    store.put::<kinds::Services>(service("web", "a"));
+    store.put::<kinds::Slices>(slice("s1", Some("web")));
+    store.put::<kinds::Nodes>(node("n1", "10.0.0.1", "Ready"));
     assert!(!store.take_dirty().is_nothing());
     let before = store.objects().clone();
     let mut copy = before.clone();
     for service in copy.services.values_mut() {
         *service = Arc::new(Service::clone(service));
     }
-    store.replace(copy);
+    store.replace(&copy);
     assert_eq!(store.take_dirty(), Dirty::Nothing);
     let key = ServiceKey::new("shop", "web");
     assert!(Arc::ptr_eq(&before.services[&key], &store.objects().services[&key]));
-    store.replace(Objects { nodes: before.nodes, ..Objects::default() });
+    store.replace(&Objects { nodes: before.nodes, ..Objects::default() });
     assert_eq!(store.take_dirty(), services(&["web"]));
     assert_eq!(store.objects().services.len() + store.objects().slices.len(), 0);
 }
@@ -145,24 +151,24 @@ fn a_namespace_dirties_its_own_services_once_any_is_known() {
         ..Namespace::default()
     };
     let mut store = Store::default();
-    store.upsert_service(service("web", "a"));
+    store.put::<kinds::Services>(service("web", "a"));
     assert_eq!(store.take_dirty(), services(&["web"]));
-    store.upsert_namespace(namespace("other", "a"));
+    store.put::<kinds::Namespaces>(namespace("other", "a"));
     assert_eq!(store.take_dirty(), SHARED, "now Namespaces are known");
-    store.upsert_namespace(namespace("shop", "a"));
+    store.put::<kinds::Namespaces>(namespace("shop", "a"));
     assert_eq!(store.take_dirty(), services(&["web"]));
-    store.upsert_namespace(namespace("other", "b"));
-    store.upsert_namespace(namespace("shop", "a"));
+    store.put::<kinds::Namespaces>(namespace("other", "b"));
+    store.put::<kinds::Namespaces>(namespace("shop", "a"));
     assert_eq!(store.take_dirty(), Dirty::Nothing);
-    store.remove_namespace("shop");
+    store.remove::<kinds::Namespaces>("", "shop");
     assert_eq!(store.take_dirty(), services(&["web"]));
-    store.remove_namespace("other");
+    store.remove::<kinds::Namespaces>("", "other");
     assert_eq!(store.take_dirty(), SHARED);
-    store.upsert_namespace(namespace("other", "a"));
+    store.put::<kinds::Namespaces>(namespace("other", "a"));
     assert_eq!(store.take_dirty(), SHARED);
     // Namespaces are known before and afterwards, but not the same.
-    store.remove_namespace("other");
-    store.upsert_namespace(namespace("shop", "a"));
+    store.remove::<kinds::Namespaces>("", "other");
+    store.put::<kinds::Namespaces>(namespace("shop", "a"));
     assert_eq!(store.take_dirty(), Dirty::Shared(BTreeSet::from([ServiceKey::new("shop", "web")])));
 }
 
@@ -174,17 +180,17 @@ proptest! {
             let name = format!("s{number}");
             let owner = owner.map(|owner| format!("web{owner}"));
             if upsert {
-                by_event.upsert_slice(slice(&name, owner.as_deref()));
+                by_event.put::<kinds::Slices>(slice(&name, owner.as_deref()));
             } else {
-                by_event.remove_slice("shop", &name);
+                by_event.remove::<kinds::Slices>("shop", &name);
             }
         }
         let mut at_once = Store::default();
-        at_once.replace(by_event.objects().clone());
+        at_once.replace(by_event.objects());
         prop_assert_eq!(at_once.objects(), by_event.objects());
         for number in 0..4 {
-            by_event.remove_slice("shop", &format!("s{number}"));
-            at_once.remove_slice("shop", &format!("s{number}"));
+            by_event.remove::<kinds::Slices>("shop", &format!("s{number}"));
+            at_once.remove::<kinds::Slices>("shop", &format!("s{number}"));
         }
         prop_assert!(by_event.objects().slices.is_empty());
         prop_assert!(at_once.objects().slices.is_empty());

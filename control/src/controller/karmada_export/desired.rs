@@ -72,6 +72,7 @@ mod tests {
 
     use super::*;
     use crate::api::karmada::Cluster;
+    use crate::api::kinds;
 
     const EVERYWHERE: [&str; 6] = ["a", "b", "east", "late", "north", "west"];
 
@@ -79,9 +80,11 @@ mod tests {
     fn objects(spec: &Value) -> Objects {
         let mut objects = Objects::default();
         let service = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u1"}, "spec": spec});
-        objects.fleet.put_service(serde_json::from_value::<MultiClusterService>(service).unwrap());
+        objects.put::<kinds::MultiClusterServices>(
+            serde_json::from_value::<MultiClusterService>(service).unwrap(),
+        );
         let template = json!({"metadata": {"namespace": "shop", "name": "web"}});
-        objects.fleet.put_template(serde_json::from_value::<Service>(template).unwrap());
+        objects.put::<kinds::Templates>(serde_json::from_value::<Service>(template).unwrap());
         EVERYWHERE.into_iter().for_each(|name| member(&mut objects, name, name != "late", "True"));
         objects
     }
@@ -95,14 +98,14 @@ mod tests {
         let enabled = if exports { vec![export] } else { Vec::new() };
         let cluster = json!({"metadata": {"name": name},
                              "status": {"conditions": [condition], "apiEnablements": enabled}});
-        objects.fleet.put_cluster(serde_json::from_value::<Cluster>(cluster).unwrap());
+        objects.put::<kinds::Clusters>(serde_json::from_value::<Cluster>(cluster).unwrap());
     }
 
     fn bind(objects: &mut Objects, spec: Value) {
         let mut spec = spec;
         spec["resource"] = json!({"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web"});
         let binding = json!({"metadata": {"namespace": "shop", "name": "web-service"}, "spec": spec});
-        objects.fleet.put_binding(serde_json::from_value::<ResourceBinding>(binding).unwrap());
+        objects.put::<kinds::Bindings>(serde_json::from_value::<ResourceBinding>(binding).unwrap());
     }
 
     fn key() -> ServiceKey {
@@ -175,7 +178,7 @@ mod tests {
         let mut service = (*going.fleet.services[&key()]).clone();
         service.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-        going.fleet.put_service(service);
+        going.put::<kinds::MultiClusterServices>(service);
         assert_eq!(desired_export(&going, &key(), true), DesiredExport::Nothing);
     }
 

@@ -11,7 +11,7 @@ use super::clusters::Clusters;
 use crate::api::karmada::{COLLECTED_LABEL, EXECUTION_SPACE_PREFIX, Manifest, Work, cluster_of_namespace};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem, reason};
-use crate::api::store::{Fleet, SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, ServiceKey, WorkKey};
+use crate::api::store::{Fleet, ObjectKey, SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, ServiceKey};
 use crate::projection::endpoints;
 use crate::projection::plan::{ListedSlice, NotCounted, SliceOrigin, UncountedSlice};
 
@@ -143,7 +143,7 @@ const IMPORTER: &str = "endpointslice-controller.karmada.io";
 pub(super) struct ClusterEndpoints<'a> {
     pub(super) slices: Vec<ListedSlice>,
     /// Works that carry the Service as it is there.
-    pub(super) services: Vec<(&'a WorkKey, &'a Work, &'a Service)>,
+    pub(super) services: Vec<(&'a ObjectKey, &'a Work, &'a Service)>,
 }
 
 /// What all clusters have.
@@ -153,7 +153,7 @@ pub(super) struct FleetEndpoints<'a> {
     pub(super) left: Vec<UncountedSlice>,
     pub(super) problems: Vec<Problem>,
     /// Works whose slices count, and the names of these.
-    pub(super) collected: BTreeSet<&'a WorkKey>,
+    pub(super) collected: BTreeSet<&'a ObjectKey>,
 }
 
 impl FleetEndpoints<'_> {
@@ -187,7 +187,7 @@ pub(super) fn collect<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Cluster
 }
 
 /// A Work that was collected from nobody knows where. Others there are not about member clusters.
-fn outside(name: &WorkKey, work: &Work) -> Vec<Problem> {
+fn outside(name: &ObjectKey, work: &Work) -> Vec<Problem> {
     let mut report = Report::about(work_ref(name));
     if work.is_collected() {
         let message = format!(
@@ -207,7 +207,7 @@ pub(super) fn unregistered(cluster: &str, field: String, report: &mut Report) {
 
 fn read_work<'a>(
     key: &ServiceKey,
-    (name, work, cluster): (&'a WorkKey, &'a Work, &str),
+    (name, work, cluster): (&'a ObjectKey, &'a Work, &str),
     clusters: &Clusters<'_>,
     sources: &mut FleetEndpoints<'a>,
 ) {
@@ -319,7 +319,7 @@ fn is_named(service: &Service, key: &ServiceKey) -> bool {
     metadata.namespace.as_deref() == Some(&*key.namespace) && metadata.name.as_deref() == Some(&*key.name)
 }
 
-pub(super) fn work_ref(name: &WorkKey) -> ObjectRef {
+pub(super) fn work_ref(name: &ObjectKey) -> ObjectRef {
     ObjectRef { kind: "Work", namespace: name.0.clone(), name: name.1.clone() }
 }
 

@@ -5,6 +5,7 @@ use sheave_model::{Frontend, Route};
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, add, options};
 use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::api::kinds;
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
 /// The template of `shop/web` with ports http 80 and dns 53 (UDP).
@@ -78,25 +79,26 @@ pub(super) fn binding(clusters: &str, more: &str, status: &str) -> String {
 }
 
 pub(super) fn put(objects: &mut Objects, manifests: &[&str]) {
-    let fleet = &mut objects.fleet;
     for manifest in manifests {
         match manifest.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap() {
             "MultiClusterService" => {
-                fleet.put_service(serde_saphyr::from_str::<MultiClusterService>(manifest).unwrap());
+                objects.put::<kinds::MultiClusterServices>(
+                    serde_saphyr::from_str::<MultiClusterService>(manifest).unwrap(),
+                );
             }
             "Service" => {
                 let service: k8s_openapi::api::core::v1::Service = serde_saphyr::from_str(manifest).unwrap();
-                fleet.put_template(service);
+                objects.put::<kinds::Templates>(service);
             }
             "EndpointSlice" => {
                 let slice: k8s_openapi::api::discovery::v1::EndpointSlice =
                     serde_saphyr::from_str(manifest).unwrap();
-                fleet.put_imported(slice);
+                objects.put::<kinds::Imported>(slice);
             }
-            "Work" => fleet.put_work(serde_saphyr::from_str::<Work>(manifest).unwrap()),
-            "Cluster" => fleet.put_cluster(serde_saphyr::from_str::<Cluster>(manifest).unwrap()),
+            "Work" => objects.put::<kinds::CollectedWorks>(serde_saphyr::from_str::<Work>(manifest).unwrap()),
+            "Cluster" => objects.put::<kinds::Clusters>(serde_saphyr::from_str::<Cluster>(manifest).unwrap()),
             "ResourceBinding" => {
-                fleet.put_binding(serde_saphyr::from_str::<ResourceBinding>(manifest).unwrap());
+                objects.put::<kinds::Bindings>(serde_saphyr::from_str::<ResourceBinding>(manifest).unwrap());
             }
             other => panic!("no such kind: {other}"),
         }

@@ -6,8 +6,9 @@ use super::fleet::{
 };
 use super::support::{add, problems, service};
 use crate::api::karmada::Work;
+use crate::api::owners::unreadable_owner;
 use crate::api::problem::reason;
-use crate::api::store::{Dirty, ServiceKey, unreadable_owner};
+use crate::api::store::{Dirty, ServiceKey};
 
 const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.10/32]}\n";
 const LEAVING: &str =

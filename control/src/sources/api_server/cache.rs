@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use super::item::Item;
-use super::resources::{Key, Need, Watched};
 use super::{Batch, KindStatus};
+use crate::api::kinds::{Kind, Need};
+use crate::api::object::ApiObject as _;
 use crate::api::problem::Problem;
-use crate::api::store::Delta;
+use crate::api::store::{Delta, ObjectKey};
 
 /// How far the first lists are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,38 +74,38 @@ pub(super) trait Subscription: Send + Sync {
 }
 
 /// The objects of a list that is under way, and those that cannot be read.
-pub(super) struct Staging<T: Watched> {
-    objects: BTreeMap<Key, Arc<T::Object>>,
-    problems: BTreeMap<Key, Problem>,
+pub(super) struct Staging<K: Kind> {
+    objects: BTreeMap<ObjectKey, Arc<K::Object>>,
+    problems: BTreeMap<ObjectKey, Problem>,
 }
 
-impl<T: Watched> Default for Staging<T> {
+impl<K: Kind> Default for Staging<K> {
     /// Empty.
     fn default() -> Self {
         Self { objects: BTreeMap::new(), problems: BTreeMap::new() }
     }
 }
 
-impl<T: Watched> Staging<T> {
+impl<K: Kind> Staging<K> {
     /// An object that was listed is gone before the list is complete.
-    pub(super) fn remove(&mut self, key: &Key) {
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
         self.objects.remove(key);
         self.problems.remove(key);
     }
 }
 
 /// The objects of one kind.
-pub(super) struct Cache<T: Watched> {
+pub(super) struct Cache<K: Kind> {
     news: Arc<SyncState>,
-    state: Mutex<State<T>>,
+    state: Mutex<State<K>>,
 }
 
-struct State<T: Watched> {
-    objects: BTreeMap<Key, Arc<T::Object>>,
-    /// Of objects whose latest version cannot be read, or whose reader has a complaint.
-    unreadable: BTreeMap<Key, Problem>,
+struct State<K: Kind> {
+    objects: BTreeMap<ObjectKey, Arc<K::Object>>,
+    /// Of objects whose latest version cannot be read, or whose reader has a warning.
+    unreadable: BTreeMap<ObjectKey, Problem>,
     /// Of the kind as a whole.
-    trouble: Option<Problem>,
+    problem: Option<Problem>,
     changed: Changed,
     /// When the first of the news came.
     since: Option<Instant>,
@@ -115,35 +116,35 @@ struct State<T: Watched> {
 
 enum Changed {
     /// These came, changed or went, with what the change was triggered by.
-    Keys(BTreeMap<Key, Option<Timestamp>>),
+    Keys(BTreeMap<ObjectKey, Option<Timestamp>>),
     /// There was a list.
     All,
 }
 
-impl<T: Watched> Cache<T> {
+impl<K: Kind> Cache<K> {
     pub(super) fn new(news: Arc<SyncState>) -> Self {
         let state = State {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
-            trouble: None,
+            problem: None,
             changed: Changed::Keys(BTreeMap::new()),
             since: None,
-            status: KindStatus::new(T::RESOURCE.kind, T::RESOURCE.need != Need::Spared),
+            status: KindStatus::new(K::ROW.resource.kind, K::ROW.need != Need::Spared),
             counted: false,
         };
         Self { news, state: Mutex::new(state) }
     }
 
     /// Puts one object of a list on the stage. A version that is kept already is not read again.
-    pub(super) fn stage_one(&self, stage: &mut Staging<T>, item: Item) {
+    pub(super) fn stage_one(&self, stage: &mut Staging<K>, item: Item) {
         let key = item.key.clone();
-        if !item.concerns::<T>() {
+        if !item.concerns::<K>() {
             return stage.remove(&key);
         }
         let kept = stage.objects.get(&key).cloned().or_else(|| self.object(&key));
         let object = match kept {
-            Some(kept) if item.is::<T>(kept.as_ref()) => Some(kept),
-            kept => match item.read::<T>(kept.is_some()) {
+            Some(kept) if item.is::<K>(kept.as_ref()) => Some(kept),
+            kept => match item.read::<K>(kept.is_some()) {
                 Ok(object) => {
                     stage.problems.remove(&key);
                     Some(object)
@@ -155,15 +156,15 @@ impl<T: Watched> Cache<T> {
             },
         };
         if let Some(object) = object {
-            if let Some(complaint) = T::complaint(&object) {
-                stage.problems.entry(key.clone()).or_insert(complaint);
+            if let Some(warning) = object.warning() {
+                stage.problems.entry(key.clone()).or_insert(warning);
             }
             stage.objects.insert(key, object);
         }
     }
 
     /// The list is complete: whatever is not in it is gone.
-    pub(super) fn replace(&self, stage: Staging<T>) {
+    pub(super) fn replace(&self, stage: Staging<K>) {
         let mut state = self.lock();
         state.objects = stage.objects;
         state.unreadable = stage.problems;
@@ -175,14 +176,14 @@ impl<T: Watched> Cache<T> {
     /// is deleted is deleted object by object, before its definition is. Answers whether that is new.
     pub(super) fn is_missing(&self, problem: Problem) -> bool {
         let mut state = self.lock();
-        if state.trouble.as_ref() == Some(&problem) {
+        if state.problem.as_ref() == Some(&problem) {
             return false;
         }
         // The message alone does not name what is missing.
         let Problem { object, message, .. } = &problem;
         state.status.error = Some(format!("{} {} {message}", object.kind, object.name));
-        state.trouble = Some(problem);
-        if T::RESOURCE.need == Need::Required && state.status.synced {
+        state.problem = Some(problem);
+        if K::ROW.need == Need::Required && state.status.synced {
             self.tell(&mut state);
         } else {
             state.objects.clear();
@@ -195,16 +196,16 @@ impl<T: Watched> Cache<T> {
     /// We may not read them. What is known stays; of an optional kind nothing is known at first, which is as good as none.
     /// Answers whether that is new.
     pub(super) fn is_denied(&self, problem: Problem) -> bool {
-        if T::RESOURCE.need == Need::Required {
+        if K::ROW.need == Need::Required {
             self.news.failed();
         }
         let mut state = self.lock();
         state.status.error = Some(problem.message.clone());
-        if state.trouble.as_ref() == Some(&problem) {
+        if state.problem.as_ref() == Some(&problem) {
             return false;
         }
-        state.trouble = Some(problem);
-        if T::RESOURCE.need == Need::Optional && !state.status.synced {
+        state.problem = Some(problem);
+        if K::ROW.need == Need::Optional && !state.status.synced {
             self.all_are_known(&mut state);
         } else {
             self.tell(&mut state);
@@ -215,21 +216,21 @@ impl<T: Watched> Cache<T> {
     /// A watch brought an object.
     pub(super) fn put(&self, item: Item) {
         let key = item.key.clone();
-        if !item.concerns::<T>() {
+        if !item.concerns::<K>() {
             return self.remove(&key);
         }
         let kept = self.object(&key);
-        if kept.as_ref().is_some_and(|kept| item.is::<T>(kept.as_ref())) {
+        if kept.as_ref().is_some_and(|kept| item.is::<K>(kept.as_ref())) {
             return;
         }
-        let read = item.read::<T>(kept.is_some());
+        let read = item.read::<K>(kept.is_some());
         let mut state = self.lock();
         match read {
             Ok(object) => {
-                let before = kept.as_ref().and_then(|kept| T::triggered(kept));
-                let triggered = T::triggered(&object).filter(|new| Some(*new) != before);
+                let before = kept.as_ref().and_then(|kept| kept.triggered());
+                let triggered = object.triggered().filter(|new| Some(*new) != before);
                 state.unreadable.remove(&key);
-                state.unreadable.extend(T::complaint(&object).map(|complaint| (key.clone(), complaint)));
+                state.unreadable.extend(object.warning().map(|warning| (key.clone(), warning)));
                 state.objects.insert(key.clone(), object.clone());
                 state.changed.note(key, triggered.and_then(|time| time.parse().ok()));
             }
@@ -241,7 +242,7 @@ impl<T: Watched> Cache<T> {
     }
 
     /// A watch said that an object is gone.
-    pub(super) fn remove(&self, key: &Key) {
+    pub(super) fn remove(&self, key: &ObjectKey) {
         let mut state = self.lock();
         let unreadable = state.unreadable.remove(key).is_some();
         if state.objects.remove(key).is_some() {
@@ -261,7 +262,7 @@ impl<T: Watched> Cache<T> {
     pub(super) fn heard(&self) -> bool {
         let mut state = self.lock();
         state.status.heard = Some(Instant::now());
-        if state.trouble.take().is_some() {
+        if state.problem.take().is_some() {
             self.tell(&mut state);
         }
         state.status.error.take().is_some()
@@ -269,7 +270,7 @@ impl<T: Watched> Cache<T> {
 
     /// A list or watch could not be had. Answers whether that is new.
     pub(super) fn failed(&self, error: &str) -> bool {
-        if T::RESOURCE.need != Need::Spared {
+        if K::ROW.need != Need::Spared {
             self.news.failed();
         }
         let mut state = self.lock();
@@ -281,11 +282,11 @@ impl<T: Watched> Cache<T> {
         self.lock().status.restarts += 1;
     }
 
-    fn object(&self, key: &Key) -> Option<Arc<T::Object>> {
+    fn object(&self, key: &ObjectKey) -> Option<Arc<K::Object>> {
         self.lock().objects.get(key).cloned()
     }
 
-    fn all_are_known(&self, state: &mut State<T>) {
+    fn all_are_known(&self, state: &mut State<K>) {
         state.changed = Changed::All;
         state.status.synced = true;
         self.count(state);
@@ -298,25 +299,25 @@ impl<T: Watched> Cache<T> {
         self.news.arrived.notify_one();
     }
 
-    fn count(&self, state: &mut State<T>) {
+    fn count(&self, state: &mut State<K>) {
         if !std::mem::replace(&mut state.counted, true) {
             self.news.one_synced();
         }
     }
 
-    fn tell(&self, state: &mut State<T>) {
+    fn tell(&self, state: &mut State<K>) {
         state.since.get_or_insert_with(Instant::now);
         self.news.arrived.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Changed {
     /// Of several changes to one object the first counts: it waited longest.
-    fn note(&mut self, key: Key, triggered: Option<Timestamp>) {
+    fn note(&mut self, key: ObjectKey, triggered: Option<Timestamp>) {
         if let Self::Keys(keys) = self {
             let earliest = keys.entry(key).or_default();
             *earliest = (*earliest).or(triggered);
@@ -324,23 +325,23 @@ impl Changed {
     }
 }
 
-impl<T: Watched> Subscription for Cache<T> {
+impl<K: Kind> Subscription for Cache<K> {
     fn take(&self, batch: &mut Batch) -> bool {
         let mut state = self.lock();
         let Some(since) = state.since.take() else { return false };
         batch.received = batch.received.min(since);
         match std::mem::replace(&mut state.changed, Changed::Keys(BTreeMap::new())) {
             Changed::All => {
-                batch.changes.push(T::change(Delta::All(state.objects.values().cloned().collect())));
+                batch.changes.push(K::change(Delta::All(state.objects.values().cloned().collect())));
             }
             Changed::Keys(keys) => {
                 for (key, triggered) in keys {
                     batch.triggered.extend(triggered);
                     let delta = match state.objects.get(&key) {
                         Some(object) => Delta::Put(object.clone()),
-                        None => Delta::Gone { namespace: key.namespace, name: key.name },
+                        None => Delta::Gone { namespace: key.0, name: key.1 },
                     };
-                    batch.changes.push(T::change(delta));
+                    batch.changes.push(K::change(delta));
                 }
             }
         }
@@ -349,7 +350,7 @@ impl<T: Watched> Subscription for Cache<T> {
 
     fn problems(&self) -> Vec<Problem> {
         let state = self.lock();
-        state.trouble.iter().chain(state.unreadable.values()).cloned().collect()
+        state.problem.iter().chain(state.unreadable.values()).cloned().collect()
     }
 
     fn status(&self) -> KindStatus {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use kube::Resource as _;
 use serde_json::Value;
 
-use super::prune;
-use super::resources::{Key, Watched};
 use crate::api::decode::field_path::{FieldPath, Step};
 use crate::api::decode::{self, FieldError};
+use crate::api::kinds::Kind;
+use crate::api::object::ApiObject as _;
 use crate::api::problem::{ObjectRef, Problem, reason};
+use crate::api::store::ObjectKey;
 
 /// A value in a Problem is cut after so many characters.
 const LONGEST_VALUE: usize = 80;
@@ -18,7 +19,7 @@ const LONGEST_VALUE: usize = 80;
 /// An object as the server sends it, with what every object has.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) key: Key,
+    pub(super) key: ObjectKey,
     /// Empty if the server sent none, which no server does.
     pub(super) version: String,
     uid: Option<String>,
@@ -30,14 +31,14 @@ impl Item {
     pub(super) fn new(value: Value) -> Option<Self> {
         let metadata = value.get("metadata")?;
         let text = |name: &str| metadata.get(name).and_then(Value::as_str);
-        let key = Key { namespace: text("namespace").unwrap_or_default().into(), name: text("name")?.into() };
+        let key = (text("namespace").unwrap_or_default().into(), text("name")?.into());
         let version = text("resourceVersion").unwrap_or_default().to_owned();
         let uid = text("uid").map(str::to_owned);
         Some(Self { key, version, uid, value })
     }
 
     /// Whether this is the very version of the object that is kept.
-    pub(super) fn is<T: Watched>(&self, kept: &T::Object) -> bool {
+    pub(super) fn is<K: Kind>(&self, kept: &K::Object) -> bool {
         let kept = kept.meta();
         !self.version.is_empty()
             && kept.resource_version.as_deref() == Some(&self.version)
@@ -45,29 +46,30 @@ impl Item {
     }
 
     /// Whether it is one of those that are followed.
-    pub(super) fn concerns<T: Watched>(&self) -> bool {
-        T::concerns(&self.value)
+    pub(super) fn concerns<K: Kind>(&self) -> bool {
+        K::concerns(&self.value)
     }
 
     /// The typed object, or what is wrong with it. `kept` says whether there is a version of it that can be read.
-    pub(super) fn read<T: Watched>(mut self, kept: bool) -> Result<Arc<T::Object>, Box<Problem>> {
+    pub(super) fn read<K: Kind>(mut self, kept: bool) -> Result<Arc<K::Object>, Box<Problem>> {
         if let Some(object) = self.value.as_object_mut() {
-            prune::metadata(object);
+            crate::api::prune::metadata(object);
             decode::drop_nulls(object);
-            T::prepare(object);
+            K::Object::prune(object);
+            decode::complete_conditions(object);
         }
-        decode::decode::<T::Object>(&self.value)
+        decode::decode::<K::Object>(&self.value)
             .map(Arc::new)
-            .map_err(|error| Box::new(unreadable::<T>(&self.key, &self.value, &error, kept)))
+            .map_err(|error| Box::new(unreadable::<K>(&self.key, &self.value, &error, kept)))
     }
 }
 
 /// What the Problems of an object are about.
-pub(super) fn reference<T: Watched>(key: &Key) -> ObjectRef {
-    ObjectRef { kind: T::RESOURCE.kind, namespace: key.namespace.clone(), name: key.name.clone() }
+pub(super) fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef {
+    ObjectRef { kind: K::ROW.resource.kind, namespace: key.0.clone(), name: key.1.clone() }
 }
 
-fn unreadable<T: Watched>(key: &Key, value: &Value, error: &FieldError, kept: bool) -> Problem {
+fn unreadable<K: Kind>(key: &ObjectKey, value: &Value, error: &FieldError, kept: bool) -> Problem {
     let found = at(value, &error.path).map_or_else(String::new, |value| format!("{} ", shown(value)));
     let instead = if kept {
         "the last version that could be read stays in use"
@@ -75,7 +77,7 @@ fn unreadable<T: Watched>(key: &Key, value: &Value, error: &FieldError, kept: bo
         "no version of it could be read yet, so it is not used"
     };
     Problem {
-        object: reference::<T>(key),
+        object: reference::<K>(key),
         reason: reason::UNREADABLE_OBJECT,
         field: error.path.to_string(),
         message: format!("{found}cannot be read: {}; {instead}", error.message),
@@ -100,20 +102,18 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Node, Service};
-    use k8s_openapi::api::discovery::v1::EndpointSlice;
     use serde_json::json;
 
     use super::*;
-    use crate::api::address_pool::AddressPool;
+    use crate::api::kinds::{Nodes, Pools, Services, Slices};
 
-    fn read<T: Watched>(value: Value) -> Result<Arc<T::Object>, Box<Problem>> {
-        Item::new(value).unwrap().read::<T>(false)
+    fn read<K: Kind>(value: Value) -> Result<Arc<K::Object>, Box<Problem>> {
+        Item::new(value).unwrap().read::<K>(false)
     }
 
     #[test]
     fn a_condition_without_a_time_does_not_cost_the_service() {
-        let service = read::<Service>(json!({"metadata": {"name": "web", "namespace": "shop"},
+        let service = read::<Services>(json!({"metadata": {"name": "web", "namespace": "shop"},
             "spec": {"ports": [{"port": 80, "nodePort": null}]},
             "status": {"conditions": [{"type": "A", "status": "True", "reason": "", "message": "",
                 "lastTransitionTime": null}]}}));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_slice_without_endpoints_is_a_slice() {
-        let slice = read::<EndpointSlice>(json!({"metadata": {"name": "web-1", "namespace": "shop"},
+        let slice = read::<Slices>(json!({"metadata": {"name": "web-1", "namespace": "shop"},
             "addressType": "IPv4", "endpoints": null, "ports": null}));
         assert_eq!(slice.unwrap().endpoints, None);
     }
@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_with_object_field_and_value() {
         let pool = json!({"metadata": {"name": "edge"}, "spec": {"priority": "high"}});
-        let problem = read::<AddressPool>(pool.clone()).unwrap_err();
+        let problem = read::<Pools>(pool.clone()).unwrap_err();
         assert_eq!(
             problem.to_string(),
             "AddressPool edge: UnreadableObject: spec.priority: \"high\" cannot be read: \
              invalid type: string \"high\", expected u32; no version of it could be read yet, so it is not used"
         );
-        let problem = Item::new(pool).unwrap().read::<AddressPool>(true).unwrap_err();
+        let problem = Item::new(pool).unwrap().read::<Pools>(true).unwrap_err();
         assert!(problem.message.ends_with("; the last version that could be read stays in use"));
     }
 
@@ -144,7 +144,7 @@ mod tests {
     fn long_values_are_cut() {
         let name = "ü".repeat(100_000);
         let problem =
-            read::<Node>(json!({"metadata": {"name": "n1"}, "spec": {"taints": name}})).unwrap_err();
+            read::<Nodes>(json!({"metadata": {"name": "n1"}, "spec": {"taints": name}})).unwrap_err();
         assert!(problem.message.starts_with("\"üüü"), "{problem}");
         assert!(problem.message.contains("ü... cannot be read"), "{problem}");
         assert!(problem.message.len() <= crate::text::LONGEST_MESSAGE, "{}", problem.message.len());
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn the_same_version_of_the_same_object_is_known_again() {
         let value = |version: &str, uid: &str| json!({"metadata": {"name": "n1", "resourceVersion": version, "uid": uid}});
-        let kept = read::<Node>(value("7", "a")).unwrap();
-        let is = |version, uid| Item::new(value(version, uid)).unwrap().is::<Node>(kept.as_ref());
+        let kept = read::<Nodes>(value("7", "a")).unwrap();
+        let is = |version, uid| Item::new(value(version, uid)).unwrap().is::<Nodes>(kept.as_ref());
         assert!(is("7", "a"));
         assert!(!is("8", "a"));
         assert!(!is("7", "b"));

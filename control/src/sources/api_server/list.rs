@@ -11,39 +11,39 @@ use super::item::Item;
 use super::limits::Limits;
 use super::page;
 use super::request::{Failure, Patience, get, uncompressed};
-use super::resources::Watched;
+use crate::api::kinds::Kind;
 
 /// A complete list.
-pub(super) struct List<T: Watched> {
-    pub(super) stage: Staging<T>,
+pub(super) struct List<K: Kind> {
+    pub(super) stage: Staging<K>,
     /// As of which version it is: what comes later is watched for.
     pub(super) version: String,
 }
 
 /// What came of asking for a streamed list.
 #[must_use]
-pub(super) enum Streamed<T: Watched> {
-    Complete(List<T>),
+pub(super) enum Streamed<K: Kind> {
+    Complete(List<K>),
     /// This server does not stream lists: it says so, or ends the stream without a word of the list being complete.
     NotHere,
 }
 
 /// All objects as a stream: the server need not build the list as a whole, and we need not hold it as text. The answer goes
 /// on as a watch, of which nothing is used, for that one may last so long that its silence would go unnoticed.
-pub(super) async fn streamed<T: Watched>(
+pub(super) async fn streamed<K: Kind>(
     client: &Client,
-    kept: &Cache<T>,
+    kept: &Cache<K>,
     limits: &Limits,
-) -> Result<Streamed<T>, Failure> {
+) -> Result<Streamed<K>, Failure> {
     let seconds = u32::try_from(limits.list.as_secs()).ok();
     let params = WatchParams {
         timeout: seconds,
         send_initial_events: true,
         bookmarks: true,
-        label_selector: T::RESOURCE.selector(),
+        label_selector: selector::<K>(),
         ..Default::default()
     };
-    let request = uncompressed(Request::new(T::RESOURCE.path).watch(&params, ""));
+    let request = uncompressed(Request::new(K::ROW.resource.path()).watch(&params, ""));
     let mut answer = match get(client, request, patience(limits)).await {
         Err(failure) if refuses(&failure) => return Ok(Streamed::NotHere),
         answer => answer?,
@@ -78,16 +78,16 @@ fn refuses(failure: &Failure) -> bool {
 
 /// All objects in pages. Where the server has forgotten what the next page is of, everything is asked for at once, as
 /// client-go's pager does: a list that takes longer than the server remembers would never be complete.
-pub(super) async fn paged<T: Watched>(
+pub(super) async fn paged<K: Kind>(
     client: &Client,
-    kept: &Cache<T>,
+    kept: &Cache<K>,
     limits: &Limits,
-) -> Result<List<T>, Failure> {
-    let all = ListParams { label_selector: T::RESOURCE.selector(), ..Default::default() };
+) -> Result<List<K>, Failure> {
+    let all = ListParams { label_selector: selector::<K>(), ..Default::default() };
     let mut params = ListParams { limit: Some(limits.page), ..all.clone() };
     let mut stage = Staging::default();
     loop {
-        let request = Request::new(T::RESOURCE.path).list(&params);
+        let request = Request::new(K::ROW.resource.path()).list(&params);
         let text = match get(client, request, patience(limits)).await {
             Ok(answer) => answer.whole().await?,
             Err(Failure::Expired(_)) if params.continue_token.is_some() => {
@@ -99,7 +99,9 @@ pub(super) async fn paged<T: Watched>(
         };
         let page = page::read(&text, |value| match Item::new(value) {
             Some(item) => kept.stage_one(&mut stage, item),
-            None => tracing::debug!(kind = T::RESOURCE.kind, "the API server lists an object without a name"),
+            None => {
+                tracing::debug!(kind = K::ROW.resource.kind, "the API server lists an object without a name");
+            }
         });
         let page = page.map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;
         if page.resource_version.is_empty() {
@@ -113,12 +115,17 @@ pub(super) async fn paged<T: Watched>(
 }
 
 /// As of which version the server is.
-pub(super) async fn version<T: Watched>(client: &Client, limits: &Limits) -> Result<String, Failure> {
-    let params = ListParams { limit: Some(1), label_selector: T::RESOURCE.selector(), ..Default::default() };
-    let request = Request::new(T::RESOURCE.path).list(&params);
+pub(super) async fn version<K: Kind>(client: &Client, limits: &Limits) -> Result<String, Failure> {
+    let params = ListParams { limit: Some(1), label_selector: selector::<K>(), ..Default::default() };
+    let request = Request::new(K::ROW.resource.path()).list(&params);
     let text = get(client, request, patience(limits)).await?.whole().await?;
     let page = page::read(&text, drop).map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;
     Ok(page.resource_version)
+}
+
+/// As requests have it.
+pub(super) fn selector<K: Kind>() -> Option<String> {
+    (!K::ROW.selector.is_empty()).then(|| K::ROW.selector.to_owned())
 }
 
 fn patience(limits: &Limits) -> Patience {

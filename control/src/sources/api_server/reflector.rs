@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::cache::Cache;
 use super::event::Event;
+use super::kind_problems;
 use super::limits::{Limits, spread};
-use super::list::{self, List, Streamed};
+use super::list::{self, List, Streamed, selector};
 use super::request::{Answer, Failure, Patience, get, uncompressed};
-use super::resources::Watched;
 use super::streaming::Streaming;
-use super::trouble;
+use crate::api::kinds::Kind;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
 
@@ -58,10 +58,10 @@ impl Watches {
 }
 
 /// Follows the objects of one kind.
-pub(super) struct Reflector<T: Watched> {
+pub(super) struct Reflector<K: Kind> {
     connection: Connection,
     limits: Limits,
-    kept: Arc<Cache<T>>,
+    kept: Arc<Cache<K>>,
     backoff: Backoff,
     streaming: Streaming,
     watches: Watches,
@@ -71,8 +71,8 @@ pub(super) struct Reflector<T: Watched> {
     refused: Option<Instant>,
 }
 
-impl<T: Watched> Reflector<T> {
-    pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Cache<T>>) -> Self {
+impl<K: Kind> Reflector<K> {
+    pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Cache<K>>) -> Self {
         let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
         let streaming = Streaming::new(&limits);
         Self {
@@ -117,7 +117,7 @@ impl<T: Watched> Reflector<T> {
         }
     }
 
-    async fn list(&mut self) -> Result<List<T>, Failure> {
+    async fn list(&mut self) -> Result<List<K>, Failure> {
         let client = self.connection.reader();
         // A streamed list is a watch.
         if self.watches != Watches::Polled && self.streaming.is_due() {
@@ -128,7 +128,7 @@ impl<T: Watched> Reflector<T> {
                 }
                 Ok(Streamed::NotHere) => {
                     self.streaming.refused();
-                    tracing::debug!(kind = T::RESOURCE.kind, "the API server does not stream lists");
+                    tracing::debug!(kind = K::ROW.resource.kind, "the API server does not stream lists");
                 }
                 Err(failure) => {
                     self.streaming.failed();
@@ -187,7 +187,7 @@ impl<T: Watched> Reflector<T> {
             Watches::Fail(_) | Watches::FailAlone => {
                 self.watches = Watches::Polled;
                 let told = self.polled(failure.as_ref());
-                tracing::warn!(kind = T::RESOURCE.kind, server = %self.connection.server(), "{told}");
+                tracing::warn!(kind = K::ROW.resource.kind, server = %self.connection.server(), "{told}");
             }
             Watches::Polled => {}
         }
@@ -216,14 +216,14 @@ impl<T: Watched> Reflector<T> {
     /// Records that lists replace watches. Answers that in words.
     fn polled(&self, failure: Option<&Failure>) -> String {
         if let Some(Failure::Forbidden(message)) = failure {
-            let problem = trouble::unwatched(&T::RESOURCE, self.limits.poll, message);
+            let problem = kind_problems::unwatched(&K::ROW, self.limits.poll, message);
             self.kept.is_denied(problem.clone());
             return problem.to_string();
         }
         let why = failure.map_or_else(|| "they end at once".to_owned(), Failure::to_string);
         let told = format!(
             "watches of {} fail ({why}); they are listed every {} to {} s instead",
-            T::RESOURCE.plural,
+            K::ROW.resource.plural,
             self.limits.poll.as_secs(),
             2 * self.limits.poll.as_secs()
         );
@@ -233,7 +233,7 @@ impl<T: Watched> Reflector<T> {
 
     /// Whether the server answers a question about the kind.
     async fn answers(&mut self) -> bool {
-        match list::version::<T>(&self.connection.reader(), &self.limits).await {
+        match list::version::<K>(&self.connection.reader(), &self.limits).await {
             Ok(_) => true,
             Err(failure) => {
                 self.settle(&failure).await;
@@ -247,10 +247,10 @@ impl<T: Watched> Reflector<T> {
         let timeout = spread(self.limits.watch).as_secs().max(1);
         let params = WatchParams {
             timeout: u32::try_from(timeout).ok(),
-            label_selector: T::RESOURCE.selector(),
+            label_selector: selector::<K>(),
             ..Default::default()
         };
-        let request = uncompressed(Request::new(T::RESOURCE.path).watch(&params, version));
+        let request = uncompressed(Request::new(K::ROW.resource.path()).watch(&params, version));
         let whole = Duration::from_secs(timeout) + self.limits.grace;
         let patience = Patience { head: self.limits.silence, piece: whole, whole };
         let started = Instant::now();
@@ -314,7 +314,7 @@ impl<T: Watched> Reflector<T> {
     /// Whether the server is not as far as `version`, as after etcd was restored from a backup: it then is silent until it
     /// gets there, and what comes until then would be lost. Versions of one server may be compared (KEP-5504).
     async fn is_ahead_of_the_server(&mut self, version: &str) -> bool {
-        let Ok(current) = list::version::<T>(&self.connection.reader(), &self.limits).await else {
+        let Ok(current) = list::version::<K>(&self.connection.reader(), &self.limits).await else {
             return false;
         };
         self.heard();
@@ -326,10 +326,10 @@ impl<T: Watched> Reflector<T> {
 
     /// Does what a failure calls for. Answers how long to pause.
     async fn settle(&mut self, failure: &Failure) -> Duration {
-        match (failure, T::RESOURCE.definition) {
-            (Failure::Missing(_), Some(definition)) => {
-                if self.kept.is_missing(trouble::missing(&T::RESOURCE, &definition)) {
-                    tracing::warn!("{}", trouble::missing(&T::RESOURCE, &definition));
+        match (failure, K::ROW.remedy) {
+            (Failure::Missing(_), Some(remedy)) => {
+                if self.kept.is_missing(kind_problems::missing(&K::ROW.resource, remedy)) {
+                    tracing::warn!("{}", kind_problems::missing(&K::ROW.resource, remedy));
                 }
                 spread(self.limits.absent)
             }
@@ -337,7 +337,7 @@ impl<T: Watched> Reflector<T> {
                 let pause = self.backoff.pause(None);
                 let left = self.limits.refused.saturating_sub(self.refused_for(failure));
                 if left.is_zero() {
-                    let problem = trouble::denied(&T::RESOURCE, message);
+                    let problem = kind_problems::denied(&K::ROW, message);
                     if self.kept.is_denied(problem.clone()) {
                         tracing::warn!("{problem}");
                     }
@@ -369,16 +369,16 @@ impl<T: Watched> Reflector<T> {
 
     fn lost(&self, failure: &Failure) {
         if self.kept.failed(&failure.to_string()) {
-            let (kind, server) = (T::RESOURCE.kind, self.connection.server());
-            tracing::warn!(kind, %server, "{failure}; what is known of its {} stays in use", T::RESOURCE.plural);
+            let (kind, server) = (K::ROW.resource.kind, self.connection.server());
+            tracing::warn!(kind, %server, "{failure}; what is known of its {} stays in use", K::ROW.resource.plural);
         }
     }
 
     fn heard(&mut self) {
         self.refused = None;
         if self.kept.heard() {
-            let (kind, server) = (T::RESOURCE.kind, self.connection.server());
-            tracing::info!(kind, %server, "the API server's {} can be read now", T::RESOURCE.plural);
+            let (kind, server) = (K::ROW.resource.kind, self.connection.server());
+            tracing::info!(kind, %server, "the API server's {} can be read now", K::ROW.resource.plural);
         }
     }
 }

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Loaded;
 use super::known_file::{KnownFile, Scan, Stamp};
-use super::manifest::{self, Object, Placed};
+use super::manifest::{self, Placed};
 use super::origin::{FileProblem, Origin, Origins};
-use super::{Loaded, Of};
+use crate::api::kinds::{ChangeVisitor, Kind};
 use crate::api::problem::{Problem, reason};
-use crate::api::store::{Objects, service_key, slice_owner};
+use crate::api::store::{ControlPlane, Delta, Objects};
 
 /// The largest file that is read. A Service takes about 1 KB, so this is far beyond what a folder is good for, and it
 /// bounds the memory that a mistake (a log, an image with the wrong name) can cost.
@@ -24,7 +25,7 @@ const MAX_FILE: u64 = 256 << 20;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    of: Of,
+    plane: ControlPlane,
     files: BTreeMap<Arc<str>, KnownFile>,
     listed: bool,
     /// Why the folder cannot be listed; then its files are kept as they were.
@@ -47,8 +48,8 @@ enum Outcome {
 
 impl Folder {
     /// A folder of which nothing is known yet. A single file is a folder of one.
-    pub(super) fn new(path: PathBuf, of: Of) -> Self {
-        Self { path, of, files: BTreeMap::new(), listed: false, unlisted: None }
+    pub(super) fn new(path: PathBuf, plane: ControlPlane) -> Self {
+        Self { path, plane, files: BTreeMap::new(), listed: false, unlisted: None }
     }
 
     /// Looks at every file and reads those that changed.
@@ -106,7 +107,7 @@ impl Folder {
                 self.files.entry(name.clone()).or_default().take_failure(name, message)
             }
             Outcome::Text(text, stamp) => {
-                self.files.entry(name.clone()).or_default().take_text((name, self.of), &text, stamp, now)
+                self.files.entry(name.clone()).or_default().take_text((name, self.plane), &text, stamp, now)
             }
         }
     }
@@ -127,7 +128,7 @@ impl Folder {
                 match origins.entry(placed.reference.clone()) {
                     Entry::Vacant(entry) => {
                         entry.insert((placed.origin.clone(), placed.place.clone()));
-                        insert(&mut loaded.objects, self.of, &placed.object);
+                        placed.object.clone().visit(Put(&mut loaded.objects));
                     }
                     Entry::Occupied(_) if file.seems_gone() => {}
                     Entry::Occupied(first) => loaded.problems.push(duplicate(placed, &first.get().0)),
@@ -215,34 +216,15 @@ fn try_read(path: &Path, last: Option<Stamp>) -> io::Result<Outcome> {
     })
 }
 
-fn insert(objects: &mut Objects, of: Of, object: &Object) {
-    match object {
-        Object::Service(service) if of == Of::Karmada => objects.fleet.put_template(service.clone()),
-        Object::Slice(slice) if of == Of::Karmada => objects.fleet.put_imported(slice.clone()),
-        Object::MultiClusterService(service) => objects.fleet.put_service(service.clone()),
-        Object::Work(work) => objects.fleet.put_work(work.clone()),
-        Object::Binding(binding) => objects.fleet.put_binding(binding.clone()),
-        Object::Cluster(cluster) => objects.fleet.put_cluster(cluster.clone()),
-        Object::Service(service) => {
-            objects.services.insert(service_key(&service.metadata), service.clone());
-        }
-        Object::Slice(slice) => {
-            // The manifest has told of those without an owner.
-            let Some(owner) = slice_owner(slice) else { return };
-            let name = slice.metadata.name.as_deref().unwrap_or_default().into();
-            objects.slices.entry(owner).or_default().insert(name, slice.clone());
-        }
-        Object::Node(node) => {
-            let name = node.metadata.name.as_deref().unwrap_or_default().into();
-            objects.nodes.insert(name, node.clone());
-        }
-        Object::Namespace(namespace) => {
-            let name = namespace.metadata.name.as_deref().unwrap_or_default().into();
-            objects.namespaces.insert(name, namespace.clone());
-        }
-        Object::Pool(pool) => {
-            let name = pool.metadata.name.as_deref().unwrap_or_default().into();
-            objects.pools.insert(name, pool.clone());
+/// Puts an object where it belongs.
+struct Put<'a>(&'a mut Objects);
+
+impl ChangeVisitor for Put<'_> {
+    type Output = ();
+
+    fn visit<K: Kind>(self, delta: Delta<K::Object>) {
+        if let Delta::Put(object) = delta {
+            self.0.put::<K>(object);
         }
     }
 }

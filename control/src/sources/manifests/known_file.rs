@@ -13,9 +13,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::Of;
-use super::manifest::{self, Manifest, Object, Placed};
+use super::manifest::{self, Manifest, Placed};
 use super::origin::{FileProblem, Origin};
+use crate::api::store::{Change, ControlPlane};
 
 /// What a scan found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl KnownFile {
 
     pub(super) fn take_text(
         &mut self,
-        (name, of): (&Arc<str>, Of),
+        (name, plane): (&Arc<str>, ControlPlane),
         text: &str,
         stamp: Stamp,
         now: Instant,
@@ -152,7 +152,7 @@ impl KnownFile {
         text.hash(&mut hasher);
         let content = hasher.finish();
         let known = self.content == Some(content);
-        let manifest = if known { Manifest::default() } else { manifest::parse(name, text, of) };
+        let manifest = if known { Manifest::default() } else { manifest::parse(name, text, plane) };
         if !known && self.doubts(&manifest, text) && !self.is_settled(content, stamp, now) {
             return Scan::UNSETTLED;
         }
@@ -218,7 +218,7 @@ fn keep_identity(old: &[Placed], mut new: Vec<Placed>) -> Vec<Placed> {
     let old: HashMap<_, _> = old.iter().map(|placed| (&placed.reference, &placed.object)).collect();
     for placed in &mut new {
         if let Some(object) = old.get(&placed.reference).filter(|object| ***object == placed.object) {
-            placed.object = Object::clone(object);
+            placed.object = Change::clone(object);
         }
     }
     new

@@ -3,43 +3,25 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::DeserializeOwned;
+use kube::Resource as _;
 use serde_json::{Map, Value};
 
-use super::Of;
 use super::document::{self, Document};
-use super::kind::{Kind, Use, is_lenient, is_of_our_groups};
 use super::line;
 use super::origin::{FILE, FileProblem, Origin};
-use crate::api::address_pool::AddressPool;
 use crate::api::decode::field_path::{FieldPath, Step};
 use crate::api::decode::{self, UnknownField};
-use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::api::kinds::{Change, ControlPlane, Delta, KINDS, Kind, KindVisitor, visit_kinds};
+use crate::api::object::{ApiObject as _, Resource};
+use crate::api::owners::{missing_label, slice_owner};
 use crate::api::problem::{ObjectRef, Problem, reason};
-use crate::api::store::{missing_label, slice_owner, unreadable_owner};
 use crate::text::{LONGEST_MESSAGE, cut_middle};
-
-/// An object of a kind that we use.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Object {
-    Service(Arc<Service>),
-    Slice(Arc<EndpointSlice>),
-    Node(Arc<Node>),
-    Namespace(Arc<Namespace>),
-    Pool(Arc<AddressPool>),
-    MultiClusterService(Arc<MultiClusterService>),
-    Work(Arc<Work>),
-    Binding(Arc<ResourceBinding>),
-    Cluster(Arc<Cluster>),
-}
 
 /// An object with its name and place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed {
-    pub(super) object: Object,
+    /// The object, as it comes.
+    pub(super) object: Change,
     pub(super) reference: ObjectRef,
     pub(super) origin: Origin,
     /// The way to it inside its document.
@@ -63,13 +45,14 @@ pub(super) struct Manifest {
 const MAX_LIST_DEPTH: usize = 4;
 
 /// Reads the text of the file `name`, of a folder of these manifests.
-pub(super) fn parse(name: &Arc<str>, text: &str, of: Of) -> Manifest {
+pub(super) fn parse(name: &Arc<str>, text: &str, plane: ControlPlane) -> Manifest {
     // Some editors put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = document::parse(text, name.ends_with(".json"));
     let mut manifest = Manifest::default();
     for document in documents {
-        let mut reader = Reader { of, file: name, document: &document, manifest: &mut manifest, lookups: 0 };
+        let mut reader =
+            Reader { plane, file: name, document: &document, manifest: &mut manifest, lookups: 0 };
         match &document.value {
             Ok(value) => reader.read(value, &FieldPath::default(), None, 0),
             Err(error) => reader.refuse_text(&error.message, error.line),
@@ -80,7 +63,7 @@ pub(super) fn parse(name: &Arc<str>, text: &str, of: Of) -> Manifest {
 
 /// Reads one document into a manifest.
 struct Reader<'a> {
-    of: Of,
+    plane: ControlPlane,
     file: &'a Arc<str>,
     document: &'a Document<'a>,
     manifest: &'a mut Manifest,
@@ -90,47 +73,48 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads an object, or the objects of a list. `listed_as` is the kind that the list around it says its items have:
     /// the API server leaves `kind` and `apiVersion` out of the items of built-in lists.
-    fn read(&mut self, value: &Value, place: &FieldPath, listed_as: Option<Kind>, depth: usize) {
+    fn read(&mut self, value: &Value, place: &FieldPath, listed_as: Option<&Resource>, depth: usize) {
         let fields = match value {
             Value::Null => return,
             Value::Object(fields) => fields,
             _ => return self.refuse(place, None, "", "an object with apiVersion and kind is expected here"),
         };
-        let Some(kind) = fields.get("kind").and_then(Value::as_str).or(listed_as.map(Kind::name)) else {
+        let Some(kind) = fields.get("kind").and_then(Value::as_str).or(listed_as.map(|it| it.kind)) else {
             return self.refuse(place, None, "kind", "is missing, so the document is not used");
         };
-        let item_kind =
-            kind.strip_suffix("List").and_then(Kind::by_name).filter(|_| is_of_our_groups(fields));
+        let item_kind = kind.strip_suffix("List").and_then(resource).filter(|_| is_of_our_groups(fields));
         if kind == "List" || item_kind.is_some() {
             return self.read_items(fields, place, item_kind, depth);
         }
-        let Some(kind) = Kind::by_name(kind).filter(|_| is_of_our_groups(fields)) else {
+        let Some(kind) = resource(kind).filter(|_| is_of_our_groups(fields)) else {
             self.manifest.passed_over += 1;
             return tracing::debug!(file = %self.file, document = self.document.number, kind, "kind is not used");
         };
-        match kind.use_in(self.of) {
-            Use::Taken => {}
-            Use::None => return self.manifest.passed_over += 1,
-            Use::Elsewhere => return self.misplaced(kind, fields, place),
+        if !KINDS.iter().any(|row| row.resource.kind == kind.kind && row.plane == self.plane) {
+            // A control plane has Namespaces of its own, and may have Nodes.
+            if kind.is_built_in() {
+                return self.manifest.passed_over += 1;
+            }
+            return self.misplaced(kind, fields, place);
         }
-        let listed = listed_as == Some(kind);
+        let listed = listed_as.is_some_and(|listed| listed.kind == kind.kind);
         if let Err(found) = check_api_version(kind, fields, listed) {
             let reference = reference_in(kind, fields);
-            let message = format!("{found}; {} has {:?}", kind.with_article(), kind.api_version());
+            let message = format!("{found}; {} has {:?}", with_article(kind.kind), kind.api_version);
             return self.refuse(place, reference, "apiVersion", &message);
         }
         self.read_object(kind, fields, place);
     }
 
     /// The object is of no use here, but where it belongs.
-    fn misplaced(&mut self, kind: Kind, fields: &Map<String, Value>, place: &FieldPath) {
-        let (folder, whose) = match self.of {
-            Of::Cluster => ("--karmada-manifests", "a Karmada control plane"),
-            Of::Karmada => ("--manifests", "the cluster that the gateways run in"),
+    fn misplaced(&mut self, kind: &Resource, fields: &Map<String, Value>, place: &FieldPath) {
+        let (folder, whose) = match self.plane {
+            ControlPlane::Local => ("--karmada-manifests", "a Karmada control plane"),
+            ControlPlane::Karmada => ("--manifests", "the cluster that the gateways run in"),
         };
         let message = format!(
             "is not used here: {} belongs in the folder of {folder}, with the objects of {whose}",
-            kind.with_article()
+            with_article(kind.kind)
         );
         self.tell(
             place,
@@ -141,7 +125,13 @@ impl Reader<'_> {
         );
     }
 
-    fn read_items(&mut self, list: &Map<String, Value>, place: &FieldPath, kind: Option<Kind>, depth: usize) {
+    fn read_items(
+        &mut self,
+        list: &Map<String, Value>,
+        place: &FieldPath,
+        kind: Option<&Resource>,
+        depth: usize,
+    ) {
         let items = match list.get("items") {
             None | Some(Value::Null) => return,
             Some(Value::Array(items)) if depth < MAX_LIST_DEPTH => items,
@@ -155,10 +145,10 @@ impl Reader<'_> {
         }
     }
 
-    fn read_object(&mut self, kind: Kind, fields: &Map<String, Value>, place: &FieldPath) {
+    fn read_object(&mut self, kind: &Resource, fields: &Map<String, Value>, place: &FieldPath) {
         let Some(reference) = reference_in(kind, fields) else {
             let message = match fields.get("metadata").and_then(|metadata| metadata.get("name")) {
-                None | Some(Value::Null) => format!("is missing, so the {} is not used", kind.name()),
+                None | Some(Value::Null) => format!("is missing, so the {} is not used", kind.kind),
                 Some(name) => format!("is {name} where a string is expected; put it in quotes"),
             };
             return self.refuse(place, None, "metadata.name", &message);
@@ -167,41 +157,13 @@ impl Reader<'_> {
         decode::drop_nulls(&mut value);
         // Checked already, and not fields of the typed objects.
         value.retain(|name, _| name != "kind" && name != "apiVersion");
-        if matches!(kind, Kind::Service | Kind::MultiClusterService | Kind::Cluster) {
-            decode::complete_conditions(&mut value);
-        }
+        decode::complete_conditions(&mut value);
         let value = Value::Object(value);
-        let object = match kind {
-            Kind::Service => self
-                .typed(&value, &reference, place, |it: &mut Service| &mut it.metadata)
-                .map(Object::Service),
-            Kind::Slice => self
-                .typed(&value, &reference, place, |it: &mut EndpointSlice| &mut it.metadata)
-                .map(Object::Slice),
-            Kind::Node => {
-                self.typed(&value, &reference, place, |it: &mut Node| &mut it.metadata).map(Object::Node)
-            }
-            Kind::Namespace => self
-                .typed(&value, &reference, place, |it: &mut Namespace| &mut it.metadata)
-                .map(Object::Namespace),
-            Kind::Pool => self
-                .typed(&value, &reference, place, |it: &mut AddressPool| &mut it.metadata)
-                .map(Object::Pool),
-            Kind::MultiClusterService => self
-                .typed(&value, &reference, place, |it: &mut MultiClusterService| &mut it.metadata)
-                .map(Object::MultiClusterService),
-            Kind::Work => {
-                self.typed(&value, &reference, place, |it: &mut Work| &mut it.metadata).map(Object::Work)
-            }
-            Kind::Binding => self
-                .typed(&value, &reference, place, |it: &mut ResourceBinding| &mut it.metadata)
-                .map(Object::Binding),
-            Kind::Cluster => self
-                .typed(&value, &reference, place, |it: &mut Cluster| &mut it.metadata)
-                .map(Object::Cluster),
-        };
-        let Some(object) = object else { return };
-        if let Object::Slice(slice) = &object
+        let mut typed =
+            TypedReader { reader: self, value: &value, reference: &reference, place, object: None };
+        visit_kinds(&mut typed);
+        let Some(object) = typed.object else { return };
+        if let Change::Slices(Delta::Put(slice)) | Change::Imported(Delta::Put(slice)) = &object
             && slice_owner(slice).is_none()
         {
             let path = FieldPath::key("metadata").then_key("labels");
@@ -209,33 +171,26 @@ impl Reader<'_> {
             let message = format!("label {missing} is missing, so no Service uses the slice");
             return self.tell(place, Some(reference), &path, reason::INVALID_VALUE, message);
         }
-        if let Object::Work(work) = &object
-            && let Some(problem) = unreadable_owner(work)
-        {
-            let manifests = FieldPath::key("spec").then_key("workload").then_key("manifests");
-            self.tell(place, Some(reference.clone()), &manifests, problem.reason, problem.message);
-        }
         let origin = self.origin(Some(self.document.first_line));
         self.manifest.objects.push(Placed { object, reference, origin, place: place.clone() });
     }
 
     /// The object, with the namespace that `reference` says it has, unless some value does not fit its field.
-    fn typed<T: DeserializeOwned>(
-        &mut self,
-        value: &Value,
-        reference: &ObjectRef,
-        place: &FieldPath,
-        metadata: impl Fn(&mut T) -> &mut ObjectMeta,
-    ) -> Option<Arc<T>> {
-        match decode::read::<T>(value) {
+    fn typed<K: Kind>(&mut self, value: &Value, reference: &ObjectRef, place: &FieldPath) -> Option<Change> {
+        match decode::read::<K::Object>(value) {
             Ok(mut typed) => {
-                for field in typed.unknown.iter().filter(|_| !is_lenient(reference.kind)) {
+                // Of what Karmada writes only a part is known here.
+                let is_lenient = K::ROW.plane == ControlPlane::Karmada && !K::ROW.resource.is_built_in();
+                for field in typed.unknown.iter().filter(|_| !is_lenient) {
                     self.tell_unknown(place, reference, field);
                 }
                 let namespace = &reference.namespace;
-                metadata(&mut typed.object).namespace =
+                typed.object.meta_mut().namespace =
                     (!namespace.is_empty()).then(|| namespace.as_ref().to_owned());
-                Some(Arc::new(typed.object))
+                if let Some(Problem { reason, field, message, .. }) = typed.object.warning() {
+                    self.tell(place, Some(reference.clone()), &FieldPath::parse(&field), reason, message);
+                }
+                Some(K::change(Delta::Put(Arc::new(typed.object))))
             }
             Err(error) => {
                 self.manifest.refused = true;
@@ -298,6 +253,44 @@ impl Reader<'_> {
     }
 }
 
+/// Reads an object as the type of its kind. Parts of a kind share one.
+struct TypedReader<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    value: &'r Value,
+    reference: &'r ObjectRef,
+    place: &'r FieldPath,
+    object: Option<Change>,
+}
+
+impl KindVisitor for TypedReader<'_, '_> {
+    fn visit<K: Kind>(&mut self) {
+        let is_it = K::ROW.resource.kind == self.reference.kind && K::ROW.plane == self.reader.plane;
+        if is_it && self.object.is_none() {
+            self.object = self.reader.typed::<K>(self.value, self.reference, self.place);
+        }
+    }
+}
+
+/// The kind of this name.
+fn resource(kind: &str) -> Option<&'static Resource> {
+    KINDS.iter().map(|row| &row.resource).find(|resource| resource.kind == kind)
+}
+
+/// As in a sentence: `a Service`, `an AddressPool`.
+fn with_article(kind: &str) -> String {
+    let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+    format!("{article} {kind}")
+}
+
+/// Whether the object's API group is one of those that our kinds are of. Other groups have kinds of the same names
+/// (Knative's Service, Longhorn's Node), which are foreign to us. An object without a readable group counts as ours, to be
+/// reported.
+fn is_of_our_groups(fields: &Map<String, Value>) -> bool {
+    let api_version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    KINDS.iter().any(|row| row.resource.group == group)
+}
+
 /// A Problem of the file `name` as a whole.
 pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
     let object = ObjectRef { kind: FILE, namespace: "".into(), name: name.clone() };
@@ -305,22 +298,29 @@ pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
 }
 
 /// Whether the object has its kind's API version; items of a typed list may leave it out.
-fn check_api_version(kind: Kind, fields: &Map<String, Value>, listed: bool) -> Result<(), String> {
+fn check_api_version(kind: &Resource, fields: &Map<String, Value>, listed: bool) -> Result<(), String> {
     match fields.get("apiVersion") {
         None if listed => Ok(()),
         None => Err("is missing".to_owned()),
-        Some(Value::String(found)) if kind.has_api_version(found) => Ok(()),
+        Some(Value::String(found)) if has_api_version(kind, found) => Ok(()),
         Some(found) => Err(format!("{found} is not supported")),
     }
 }
 
+/// Whether that is an API version by which the kind can be read.
+fn has_api_version(kind: &Resource, found: &str) -> bool {
+    // What is read of a binding was the same in its first version.
+    let older = kind.kind == "ResourceBinding" && found == "work.karmada.io/v1alpha1";
+    found == kind.api_version || older
+}
+
 /// The object's name as far as its metadata can be read. Without a namespace it is in `default`, as for `kubectl`; a
 /// namespace on a cluster-scoped object means nothing.
-fn reference_in(kind: Kind, fields: &Map<String, Value>) -> Option<ObjectRef> {
+fn reference_in(kind: &Resource, fields: &Map<String, Value>) -> Option<ObjectRef> {
     let metadata = fields.get("metadata")?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let namespace = if kind.is_namespaced() { text("namespace").unwrap_or("default") } else { "" };
-    Some(ObjectRef { kind: kind.name(), namespace: namespace.into(), name: text("name")?.into() })
+    let namespace = if kind.namespaced { text("namespace").unwrap_or("default") } else { "" };
+    Some(ObjectRef { kind: kind.kind, namespace: namespace.into(), name: text("name")?.into() })
 }
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Loaded;
 use super::folder::Folder;
 use super::known_file::Scan;
-use super::{Loaded, Of};
+use crate::api::store::ControlPlane;
 
 /// How long after the first event of a change the folder is looked at: a program that saves a file does so in several steps.
 const SETTLE: Duration = Duration::from_millis(5);
@@ -49,19 +50,19 @@ impl FileWatch {
 
 /// Watches a folder of manifests, or a single file, which need not exist yet. Must be called inside a Tokio runtime.
 pub fn watch(path: &Path) -> FileWatch {
-    watch_of(Of::Cluster, path)
+    watch_of(ControlPlane::Local, path)
 }
 
 /// The same for a folder of these manifests.
-pub fn watch_of(of: Of, path: &Path) -> FileWatch {
+pub fn watch_of(plane: ControlPlane, path: &Path) -> FileWatch {
     let (sender, states) = watch::channel(None);
-    tokio::spawn(follow(path.to_owned(), of, sender));
+    tokio::spawn(follow(path.to_owned(), plane, sender));
     FileWatch { states }
 }
 
-async fn follow(path: PathBuf, of: Of, states: watch::Sender<Option<Arc<Loaded>>>) {
+async fn follow(path: PathBuf, plane: ControlPlane, states: watch::Sender<Option<Arc<Loaded>>>) {
     let mut alarm = Alarm::new(&path);
-    let mut folder = Folder::new(path.clone(), of);
+    let mut folder = Folder::new(path.clone(), plane);
     loop {
         let began = Instant::now();
         // Setting a watch looks the folder up, so it waits for a slow file system as the scan does.
@@ -77,7 +78,7 @@ async fn follow(path: PathBuf, of: Of, states: watch::Sender<Option<Arc<Loaded>>
             Err(error) if error.is_panic() => {
                 // A bug in a parser must not end the watching. What was published stays until a scan succeeds.
                 tracing::error!(path = %path.display(), %error, "reading the manifests failed");
-                (Alarm::new(&path), Folder::new(path.clone(), of), Scan::default())
+                (Alarm::new(&path), Folder::new(path.clone(), plane), Scan::default())
             }
             // The runtime ends.
             Err(_) => return,

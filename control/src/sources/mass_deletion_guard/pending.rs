@@ -5,9 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kube::Resource as _;
+
 use super::Held;
-use super::kinds::{Guarded, Key, key, names};
-use crate::api::store::{Change, Delta, Objects};
+use crate::api::kinds::{Kind, object_key};
+use crate::api::owners::names_of;
+use crate::api::store::{Change, Delta, ObjectKey, Objects};
 
 /// Fewer objects than these may go at once without a question: that happens in small clusters.
 const PLENTY: usize = 10;
@@ -19,9 +22,9 @@ const NEARLY_ALL: usize = 90;
 pub(super) struct Doubt {
     kind: &'static str,
     /// What says that one is gone.
-    gone: fn(Key) -> Change,
+    gone: fn(ObjectKey) -> Change,
     /// What the newest list lacks and nothing since has settled; never empty.
-    missing: BTreeSet<Key>,
+    missing: BTreeSet<ObjectKey>,
     there: usize,
     listed: usize,
     since: Instant,
@@ -80,33 +83,34 @@ fn tell_ended(kind: &str) {
 ///
 /// While there is a doubt, only a list that has more than a tenth of the doubted objects ends it: otherwise a few new ones
 /// would make the same wrong list look better.
-pub(super) fn judge<T: Guarded>(
+pub(super) fn judge<K: Kind>(
+    kind: &'static str,
     doubt: &mut Option<Doubt>,
-    listed: &[Arc<T::Object>],
+    listed: &[Arc<K::Object>],
     objects: &Objects,
     hold: Duration,
     now: Instant,
-) -> Vec<Arc<T::Object>> {
-    let in_list: HashSet<(&str, &str)> = listed.iter().map(|object| names(&**object)).collect();
-    let there = T::there(objects).count();
-    let missing: Vec<Arc<T::Object>> =
-        T::there(objects).filter(|object| !in_list.contains(&names(&***object))).cloned().collect();
+) -> Vec<Arc<K::Object>> {
+    let in_list: HashSet<(&str, &str)> = listed.iter().map(|object| names_of(object.meta())).collect();
+    let there = K::all(objects).count();
+    let missing: Vec<Arc<K::Object>> =
+        K::all(objects).filter(|object| !in_list.contains(&names_of(object.meta()))).cloned().collect();
     let still_doubted = doubt.as_ref().is_some_and(|doubt| {
-        let lacks = |(namespace, name): &&Key| !in_list.contains(&(&**namespace, &**name));
+        let lacks = |(namespace, name): &&ObjectKey| !in_list.contains(&(&**namespace, &**name));
         nearly_all(doubt.missing.iter().filter(lacks).count(), doubt.missing.len())
     });
     let begins = there >= PLENTY && nearly_all(missing.len(), there);
     if missing.is_empty() || !(still_doubted || begins) {
         if doubt.take().is_some() {
-            tell_ended(T::KIND);
+            tell_ended(kind);
         }
         return Vec::new();
     }
     let since = doubt.as_ref().map_or(now, |doubt| doubt.since);
     let newest = Doubt {
-        kind: T::KIND,
-        gone: |(namespace, name)| T::change(Delta::Gone { namespace, name }),
-        missing: missing.iter().map(|object| key(&**object)).collect(),
+        kind,
+        gone: |(namespace, name)| K::change(Delta::Gone { namespace, name }),
+        missing: missing.iter().map(|object| object_key(object.meta())).collect(),
         there,
         listed: listed.len(),
         since,
@@ -120,16 +124,16 @@ pub(super) fn judge<T: Guarded>(
 }
 
 /// An object that came, changed or was deleted by name is in doubt no more. With the last one the doubt ends.
-pub(super) fn settle<T: Guarded>(doubt: &mut Option<Doubt>, delta: &Delta<T::Object>) {
+pub(super) fn settle<K: Kind>(kind: &str, doubt: &mut Option<Doubt>, delta: &Delta<K::Object>) {
     let Some(Doubt { missing, .. }) = doubt else { return };
     match delta {
-        Delta::Put(object) => missing.remove(&key(&**object)),
+        Delta::Put(object) => missing.remove(&object_key(object.meta())),
         Delta::Gone { namespace, name } => missing.remove(&(namespace.clone(), name.clone())),
         Delta::All(_) => false,
     };
     if missing.is_empty() {
         *doubt = None;
-        tell_ended(T::KIND);
+        tell_ended(kind);
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, ServiceSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service, ServiceSpec};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
-use crate::api::karmada::{COLLECTED_LABEL, Manifest, Work};
+use crate::api::karmada::{COLLECTED_LABEL, Manifest, MultiClusterService, Work};
 use crate::api::store::{Fleet, SERVICE_NAME_LABEL, Store};
 
 mod model;
@@ -32,9 +33,10 @@ impl Bench {
 
     /// Applies a change as the gateway does. Answers whether it was completed.
     fn apply(&mut self, change: Change) -> bool {
+        let reported = change.clone();
         let admitted = self.guard.admit(change, self.store.objects(), self.now);
-        let completed = matches!(admitted, Admitted::Completed(_));
-        self.store.apply(admitted.into_change());
+        let completed = admitted != reported;
+        self.store.apply(admitted);
         completed
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::Part;
+use crate::api::store::ControlPlane;
 
 /// Who serves what is nobody else's business.
 const FILE_MODE: u32 = 0o600;
@@ -13,18 +13,18 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
 /// The file's name.
-pub(super) fn name(part: Part) -> &'static str {
+pub(super) fn name(part: ControlPlane) -> &'static str {
     match part {
-        Part::Local => "snapshot.jsonl",
-        Part::Karmada => "karmada.jsonl",
+        ControlPlane::Local => "snapshot.jsonl",
+        ControlPlane::Karmada => "karmada.jsonl",
     }
 }
 
 /// What files begin with that are being written. One writer must not take the other's for leftovers.
-fn temporary(part: Part) -> &'static str {
+fn temporary(part: ControlPlane) -> &'static str {
     match part {
-        Part::Local => ".snapshot-",
-        Part::Karmada => ".karmada-",
+        ControlPlane::Local => ".snapshot-",
+        ControlPlane::Karmada => ".karmada-",
     }
 }
 
@@ -37,7 +37,7 @@ struct Temporary {
 impl Temporary {
     /// The name is random: in containers every gateway has process number 1, and during a roll-out two of them may share
     /// the directory.
-    fn create(dir: &Path, part: Part) -> io::Result<Self> {
+    fn create(dir: &Path, part: ControlPlane) -> io::Result<Self> {
         let path = dir.join(format!("{}{:016x}", temporary(part), fastrand::u64(..)));
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
         Ok(Self { path, file })
@@ -62,7 +62,11 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 
 /// Puts what `fill` writes in place of the file, and returns once that would survive a power failure: the file's
 /// contents are on the disk before its name is, and its name before this returns (rename(2), fsync(2)).
-pub(super) fn replace(dir: &Path, part: Part, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn replace(
+    dir: &Path,
+    part: ControlPlane,
+    fill: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     ensure(dir)?;
     let temporary = Temporary::create(dir, part)?;
     fill(&temporary.file)?;
@@ -81,7 +85,7 @@ fn ensure(dir: &Path) -> io::Result<()> {
 
 /// Removes what a process left that was killed while it wrote. Another one that writes at this moment fails for once and
 /// tries again.
-pub(super) fn remove_leftovers(dir: &Path, part: Part) {
+pub(super) fn remove_leftovers(dir: &Path, part: ControlPlane) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(temporary(part).as_bytes()) {
             // What cannot be removed is in nobody's way.

@@ -1,20 +1,17 @@
 //! The lines of a snapshot, both ways. It must not know where they are kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize, Serializer};
 
-use super::{Identity, Part, Snapshot, SnapshotError};
-use crate::api::address_pool::AddressPool;
-use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
-use crate::api::store::{Fleet, Objects, service_key, slice_owner};
+use super::{Identity, Snapshot, SnapshotError};
+use crate::api::kinds::{KINDS, Kind, KindVisitor, visit_kinds};
+use crate::api::store::{ControlPlane, Objects};
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
 /// Changes with whatever an older version would misread. The kinds of a fleet are in a file of their own, which an older
@@ -48,59 +45,17 @@ struct AnyHeader {
     sheave_snapshot: u32,
 }
 
-/// A line behind the first, for writing.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-enum LineRef<'a> {
-    Service(&'a Service),
-    Slice(&'a EndpointSlice),
-    Node(&'a Node),
-    Namespace(&'a Namespace),
-    Pool(&'a AddressPool),
-    MultiClusterService(&'a MultiClusterService),
-    Template(&'a Service),
-    Work(&'a Work),
-    Imported(&'a EndpointSlice),
-    Binding(&'a ResourceBinding),
-    Cluster(&'a Cluster),
-    End(Footer),
-}
+/// A line behind the first: what it holds, under its name.
+struct Line<'a, T>(&'static str, &'a T);
 
-/// A line behind the first, as read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Line {
-    Service(Box<Service>),
-    Slice(Box<EndpointSlice>),
-    Node(Box<Node>),
-    Namespace(Box<Namespace>),
-    Pool(Box<AddressPool>),
-    MultiClusterService(Box<MultiClusterService>),
-    Template(Box<Service>),
-    Work(Box<Work>),
-    Imported(Box<EndpointSlice>),
-    Binding(Box<ResourceBinding>),
-    Cluster(Box<Cluster>),
-    End(Footer),
-}
-
-impl Line {
-    /// Which file has such lines; none for the last line, which both have.
-    fn part(&self) -> Option<Part> {
-        match self {
-            Self::Service(_) | Self::Slice(_) | Self::Node(_) | Self::Namespace(_) | Self::Pool(_) => {
-                Some(Part::Local)
-            }
-            Self::MultiClusterService(_)
-            | Self::Template(_)
-            | Self::Work(_)
-            | Self::Imported(_)
-            | Self::Binding(_)
-            | Self::Cluster(_) => Some(Part::Karmada),
-            Self::End(_) => None,
-        }
+impl<T: Serialize> Serialize for Line<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([(self.0, self.1)])
     }
 }
+
+/// The name of the last line.
+const END: &str = "end";
 
 /// The last line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,64 +118,45 @@ impl<W: Write> Encoder<W> {
         self.crc.update(&self.line);
         self.out.write_all(&self.line)
     }
-
-    fn object(&mut self, line: &LineRef<'_>) -> io::Result<()> {
-        self.objects += 1;
-        self.line(line)
-    }
 }
 
 /// Writes the whole snapshot of this part of the objects.
-pub(super) fn encode(header: &Header, objects: &Objects, part: Part, out: impl Write) -> io::Result<()> {
+pub(super) fn encode(
+    header: &Header,
+    objects: &Objects,
+    part: ControlPlane,
+    out: impl Write,
+) -> io::Result<()> {
     let mut lines = Encoder { out, line: Vec::new(), crc: crc32fast::Hasher::new(), objects: 0 };
     lines.line(header)?;
-    match part {
-        Part::Local => encode_local(objects, &mut lines)?,
-        Part::Karmada => encode_fleet(&objects.fleet, &mut lines)?,
-    }
+    let mut written = Written { part, objects, lines, error: None };
+    visit_kinds(&mut written);
+    let Written { mut lines, error, .. } = written;
+    error.map_or(Ok(()), Err)?;
     let footer = Footer { objects: lines.objects, crc32: lines.crc.clone().finalize() };
-    lines.line(&LineRef::End(footer))
+    lines.line(&Line(END, &footer))
 }
 
-fn encode_local(objects: &Objects, lines: &mut Encoder<impl Write>) -> io::Result<()> {
-    for service in objects.services.values() {
-        lines.object(&LineRef::Service(service))?;
-    }
-    for slice in objects.slices.values().flat_map(BTreeMap::values) {
-        lines.object(&LineRef::Slice(slice))?;
-    }
-    for node in objects.nodes.values() {
-        lines.object(&LineRef::Node(node))?;
-    }
-    for namespace in objects.namespaces.values() {
-        lines.object(&LineRef::Namespace(namespace))?;
-    }
-    for pool in objects.pools.values() {
-        lines.object(&LineRef::Pool(pool))?;
-    }
-    Ok(())
+/// Writes the objects of each kind of one part.
+struct Written<'a, W> {
+    part: ControlPlane,
+    objects: &'a Objects,
+    lines: Encoder<W>,
+    error: Option<io::Error>,
 }
 
-fn encode_fleet(fleet: &Fleet, lines: &mut Encoder<impl Write>) -> io::Result<()> {
-    for service in fleet.services.values() {
-        lines.object(&LineRef::MultiClusterService(service))?;
+impl<W: Write> KindVisitor for Written<'_, W> {
+    fn visit<K: Kind>(&mut self) {
+        if K::ROW.plane != self.part || self.error.is_some() {
+            return;
+        }
+        let lines = &mut self.lines;
+        let written = K::all(self.objects).try_for_each(|object| {
+            lines.objects += 1;
+            lines.line(&Line(K::ROW.line, &**object))
+        });
+        self.error = written.err();
     }
-    for template in fleet.templates.values() {
-        lines.object(&LineRef::Template(template))?;
-    }
-    for work in fleet.works.values().flat_map(BTreeMap::values) {
-        lines.object(&LineRef::Work(work))?;
-    }
-    for slice in fleet.imported.values().flat_map(BTreeMap::values) {
-        lines.object(&LineRef::Imported(slice))?;
-    }
-    for binding in fleet.bindings.values() {
-        lines.object(&LineRef::Binding(binding))?;
-    }
-    for cluster in fleet.clusters.values() {
-        lines.object(&LineRef::Cluster(cluster))?;
-    }
-    Ok(())
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -278,18 +214,21 @@ pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapsho
     let mut objects = Objects::default();
     let mut count = 0;
     let told = loop {
-        let line: Line = serde_json::from_slice(lines.next()?).map_err(|error| lines.malformed(&error))?;
-        if let Line::End(footer) = line {
-            break footer;
+        let read = read_line(lines.next()?, expected.part, &mut objects);
+        match read.map_err(|error| lines.malformed(&error))? {
+            Read::End(footer) => break footer,
+            Read::OtherPart => {
+                let why = format!(
+                    "line {}: the object belongs into the file of the other API server",
+                    lines.number
+                );
+                return Err(DecodeError::Damaged(why));
+            }
+            Read::Object => {
+                crc.update(&lines.line);
+                count += 1;
+            }
         }
-        if line.part().is_some_and(|part| part != expected.part) {
-            let why =
-                format!("line {}: the object belongs into the file of the other API server", lines.number);
-            return Err(DecodeError::Damaged(why));
-        }
-        crc.update(&lines.line);
-        count += 1;
-        take(&mut objects, line);
     };
     let found = Footer { objects: count, crc32: crc.finalize() };
     if found != told {
@@ -311,36 +250,71 @@ fn read_header<R: BufRead>(lines: &Decoder<R>) -> Result<Header, DecodeError> {
     serde_json::from_slice(&lines.line).map_err(malformed)
 }
 
-fn take(objects: &mut Objects, line: Line) {
-    match line {
-        Line::Service(service) => {
-            objects.services.insert(service_key(&service.metadata), service.into());
+/// What a line behind the first was.
+enum Read {
+    /// An object, which is among the others now.
+    Object,
+    /// An object of the other file.
+    OtherPart,
+    /// The last line.
+    End(Footer),
+}
+
+fn read_line(line: &[u8], part: ControlPlane, objects: &mut Objects) -> serde_json::Result<Read> {
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    let read = deserializer.deserialize_map(LineReader { part, objects })?;
+    deserializer.end()?;
+    Ok(read)
+}
+
+/// Reads a line with one entry. What it holds follows from the entry's name, so it is read as its type at once.
+struct LineReader<'a> {
+    part: ControlPlane,
+    objects: &'a mut Objects,
+}
+
+impl<'de> Visitor<'de> for LineReader<'_> {
+    type Value = Read;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object under the name of its kind")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Read, A::Error> {
+        let Some(name) = map.next_key::<String>()? else { return Err(A::Error::invalid_length(0, &self)) };
+        let read = if name == END {
+            Read::End(map.next_value()?)
+        } else if KINDS.iter().any(|row| row.line == name && row.plane == self.part) {
+            let mut reader = ObjectReader { name: &name, objects: self.objects, map: &mut map, read: None };
+            visit_kinds(&mut reader);
+            reader.read.unwrap_or(Ok(()))?;
+            Read::Object
+        } else if KINDS.iter().any(|row| row.line == name) {
+            map.next_value::<IgnoredAny>()?;
+            Read::OtherPart
+        } else {
+            return Err(A::Error::unknown_variant(&name, &[]));
+        };
+        match map.next_key::<IgnoredAny>()? {
+            None => Ok(read),
+            Some(_) => Err(A::Error::custom("a second object in one line")),
         }
-        Line::Slice(slice) => {
-            if let Some(owner) = slice_owner(&slice) {
-                objects.slices.entry(owner).or_default().insert(name(&slice.metadata), slice.into());
-            }
-        }
-        Line::Node(node) => {
-            objects.nodes.insert(name(&node.metadata), node.into());
-        }
-        Line::Namespace(namespace) => {
-            objects.namespaces.insert(name(&namespace.metadata), namespace.into());
-        }
-        Line::Pool(pool) => {
-            objects.pools.insert(name(&pool.metadata), pool.into());
-        }
-        Line::MultiClusterService(service) => objects.fleet.put_service(*service),
-        Line::Template(template) => objects.fleet.put_template(*template),
-        Line::Work(work) => objects.fleet.put_work(*work),
-        Line::Imported(slice) => objects.fleet.put_imported(*slice),
-        Line::Binding(binding) => objects.fleet.put_binding(*binding),
-        Line::Cluster(cluster) => objects.fleet.put_cluster(*cluster),
-        // Handled by whoever reads the lines.
-        Line::End(_) => {}
     }
 }
 
-fn name(metadata: &ObjectMeta) -> Arc<str> {
-    metadata.name.as_deref().unwrap_or_default().into()
+/// Reads the object of the kind whose lines have this name. Parts of a kind share one.
+struct ObjectReader<'a, 'de, A: MapAccess<'de>> {
+    name: &'a str,
+    objects: &'a mut Objects,
+    map: &'a mut A,
+    read: Option<Result<(), A::Error>>,
+}
+
+impl<'de, A: MapAccess<'de>> KindVisitor for ObjectReader<'_, 'de, A> {
+    fn visit<K: Kind>(&mut self) {
+        if self.read.is_none() && K::ROW.line == self.name {
+            let read = self.map.next_value::<K::Object>();
+            self.read = Some(read.map(|object| self.objects.put::<K>(object)));
+        }
+    }
 }

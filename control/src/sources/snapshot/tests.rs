@@ -20,6 +20,7 @@ use super::format::{DecodeError, Header, decode, encode};
 use super::*;
 use crate::api::address_pool::{AddressPool, AddressPoolSpec};
 use crate::api::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
+use crate::api::kinds;
 use crate::api::store::{Change, Delta, SERVICE_NAME_LABEL, Store};
 
 pub(super) fn identity() -> Identity {
@@ -28,7 +29,7 @@ pub(super) fn identity() -> Identity {
 
 fn trusted_by(authorities: &[&str]) -> Identity {
     Identity {
-        part: Part::Local,
+        part: ControlPlane::Local,
         server: "https://10.0.0.1:6443/".to_owned(),
         cluster: "local".to_owned(),
         authorities: authorities.iter().map(ToString::to_string).collect(),
@@ -41,20 +42,21 @@ pub(super) fn objects() -> Objects {
     let meta = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let shop = |name: &str| ObjectMeta { namespace: Some("shop".to_owned()), ..meta(name) };
     let labels = Some(BTreeMap::from([(SERVICE_NAME_LABEL.to_owned(), "web".to_owned())]));
-    store.upsert_service(Service { metadata: shop("web"), ..Service::default() });
-    store.upsert_slice(EndpointSlice {
+    store.put::<kinds::Services>(Service { metadata: shop("web"), ..Service::default() });
+    store.put::<kinds::Slices>(EndpointSlice {
         metadata: ObjectMeta { labels, ..shop("web-1") },
         ..EndpointSlice::default()
     });
-    store.upsert_node(Node { metadata: meta("n1"), ..Node::default() });
-    store.upsert_namespace(Namespace { metadata: meta("shop"), ..Namespace::default() });
-    store.upsert_pool(AddressPool { metadata: meta("public"), ..AddressPool::default() });
+    store.put::<kinds::Nodes>(Node { metadata: meta("n1"), ..Node::default() });
+    store.put::<kinds::Namespaces>(Namespace { metadata: meta("shop"), ..Namespace::default() });
+    store.put::<kinds::Pools>(AddressPool { metadata: meta("public"), ..AddressPool::default() });
     store.objects().clone()
 }
 
 fn bytes(objects: &Objects) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(&Header::new(&identity(), Timestamp::UNIX_EPOCH), objects, Part::Local, &mut bytes).unwrap();
+    encode(&Header::new(&identity(), Timestamp::UNIX_EPOCH), objects, ControlPlane::Local, &mut bytes)
+        .unwrap();
     bytes
 }
 
@@ -74,7 +76,10 @@ fn what_is_written_is_read_and_only_the_owner_may() {
     let snapshot = read(dir.path(), &identity()).unwrap().unwrap();
     let sheave = env!("CARGO_PKG_VERSION").to_owned();
     assert_eq!(snapshot, Snapshot { identity: identity(), written_at, sheave, objects: objects() });
-    assert_eq!(fs::metadata(path(dir.path(), Part::Local)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(path(dir.path(), ControlPlane::Local)).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     assert_eq!(files(dir.path()), ["snapshot.jsonl"]);
 }
 
@@ -93,16 +98,19 @@ fn each_server_is_kept_by_itself_and_read_back_as_it_was() {
         Manifest::EndpointSlice(Arc::new(slice.clone())),
         Manifest::Other { kind: "Deployment".to_owned() },
     ];
-    both.fleet.put_work(Work::new(shop("web-1-x"), manifests));
-    both.fleet.put_imported(slice);
-    both.fleet.put_template(Service { metadata: shop("web"), ..Service::default() });
-    both.fleet.put_service(MultiClusterService { metadata: shop("web"), ..MultiClusterService::default() });
-    both.fleet.put_cluster(Cluster { metadata: shop("member1"), ..Cluster::default() });
+    both.put::<kinds::CollectedWorks>(Work::new(shop("web-1-x"), manifests));
+    both.put::<kinds::Imported>(slice);
+    both.put::<kinds::Templates>(Service { metadata: shop("web"), ..Service::default() });
+    both.put::<kinds::MultiClusterServices>(MultiClusterService {
+        metadata: shop("web"),
+        ..MultiClusterService::default()
+    });
+    both.put::<kinds::Clusters>(Cluster { metadata: shop("member1"), ..Cluster::default() });
     let mut binding = ResourceBinding { metadata: shop("web-service"), ..ResourceBinding::default() };
     binding.spec.resource.kind = "Service".to_owned();
-    both.fleet.put_binding(binding);
+    both.put::<kinds::Bindings>(binding);
     let dir = tempfile::tempdir().unwrap();
-    let karmada = Identity { part: Part::Karmada, ..identity() };
+    let karmada = Identity { part: ControlPlane::Karmada, ..identity() };
     write(dir.path(), &identity(), &both).unwrap();
     write(dir.path(), &karmada, &both).unwrap();
     assert_eq!(files(dir.path()), ["karmada.jsonl", "snapshot.jsonl"]);
@@ -136,7 +144,7 @@ fn the_directory_is_made_but_not_the_path_to_it() {
 fn what_cannot_be_put_in_place_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     // A name that nothing can be renamed to, whoever runs the test: a directory that is not empty.
-    fs::create_dir_all(path(dir.path(), Part::Local).join("in the way")).unwrap();
+    fs::create_dir_all(path(dir.path(), ControlPlane::Local).join("in the way")).unwrap();
     let error = write(dir.path(), &identity(), &objects()).unwrap_err();
     assert!(matches!(error, SnapshotError::Unwritable { .. }), "{error}");
     assert_eq!(files(dir.path()), ["snapshot.jsonl"]);
@@ -148,9 +156,9 @@ fn what_a_killed_process_left_is_removed_and_nothing_else() {
     for name in [".snapshot-0123456789abcdef", ".karmada-0123456789abcdef", "snapshot.jsonl"] {
         fs::write(dir.path().join(name), "half").unwrap();
     }
-    folder::remove_leftovers(dir.path(), Part::Local);
+    folder::remove_leftovers(dir.path(), ControlPlane::Local);
     assert_eq!(files(dir.path()), [".karmada-0123456789abcdef", "snapshot.jsonl"]);
-    folder::remove_leftovers(&dir.path().join("missing"), Part::Local);
+    folder::remove_leftovers(&dir.path().join("missing"), ControlPlane::Local);
 }
 
 #[test]
@@ -179,7 +187,7 @@ fn a_flipped_bit_anywhere_is_refused() {
 fn a_file_about_something_else_is_refused_and_says_what_happens_instead() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &identity(), &objects()).unwrap();
-    let file = path(dir.path(), Part::Local).display().to_string();
+    let file = path(dir.path(), ControlPlane::Local).display().to_string();
     let told = |expected: &Identity| read(dir.path(), expected).unwrap_err().to_string();
     let instead = "it is not used, and the gateway waits for the API server";
     let server = Identity { server: "https://other:6443/".to_owned(), ..identity() };
@@ -212,7 +220,7 @@ fn a_file_about_a_cluster_of_the_same_name_and_address_is_refused() {
         assert_eq!(snapshot.objects, objects(), "{same:?}");
     }
     let told = read(dir.path(), &trusted_by(&["cc"])).unwrap_err().to_string();
-    let file = path(dir.path(), Part::Local).display().to_string();
+    let file = path(dir.path(), ControlPlane::Local).display().to_string();
     assert_eq!(
         told,
         format!(

@@ -7,6 +7,7 @@ use crate::api::karmada::{
     ApiEnablement, COLLECTED_LABEL, Cluster, ClusterStatus, Manifest, MultiClusterService, ResourceBinding,
     ResourceBindingSpec, ResourceReference, Work,
 };
+use crate::api::kinds;
 
 fn multi_cluster(names: &[&str]) -> Dirty {
     Dirty::Services(names.iter().map(|name| ServiceKey::multi_cluster("shop", name)).collect())
@@ -131,12 +132,12 @@ fn a_work_that_changes_sides_stays_in_whichever_order_that_is_told() {
 
 #[test]
 fn what_was_replaced_as_a_whole_can_go_one_by_one() {
-    let mut fleet = Fleet::default();
-    fleet.put_work(work("w", "web", true));
-    fleet.put_imported(slice("s", Some("derived-web")));
-    fleet.put_binding(binding("web-service", "Service", "web"));
+    let mut objects = Objects::default();
+    objects.put::<kinds::CollectedWorks>(work("w", "web", true));
+    objects.put::<kinds::Imported>(slice("s", Some("derived-web")));
+    objects.put::<kinds::Bindings>(binding("web-service", "Service", "web"));
     let mut store = Store::default();
-    store.replace_fleet(fleet);
+    store.replace_part(ControlPlane::Karmada, &objects);
     assert_eq!(store.take_dirty(), multi_cluster(&["web"]));
     store.apply(Change::CollectedWorks(gone("w")));
     store.apply(Change::Imported(Delta::Gone { namespace: "shop".into(), name: "s".into() }));
@@ -166,7 +167,7 @@ fn a_cluster_that_turns_dirties_every_multi_cluster_service_and_its_heartbeats_n
     let mut store = Store::default();
     store.apply(mcs("web"));
     store.apply(mcs("dns"));
-    store.upsert_service(service("web", "a"));
+    store.put::<kinds::Services>(service("web", "a"));
     assert!(!store.take_dirty().is_nothing());
     store.apply(Change::Clusters(Delta::Put(cluster("member1", "True", "a"))));
     assert_eq!(store.take_dirty(), multi_cluster(&["dns", "web"]));
@@ -188,13 +189,13 @@ fn a_cluster_that_turns_dirties_every_multi_cluster_service_and_its_heartbeats_n
 #[test]
 fn the_two_halves_are_replaced_apart() {
     let mut store = Store::default();
-    store.upsert_service(service("web", "a"));
+    store.put::<kinds::Services>(service("web", "a"));
     store.apply(mcs("web"));
     let both = store.objects().clone();
-    store.replace_local(Objects::default());
+    store.replace_part(ControlPlane::Local, &Objects::default());
     assert_eq!(store.objects().fleet, both.fleet);
-    store.replace(both.clone());
-    store.replace_fleet(Fleet::default());
+    store.replace(&both);
+    store.replace_part(ControlPlane::Karmada, &Objects::default());
     assert_eq!(store.objects().services, both.services);
 }
 
@@ -228,7 +229,7 @@ proptest! {
             }
         }
         let mut at_once = Store::default();
-        at_once.replace(store.objects().clone());
+        at_once.replace(store.objects());
         prop_assert_eq!(at_once.objects(), store.objects());
         for number in 0..4 {
             for change in [Change::CollectedWorks, Change::ServiceWorks] {

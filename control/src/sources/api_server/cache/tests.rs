@@ -1,14 +1,13 @@
 //! What is kept of one kind, and what is told of it.
 
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-use super::super::fleet::CollectedWorks;
 use super::*;
+use crate::api::kinds::{CollectedWorks, Services, Slices};
 use crate::api::store::Change;
 
-fn kept<T: Watched>() -> Cache<T> {
+fn kept<K: Kind>() -> Cache<K> {
     Cache::new(Arc::new(SyncState::of(1)))
 }
 
@@ -27,7 +26,7 @@ fn slice(version: &str, triggered: Option<&str>) -> Item {
         "annotations": annotations}, "addressType": "IPv4", "endpoints": []}))
 }
 
-fn list<T: Watched>(kept: &Cache<T>, items: impl IntoIterator<Item = Item>) {
+fn list<K: Kind>(kept: &Cache<K>, items: impl IntoIterator<Item = Item>) {
     let mut stage = Staging::default();
     for item in items {
         kept.stage_one(&mut stage, item);
@@ -35,7 +34,7 @@ fn list<T: Watched>(kept: &Cache<T>, items: impl IntoIterator<Item = Item>) {
     kept.replace(stage);
 }
 
-fn take<T: Watched>(kept: &Cache<T>) -> Option<Batch> {
+fn take<K: Kind>(kept: &Cache<K>) -> Option<Batch> {
     let mut batch = Batch { changes: Vec::new(), received: Instant::now(), triggered: Vec::new() };
     kept.take(&mut batch).then_some(batch)
 }
@@ -58,7 +57,7 @@ fn some(version: &str) -> Vec<Option<String>> {
 
 #[test]
 fn many_changes_to_one_object_are_told_as_its_latest_state() {
-    let kept = kept::<Service>();
+    let kept = kept::<Services>();
     list(&kept, []);
     assert!(versions(take(&kept)).is_empty());
     kept.put(service("1", &json!(80)));
@@ -75,17 +74,17 @@ fn many_changes_to_one_object_are_told_as_its_latest_state() {
 
 #[test]
 fn a_version_that_comes_again_is_no_news() {
-    let kept = kept::<Service>();
+    let kept = kept::<Services>();
     list(&kept, [service("1", &json!(80))]);
     assert_eq!(versions(take(&kept)), some("1"));
     kept.put(service("1", &json!(80)));
-    kept.remove(&Key { namespace: "shop".into(), name: "other".into() });
+    kept.remove(&("shop".into(), "other".into()));
     assert!(take(&kept).is_none());
 }
 
 #[test]
 fn what_a_list_leaves_out_is_gone_and_what_it_repeats_keeps_its_identity() {
-    let kept = kept::<Service>();
+    let kept = kept::<Services>();
     list(&kept, [service("1", &json!(80))]);
     let before = kept.object(&service("1", &json!(80)).key).unwrap();
     list(&kept, [service("1", &json!(80))]);
@@ -97,7 +96,7 @@ fn what_a_list_leaves_out_is_gone_and_what_it_repeats_keeps_its_identity() {
 
 #[test]
 fn an_object_that_can_no_longer_be_read_keeps_its_last_readable_version() {
-    let kept = kept::<Service>();
+    let kept = kept::<Services>();
     list(&kept, [service("1", &json!(80))]);
     assert_eq!(versions(take(&kept)), some("1"));
     kept.put(service("2", &json!("http")));
@@ -138,7 +137,7 @@ fn a_work_that_says_nowhere_what_it_is_about_is_told_until_it_does() {
 
 #[test]
 fn an_object_that_could_never_be_read_is_told_until_it_goes() {
-    let kept = kept::<Service>();
+    let kept = kept::<Services>();
     list(&kept, [service("2", &json!("http"))]);
     assert!(versions(take(&kept)).is_empty());
     assert_eq!(kept.problems()[0].field, "spec.ports[0].port");
@@ -149,7 +148,7 @@ fn an_object_that_could_never_be_read_is_told_until_it_goes() {
 
 #[test]
 fn times_of_triggers_are_those_of_changes_that_a_watch_brought() {
-    let kept = kept::<EndpointSlice>();
+    let kept = kept::<Slices>();
     let (first, second) = ("2026-11-21T01:00:00Z", "2026-11-21T02:00:00Z");
     list(&kept, [slice("1", Some(first))]);
     assert!(take(&kept).unwrap().triggered.is_empty(), "what is listed may be old");

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::memory::{Fault, MemoryServer, PAGE, Plan, Point};
 use super::*;
+use crate::api::kinds;
 
 /// A fault that lasts, lasts so long. Then nothing is wrong.
 const LASTS: Duration = Duration::from_secs(180);
@@ -27,8 +28,11 @@ struct Bench {
 impl Bench {
     fn start(server: MemoryServer) -> Self {
         let mut watch =
-            ApiWatch { news: Arc::new(SyncState::of(1)), feeds: Vec::new(), tasks: JoinSet::new() };
-        watch.follow::<Node>(&Connection::by(server.client()), Limits { page: PAGE, ..Limits::default() });
+            ApiWatch { sync: Arc::new(SyncState::of(1)), subscriptions: Vec::new(), tasks: JoinSet::new() };
+        watch.follow::<kinds::Nodes>(
+            &Connection::by(server.client()),
+            Limits { page: PAGE, ..Limits::default() },
+        );
         Self { server, watch, store: Store::default() }
     }
 

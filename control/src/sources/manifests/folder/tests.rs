@@ -20,7 +20,7 @@ fn service(name: &str) -> String {
 fn folder(name: &str, text: &str) -> (TempDir, Folder) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(name), text).unwrap();
-    let folder = Folder::new(dir.path().to_owned(), Of::Cluster);
+    let folder = Folder::new(dir.path().to_owned(), ControlPlane::Local);
     (dir, folder)
 }
 
@@ -58,7 +58,7 @@ fn files_count_by_their_ending_and_hidden_ones_and_folders_do_not() {
 fn a_single_file_is_a_folder_of_one() {
     let (dir, _) = folder("a.yaml", &service("a"));
     fs::write(dir.path().join("b.yaml"), service("b")).unwrap();
-    let mut folder = Folder::new(dir.path().join("b.yaml"), Of::Cluster);
+    let mut folder = Folder::new(dir.path().join("b.yaml"), ControlPlane::Local);
     assert_eq!(folder.scan(), Scan::CHANGED);
     assert_eq!(services(&folder), ["b"]);
 }
@@ -175,7 +175,7 @@ fn a_folder_that_cannot_be_listed_keeps_what_it_held() {
 #[test]
 fn a_folder_that_was_never_listed_is_told_from_an_empty_one() {
     let dir = tempfile::tempdir().unwrap();
-    let mut folder = Folder::new(dir.path().join("later"), Of::Cluster);
+    let mut folder = Folder::new(dir.path().join("later"), ControlPlane::Local);
     assert_eq!(folder.scan(), Scan::CHANGED);
     assert!(!folder.loaded().listed);
     fs::create_dir(dir.path().join("later")).unwrap();
@@ -343,7 +343,7 @@ fn of_a_karmada_control_plane_services_are_templates_and_slices_imported() {
                 apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: []\n\
                 metadata: {name: imported-member1-web-1, namespace: shop, labels: {kubernetes.io/service-name: derived-web}}\n";
     fs::write(dir.path().join("fleet.yaml"), text).unwrap();
-    let loaded = super::super::load_of(Of::Karmada, dir.path());
+    let loaded = super::super::load_of(ControlPlane::Karmada, dir.path());
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     let web = crate::api::store::ServiceKey::multi_cluster("shop", "web");
     assert!(loaded.objects.services.is_empty() && loaded.objects.slices.is_empty());

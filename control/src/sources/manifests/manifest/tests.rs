@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(text: &str) -> Manifest {
-    parse(&"web.yaml".into(), text, Of::Cluster)
+    parse(&"web.yaml".into(), text, ControlPlane::Local)
 }
 
 fn names(manifest: &Manifest) -> Vec<String> {
@@ -92,7 +92,7 @@ fn the_default_namespace_is_filled_in_and_that_of_a_cluster_scoped_object_remove
         "{apiVersion: v1, kind: Service, metadata: {name: a}}\n---\n\
          {apiVersion: v1, kind: Node, metadata: {name: n1, namespace: x}}\n",
     );
-    let (Object::Service(service), Object::Node(node)) =
+    let (Change::Services(Delta::Put(service)), Change::Nodes(Delta::Put(node))) =
         (&manifest.objects[0].object, &manifest.objects[1].object)
     else {
         panic!("a Service and a Node");
@@ -210,7 +210,7 @@ fn a_byte_order_mark_and_carriage_returns_do_no_harm() {
                 apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n1}\r\n";
     assert_eq!(names(&read(text)), ["Service default/a", "Node n1"]);
     let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\"}}";
-    assert_eq!(names(&parse(&"a.json".into(), json, Of::Cluster)), ["Service default/a"]);
+    assert_eq!(names(&parse(&"a.json".into(), json, ControlPlane::Local)), ["Service default/a"]);
 }
 
 #[test]
@@ -251,7 +251,7 @@ status: {conditions: [{type: Ready, status: \"True\", reason: R, message: m, las
 
 #[test]
 fn what_karmada_writes_is_read_whatever_else_it_holds() {
-    let manifest = super::parse(&"fleet.yaml".into(), FLEET, Of::Karmada);
+    let manifest = super::parse(&"fleet.yaml".into(), FLEET, ControlPlane::Karmada);
     assert_eq!(manifest.problems, []);
     let names = [
         "MultiClusterService shop/web",
@@ -264,7 +264,7 @@ fn what_karmada_writes_is_read_whatever_else_it_holds() {
 
 #[test]
 fn an_object_in_the_wrong_folder_is_told_where_it_belongs() {
-    let manifest = super::parse(&"web.yaml".into(), FLEET, Of::Cluster);
+    let manifest = super::parse(&"web.yaml".into(), FLEET, ControlPlane::Local);
     assert!(manifest.objects.is_empty() && !manifest.refused);
     let told: Vec<String> = manifest.problems.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 4, "{told:?}");
@@ -277,7 +277,7 @@ fn an_object_in_the_wrong_folder_is_told_where_it_belongs() {
     assert!(told[0].contains("--karmada-manifests"), "{told:?}");
     let others = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: sheave.dev/v1alpha1\n\
                   kind: AddressPool\nmetadata: {name: p}\n";
-    let manifest = super::parse(&"k.yaml".into(), others, Of::Karmada);
+    let manifest = super::parse(&"k.yaml".into(), others, ControlPlane::Karmada);
     assert_eq!((manifest.passed_over, manifest.problems.len()), (1, 1));
     assert!(
         manifest.problems[0].problem.message.contains("an AddressPool belongs in the folder of --manifests")

@@ -231,7 +231,7 @@ async fn our_own_reading_raises_no_alarm() {
     fs::write(dir.path().join("a.yaml"), service("a")).unwrap();
     let mut alarm = Alarm::new(dir.path());
     alarm.arm();
-    let mut folder = Folder::new(dir.path().to_owned(), Of::Cluster);
+    let mut folder = Folder::new(dir.path().to_owned(), ControlPlane::Local);
     assert!(folder.scan().changed && !folder.scan().unsettled);
     assert!(timeout(4 * UNSETTLED, alarm.bell.notified()).await.is_err());
     fs::write(dir.path().join("b.yaml"), service("b")).unwrap();
@@ -242,7 +242,7 @@ async fn our_own_reading_raises_no_alarm() {
 async fn dropping_the_watch_ends_the_watching() {
     let dir = tempfile::tempdir().unwrap();
     let (sender, states) = watch::channel(None);
-    let task = tokio::spawn(follow(dir.path().to_owned(), Of::Cluster, sender));
+    let task = tokio::spawn(follow(dir.path().to_owned(), ControlPlane::Local, sender));
     drop(states);
     timeout(DEADLINE, task).await.unwrap().unwrap();
 }

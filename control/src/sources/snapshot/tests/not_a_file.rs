@@ -5,13 +5,14 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use super::*;
+use crate::api::kinds;
 
 const INSTEAD: &str = "it is not used, and the gateway waits for the API server";
 
 /// What reading says after `make` put something in the snapshot's place, which a good snapshot then replaces.
 fn told_of(make: impl FnOnce(&Path)) -> String {
     let dir = tempfile::tempdir().unwrap();
-    let file = path(dir.path(), Part::Local);
+    let file = path(dir.path(), ControlPlane::Local);
     make(&file);
     let told = read(dir.path(), &identity()).unwrap_err().to_string();
     assert!(told.starts_with(&file.display().to_string()) && told.ends_with(INSTEAD), "{told}");
@@ -38,7 +39,7 @@ fn nobody_waits_for_a_fifo_or_reads_a_device() {
 #[test]
 fn a_directory_is_told_of_with_what_to_do_about_it() {
     let dir = tempfile::tempdir().unwrap();
-    let file = path(dir.path(), Part::Local);
+    let file = path(dir.path(), ControlPlane::Local);
     fs::create_dir(&file).unwrap();
     let told = read(dir.path(), &identity()).unwrap_err().to_string();
     assert!(told.contains("it is not a regular file"), "{told}");
@@ -66,7 +67,7 @@ fn a_large_object_comes_back() {
     let annotations = BTreeMap::from([("x".to_owned(), "\u{1}\"".repeat(1 << 20))]);
     let metadata =
         ObjectMeta { name: Some("web".into()), annotations: Some(annotations), ..ObjectMeta::default() };
-    store.upsert_service(Service { metadata, ..Service::default() });
+    store.put::<kinds::Services>(Service { metadata, ..Service::default() });
     let objects = store.objects();
     assert_eq!(decode(bytes(objects).as_slice(), &identity()).unwrap().objects, *objects);
 }
@@ -81,6 +82,6 @@ fn a_write_that_broke_off_anywhere_leaves_the_old_snapshot_in_use() {
         fs::write(dir.path().join(format!(".snapshot-{length:016x}")), &newer[..length]).unwrap();
         assert_eq!(read(dir.path(), &identity()).unwrap().unwrap().objects, objects());
     }
-    folder::remove_leftovers(dir.path(), Part::Local);
+    folder::remove_leftovers(dir.path(), ControlPlane::Local);
     assert_eq!(files(dir.path()), ["snapshot.jsonl"]);
 }

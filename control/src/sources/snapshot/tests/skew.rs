@@ -10,7 +10,7 @@ use super::*;
 const LOCAL: &str = include_str!("snapshot-1.jsonl");
 const KARMADA: &str = include_str!("karmada-1.jsonl");
 
-fn of(part: Part) -> Identity {
+fn of(part: ControlPlane) -> Identity {
     Identity { part, ..trusted_by(&["aa"]) }
 }
 
@@ -35,7 +35,7 @@ fn header() -> Value {
 
 #[test]
 fn a_recorded_snapshot_is_read_and_would_be_written_the_same() {
-    for (part, recorded) in [(Part::Local, LOCAL), (Part::Karmada, KARMADA)] {
+    for (part, recorded) in [(ControlPlane::Local, LOCAL), (ControlPlane::Karmada, KARMADA)] {
         let snapshot = decode(recorded.as_bytes(), &of(part)).unwrap();
         assert_eq!((snapshot.identity, snapshot.sheave.as_str()), (of(part), "0.1.0"));
         let header = Header::new(&of(part), snapshot.written_at);
@@ -71,7 +71,7 @@ fn what_an_older_version_did_not_write_has_its_default() {
         }}}}),
         json!({"cluster": {"metadata": {"name": "member1"}}}),
     ];
-    let fleet = decode(sealed(&lines).as_bytes(), &of(Part::Karmada)).unwrap().objects.fleet;
+    let fleet = decode(sealed(&lines).as_bytes(), &of(ControlPlane::Karmada)).unwrap().objects.fleet;
     assert_eq!((fleet.services.len(), fleet.works.len(), fleet.clusters.len()), (1, 1, 1));
 }
 
@@ -88,14 +88,14 @@ fn fields_of_a_newer_version_are_ignored() {
             spec["future"] = json!({"y": null});
         }
     }
-    let newer = decode(sealed(&lines).as_bytes(), &of(Part::Local)).unwrap();
-    assert_eq!(newer.objects, decode(LOCAL.as_bytes(), &of(Part::Local)).unwrap().objects);
+    let newer = decode(sealed(&lines).as_bytes(), &of(ControlPlane::Local)).unwrap();
+    assert_eq!(newer.objects, decode(LOCAL.as_bytes(), &of(ControlPlane::Local)).unwrap().objects);
 }
 
 /// Either would be served beside what the other file has.
 #[test]
 fn what_belongs_into_the_other_file_is_refused_with_its_line() {
-    for (recorded, part) in [(LOCAL, Part::Karmada), (KARMADA, Part::Local)] {
+    for (recorded, part) in [(LOCAL, ControlPlane::Karmada), (KARMADA, ControlPlane::Local)] {
         match decode(recorded.as_bytes(), &of(part)) {
             Err(DecodeError::Damaged(found)) => {
                 assert_eq!(found, "line 2: the object belongs into the file of the other API server");

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use super::super::Part;
 use super::*;
+use crate::api::store::ControlPlane;
 use crate::sources::snapshot::tests::{identity, objects};
 use crate::sources::snapshot::{path, read};
 use tempfile::TempDir;
@@ -54,9 +54,9 @@ async fn a_flush_writes_what_is_not_written_and_nothing_twice() {
     assert_eq!(read(dir.path(), &identity()).unwrap(), None, "nothing was worth keeping yet");
     writer.changed();
     writer.flush(&objects()).await;
-    let inode = fs::metadata(path(dir.path(), Part::Local)).unwrap().ino();
+    let inode = fs::metadata(path(dir.path(), ControlPlane::Local)).unwrap().ino();
     writer.flush(&objects()).await;
-    assert_eq!(fs::metadata(path(dir.path(), Part::Local)).unwrap().ino(), inode);
+    assert_eq!(fs::metadata(path(dir.path(), ControlPlane::Local)).unwrap().ino(), inode);
     writer.changed();
     writer.start(&Objects::default());
     // A write that runs is waited for, and what changed meanwhile follows.

@@ -11,7 +11,7 @@ const MANAGED_FIELDS: &str = "managedFields";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What no object of any kind is kept with.
-pub(super) fn metadata(object: &mut Fields) {
+pub(crate) fn metadata(object: &mut Fields) {
     // Known from where the object was listed, and no fields of the typed objects.
     object.remove("kind");
     object.remove("apiVersion");

@@ -3,37 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::resources::{Definition, Need, Resource};
+use crate::api::kinds::{Need, Row};
+use crate::api::object::Resource;
 use crate::api::problem::{ObjectRef, Problem, reason};
 
 /// The server does not know the kind.
-pub(super) fn missing(resource: &Resource, definition: &Definition) -> Problem {
-    let Definition { name, remedy } = definition;
+pub(super) fn missing(resource: &Resource, remedy: &str) -> Problem {
     let message = format!(
         "is not installed, so there are no {}s; {remedy}; it is looked for all the time",
         resource.kind
     );
-    about("CustomResourceDefinition", (*name).into(), reason::DEFINITION_MISSING, message)
+    about("CustomResourceDefinition", resource.full_name().into(), reason::DEFINITION_MISSING, message)
 }
 
 /// The server does not let us read the kind.
-pub(super) fn denied(resource: &Resource, said: &str) -> Problem {
-    let instead = if resource.need == Need::Required {
+pub(super) fn denied(row: &Row, said: &str) -> Problem {
+    let instead = if row.need == Need::Required {
         "what was known of them stays in use, and nothing is served before they can be read"
     } else {
         "what was known of them stays in use; everything else works"
     };
-    refused(resource, &format!("does not let us list and watch them; {instead}"), said)
+    refused(&row.resource, &format!("does not let us list and watch them; {instead}"), said)
 }
 
 /// The server lets us list the kind, but not watch it.
-pub(super) fn unwatched(resource: &Resource, poll: Duration, said: &str) -> Problem {
+pub(super) fn unwatched(row: &Row, poll: Duration, said: &str) -> Problem {
     let seconds = poll.as_secs();
     let instead = format!(
         "lets us list them but not watch them; they are listed every {seconds} to {} s, so changes take effect late",
         2 * seconds
     );
-    refused(resource, &instead, said)
+    refused(&row.resource, &instead, said)
 }
 
 fn refused(resource: &Resource, what: &str, said: &str) -> Problem {
@@ -42,8 +42,7 @@ fn refused(resource: &Resource, what: &str, said: &str) -> Problem {
         "the API server {what}. Sheave's ClusterRole needs a rule with apiGroups [{group:?}], resources [{plural:?}], \
          verbs [\"list\", \"watch\"]. The server says: {said}"
     );
-    let name = if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") };
-    about("Resource", name.into(), reason::ACCESS_DENIED, message)
+    about("Resource", resource.full_name().into(), reason::ACCESS_DENIED, message)
 }
 
 fn about(kind: &'static str, name: Arc<str>, reason: &'static str, message: String) -> Problem {
@@ -53,16 +52,12 @@ fn about(kind: &'static str, name: Arc<str>, reason: &'static str, message: Stri
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::discovery::v1::EndpointSlice;
-
-    use super::super::resources::Watched;
     use super::*;
-    use crate::api::address_pool::AddressPool;
+    use crate::api::kinds::{Kind as _, Pools, Slices};
 
     #[test]
     fn a_missing_definition_comes_with_how_to_install_it() {
-        let resource = AddressPool::RESOURCE;
-        let problem = missing(&resource, &resource.definition.unwrap()).to_string();
+        let problem = missing(&Pools::ROW.resource, Pools::ROW.remedy.unwrap()).to_string();
         assert!(
             problem.starts_with(
                 "CustomResourceDefinition addresspools.sheave.dev: DefinitionMissing: is not installed"
@@ -74,11 +69,11 @@ mod tests {
 
     #[test]
     fn missing_rights_are_named_as_a_rule_is_written() {
-        let problem = denied(&EndpointSlice::RESOURCE, "no").to_string();
+        let problem = denied(&Slices::ROW, "no").to_string();
         assert!(problem.starts_with("Resource endpointslices.discovery.k8s.io: AccessDenied: "), "{problem}");
         let rule = r#"apiGroups ["discovery.k8s.io"], resources ["endpointslices"], verbs ["list", "watch"]"#;
         assert!(problem.contains(rule), "{problem}");
-        let problem = unwatched(&EndpointSlice::RESOURCE, Duration::from_secs(15), "no").to_string();
+        let problem = unwatched(&Slices::ROW, Duration::from_secs(15), "no").to_string();
         assert!(
             problem.contains("lets us list them but not watch them; they are listed every 15 to 30 s"),
             "{problem}"

@@ -1,0 +1,229 @@
+//! What is particular to each type of API object: where it is served, what is cut from it before it is kept, and which changes
+//! of it count.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::address_pool::{self, AddressPool};
+use super::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
+use super::owners::unreadable_owner;
+use super::problem::Problem;
+use super::prune;
+
+/// When the Pod changed that the EndpointSlice controller wrote a slice for (its `EndpointsLastChangeTriggerTime`).
+const LAST_CHANGE_TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// How a type is called and served.
+#[derive(Clone, Copy, Debug)]
+pub struct Resource {
+    /// As in manifests.
+    pub kind: &'static str,
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// Group and version, as in manifests.
+    pub api_version: &'static str,
+    /// As in URLs and rules of a ClusterRole.
+    pub plural: &'static str,
+    /// Whether the objects are in namespaces.
+    pub namespaced: bool,
+}
+
+impl Resource {
+    const fn of<T: k8s_openapi::Resource>(namespaced: bool) -> Self {
+        let (kind, plural) = (T::KIND, T::URL_PATH_SEGMENT);
+        Self { kind, group: T::GROUP, api_version: T::API_VERSION, plural, namespaced }
+    }
+
+    /// Where the objects of all namespaces are listed.
+    pub(crate) fn path(&self) -> String {
+        let root = if self.group.is_empty() { "api" } else { "apis" };
+        format!("/{root}/{}/{}", self.api_version, self.plural)
+    }
+
+    /// Whether every API server serves it.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.group.is_empty() || self.group.ends_with(".k8s.io")
+    }
+
+    /// The plural with its group, as `kubectl` takes it and CustomResourceDefinitions are named.
+    pub(crate) fn full_name(&self) -> String {
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+}
+
+/// An object that an API server has.
+pub trait ApiObject:
+    kube::Resource<DynamicType = ()>
+    + DeserializeOwned
+    + Serialize
+    + Clone
+    + Debug
+    + PartialEq
+    + Send
+    + Sync
+    + 'static
+{
+    /// How the type is called and served.
+    const RESOURCE: Resource;
+
+    /// Whether anything that is decided by the object changed, apart from metadata.
+    fn content_differs(&self, old: &Self) -> bool;
+
+    /// Removes what is never read.
+    fn prune(_object: &mut Map<String, Value>) {}
+
+    /// What is wrong with an object that can be read, where only its reader can report it.
+    fn warning(&self) -> Option<Problem> {
+        None
+    }
+
+    /// When the latest change that the object reports happened, according to its writer.
+    fn triggered(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Whether an object that came again differs from before in anything that decisions are made by.
+pub(super) fn differs<T: ApiObject>(old: &T, new: &T) -> bool {
+    new.content_differs(old) || metadata_differs(old.meta(), new.meta())
+}
+
+/// Leaves out what every write changes: versions and field managers.
+fn metadata_differs(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.labels != new.labels
+        || old.annotations != new.annotations
+        || old.deletion_timestamp != new.deletion_timestamp
+        || old.creation_timestamp != new.creation_timestamp
+        || old.finalizers != new.finalizers
+        || old.uid != new.uid
+        || old.name != new.name
+        || old.namespace != new.namespace
+}
+
+impl ApiObject for Service {
+    const RESOURCE: Resource = Resource::of::<Self>(true);
+
+    fn content_differs(&self, old: &Self) -> bool {
+        old.spec != self.spec || old.status != self.status
+    }
+}
+
+impl ApiObject for EndpointSlice {
+    const RESOURCE: Resource = Resource::of::<Self>(true);
+
+    fn content_differs(&self, old: &Self) -> bool {
+        old.endpoints != self.endpoints || old.ports != self.ports || old.address_type != self.address_type
+    }
+
+    fn prune(object: &mut Map<String, Value>) {
+        prune::slice(object);
+    }
+
+    fn triggered(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(LAST_CHANGE_TRIGGER_TIME).map(String::as_str)
+    }
+}
+
+impl ApiObject for Node {
+    const RESOURCE: Resource = Resource::of::<Self>(false);
+
+    /// Of the status only the addresses count: conditions, images and the like change with every heartbeat of a kubelet
+    /// (by default each 5 minutes, and with every image pulled), and each change here projects every Service again.
+    fn content_differs(&self, old: &Self) -> bool {
+        let addresses = |node: &Self| node.status.as_ref().and_then(|status| status.addresses.clone());
+        old.spec != self.spec || addresses(old) != addresses(self)
+    }
+
+    fn prune(object: &mut Map<String, Value>) {
+        prune::node(object);
+    }
+}
+
+impl ApiObject for Namespace {
+    const RESOURCE: Resource = Resource::of::<Self>(false);
+
+    /// Only labels are read, by the selectors of pools.
+    fn content_differs(&self, _old: &Self) -> bool {
+        false
+    }
+
+    fn prune(object: &mut Map<String, Value>) {
+        prune::namespace(object);
+    }
+}
+
+impl ApiObject for AddressPool {
+    const RESOURCE: Resource = Resource {
+        kind: address_pool::KIND,
+        group: "sheave.dev",
+        api_version: address_pool::API_VERSION,
+        plural: "addresspools",
+        namespaced: false,
+    };
+
+    fn content_differs(&self, old: &Self) -> bool {
+        old.spec != self.spec
+    }
+}
+
+impl ApiObject for MultiClusterService {
+    const RESOURCE: Resource = Resource::of::<Self>(true);
+
+    fn content_differs(&self, old: &Self) -> bool {
+        old.spec != self.spec || old.status != self.status
+    }
+}
+
+impl ApiObject for Work {
+    const RESOURCE: Resource = Resource::of::<Self>(true);
+
+    fn content_differs(&self, old: &Self) -> bool {
+        old.manifests() != self.manifests() || old.manifest_statuses() != self.manifest_statuses()
+    }
+
+    fn prune(object: &mut Map<String, Value>) {
+        prune::work(object);
+    }
+
+    fn warning(&self) -> Option<Problem> {
+        unreadable_owner(self)
+    }
+
+    fn triggered(&self) -> Option<&str> {
+        self.manifests().iter().find_map(|manifest| match manifest {
+            Manifest::EndpointSlice(slice) => slice.triggered(),
+            _ => None,
+        })
+    }
+}
+
+impl ApiObject for ResourceBinding {
+    const RESOURCE: Resource = Resource::of::<Self>(true);
+
+    fn content_differs(&self, old: &Self) -> bool {
+        old.spec != self.spec || old.status != self.status
+    }
+}
+
+impl ApiObject for Cluster {
+    const RESOURCE: Resource = Resource::of::<Self>(false);
+
+    /// Karmada writes the status every ten seconds (`cluster-status-update-frequency`). Of its conditions only those that
+    /// turned count: messages report what was tried last.
+    fn content_differs(&self, old: &Self) -> bool {
+        let conditions = |cluster: &Self| -> Vec<_> {
+            let conditions = cluster.status.conditions.iter().cloned();
+            conditions.map(|it| (it.type_, it.status, it.last_transition_time, it.reason)).collect()
+        };
+        old.spec != self.spec
+            || old.status.remedy_actions != self.status.remedy_actions
+            || old.status.api_enablements != self.status.api_enablements
+            || conditions(old) != conditions(self)
+    }
+}

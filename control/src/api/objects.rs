@@ -1,0 +1,131 @@
+//! The objects of a cluster and of a Karmada control plane as last seen, keyed the way the projection looks them up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::address_pool::AddressPool;
+use super::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use super::service_key::ServiceKey;
+
+/// Namespace and name of an object; the namespace of cluster-scoped ones is empty.
+pub type ObjectKey = (Arc<str>, Arc<str>);
+
+/// The objects of one cluster. Slices are kept under the Service that their label names, whether it exists or not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objects {
+    /// Every Service.
+    pub services: BTreeMap<ServiceKey, Arc<Service>>,
+    /// EndpointSlices by Service, then by slice name.
+    pub slices: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
+    /// Nodes by name.
+    pub nodes: BTreeMap<Arc<str>, Arc<Node>>,
+    /// Namespaces by name.
+    pub namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
+    /// Address pools by name.
+    pub pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
+    /// What the Karmada control plane has; empty without one.
+    pub fleet: Fleet,
+}
+
+/// What a Karmada control plane has. Everything but clusters is kept under the key of a MultiClusterService, whether that
+/// exists or not: the one of the object's own name, or the one that the object is about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fleet {
+    /// Every MultiClusterService.
+    pub services: BTreeMap<ServiceKey, Arc<MultiClusterService>>,
+    /// The Services on the Karmada API server: what member clusters' Services are made from.
+    pub templates: BTreeMap<ServiceKey, Arc<Service>>,
+    /// Works that carry EndpointSlices or Services.
+    pub works: BTreeMap<ServiceKey, BTreeMap<ObjectKey, Arc<Work>>>,
+    /// EndpointSlices that Karmada imported from member clusters.
+    pub imported: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
+    /// Where the Services run.
+    pub bindings: BTreeMap<ServiceKey, Arc<ResourceBinding>>,
+    /// Member clusters by name. While there is none nothing is known of clusters: the API that serves them may fail alone.
+    pub clusters: BTreeMap<Arc<str>, Arc<Cluster>>,
+}
+
+/// What an object is found by: the key of the Service that it is about, its own name, or both.
+pub trait Place {
+    /// The place of an object about `owner`.
+    fn new(owner: &ServiceKey, key: &ObjectKey) -> Self;
+}
+
+impl Place for ServiceKey {
+    fn new(owner: &ServiceKey, _: &ObjectKey) -> Self {
+        owner.clone()
+    }
+}
+
+impl Place for Arc<str> {
+    fn new(_: &ServiceKey, (_, name): &ObjectKey) -> Self {
+        Arc::clone(name)
+    }
+}
+
+impl Place for ObjectKey {
+    fn new(_: &ServiceKey, key: &ObjectKey) -> Self {
+        key.clone()
+    }
+}
+
+/// The objects of one kind.
+pub trait Collection {
+    /// Their type.
+    type Object;
+    /// Adds an object, in place of the one that was there.
+    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<Self::Object>);
+    /// The object in this place.
+    fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<Self::Object>>;
+    /// Removes the object in this place.
+    fn remove(&mut self, owner: &ServiceKey, key: &ObjectKey);
+    /// All of them.
+    fn iter(&self) -> impl Iterator<Item = &Arc<Self::Object>>;
+}
+
+impl<P: Place + Ord, T> Collection for BTreeMap<P, Arc<T>> {
+    type Object = T;
+
+    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) {
+        self.insert(P::new(owner, key), object);
+    }
+
+    fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<T>> {
+        self.get(&P::new(owner, key))
+    }
+
+    fn remove(&mut self, owner: &ServiceKey, key: &ObjectKey) {
+        self.remove(&P::new(owner, key));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.values()
+    }
+}
+
+impl<P: Place + Ord, T> Collection for BTreeMap<ServiceKey, BTreeMap<P, Arc<T>>> {
+    type Object = T;
+
+    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) {
+        self.entry(owner.clone()).or_default().insert(P::new(owner, key), object);
+    }
+
+    fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<T>> {
+        self.get(owner)?.get(&P::new(owner, key))
+    }
+
+    fn remove(&mut self, owner: &ServiceKey, key: &ObjectKey) {
+        let Some(objects) = self.get_mut(owner) else { return };
+        objects.remove(&P::new(owner, key));
+        if objects.is_empty() {
+            self.remove(owner);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.values().flat_map(BTreeMap::values)
+    }
+}

@@ -1,0 +1,124 @@
+//! Which Service or MultiClusterService an object is about.
+
+use std::sync::Arc;
+
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::karmada::{Manifest, ResourceBinding, Work};
+use super::problem::{ObjectRef, Problem, reason};
+use super::service_key::ServiceKey;
+
+/// The label by which an EndpointSlice names its Service.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// The same for slices that were brought from another cluster for a ServiceImport (KEP-1645, `LabelServiceName`).
+const IMPORTED_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
+
+/// Which cluster such a slice is from (KEP-1645, `LabelSourceCluster`).
+pub(crate) const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
+
+/// By which labels collected Works name their MultiClusterService, and those of ServiceExports their Service.
+const OWNER_LABELS: [[&str; 2]; 2] = [
+    ["multiclusterservice.karmada.io/namespace", "multiclusterservice.karmada.io/name"],
+    ["endpointslice.karmada.io/namespace", "endpointslice.karmada.io/name"],
+];
+
+/// In front of the name of the Service that Karmada derives from a ServiceImport (`names.GenerateDerivedServiceName`).
+const DERIVED_PREFIX: &str = "derived-";
+
+/// The namespace and name in `metadata`, as a Service's key.
+pub fn service_key(metadata: &ObjectMeta) -> ServiceKey {
+    ServiceKey::of_service(namespace_of(metadata), name_of(metadata))
+}
+
+/// The Service that a slice belongs to: the one that its label names, in its own namespace. Slices from other clusters name
+/// the Service that was exported there; implementations that also make a Service of their own for it name that one by the
+/// ordinary label, which wins. One from nobody knows where is nobody's: its nodes and zones would be taken for ours.
+pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
+    let labels = slice.metadata.labels.as_ref()?;
+    let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
+    let imported = || label(SOURCE_CLUSTER_LABEL).and(label(IMPORTED_SERVICE_NAME_LABEL));
+    let name = label(SERVICE_NAME_LABEL).or_else(imported)?;
+    Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
+}
+
+/// The label for want of which a slice belongs to no Service.
+pub(crate) fn missing_label(slice: &EndpointSlice) -> &'static str {
+    let labels = slice.metadata.labels.as_ref();
+    let is_imported = labels.is_some_and(|labels| labels.contains_key(IMPORTED_SERVICE_NAME_LABEL));
+    if is_imported { SOURCE_CLUSTER_LABEL } else { SERVICE_NAME_LABEL }
+}
+
+/// The MultiClusterService of an object's own name.
+pub(super) fn own_key(metadata: &ObjectMeta) -> ServiceKey {
+    ServiceKey::multi_cluster(&namespace_of(metadata), &name_of(metadata))
+}
+
+/// Which MultiClusterService a Work is about: by its labels if it was collected, else by the Service that it carries.
+pub(super) fn work_owner(work: &Work) -> Option<ServiceKey> {
+    let labels = work.metadata.labels.as_ref();
+    let label = |name: &str| labels.and_then(|labels| labels.get(name)).filter(|value| !value.is_empty());
+    let labelled = OWNER_LABELS.iter().find_map(|[namespace, name]| label(namespace).zip(label(name)));
+    if let Some((namespace, name)) = labelled {
+        return Some(ServiceKey::multi_cluster(namespace, name));
+    }
+    work.manifests().iter().find_map(|manifest| match manifest {
+        Manifest::Service(service) => Some(own_key(&service.metadata)),
+        Manifest::EndpointSlice(slice) => imported_owner(slice),
+        Manifest::Other { .. } | Manifest::Broken { .. } => None,
+    })
+}
+
+/// What is wrong with a Work that is about no Service because a manifest cannot be read. It is kept under none, so that only
+/// who reads it can tell.
+pub(crate) fn unreadable_owner(work: &Work) -> Option<Problem> {
+    if work.metadata.deletion_timestamp.is_some() || work_owner(work).is_some() {
+        return None;
+    }
+    let mut manifests = work.manifests().iter().enumerate();
+    manifests.find_map(|(index, manifest)| match manifest {
+        Manifest::Broken { kind, why } => Some(Problem {
+            object: ObjectRef {
+                kind: Work::KIND,
+                namespace: namespace_of(&work.metadata),
+                name: name_of(&work.metadata),
+            },
+            reason: reason::INVALID_MANIFEST,
+            field: format!("spec.workload.manifests[{index}]"),
+            message: format!(
+                "{} cannot be read: {why}; no label says which Service the Work is about, so nothing of it is used",
+                if kind.is_empty() { "the manifest" } else { kind }
+            ),
+            port: None,
+        }),
+        Manifest::EndpointSlice(_) | Manifest::Service(_) | Manifest::Other { .. } => None,
+    })
+}
+
+/// Which MultiClusterService an imported slice is about: the Service that its label names, or that this was derived from.
+pub(super) fn imported_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
+    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME_LABEL)?;
+    let name = name.strip_prefix(DERIVED_PREFIX).unwrap_or(name);
+    (!name.is_empty()).then(|| ServiceKey::multi_cluster(&namespace_of(&slice.metadata), name))
+}
+
+pub(super) fn binding_owner(binding: &ResourceBinding) -> Option<ServiceKey> {
+    let resource = &binding.spec.resource;
+    let is_service = resource.kind == "Service" && matches!(resource.api_version.as_str(), "" | "v1");
+    is_service.then(|| ServiceKey::multi_cluster(&resource.namespace, &resource.name))
+}
+
+pub(super) fn namespace_of(metadata: &ObjectMeta) -> Arc<str> {
+    metadata.namespace.as_deref().unwrap_or_default().into()
+}
+
+pub(super) fn name_of(metadata: &ObjectMeta) -> Arc<str> {
+    metadata.name.as_deref().unwrap_or_default().into()
+}
+
+/// Namespace and name, without copying them: lists are long.
+pub(crate) fn names_of(metadata: &ObjectMeta) -> (&str, &str) {
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
