@@ -74,7 +74,9 @@ fn expect_bystanders_served(world: &World, family: Family, gateway: &Gateway<'_>
     for _ in 0..20 {
         let asked = world.client.run(|| tcp::ask_from(family.client(1), bystander(family)));
         asked.expect("another Service is served");
-        let asked = udp::Client::new(&world.client, family.client(1), at(family.vip(1), 53)).ask();
+        let client = udp::Client::new(&world.client, family.client(1), at(family.vip(1), 53));
+        // A datagram may be lost, and the moment before room is made refuses a flow: nobody's clients ask once.
+        let asked = (0..3).find_map(|_| client.ask_briefly().ok());
         asked.expect("of UDP, too");
     }
     assert_eq!(gateway.ask("/api/routes").status, 200);
