@@ -142,7 +142,7 @@ async fn serve(
 ) {
     let (identity, timing) = (options.identity.clone(), options.timing.clone());
     let mut election = Election::start(&connection, &options.lease, identity, timing);
-    let mut failures = 0;
+    let mut failures: u32 = 0;
     loop {
         publish.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
         tokio::select! {
@@ -153,49 +153,49 @@ async fn serve(
             () = tokio::time::sleep(LOOK) => continue,
             _ = &mut stop => break,
         }
-        tracing::info!(
-            identity = options.identity,
-            "leading: this controller gives addresses and writes status"
-        );
         let began = Instant::now();
-        let mut term = LeaderTerm::start(
-            &connection,
-            &options,
-            &election.leadership(),
-            &installation(&options, &election),
-        );
-        let ended = tokio::select! {
-            broken = term.run(&publish) => Ended::Broken(broken),
-            lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },
-            _ = &mut stop => Ended::Stopped,
-        };
-        // Requests in flight may still be answered; nothing new is written.
-        drop(term);
-        match ended {
+        let what = match lead(&connection, &options, &mut election, &publish, &mut stop).await {
             Ended::Stopped => break,
             // The election has logged why.
-            Ended::Lost => {}
-            Ended::Broken(Broken(what)) => {
-                failures = if began.elapsed() < LONGEST_PAUSE { u32::saturating_add(failures, 1) } else { 1 };
-                let pause = pause(failures);
-                tracing::error!(
-                    bug = true,
-                    "{what}, which must not happen: nothing is given or published for {} s, then this controller begins anew \
-                     (gateways go on)",
-                    pause.as_secs()
-                );
-                publish.send_replace(ControllerStatus {
-                    leader: election.leader(),
-                    ..ControllerStatus::default()
-                });
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    _ = &mut stop => break,
-                }
-            }
+            Ended::Lost => continue,
+            Ended::Broken(Broken(what)) => what,
+        };
+        failures = if began.elapsed() < LONGEST_PAUSE { failures.saturating_add(1) } else { 1 };
+        let pause = pause(failures);
+        tracing::error!(
+            bug = true,
+            "{what}, which must not happen: nothing is allocated or published for {} s, then this controller starts over \
+             (gateways are not affected)",
+            pause.as_secs()
+        );
+        publish.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = &mut stop => break,
         }
     }
     election.resign().await;
+}
+
+/// One term. What is in flight at its end may still be answered; nothing new is written.
+async fn lead(
+    connection: &Connection,
+    options: &ControllerOptions,
+    election: &mut Election,
+    publish: &watch::Sender<ControllerStatus>,
+    stop: &mut oneshot::Receiver<()>,
+) -> Ended {
+    tracing::info!(
+        identity = options.identity,
+        "leading: this controller allocates addresses and writes status"
+    );
+    let installation = installation(options, election);
+    let mut term = LeaderTerm::start(connection, options, &election.leadership(), &installation);
+    tokio::select! {
+        broken = term.run(publish) => Ended::Broken(broken),
+        lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },
+        _ = stop => Ended::Stopped,
+    }
 }
 
 /// The name that every process of this installation has, and no other: the local Lease says which one leads.

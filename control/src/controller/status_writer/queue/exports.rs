@@ -127,52 +127,41 @@ impl Exports {
     ) -> Option<Instant> {
         self.writing.remove(key);
         let (part, verb) = step.write()?;
+        let deleted = verb == "delete";
         match answer {
-            answer @ (ApiAnswer::Done(_) | ApiAnswer::Gone | ApiAnswer::Undefined(_)) if verb == "delete" => {
-                tracing::trace!(object = %key.object(), %answer, "an export was deleted");
+            ApiAnswer::Done(_) | ApiAnswer::Gone | ApiAnswer::Undefined(_) if deleted => {
                 self.diff.remove(key, part);
                 self.backoff.reset();
-                Some(now)
+                return Some(now);
             }
             ApiAnswer::Done(body) => {
                 self.backoff.reset();
-                match serde_json::from_slice(&body) {
-                    Ok(object) => {
-                        self.diff.put(part, object, manager);
-                        Some(now)
-                    }
-                    // A list shows what exists.
-                    Err(_) => self.list_within(key, now),
+                if let Ok(object) = serde_json::from_slice(&body) {
+                    self.diff.put(part, object, manager);
+                    return Some(now);
                 }
             }
-            // Another object, none, or no such kind any more: a list shows it.
-            ApiAnswer::Gone
-            | ApiAnswer::Undefined(_)
-            | ApiAnswer::Exists
-            | ApiAnswer::Stale
-            | ApiAnswer::Conflict(_) => self.list_within(key, now),
             ApiAnswer::Failed(why) => {
-                tracing::debug!(object = %key.object(), why, "an export could not be written: tried again later");
-                Some(now + self.backoff.pause(None))
+                tracing::debug!(object = %key.object(), why, "an export could not be written: retrying later");
+                return Some(now + self.backoff.pause(None));
             }
             // The whole queue pauses.
-            ApiAnswer::Unreachable { .. } => Some(now),
+            ApiAnswer::Unreachable { .. } => return Some(now),
             ApiAnswer::Forbidden(message) => {
-                let resource = part.definition();
-                self.report(WriteNotice::ExportForbidden { verb, resource, message });
+                self.report(WriteNotice::ExportForbidden { verb, resource: part.definition(), message });
                 self.give_up(key, TRY_AGAIN, now);
-                None
+                return None;
             }
             ApiAnswer::Refused(message) => {
                 let (object, what) = (key.object(), what(part, key));
                 self.report(WriteNotice::ExportRefused { object, what, message });
                 self.give_up(key, TRY_AGAIN, now);
-                None
+                return None;
             }
+            // Another object, none, or no such kind any more.
+            _ => {}
         }
-    }
-
-    fn list_within(&mut self, key: &ServiceKey, now: Instant) -> Option<Instant> {
+        // A list shows what exists.
         let pause = self.backoff.pause(None);
         self.give_up(key, pause, now);
         None
