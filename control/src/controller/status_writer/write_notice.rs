@@ -11,7 +11,7 @@ const LISTED: usize = 8;
 /// A notice about a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteNotice {
-    /// Somebody else writes what is ours to write. Ours is put back, ever more slowly while this goes on.
+    /// Another client writes our fields. They are restored, at growing intervals while this goes on.
     Contested {
         /// Whose status.
         object: ObjectRef,
@@ -110,7 +110,7 @@ impl fmt::Display for WriteNotice {
             Self::Contested { fields, rivals, .. } if rivals.is_empty() => {
                 write!(
                     f,
-                    "another client keeps changing {}; it is put back, ever more slowly",
+                    "another client keeps changing {}; it is restored, at growing intervals",
                     first_few(fields, ", ", LISTED)
                 )
             }
@@ -128,7 +128,7 @@ impl fmt::Display for WriteNotice {
                 "the account of this controller may not {verb} {resource}: {message}; grant it, or nothing is published"
             ),
             Self::Refused { what, message, .. } => {
-                write!(f, "the API server refuses its {what}: {message}; tried again later")
+                write!(f, "the API server refuses its {what}: {message}; it is retried later")
             }
             Self::ExportUndefined { definition } => write!(
                 f,
@@ -141,7 +141,7 @@ impl fmt::Display for WriteNotice {
                  set karmada.exportServices to false"
             ),
             Self::ExportRefused { what, message, .. } => {
-                write!(f, "the API server refuses {what}: {message}; tried again later")
+                write!(f, "the API server refuses {what}: {message}; it is retried later")
             }
             Self::ExportTaken { what, .. } => write!(
                 f,

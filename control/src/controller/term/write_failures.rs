@@ -86,7 +86,7 @@ mod tests {
         let mut failures = WriteFailures::default();
         assert!(failures.take(&refused("web")) && failures.take(&refused("api")));
         let told: Vec<String> = failures.standing.values().map(ToString::to_string).collect();
-        let text = "WriteRefused: the API server refuses its status: limit is 3145728; tried again later";
+        let text = "WriteRefused: the API server refuses its status: limit is 3145728; it is retried later";
         assert_eq!(told, [format!("Service shop/api: {text}"), format!("Service shop/web: {text}")]);
         let recovered = WriteNotice::Recovered { object: ServiceKey::new("shop", "web").object() };
         assert!(failures.take(&recovered));
