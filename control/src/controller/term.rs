@@ -69,7 +69,7 @@ enum ProblemSource {
     /// Refused Events.
     Events,
     /// The Karmada API server, whose first list is awaited.
-    Fleet,
+    Karmada,
 }
 
 /// Everything that ends with the term.
@@ -79,7 +79,7 @@ pub(super) struct LeaderTerm {
     gateways: ServiceKey,
     source: ApiWatch,
     /// Where there is a Karmada control plane.
-    fleet: Option<KarmadaSide>,
+    karmada: Option<KarmadaSide>,
     guard: Guard,
     membership: GatewayMembership,
     store: Store,
@@ -125,7 +125,7 @@ impl LeaderTerm {
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
             source: api_server::watch(connection, Wanted { namespaces: true, pools: true }),
-            fleet: karmada.map(|karmada| KarmadaSide::start(karmada, options, installation, leadership)),
+            karmada: karmada.map(|karmada| KarmadaSide::start(karmada, options, installation, leadership)),
             guard: Guard::new(options.mass_deletion_hold),
             membership: GatewayMembership::new(options.gateways.clone()),
             store: Store::default(),
@@ -155,12 +155,12 @@ impl LeaderTerm {
                 batch = self.source.next() => match batch {
                     Some(batch) => {
                         self.synced = true;
-                        self.take(batch, BTreeSet::new());
+                        self.on_batch(batch, BTreeSet::new());
                     }
                     None => return Broken("a watch of the API server has ended"),
                 },
-                news = karmada_side::next_event(&mut self.fleet) => match news {
-                    KarmadaEvent::Batch(batch) => self.take_fleet(batch),
+                news = karmada_side::next_event(&mut self.karmada) => match news {
+                    KarmadaEvent::Batch(batch) => self.on_karmada_batch(batch),
                     KarmadaEvent::Notice(notice) => self.on_write_notice(notice),
                     KarmadaEvent::LeaseChanged => self.on_karmada_lease(),
                     KarmadaEvent::Broken(broken) => return broken,
@@ -188,7 +188,7 @@ impl LeaderTerm {
     fn on_write_notice(&mut self, first: WriteNotice) {
         let mut notices = vec![first];
         notices.extend(self.writer.pending_notices());
-        if let Some(writer) = self.fleet.as_mut().and_then(|fleet| fleet.writer.as_mut()) {
+        if let Some(writer) = self.karmada.as_mut().and_then(|karmada| karmada.writer.as_mut()) {
             notices.extend(writer.status.pending_notices());
         }
         let mut differs = false;
@@ -209,10 +209,10 @@ impl LeaderTerm {
 
     /// Changes of the Karmada API server. With the first ones it is known which addresses MultiClusterServices have: those that
     /// were taken to be free until then are checked again.
-    fn take_fleet(&mut self, batch: Batch) {
-        let first = self.awaits_fleet();
-        if let Some(fleet) = &mut self.fleet {
-            fleet.synced = true;
+    fn on_karmada_batch(&mut self, batch: Batch) {
+        let first = self.awaits_karmada();
+        if let Some(karmada) = &mut self.karmada {
+            karmada.synced = true;
         }
         let mut updated = BTreeSet::new();
         if first {
@@ -222,23 +222,23 @@ impl LeaderTerm {
             let gone = before.problems().cloned().collect();
             self.problems.apply(&ProblemChanges { gone, ..ProblemChanges::default() });
             updated = self.all_services();
-            self.follow_mandate();
+            self.update_authority();
         }
-        self.take(batch, updated);
+        self.on_batch(batch, updated);
     }
 
     /// Another installation is in charge on the Karmada control plane than before.
     fn on_karmada_lease(&mut self) {
-        let Some(fleet) = &mut self.fleet else { return };
-        if fleet.is_to_restart_writer() {
-            let events = fleet.restart_writer(&self.options);
+        let Some(karmada) = &mut self.karmada else { return };
+        if karmada.is_to_restart_writer() {
+            let events = karmada.restart_writer(&self.options);
             for object in self.write_failures.forget_fleet() {
                 self.problems.set(ProblemSource::Writes(object), []);
             }
             self.publish_problems();
-            self.term_events.set_fleet_events(events, self.problems.iter(), self.store.objects());
+            self.term_events.set_karmada_events(events, self.problems.iter(), self.store.objects());
         }
-        self.follow_mandate();
+        self.update_authority();
         if self.synced {
             // What changed of them while another installation was in charge was not published.
             let all = self.store.objects().fleet.services.keys().cloned().collect();
@@ -246,18 +246,18 @@ impl LeaderTerm {
         }
     }
 
-    fn follow_mandate(&mut self) {
-        if let Some(fleet) = &self.fleet {
-            self.projector.set_mandate(fleet.mandate());
+    fn update_authority(&mut self) {
+        if let Some(karmada) = &self.karmada {
+            self.projector.set_mandate(karmada.authority());
         }
     }
 
     /// Whether the addresses of MultiClusterServices are not known yet.
-    fn awaits_fleet(&self) -> bool {
-        self.fleet.as_ref().is_some_and(|fleet| !fleet.synced)
+    fn awaits_karmada(&self) -> bool {
+        self.karmada.as_ref().is_some_and(|karmada| !karmada.synced)
     }
 
-    fn take(&mut self, batch: Batch, mut updated: BTreeSet<ServiceKey>) {
+    fn on_batch(&mut self, batch: Batch, mut updated: BTreeSet<ServiceKey>) {
         for change in batch.changes {
             let admitted = self.guard.admit(change, self.store.objects(), Instant::now());
             updated.extend(services(&admitted));
@@ -271,7 +271,7 @@ impl LeaderTerm {
 
     /// Tries Events again, after a check of the Leases on the Karmada control plane, which nothing else triggers.
     fn retry_events(&mut self) {
-        if self.synced && self.fleet.is_some() {
+        if self.synced && self.karmada.is_some() {
             self.update(BTreeSet::new());
         } else {
             self.publish_problems();
@@ -310,8 +310,8 @@ impl LeaderTerm {
             projection.due.map(|due| Instant::now() + time::time_until(due, now).max(PROJECT_AGAIN));
         self.problems.apply(&projection.problem_changes);
         let mut of_watches = self.source.problems();
-        of_watches.extend(self.fleet.iter().flat_map(|fleet| fleet.source.problems()));
-        of_watches.extend(self.fleet.iter().flat_map(KarmadaSide::problems));
+        of_watches.extend(self.karmada.iter().flat_map(|karmada| karmada.source.problems()));
+        of_watches.extend(self.karmada.iter().flat_map(KarmadaSide::problems));
         self.problems.set(ProblemSource::Watches, &of_watches);
         self.reports.follow(gateway_reports::addresses(self.gateway_slices()));
         let mut touched = projection.touched;
@@ -329,13 +329,13 @@ impl LeaderTerm {
         status.leading = true;
         // The Lease shows it only when it is read the next time.
         status.leader = Some(self.options.identity.clone());
-        status.synced = self.synced && !self.awaits_fleet();
+        status.synced = self.synced && !self.awaits_karmada();
         status.gateways = self.gateway_failures.gateways().ready;
         status.services = self.projector.published();
         status.write_failures = self.write_failures.count();
         status.events_dropped = self.term_events.events_dropped();
         status.kinds = self.source.kinds();
-        status.karmada_kinds = self.fleet.iter().flat_map(|fleet| fleet.source.kinds()).collect();
+        status.karmada_kinds = self.karmada.iter().flat_map(|karmada| karmada.source.kinds()).collect();
         status.held = self.guard.holding();
         status.problems = self.problems.len();
         status.first_problems = self.problems.iter().take(FIRST_PROBLEMS).cloned().collect();

@@ -89,7 +89,7 @@ impl KarmadaSide {
     }
 
     /// Which MultiClusterServices this installation is in charge of.
-    pub(super) fn mandate(&self) -> Authority {
+    pub(super) fn authority(&self) -> Authority {
         let own = self.class.held;
         Authority { own, untaken: own && self.unclassified.as_ref().is_some_and(|lease| lease.held) }
     }

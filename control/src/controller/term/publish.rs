@@ -21,9 +21,9 @@ impl LeaderTerm {
     /// Publishes the desired status of these objects and what is wrong with them, once enough is known.
     pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
         let (first, ready) =
-            (!matches!(self.hold, StartupHold::Over), self.asked_all() && !self.awaits_fleet());
+            (!matches!(self.hold, StartupHold::Over), self.asked_all() && !self.awaits_karmada());
         let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
-        if first && self.awaits_fleet() {
+        if first && self.awaits_karmada() {
             tracing::warn!(
                 "the Karmada API server has not been read yet, and MultiClusterServices may have any address: until then Services \
                  keep their addresses, and none is allocated"
@@ -33,7 +33,7 @@ impl LeaderTerm {
             self.set_desired(key);
             self.term_events.assigned(key, self.projector.status(key), self.store.objects());
         }
-        if !self.awaits_fleet() {
+        if !self.awaits_karmada() {
             self.publish_pools();
         }
         self.publish_problems();
@@ -48,14 +48,14 @@ impl LeaderTerm {
         let refused: Vec<Problem> = self.term_events.refused().collect();
         self.problems.set(ProblemSource::Events, &refused);
         let waiting = self.waiting();
-        self.problems.set(ProblemSource::Fleet, &waiting);
+        self.problems.set(ProblemSource::Karmada, &waiting);
         self.term_events.problems(&self.problems.take_changes(), self.store.objects());
     }
 
     fn set_desired(&mut self, key: &ServiceKey) {
         let object = ServiceObject::find(self.store.objects(), key);
         let desired = object.as_ref().and_then(|object| self.desired(key, object));
-        let karmada = self.fleet.as_mut().and_then(|fleet| fleet.writer.as_mut());
+        let karmada = self.karmada.as_mut().and_then(|karmada| karmada.writer.as_mut());
         let writer = match (key.source, karmada) {
             (FrontendSource::Service, _) => &mut self.writer,
             (FrontendSource::MultiClusterService, Some(karmada)) => {
@@ -99,7 +99,7 @@ impl LeaderTerm {
             without_endpoints: self.projector.without_endpoints(key),
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
         };
-        if self.awaits_fleet() {
+        if self.awaits_karmada() {
             return awaiting_karmada::desired(object, status, desired_status);
         }
         Some(Desired::Published(desired_status))
@@ -107,7 +107,7 @@ impl LeaderTerm {
 
     /// The Services that get no address until Karmada's API server has answered.
     fn waiting(&self) -> Vec<Problem> {
-        if !self.awaits_fleet() {
+        if !self.awaits_karmada() {
             return Vec::new();
         }
         let objects = self.store.objects();

@@ -32,7 +32,7 @@ const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, E
 pub(super) struct TermEvents {
     events: EventRecorder,
     /// To the Karmada API server.
-    fleet_events: Option<EventRecorder>,
+    karmada_events: Option<EventRecorder>,
     /// Problems of objects that get no Events, but lines in the log.
     logged: BTreeSet<Arc<Problem>>,
     /// Services with addresses that their status did not show yet when last checked.
@@ -41,18 +41,18 @@ pub(super) struct TermEvents {
 
 impl TermEvents {
     pub(super) fn new(events: EventRecorder) -> Self {
-        Self { events, fleet_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
+        Self { events, karmada_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
     }
 
     /// Events go to the API server of their objects: those about MultiClusterServices from now on by `events`, or not at all. `all`
     /// are the Problems that there are by now.
-    pub(super) fn set_fleet_events<'a>(
+    pub(super) fn set_karmada_events<'a>(
         &mut self,
         events: Option<EventRecorder>,
         all: impl Iterator<Item = &'a Arc<Problem>>,
         objects: &Objects,
     ) {
-        self.fleet_events = events;
+        self.karmada_events = events;
         self.fleet_problems(&ProblemChanges { came: all.cloned().collect(), gone: Vec::new() }, objects);
     }
 
@@ -66,7 +66,7 @@ impl TermEvents {
     }
 
     fn fleet_problems(&mut self, changes: &ProblemChanges, objects: &Objects) {
-        if let Some(events) = &mut self.fleet_events {
+        if let Some(events) = &mut self.karmada_events {
             events.problems(&changes.about(is_of_fleet), |object| uid(objects, object));
             self.log(changes);
         }
@@ -74,7 +74,7 @@ impl TermEvents {
 
     /// Records Events for the Problems that the rate limit has held back.
     pub(super) fn again(&mut self, objects: &Objects) {
-        for events in std::iter::once(&mut self.events).chain(&mut self.fleet_events) {
+        for events in std::iter::once(&mut self.events).chain(&mut self.karmada_events) {
             events.again(|object| uid(objects, object));
         }
     }
@@ -86,7 +86,7 @@ impl TermEvents {
         problems: impl Iterator<Item = &'a Arc<Problem>>,
         objects: &Objects,
     ) {
-        let events = if is_of_fleet(object) { self.fleet_events.as_mut() } else { Some(&mut self.events) };
+        let events = if is_of_fleet(object) { self.karmada_events.as_mut() } else { Some(&mut self.events) };
         if let Some(events) = events {
             events.offer(problems, |object| uid(objects, object));
         }
@@ -115,7 +115,7 @@ impl TermEvents {
     /// Ends when no more Events can be written. Cancel safe.
     pub(super) async fn ended(&self) {
         let fleet = async {
-            match &self.fleet_events {
+            match &self.karmada_events {
                 Some(events) => events.ended().await,
                 None => std::future::pending().await,
             }
@@ -137,13 +137,13 @@ impl TermEvents {
     }
 
     fn writers(&self) -> impl Iterator<Item = &EventRecorder> {
-        std::iter::once(&self.events).chain(&self.fleet_events)
+        std::iter::once(&self.events).chain(&self.karmada_events)
     }
 
     fn record(&mut self, occurrence: &events::Occurrence) {
         if !is_of_fleet(&occurrence.object) {
             self.events.record(occurrence);
-        } else if let Some(events) = &mut self.fleet_events {
+        } else if let Some(events) = &mut self.karmada_events {
             events.record(occurrence);
         }
     }
