@@ -58,7 +58,7 @@ pub enum Parsed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
     /// Another protocol.
-    #[error("it begins with no PROXY protocol header")]
+    #[error("it begins with other bytes")]
     NoHeader,
     /// A line of version 1 that does not end.
     #[error("the line of version 1 does not end within 107 bytes")]

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use self::local_addresses::is_local;
 
-/// The mark of packets that are delivered locally, and the bits of the mark that count. Only bit 12 is used by nobody alone:
+/// The mark of packets that are delivered locally, and the bits of the mark that count. No other program uses bit 12 on its own:
 /// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
 /// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a number other than 0 in bits 8
 /// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so that number must be 0 for us.
@@ -51,19 +51,19 @@ impl Transparency {
 pub enum Masked {
     /// The client is on this machine; another machine with the frontend's address may get the replies
     /// (`--src-type LOCAL` in kube-proxy's pkg/proxy/iptables/proxier.go).
-    #[error("the client comes from the frontend's own, to which answers would not find back")]
+    #[error("the client has the frontend's own address, so replies would not come back")]
     FrontendAddress,
     /// The endpoint would see its own address ("loops back to the originator" in the same file).
-    #[error("the client is the endpoint itself, which would not answer itself through the gateway")]
+    #[error("the client is the endpoint itself, which would not reply through the gateway")]
     Endpoint,
     /// IPv4 to one side and IPv6 to the other.
-    #[error("the client's is of the other address family")]
+    #[error("the client's address is of the other family")]
     OtherFamily,
     /// Replies from this machine itself do not pass the return path.
-    #[error("the endpoint is on the gateway's own machine, whose answers go to the client directly")]
+    #[error("the endpoint is on the gateway's machine, whose replies go to the client directly")]
     EndpointHere,
     /// Loopback, unspecified, multicast, broadcast or this machine's own: a proxy may claim any.
-    #[error("the client's is no address of another machine")]
+    #[error("the client's address is not that of another machine")]
     NoClient,
 }
 

@@ -19,17 +19,17 @@ use crate::sys::sockets::{Netlink, open_netlink};
 #[derive(Debug, Error)]
 pub enum ReturnPathError {
     /// `EPERM` of any step.
-    #[error("speaking from a client's address takes CAP_NET_ADMIN: give the gateway that capability")]
+    #[error("connections from clients' addresses need CAP_NET_ADMIN: give the gateway that capability")]
     NotPermitted,
     /// The kernel has nftables, but not the expressions `socket` and `tproxy`.
     #[error(
-        "the kernel's nftables cannot tell whose socket a packet is for: \
+        "nftables cannot match packets by socket: \
          load the modules nft_socket and nft_tproxy (CONFIG_NFT_SOCKET, CONFIG_NFT_TPROXY)"
     )]
     NoSocketMatch,
-    /// The kernel has no nftables, or an old one, or the process may not speak to it.
+    /// The kernel has no nftables, or an old one, or the process may not use it.
     #[error(
-        "nftables cannot be used ({0}): it takes Linux 5.10 with the module nf_tables (CONFIG_NF_TABLES_INET), and \
+        "nftables is not available ({0}): it needs Linux 5.10 with the module nf_tables (CONFIG_NF_TABLES_INET), and \
          netlink sockets (systemd: RestrictAddressFamilies=AF_NETLINK)"
     )]
     NoNftables(io::Error),

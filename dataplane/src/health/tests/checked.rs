@@ -1,4 +1,4 @@
-//! What checks tell.
+//! What active checks find.
 
 use super::*;
 
@@ -68,7 +68,7 @@ async fn an_endpoint_is_unhealthy_while_it_answers_with_failure_or_not_at_all() 
 }
 
 #[tokio::test]
-async fn where_an_endpoint_is_checked_the_check_says_when_it_serves_again() {
+async fn where_an_endpoint_is_checked_the_check_decides_when_it_is_healthy_again() {
     let status = Arc::new(AtomicU16::new(200));
     let refusing = refusing();
     let checked = answering(refusing.ip, &status);
@@ -100,7 +100,7 @@ async fn an_endpoint_that_leaves_is_asked_no_more() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_without_a_check_or_in_the_own_cluster() {
+async fn nothing_is_checked_without_a_check_or_in_the_own_cluster() {
     let unchecked = frontend(Protocol::Tcp, &[refusing()], None);
     let mut own = frontend(Protocol::Tcp, &[refusing()], Some(check(CheckKind::Tcp)));
     let mut backend = own.backends[0].clone();

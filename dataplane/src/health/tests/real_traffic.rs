@@ -1,4 +1,4 @@
-//! What connections and datagrams of clients tell.
+//! What real connections and datagrams find.
 
 use tokio::net::UdpSocket as AsyncSocket;
 
