@@ -1,5 +1,5 @@
-//! What workers count: each for one frontend, by protocol, and at the same time for all that it ever had. Read by whoever
-//! exports metrics, on any thread.
+//! What workers count: for each frontend by protocol, and at the same time for all frontends that ever were. Any thread that exports
+//! metrics reads it.
 
 mod counter;
 mod shed;

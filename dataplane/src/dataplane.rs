@@ -1,11 +1,7 @@
-//! The data plane as a whole: workers, listeners and the table they forward by. The one place where a new table takes
-//! effect.
-//!
-//! It must not know where tables come from.
+//! The data plane as a whole: workers, listeners and the table they forward by. A new table takes effect here alone.
 
+mod client_addresses;
 mod observer;
-
-pub use observer::Observer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use sheave_model::{AddressSet, Frontend, FrontendAddr, RoutingTable, diff};
 use tokio::sync::mpsc;
 
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
 use crate::limits::capacity::{Capacity, CapacityLimits, MemoryGauge};
-use crate::limits::overload::Refusals;
-use crate::limits::overload::{Overload, Overloaded};
+use crate::limits::overload::{Overload, Overloaded, Refusals};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
 use crate::listener::{BindFailure, ListenerSet};
 use crate::paths::Paths;
@@ -28,14 +24,12 @@ use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
 use crate::transparent::Transparency;
-use crate::transparent::return_path::{ReturnPath, ReturnPathError};
+use crate::transparent::return_path::ReturnPathError;
 use crate::worker::context::{BrokenSocket, Shared, Timeouts};
 use crate::worker::pool::Workers;
 use crate::worker::{Command, WorkerSeed};
-use sheave_model::AddressSet;
-use sheave_model::RoutingTable;
-use sheave_model::diff;
-use sheave_model::{ClientSource, Frontend, FrontendAddr};
+use client_addresses::ClientAddresses;
+pub use observer::Observer;
 
 /// Pipes of one worker, at most.
 const PIPES: usize = 64;
@@ -75,8 +69,7 @@ pub enum Drained {
     AtDeadline,
 }
 
-/// Workers that forward by the table last applied. Dropping it closes everything, as soon as each worker
-/// hears of it.
+/// Workers that forward by the table last applied. Dropping it closes everything, as soon as each worker notices.
 #[derive(Debug)]
 pub struct Dataplane {
     table: Arc<ArcSwap<ActiveTable>>,
@@ -91,11 +84,7 @@ pub struct Dataplane {
     health: Health,
     capacity: Arc<Capacity>,
     overload: Overload,
-    transparency: Arc<Transparency>,
-    /// None until a frontend asks for it. Once established it stays: connections depend on it.
-    return_path: Option<Result<ReturnPath, ReturnPathError>>,
-    /// Why the one that was established does not lead back now.
-    interruption: Option<ReturnPathError>,
+    client_addresses: ClientAddresses,
 }
 
 impl Dataplane {
@@ -150,9 +139,7 @@ impl Dataplane {
             health,
             overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
-            transparency,
-            return_path: None,
-            interruption: None,
+            client_addresses: ClientAddresses::new(transparency),
         })
     }
 
@@ -167,10 +154,8 @@ impl Dataplane {
         let changes = diff(previous.table(), &table);
         let internal = Arc::clone(table.internal_clients());
         let internal_changed = **previous.table().internal_clients() != *internal;
-        let news = changes.iter().filter_map(|(_, frontend)| frontend.as_ref());
-        if self.return_path.is_some() || news.clone().any(wants_return_path) {
-            self.open_return_path(&table);
-        }
+        let changed = changes.iter().filter_map(|(_, frontend)| frontend.as_deref());
+        self.client_addresses.apply(&table, changed);
         let mut active = ActiveTable::compile(table, &previous);
         self.health.follow(previous.table(), &changes, &active);
         if let Some(unhealthy) = self.health.take_changed() {
@@ -210,13 +195,12 @@ impl Dataplane {
         }
         broken.extend(self.listeners.retry(&self.workers));
         let active = self.table.load_full();
-        self.open_return_path(active.table());
-        self.keep_return_path();
+        self.client_addresses.retry(active.table());
         self.open_again(&broken);
         self.retry_failures(active.table());
     }
 
-    /// Where descriptors are short, the first that gets none speaks for all that lack one: there may be thousands.
+    /// Where descriptors are short, the first failure stands for all others of that kind: there may be thousands.
     fn retry_failures(&mut self, table: &RoutingTable) {
         let mut short = !self.listeners.has_room(&self.workers);
         let failed: Vec<(FrontendAddr, bool)> =
@@ -232,9 +216,9 @@ impl Dataplane {
         }
     }
 
-    /// Names every TCP address where this process listens for other ends than frontends, which steering would take over,
-    /// and the addresses of this machine itself, where it would take over what other processes listen for. A frontend
-    /// there fails with `AddrInUse`, as it does by itself where it has sockets.
+    /// Sets the TCP addresses where this process itself listens, which steering would take over, and the addresses of this machine,
+    /// where it would take over what other processes listen for. A frontend there fails with `AddrInUse`, as it does anyway
+    /// where it has sockets.
     pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) {
         let taken = self.listeners.reserve(servers, machine, &self.workers);
         self.open_again(&taken);
@@ -262,8 +246,8 @@ impl Dataplane {
         }
     }
 
-    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that, and closes or opens the
-    /// doors of overloaded frontends. Open connections go on.
+    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that, and drops or accepts
+    /// the SYNs of overloaded frontends. Open connections go on.
     pub fn refresh(&mut self) {
         if let Some(unhealthy) = self.health.take_changed() {
             let started = Instant::now();
@@ -283,12 +267,12 @@ impl Dataplane {
         self.overload.all()
     }
 
-    /// Grows whenever [`Dataplane::overloaded`] says something else than before.
+    /// Grows whenever [`Dataplane::overloaded`] changes.
     pub fn overload_revision(&self) -> u64 {
         self.overload.revision()
     }
 
-    /// Where to say how much memory there is for traffic. Until then as much as anybody takes.
+    /// Where to set how much memory there is for traffic; unlimited until then.
     pub fn memory_gauge(&self) -> MemoryGauge {
         self.capacity.gauge()
     }
@@ -308,36 +292,18 @@ impl Dataplane {
         self.failures.values()
     }
 
-    /// Grows whenever [`Dataplane::failures`] says something else than before.
+    /// Grows whenever [`Dataplane::failures`] changes.
     pub fn failures_revision(&self) -> u64 {
         self.failures_revision
     }
 
-    /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this
-    /// machine's until [`Dataplane::retry`] succeeds.
+    /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this machine's until
+    /// [`Dataplane::retry`] succeeds.
     ///
     /// # Errors
     /// As of the latest attempt.
     pub fn client_addresses(&self) -> Result<(), &ReturnPathError> {
-        match (&self.return_path, &self.interruption) {
-            (Some(Err(error)), _) | (_, Some(error)) => Err(error),
-            (None | Some(Ok(_)), None) => Ok(()),
-        }
-    }
-
-    fn open_return_path(&mut self, table: &RoutingTable) {
-        if matches!(self.return_path, Some(Ok(_))) {
-            return;
-        }
-        self.return_path = table.frontends().iter().any(wants_return_path).then(ReturnPath::establish);
-        self.transparency.set(matches!(self.return_path, Some(Ok(_))));
-    }
-
-    /// Others on this machine may remove what it is made of.
-    fn keep_return_path(&mut self) {
-        let Some(Ok(path)) = &self.return_path else { return };
-        self.interruption = path.restore().err();
-        self.transparency.set(self.interruption.is_none());
+        self.client_addresses.status()
     }
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
@@ -367,7 +333,7 @@ impl Dataplane {
         self.listeners.counters(addr)
     }
 
-    /// For reading what there is and was on any thread, without a word to whoever has the data plane.
+    /// A view for any thread, which does not involve the owner of the data plane.
     pub fn observer(&self) -> Observer {
         Observer {
             table: Arc::clone(&self.table),
@@ -387,7 +353,7 @@ impl Dataplane {
         self.workers.restarts()
     }
 
-    /// Whether no worker has ended. One that is stuck runs, too; [`Dataplane::answers`] tells.
+    /// Whether no worker has ended. One that is stuck runs, too; see [`Dataplane::answers`].
     pub fn runs(&self) -> bool {
         self.workers.run()
     }
@@ -411,11 +377,6 @@ impl Dataplane {
     pub async fn close(self, patience: Duration) {
         self.workers.end(patience).await;
     }
-}
-
-/// Whether its endpoints are to see clients' own addresses.
-fn wants_return_path(frontend: &Arc<Frontend>) -> bool {
-    frontend.client_sources.any(ClientSource::Transparent)
 }
 
 #[cfg(test)]

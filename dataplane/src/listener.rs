@@ -25,7 +25,7 @@ use crate::limits::capacity::Capacity;
 use crate::limits::overload::{Frontends, SynPolicy};
 use crate::sys::Errno;
 use crate::sys::sockets::dropped_packets;
-use crate::weak_map::OfServices;
+use crate::weak_map::{ServiceId, WeakMap, service_id};
 use crate::worker::context::BrokenSocket;
 use crate::worker::{Command, WorkerHandle};
 use address_claims::AddressClaims;
@@ -59,7 +59,7 @@ pub(crate) struct ListenerSet {
     capacity: Arc<Capacity>,
     listeners: HashMap<FrontendAddr, Listener>,
     /// What each Service has open.
-    open_of_services: OfServices<AtomicU32>,
+    open_of_services: WeakMap<ServiceId, AtomicU32>,
     /// Those of `listeners`, for others to read.
     counters: Arc<CounterRegistry>,
     totals: Arc<Totals>,
@@ -78,7 +78,7 @@ impl ListenerSet {
             steered: 0,
             capacity,
             listeners: HashMap::new(),
-            open_of_services: OfServices::default(),
+            open_of_services: WeakMap::default(),
             counters: Arc::default(),
             totals: Arc::new(Totals::of_workers(workers)),
             claims: AddressClaims::default(),
@@ -110,7 +110,7 @@ impl ListenerSet {
         let addr = frontend.addr;
         let wanted = ListenerState::of(frontend, internal, syn_policy);
         let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| {
-            let open = self.open_of_services.get_or(frontend, AtomicU32::default);
+            let open = self.open_of_services.get_or_insert(service_id(frontend), AtomicU32::default);
             let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
             self.counters.insert(addr, &counters);
             // Where all are steered, closed ones are, too.

@@ -1,4 +1,4 @@
-//! Says a thing that lasts only now and then.
+//! A rate limit for log lines about something that lasts.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
-//! The ways to clusters: network interfaces that sockets are bound to before they connect, so that two clusters whose pods
-//! have the same addresses are told apart.
-//!
-//! It must not know clusters, or what is connected.
+//! Paths to clusters: network interfaces that sockets are bound to before they connect, so that two clusters whose pods have the same
+//! addresses are kept apart.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +16,7 @@ pub(crate) struct Paths(Box<[Interface]>);
 #[derive(Debug)]
 struct Interface {
     name: String,
-    /// It could not be used of late, and that has been told.
+    /// It could not be used the last time, and that was logged.
     lost: AtomicBool,
 }
 

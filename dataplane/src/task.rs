@@ -1,4 +1,4 @@
-//! Tasks of a worker. One that panics leaves what it had in hand in no known state, so the worker ends, which it hears here.
+//! Tasks of a worker. One that panics leaves what it had in hand in no known state, so the worker is notified and ends.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -69,7 +69,7 @@ pub(crate) async fn panicked() {
     panicked.notified().await;
 }
 
-/// Dropped by an unwinding task: the runtime catches the panic behind it, and nobody else would hear of it.
+/// Dropped by an unwinding task: the runtime catches the panic, and nothing else reports it.
 struct Alarm;
 
 impl Drop for Alarm {

@@ -1,11 +1,9 @@
-//! The UDP side of a worker. A frontend's datagrams arrive on a socket bound to its address; each client's go through a
-//! flow, which is a socket connected to one endpoint, and the answers return through the frontend's socket. Those of steered
-//! frontends arrive on a socket that they share.
+//! UDP on one worker. A frontend's datagrams arrive on a socket bound to its address; each client's go through a flow, which is a
+//! socket connected to one endpoint, and the answers return through the frontend's socket. Datagrams of steered frontends arrive on a
+//! socket that they share.
 //!
-//! The way of a datagram: `turn` reads, `forward` sorts by client, `flows` decides, `batch` sends; back through `reply`
-//! and `batch`. Everything of one frontend on one worker stays on that worker's thread.
-//!
-//! It must not know how sockets are bound or filtered, or when a frontend comes and goes.
+//! The way of a datagram: `read_loop` reads, `forward` sorts by client, `flow_table` decides, `batch` sends; back through `reply` and
+//! `batch`. Everything of one frontend on one worker stays on that worker's thread.
 
 mod batch;
 mod context;

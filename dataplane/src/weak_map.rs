@@ -1,54 +1,76 @@
-//! What all frontends of a Service share, for as long as any of them has it.
+//! What several owners share by key for as long as any of them has it: limits of a Service, kernel programs and sets of sources.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use sheave_model::{Frontend, FrontendSource};
 
-/// Something of each Service that has frontends.
+/// A map that does not keep its values alive.
 #[derive(Debug)]
-pub(crate) struct OfServices<T> {
-    known: HashMap<ServiceId, Weak<T>>,
-    /// So many were left when those that are gone were last removed.
+pub(crate) struct WeakMap<K, V> {
+    known: HashMap<K, Weak<V>, foldhash::fast::RandomState>,
+    /// So many were left when dead entries were last removed.
     left: usize,
 }
 
-type ServiceId = (FrontendSource, Arc<str>, Arc<str>);
-
-impl<T> Default for OfServices<T> {
+impl<K, V> Default for WeakMap<K, V> {
     fn default() -> Self {
-        Self { known: HashMap::new(), left: 0 }
+        Self { known: HashMap::default(), left: 0 }
     }
 }
 
-impl<T> OfServices<T> {
-    /// That of a frontend's Service.
-    pub(crate) fn get(&self, frontend: &Frontend) -> Option<Arc<T>> {
-        self.known.get(&id(frontend)).and_then(Weak::upgrade)
+impl<K: Hash + Eq, V> WeakMap<K, V> {
+    /// The value, if anybody has it.
+    pub(crate) fn get(&self, key: &K) -> Option<Arc<V>> {
+        self.known.get(key).and_then(Weak::upgrade)
     }
 
-    /// That of a frontend's Service, made by `new` if there is none.
-    pub(crate) fn get_or(&mut self, frontend: &Frontend, new: impl FnOnce() -> T) -> Arc<T> {
-        if let Some(known) = self.get(frontend) {
-            return known;
-        }
+    /// Shares a value from now on.
+    pub(crate) fn insert(&mut self, key: K, value: &Arc<V>) {
         // Not at each of thousands that come together.
         if self.known.len() > 2 * self.left {
-            self.known.retain(|_, one| one.strong_count() > 0);
+            self.known.retain(|_, value| value.strong_count() > 0);
             self.left = self.known.len();
         }
-        let made = Arc::new(new());
-        self.known.insert(id(frontend), Arc::downgrade(&made));
-        made
+        self.known.insert(key, Arc::downgrade(value));
     }
 
-    /// Whoever asks next gets a new one.
-    pub(crate) fn forget(&mut self, frontend: &Frontend) {
-        self.known.remove(&id(frontend));
+    /// The value, made by `new` if nobody has it.
+    pub(crate) fn get_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> Arc<V> {
+        self.get(&key).unwrap_or_else(|| {
+            let value = Arc::new(new());
+            self.insert(key, &value);
+            value
+        })
+    }
+
+    /// Shares the value with nobody else.
+    pub(crate) fn remove(&mut self, key: &K) {
+        self.known.remove(key);
     }
 }
 
-fn id(frontend: &Frontend) -> ServiceId {
+/// A Service with frontends.
+pub(crate) type ServiceId = (FrontendSource, Arc<str>, Arc<str>);
+
+/// The Service of a frontend.
+pub(crate) fn service_id(frontend: &Frontend) -> ServiceId {
     let service = &frontend.service;
     (frontend.source, Arc::clone(&service.namespace), Arc::clone(&service.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_shared_while_somebody_has_it_and_dead_ones_are_removed() {
+        let mut map = WeakMap::<u32, u32>::default();
+        let kept = map.get_or_insert(0, || 7);
+        (1..100).for_each(|key| drop(map.get_or_insert(key, || 0)));
+        assert!(Arc::ptr_eq(&kept, &map.get_or_insert(0, || 8)) && map.known.len() < 10);
+        drop(kept);
+        assert_eq!(*map.get_or_insert(0, || 8), 8);
+    }
 }

@@ -80,7 +80,7 @@ pub(crate) enum Command {
 }
 
 /// A running worker, as its owner sees it. Dropping it ends the thread and everything that it serves, as soon as the
-/// thread looks up: nobody waits for that, so a stuck thread cannot hold its owner, and the process's end takes it along.
+/// thread notices: nothing waits for that, so a stuck thread cannot hold its owner, and the process's end takes it along.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     /// Once closed, the worker's loop ends; then the runtime drops its tasks, and their sockets close.
@@ -133,14 +133,14 @@ impl WorkerHandle {
         self.over.await.ok();
     }
 
-    /// Hands over a command, to be obeyed in order.
+    /// Sends a command; commands are executed in order.
     pub(crate) fn send(&self, command: Command) {
         if self.commands.send(command).is_err() {
-            tracing::error!("a worker has ended before its time");
+            tracing::error!("a worker has ended early");
         }
     }
 
-    /// Whether the thread has come to its end, with all that it had.
+    /// Whether the thread has ended, with all that it had.
     pub(crate) fn is_over(&mut self) -> bool {
         self.over.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }

@@ -1,4 +1,4 @@
-//! Why new connections and flows are not taken, and how many were not: what workers count, and the control loop reads.
+//! New connections and flows that were not taken: why, and how many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! What may be read of a running data plane on any thread: metrics of a large table take a while, and the loop that owns the data
-//! plane must not wait for them.
+//! A view of a running data plane for any thread: metrics of a large table take a while, and the loop that owns the data plane must not
+//! wait for them.
 
 use std::sync::{Arc, Weak};
 

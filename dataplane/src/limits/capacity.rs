@@ -1,8 +1,8 @@
 //! What the process has for traffic, shared by all workers and fairly between Services: descriptors, connections and memory.
 //!
-//! A Service may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds
-//! for shared-memory packet switches", 1998): one alone gets most of it, several greedy ones get equal shares, and a part is
-//! always left for who comes next. It takes one comparison, and nobody has to know how many Services there are.
+//! A Service may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds for
+//! shared-memory packet switches", 1998): one alone gets most of it, several greedy ones get equal shares, and a part is always left
+//! for the next one. It takes one comparison, and needs no count of Services.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
@@ -51,7 +51,7 @@ pub(crate) struct Capacity {
     relief: Notify,
 }
 
-/// Tells workers how much memory they have.
+/// Sets how much memory workers have.
 #[derive(Clone, Debug)]
 pub struct MemoryGauge(Arc<Capacity>);
 
@@ -61,7 +61,7 @@ impl MemoryGauge {
         self.0.descriptors.load(Ordering::Relaxed)
     }
 
-    /// Workers count down from there, so it is to be said again, often.
+    /// Workers count down from there, so it is to be set again, often.
     pub fn set(&self, left: MemoryLeft) {
         let connections = |bytes| isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX / 2);
         let free = connections(left.free);
@@ -99,14 +99,14 @@ impl Capacity {
         }
     }
 
-    /// As much as anybody takes.
+    /// No limits.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Arc<Self> {
         let all = usize::MAX / 8;
         Arc::new(Self::new(CapacityLimits { descriptors: all, connections: all }))
     }
 
-    /// Where to say how much memory there is.
+    /// Where to set how much memory there is.
     pub(crate) fn gauge(self: &Arc<Self>) -> MemoryGauge {
         MemoryGauge(Arc::clone(self))
     }

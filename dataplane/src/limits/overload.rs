@@ -1,8 +1,7 @@
 //! Frontends that are refused new connections or flows: why, since when, and whether their SYNs are dropped.
 //!
-//! A worker refuses with a reset, which costs an accept and a close. Where thousands a second are refused for want of room,
-//! its listening sockets drop SYNs instead, before the handshake, and clients try again by themselves. It
-//! opens as soon as there is room.
+//! A worker refuses with a reset, which costs an accept and a close. Where thousands a second are refused for want of room, the
+//! listening sockets drop SYNs instead, before the handshake, and clients try again by themselves, until there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +30,7 @@ pub struct Overloaded {
     pub reason: ShedReason,
 }
 
-/// What the doors of frontends are to be.
+/// What listening sockets do with SYNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum SynPolicy {
@@ -159,7 +158,7 @@ impl Overload {
         self.watched.iter().map(|(addr, watched)| Overloaded { frontend: *addr, reason: watched.reason })
     }
 
-    /// Grows whenever [`all`](Self::all) says something else than before.
+    /// Grows whenever [`all`](Self::all) changes.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }

@@ -1,5 +1,5 @@
-//! Holds a Service to its limits: how many connections and flows it may have, and how many new ones a second, in all and for
-//! each client. Shared by its frontends and by all workers; a Service without limits has none of this.
+//! Holds a Service to its limits: how many connections and flows it may have, and how many new ones a second, in all and for each
+//! client. Its frontends and all workers share them; a Service without limits has none of this.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use indexmap::IndexMap;
 
 use crate::counters::ShedReason;
-use crate::weak_map::OfServices;
+use crate::weak_map::{ServiceId, WeakMap, service_id};
 use sheave_model::{Frontend, ServiceLimits};
 
 /// Clients of one Service that are counted; a few megabytes. Beyond it those with nothing open are forgotten first.
@@ -215,17 +215,17 @@ impl Clients {
 
 /// The limiters of all Services that have limits. They are found again when a table is made, so that what is open counts on.
 #[derive(Debug, Default)]
-pub(crate) struct Limiters(Mutex<OfServices<Limiter>>);
+pub(crate) struct Limiters(Mutex<WeakMap<ServiceId, Limiter>>);
 
 impl Limiters {
     /// That of a frontend's Service, with the limits that it has now; `None` if it has none.
     pub(crate) fn get(&self, frontend: &Frontend) -> Option<Arc<Limiter>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !frontend.limits.any() {
-            known.forget(frontend);
+            known.remove(&service_id(frontend));
             return None;
         }
-        let limiter = known.get_or(frontend, || Limiter::new(&frontend.limits));
+        let limiter = known.get_or_insert(service_id(frontend), || Limiter::new(&frontend.limits));
         limiter.set(&frontend.limits);
         Some(limiter)
     }

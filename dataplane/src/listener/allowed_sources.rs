@@ -1,7 +1,5 @@
-//! Whom a frontend lets in, in the form in which the kernel looks it up: equal for as many frontends as possible, and
+//! The sources that a frontend allows, in the form in which the kernel looks them up: equal for as many frontends as possible, and
 //! with the shorter of two lists.
-//!
-//! It must not know by which program it is looked up, or why addresses are admitted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

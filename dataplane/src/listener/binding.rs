@@ -1,4 +1,4 @@
-//! Where a frontend's packets get to the workers. It must not know when that changes.
+//! How a frontend's packets reach the workers: through its own sockets, through those of all steered frontends, or not at all.
 
 use std::net::Shutdown;
 use std::sync::Arc;

@@ -1,15 +1,12 @@
-//! Who a listening or UDP socket lets in: a program in the kernel that drops packets from all other sources, before the
-//! handshake. The sender sees silence, as with a firewall's DROP.
-//!
-//! It must not know why addresses are admitted.
+//! Which sources a listening or UDP socket sees: a program in the kernel drops packets from all others, before the handshake. The
+//! sender sees silence, as with a firewall's DROP.
 
 mod classic;
 mod ebpf;
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use socket2::{SockFilter, Socket};
 
@@ -18,6 +15,7 @@ use crate::listener::allowed_sources::{AllowedSources, Family};
 use crate::sys::Errno;
 use crate::sys::bpf::SocketFilter;
 use crate::sys::bpf::classic::LONGEST;
+use crate::weak_map::WeakMap;
 use sheave_model::AddressSet;
 
 /// Sets of more intervals are looked up in a map, if the kernel lets us. Attaching a classic program of so many takes 25
@@ -63,7 +61,7 @@ impl SourceFilter {
     }
 }
 
-/// A listener's part in a program that others have too: while it is kept, they find the program.
+/// Keeps a shared program for a listener: while it is kept, others find the program.
 #[derive(Debug, Default)]
 pub(super) struct FilterLease {
     _program: Option<Arc<SocketFilter>>,
@@ -80,10 +78,10 @@ impl From<SourceFilter> for FilterLease {
 #[derive(Debug, Default)]
 pub(super) struct SourceFilters {
     /// Programs live as long as a listener has them.
-    shared: HashMap<AllowedSources, Weak<SocketFilter>, foldhash::fast::RandomState>,
-    /// Whether it was said that programs cannot be loaded.
+    shared: WeakMap<AllowedSources, SocketFilter>,
+    /// Whether it was logged that programs cannot be loaded.
     told: bool,
-    /// Whether it was said that no filter can be attached.
+    /// Whether it was logged that no filter can be attached.
     told_of_none: bool,
     /// Whether loading was refused for good.
     refused: bool,
@@ -163,14 +161,13 @@ impl SourceFilters {
         if self.refused {
             return None;
         }
-        if let Some(known) = self.shared.get(&admitted).and_then(Weak::upgrade) {
+        if let Some(known) = self.shared.get(&admitted) {
             return Some(known);
         }
-        self.shared.retain(|_, program| program.strong_count() > 0);
         match admitted.load() {
             Ok(program) => {
                 let program = Arc::new(program);
-                self.shared.insert(admitted, Arc::downgrade(&program));
+                self.shared.insert(admitted, &program);
                 Some(program)
             }
             Err(error) => {
@@ -180,7 +177,7 @@ impl SourceFilters {
         }
     }
 
-    /// Says once what is missing. What the kernel refuses now it will always refuse; a shortage may pass.
+    /// Logs once what is missing. What the kernel refuses now it will always refuse; a shortage may pass.
     fn complain(&mut self, error: &io::Error) {
         self.refused = matches!(
             error.raw_os_error().map(Errno::from_raw),

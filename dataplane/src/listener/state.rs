@@ -1,4 +1,4 @@
-//! How a frontend meets packets, as the table asks for it. It must not know how that is done.
+//! The state that the routing table asks of a listener: closed, or open to some clients.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,11 +1,9 @@
-//! Steering: one program in the kernel gives what comes for any number of frontends to a few sockets, one per worker,
-//! protocol and family. So frontends need no descriptors, and no socket of another process is in their way.
+//! Steering: one program in the kernel gives packets of any number of frontends to a few sockets, one per worker, protocol and
+//! family. So frontends need no descriptors, and no socket of another process is in their way.
 //!
-//! The verdicts are those of sockets: a refused frontend is answered as a closed port, what is not admitted vanishes.
-//! Only new connections and datagrams are steered: connected sockets come first (`__inet_lookup_skb` in
+//! The verdicts are those of sockets: a refused frontend answers like a closed port, and packets of sources that are not allowed
+//! vanish. Only new connections and datagrams are steered: connected sockets come first (`__inet_lookup_skb` in
 //! include/net/inet_hashtables.h, `__udp4_lib_lookup` in net/ipv4/udp.c).
-//!
-//! It must not know which frontends are to be steered, or what the workers do with what they get.
 
 pub(crate) mod frontends;
 mod sockets;

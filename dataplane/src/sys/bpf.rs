@@ -1,8 +1,8 @@
 //! Extended BPF (bpf(2), linux/bpf.h): maps, and programs written as instructions.
 //!
-//! Loading one needs CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) in the initial user namespace. Memory is charged to the
-//! cgroup: a prefix takes one or two trie nodes of 64 (IPv4) or 96 bytes (IPv6). Before Linux 5.11 it is charged to
-//! RLIMIT_MEMLOCK instead, about 60 bytes for each, which the default of 64 KiB does not hold. `EPERM` tells of either.
+//! Loading one needs CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) in the initial user namespace. Memory is charged to the cgroup: a prefix
+//! takes one or two trie nodes of 64 (IPv4) or 96 bytes (IPv6). Before Linux 5.11 it is charged to RLIMIT_MEMLOCK instead, about 60
+//! bytes for each, which the default of 64 KiB does not hold. The kernel answers `EPERM` to either.
 
 pub(crate) mod assembler;
 pub(crate) mod classic;

@@ -1,8 +1,5 @@
-//! An epoll instance of a worker's own, inside the one of its reactor: a socket is added once, for all that can happen to
-//! it, and leaves by being closed. tokio's own registration takes a second system call at the end of each socket, and an
-//! allocation and a task to wake for each.
-//!
-//! It must not know what the sockets are for.
+//! A worker's own epoll instance, inside that of its reactor: a socket is added once, for all events, and leaves by being closed.
+//! tokio's own registration takes a second system call at the end of each socket, and an allocation and a task to wake for each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -16,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 /// Events that are taken at a time.
 const EVENTS: usize = 128;
 
-/// What has happened to a socket, all that is true of it at the moment of asking (epoll_ctl(2)).
+/// What is true of a socket at the moment of asking (epoll_ctl(2)).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness(EpollFlags);
 
@@ -28,7 +25,7 @@ impl Readiness {
         )
     }
 
-    /// There is room to write, or an error to be told of.
+    /// There is room to write, or an error to report.
     pub(crate) fn writable(self) -> bool {
         self.0.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR)
     }
@@ -85,7 +82,7 @@ impl Watch {
         Ok(Self { epoll: unsafe { AsyncFd::register_with_interest(instance, Interest::READABLE) }? })
     }
 
-    /// Watches a socket from now on, until it is closed: each change is told once (EPOLLET), with `token`. What is true
+    /// Watches a socket from now on, until it is closed: each change is reported once (EPOLLET), with `token`. What is true
     /// already counts as a change.
     ///
     /// # Errors

@@ -1,7 +1,5 @@
-//! `recvmmsg(2)` and `sendmmsg(2)` over buffers that are allocated once, with `UDP_GRO` on the way in and
-//! `UDP_SEGMENT` on the way out (udp(7)).
-//!
-//! It must not know what a flow is or what an error means for one: it moves batches of messages.
+//! `recvmmsg(2)` and `sendmmsg(2)` over buffers that are allocated once, with `UDP_GRO` on the way in and `UDP_SEGMENT` on the way out
+//! (udp(7)).
 
 use std::io;
 use std::marker::PhantomData;
@@ -55,7 +53,7 @@ pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<(
     set_int(socket, level, option, value)
 }
 
-/// Asks the kernel to tell where datagrams were sent to, port included (ip(7), ipv6(7)).
+/// Has the kernel report where datagrams were sent to, port included (ip(7), ipv6(7)).
 pub(crate) fn report_destination(socket: impl AsFd, domain: Domain) -> io::Result<()> {
     let (level, option) = match domain {
         Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
@@ -289,13 +287,13 @@ fn write_segment(control: &mut Control, segment: NonZeroU16) -> usize {
     }
 }
 
-/// The segment size that the kernel tells of a bundle.
+/// The segment size that the kernel reports for a bundle.
 fn bundle_segment(header: &libc::msghdr) -> Option<NonZeroU16> {
     let segment: c_int = control_message(header, libc::SOL_UDP, libc::UDP_GRO)?;
     u16::try_from(segment).ok().and_then(NonZeroU16::new)
 }
 
-/// The address that the kernel tells as the destination.
+/// The destination that the kernel reports.
 fn destination(header: &libc::msghdr) -> Option<SocketAddr> {
     if let Some(name) = control_message::<libc::sockaddr_in>(header, libc::IPPROTO_IP, libc::IP_ORIGDSTADDR) {
         return Some(SocketAddr::V4(address_v4(&name)));

@@ -1,6 +1,4 @@
-//! The accept loop of one TCP frontend on one worker. It never ends by an error: what each errno asks for is one table.
-//!
-//! It must not know what is done with a connection.
+//! The accept loop of one listening socket on one worker. No error ends it: one table maps each errno to an action.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -118,7 +116,7 @@ impl Acceptor {
         }
     }
 
-    /// Says what is used up, and what helps, but not at each pause of each listener.
+    /// Logs what is used up and what helps, but not at each pause of each listener.
     fn log_shortage(&self, error: &io::Error) {
         if !self.worker.log_throttle.admits(Instant::now()) {
             return;

@@ -1,7 +1,5 @@
-//! Finding an endpoint that answers: pick, connect, and on failure pick another, before any byte of the client has
-//! been taken from its socket.
-//!
-//! It must not know what is relayed afterwards.
+//! Finding an endpoint that answers: pick, connect, and on failure pick another, before any byte of the client has been taken from
+//! its socket.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -70,8 +68,8 @@ pub(super) struct Search<'a, 'c> {
 impl<'a> Search<'a, '_> {
     /// Connects an endpoint, each attempt bounded by the connect timeout.
     ///
-    /// Every endpoint is picked by the table of that moment, so one that has just left is not tried. An endpoint that is
-    /// silent when spoken to from the client's address is tried once more from the gateway's. Cancel safe.
+    /// Every endpoint is picked by the table of that moment, so one that has just left is not tried. An endpoint that does not answer
+    /// the client's address is tried once more from the gateway's. Cancel safe.
     pub(super) async fn connect(&self) -> Connected<'a> {
         // Allocate only after a failure.
         let (mut tried, mut crowded) = (Vec::new(), Vec::new());

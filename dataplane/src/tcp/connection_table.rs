@@ -1,12 +1,9 @@
-//! The connections of one worker that an endpoint has been found for, or is being connected for: a table of plain
-//! entries, driven by one task that asks one epoll instance what has readiness. A connection at rest is an entry here, and
-//! has no task, no timer and no buffer.
+//! The connections of one worker that are relayed, or whose endpoint is being connected: a table of plain entries, driven by one
+//! task that polls one epoll instance. A connection at rest is an entry here, and has no task, no timer and no buffer.
 //!
-//! One poll moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes:
-//! connections that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has
-//! the same two lists, of sparse and of other flows).
-//!
-//! It must not know how connections are accepted or endpoints chosen.
+//! One poll moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes: connections
+//! that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has the same two lists,
+//! of sparse and of other flows).
 
 mod connecting;
 mod sweep;
@@ -21,9 +18,9 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::idle_clock::{CHECKS, IdleClock, TICK, Tick, ticks};
+use super::idle_clock::{IdleClock, Tick, ticks};
 use super::relay::{Peer, Relay, RelayState};
 use super::session::Session;
 use super::splice::RelayBuffers;
@@ -37,10 +34,6 @@ use connecting::Pending;
 const BYTES_PER_POLL: u64 = 1 << 20;
 /// A connection that moved as much in its last turn is a stream.
 const STREAM: u64 = 64 << 10;
-/// Idle connections are looked for as often as this at least, since a connection gets some of its options then.
-const LONGEST_ROUND: Duration = Duration::from_secs(60);
-/// Entries that are checked at a time. Each may take some system calls.
-const CHECKED_AT_A_TIME: usize = 256;
 
 /// The table.
 pub(crate) struct ConnectionTable {
@@ -161,7 +154,7 @@ impl ConnectionTable {
     fn poll(&self, cx: &mut Context<'_>, events: &mut Events) -> Poll<()> {
         self.driver.borrow_mut().clone_from(cx.waker());
         let more = self.poll_events(cx, events).unwrap_or_else(|error| {
-            tracing::error!(%error, "a worker hears no more of its connections");
+            tracing::error!(%error, "a worker gets no more events of its connections");
             false
         });
         self.serve();
@@ -195,7 +188,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Tells connections what has happened to them; true if there may be more soon.
+    /// Gives connections their events; true if there may be more soon.
     fn poll_events(&self, cx: &mut Context<'_>, events: &mut Events) -> io::Result<bool> {
         let mut entries = self.entries.borrow_mut();
         let mut notified = false;
@@ -221,7 +214,7 @@ impl ConnectionTable {
         Ok(now < self.busy_until.get())
     }
 
-    /// Lets a connection know what happened to one of its sockets.
+    /// Applies an event of one of a connection's sockets.
     fn on_ready(&self, entries: &mut Slab<Entry>, key: ConnectionKey, peer: Peer, readiness: Readiness) {
         let Some(entry) = entry(entries, key) else { return };
         match &mut entry.state {
@@ -264,57 +257,6 @@ impl ConnectionTable {
             self.idle_shortened.notify_one();
         }
         clock
-    }
-
-    /// Ends connections that have become idle, for ever: a few are checked at a time, so that no other one waits while
-    /// a large table is walked.
-    pub(crate) async fn watch_idle(&self) {
-        let mut next = 0;
-        loop {
-            tokio::select! {
-                () = sleep(self.until_next_check()) => {}
-                () = self.idle_shortened.notified() => continue,
-            }
-            let mut entries = self.entries.borrow_mut();
-            self.check_some(&mut entries, next);
-            next += CHECKED_AT_A_TIME;
-            if next >= entries.capacity() {
-                let shortest = self.shortest_of_round.replace(u32::MAX);
-                self.shortest_idle.set(shortest.min(ticks(self.idle)));
-                next = 0;
-                if entries.len() < entries.capacity() / 4 {
-                    entries.shrink_to_fit();
-                }
-            }
-        }
-    }
-
-    /// So that all entries are checked in one round.
-    fn until_next_check(&self) -> Duration {
-        let round = (self.shortest_idle.get() * TICK / CHECKS).clamp(TICK / 2, LONGEST_ROUND);
-        let steps = self.entries.borrow().capacity().div_ceil(CHECKED_AT_A_TIME).max(1);
-        let step = round / u32::try_from(steps).unwrap_or(u32::MAX);
-        step.max(Duration::from_millis(1))
-    }
-
-    /// Checks the entries from `first` on.
-    fn check_some(&self, entries: &mut Slab<Entry>, first: usize) {
-        let now = Tick::now(self.epoch);
-        for index in first..first + CHECKED_AT_A_TIME {
-            let Some(EntryState::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state)
-            else {
-                continue;
-            };
-            self.shortest_of_round.update(|shortest| shortest.min(relay.idle_ticks()));
-            if let RelayState::Ended(reason) = relay.check_idle(now) {
-                end(entries, index as u32, reason);
-            }
-        }
-    }
-
-    /// Closes pipes that streams do without, for ever.
-    pub(crate) async fn watch_pipes(&self) {
-        self.buffers.watch_pipes().await;
     }
 
     /// Resets every connection.

@@ -1,5 +1,5 @@
-//! The pipes of one worker: pooled, capped, held by a connection only while bytes are in them, and closed when streams do
-//! without them.
+//! The pipes of one worker: pooled, capped, held by a connection only while bytes are in them, and closed when streams no longer
+//! need them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

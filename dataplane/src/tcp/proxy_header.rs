@@ -1,6 +1,4 @@
-//! How a connection begins whose peer is a proxy: with a PROXY protocol header that says who the client is.
-//!
-//! It must not know what is done with the client.
+//! Reading the PROXY protocol header with which a trusted proxy begins a connection and names its client.
 
 use std::io;
 use std::pin::pin;
@@ -19,16 +17,16 @@ use crate::sys::stream;
 /// Bytes to be read at once: a usual header with its additions, and not much of what follows it.
 const READ: usize = 4096;
 
-/// What a peer said before anything of its client's.
+/// A PROXY protocol header.
 #[derive(Debug)]
 pub(super) struct ProxyHeader {
-    /// `None`: it speaks for itself.
+    /// `None`: the connection is the proxy's own.
     pub(super) addresses: Option<Addresses>,
     /// What came behind the header already.
     pub(super) sent: Vec<u8>,
 }
 
-/// A peer that did not introduce its client.
+/// Why a connection has no valid header.
 #[derive(Debug, Error)]
 pub(super) enum ProxyHeaderError {
     #[error("no PROXY protocol header: {0}")]

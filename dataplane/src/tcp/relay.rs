@@ -1,7 +1,4 @@
-//! Both directions of one connection until it ends: half-close is kept, and a reset on one side becomes a reset on the
-//! other.
-//!
-//! It must not know how the endpoint was chosen, or who tells it of events.
+//! Both directions of one connection until it ends: half-close is kept, and a reset on one side becomes a reset on the other.
 
 use std::io;
 
@@ -46,7 +43,7 @@ impl Relay {
         Self { client, endpoint, upload, download: Direction::new(), idle }
     }
 
-    /// Takes note of an event.
+    /// Applies an event.
     pub(super) fn on_ready(&mut self, peer: Peer, readiness: Readiness) {
         match peer {
             Peer::Client => self.client.on_ready(readiness),

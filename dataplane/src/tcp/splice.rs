@@ -1,9 +1,8 @@
-//! One direction of a connection: a single state machine that moves bytes through the worker's scratch buffer while
-//! traffic is small and through a pooled pipe while it is a stream.
+//! One direction of a connection: a state machine that copies bytes through the worker's scratch buffer while traffic is small, and
+//! splices them through a pooled pipe while it is a stream.
 //!
-//! Between two events a direction holds bytes only if the receiving side would not take them; an idle connection holds
-//! no buffer. Back-pressure is the kernel's: nothing is read before everything held has been written. It must not know
-//! why the connection exists or what is done about errors.
+//! Between two events a direction holds bytes only if the receiving side would not take them; an idle connection holds no buffer.
+//! Back-pressure is the kernel's: nothing is read before everything held has been written.
 
 use std::io;
 use std::rc::Rc;
@@ -114,7 +113,7 @@ impl Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum DirectionState {
-    /// Until one of the streams has something to say.
+    /// Until an event of one of the streams.
     Waits,
     /// There is more, but others come first.
     BudgetSpent,
@@ -152,7 +151,7 @@ impl Direction {
     }
 
     /// A direction whose receiver gets these bytes first. The sender sent them but for the first `own`, which are the
-    /// gateway's word.
+    /// gateway's.
     pub(super) fn beginning_with(bytes: Vec<u8>, own: usize) -> Self {
         let held = match bytes.is_empty() {
             true => Held::Nothing,
@@ -171,7 +170,7 @@ impl Direction {
         self.ended && !self.holds()
     }
 
-    /// Whether the next thing it does is to read: then it hears of a reset.
+    /// Whether the next thing it does is to read: then it notices a reset.
     pub(super) fn reads(&self) -> bool {
         !self.ended && !self.holds()
     }

@@ -68,7 +68,7 @@ pub(super) struct Stream {
     /// Urgent data is pending. It ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c), and is
     /// no part of what a read gives.
     urgent: bool,
-    /// Urgent data may be ahead of which no event has told: there was none yet, or there is more than was read.
+    /// Urgent data may be ahead that no event has reported: there was none yet, or there is more than was read.
     unaware: bool,
     nagle: Nagle,
     /// Acknowledgements wait for bytes to go with (TCP_QUICKACK off).
@@ -102,7 +102,7 @@ impl Stream {
         }
     }
 
-    /// Lets `watch` tell of what happens to it.
+    /// Has `watch` report its events.
     pub(super) fn watch_by(&self, watch: &Watch, token: u64) -> io::Result<()> {
         watch.add(&self.socket, token)
     }
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// Takes note of an event.
+    /// Applies an event.
     pub(super) fn on_ready(&mut self, readiness: Readiness) {
         self.readable |= readiness.readable();
         self.writable |= readiness.writable();
@@ -141,7 +141,7 @@ impl Stream {
         self.writable
     }
 
-    /// The error that an event told of, if any.
+    /// The error that an event reported, if any.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         if !std::mem::take(&mut self.broken) {
             return None;
@@ -272,7 +272,7 @@ impl Stream {
         };
     }
 
-    /// Hands on a FIN. A peer that is gone already has nothing to be told.
+    /// Hands on a FIN. A peer that is gone already needs none.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self.socket.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -285,7 +285,7 @@ impl Stream {
         stream::taken_by_peer(&self.socket)
     }
 
-    /// Whether the connection is over, though no event may have told: a peer that has only ended its side may still wait.
+    /// Whether the connection is over, though no event may have reported it: a peer that has only ended its side may still wait.
     pub(super) fn is_closed(&self) -> bool {
         stream::is_closed(&self.socket)
     }

@@ -1,8 +1,6 @@
-//! Datagrams of one flow as they were received, packed anew for sending: bundles stay bundles, equal datagrams that
-//! came singly are gathered into one, and what the path cannot take as a bundle goes one by one. Boundaries are kept.
-//! A header may stand before each datagram; it goes out as a slice of its own, so nothing is copied.
-//!
-//! It must not know flows, tables or which of the two directions it serves.
+//! Datagrams of one flow as they were received, packed anew for sending: bundles stay bundles, equal datagrams that came singly are
+//! gathered into one, and what the path cannot take as a bundle goes one by one. Boundaries are kept. A header may stand before each
+//! datagram; it goes out as a slice of its own, so nothing is copied.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,13 +21,13 @@ const MAX_HEADED: usize = BATCH / 2;
 
 /// What was received at a time: one datagram, or a bundle of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Piece<'b> {
+pub(super) struct Payload<'b> {
     bytes: &'b [u8],
     segment: Option<NonZeroU16>,
 }
 
-impl<'b> Piece<'b> {
-    /// The message as a piece. It must not have been truncated.
+impl<'b> Payload<'b> {
+    /// The message as a payload. It must not have been truncated.
     pub(super) fn new(received: &Received<'b>) -> Self {
         // A bundle of one is a datagram.
         let segment = received.segment.filter(|segment| usize::from(segment.get()) < received.bytes.len());
@@ -53,7 +51,7 @@ impl<'b> Piece<'b> {
 }
 
 /// Where datagrams go, and how.
-pub(super) struct Outlet<'a, S> {
+pub(super) struct SendTarget<'a, S> {
     /// Through this socket.
     pub(super) socket: &'a S,
     /// To this address, if the socket is not connected.
@@ -87,7 +85,7 @@ impl BundleLimit {
 
 /// What became of some datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct SendStats {
     /// Handed to the kernel.
     pub(super) datagrams: usize,
     /// Their payload.
@@ -101,20 +99,20 @@ pub(super) struct Tally {
 #[must_use]
 pub(super) enum Sent {
     /// Each datagram is out or lost.
-    All(Tally),
+    All(SendStats),
     /// The peer of the socket refuses (an ICMP error came for what was sent before); from this position on nothing was
     /// sent.
-    Refused(Tally, Position),
+    Refused(SendStats, Position),
     /// The interface that the socket is bound to is gone, and one of its name does not take its place: only a new socket
     /// gets through. From this position on nothing was sent.
-    Stale(Tally, Position),
+    Stale(SendStats, Position),
 }
 
-/// A datagram's place in a list of pieces.
+/// A datagram's place in a list of payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    piece: usize,
-    /// Bytes of the piece that are done; more than 0 only inside a bundle.
+    payload: usize,
+    /// Bytes of the payload that are done; more than 0 only inside a bundle.
     offset: usize,
 }
 
@@ -127,54 +125,54 @@ struct Message {
     segment: Option<NonZeroU16>,
 }
 
-/// Sends the pieces from `position` on, in order. What the kernel does not take is lost, as on any link, and never holds
+/// Sends the payloads from `position` on, in order. What the kernel does not take is lost, as on any link, and never holds
 /// up what follows; but a full socket buffer loses the rest at once, since waiting would hold up other flows.
 pub(super) fn send(
     sender: &mut Sender,
-    outlet: Outlet<'_, impl AsFd>,
-    pieces: &[Piece<'_>],
+    target: SendTarget<'_, impl AsFd>,
+    payloads: &[Payload<'_>],
     mut position: Position,
 ) -> Sent {
-    let Outlet { socket, to, header, limit } = outlet;
-    let mut tally = Tally::default();
-    while position.piece < pieces.len() {
+    let SendTarget { socket, to, header, limit } = target;
+    let mut stats = SendStats::default();
+    while position.payload < payloads.len() {
         let mut batch = sender.batch();
-        let messages = fill(&mut batch, header, pieces, position, *limit);
+        let messages = fill(&mut batch, header, payloads, position, *limit);
         let count = batch.messages();
         match batch.send(socket, to) {
             Ok(sent) => {
                 for message in &messages[..sent.min(count)] {
-                    tally.datagrams += message.datagrams;
-                    tally.bytes += message.bytes;
+                    stats.datagrams += message.datagrams;
+                    stats.bytes += message.bytes;
                     position = message.end;
                 }
             }
             Err(error) => match (Failure::of(&error, &messages[0]), messages[0].segment) {
                 (Failure::Interrupted, _) => {}
                 (Failure::Bundle, Some(segment)) => limit.lower_below(segment),
-                (Failure::PeerRefuses, _) if to.is_none() => return Sent::Refused(tally, position),
-                (Failure::Stale, _) if to.is_none() => return Sent::Stale(tally, position),
+                (Failure::PeerRefuses, _) if to.is_none() => return Sent::Refused(stats, position),
+                (Failure::Stale, _) if to.is_none() => return Sent::Stale(stats, position),
                 (Failure::NoRoom, _) => {
-                    tally.lost += datagrams_from(pieces, position);
+                    stats.lost += datagrams_from(payloads, position);
                     break;
                 }
                 (Failure::Bundle | Failure::PeerRefuses | Failure::Stale | Failure::Other, _) => {
-                    tally.lost += messages[0].datagrams;
+                    stats.lost += messages[0].datagrams;
                     position = messages[0].end;
                 }
             },
         }
     }
-    Sent::All(tally)
+    Sent::All(stats)
 }
 
 /// Datagrams from `position` on.
-pub(super) fn datagrams_from(pieces: &[Piece<'_>], position: Position) -> usize {
-    let Some((first, others)) = pieces.get(position.piece..).and_then(|rest| rest.split_first()) else {
+pub(super) fn datagrams_from(payloads: &[Payload<'_>], position: Position) -> usize {
+    let Some((first, others)) = payloads.get(position.payload..).and_then(|rest| rest.split_first()) else {
         return 0;
     };
     let done = if position.offset == 0 { 0 } else { position.offset / first.unit() };
-    first.datagrams() - done + others.iter().map(Piece::datagrams).sum::<usize>()
+    first.datagrams() - done + others.iter().map(Payload::datagrams).sum::<usize>()
 }
 
 /// Why the kernel did not take the first message of a batch.
@@ -213,16 +211,16 @@ impl Failure {
 fn fill<'b>(
     batch: &mut Outgoing<'_, 'b>,
     header: &'b [u8],
-    pieces: &[Piece<'b>],
+    payloads: &[Payload<'b>],
     mut position: Position,
     limit: BundleLimit,
 ) -> [Message; BATCH] {
     let mut messages = [Message::default(); BATCH];
     for slot in &mut messages {
-        if position.piece >= pieces.len() || !batch.has_room() {
+        if position.payload >= payloads.len() || !batch.has_room() {
             break;
         }
-        *slot = next_message(header, pieces, position, limit, |bytes| batch.push(bytes));
+        *slot = next_message(header, payloads, position, limit, |bytes| batch.push(bytes));
         batch.end_message(slot.segment);
         position = slot.end;
     }
@@ -232,21 +230,21 @@ fn fill<'b>(
 /// The message that begins at `position`, its bytes given to `push` in order.
 fn next_message<'b>(
     header: &'b [u8],
-    pieces: &[Piece<'b>],
+    payloads: &[Payload<'b>],
     position: Position,
     limit: BundleLimit,
     push: impl FnMut(&'b [u8]),
 ) -> Message {
-    let segment = limit.segment(header.len() + pieces[position.piece].unit());
+    let segment = limit.segment(header.len() + payloads[position.payload].unit());
     match segment {
-        Some(segment) if header.is_empty() => gather_pieces(pieces, position, segment, push),
-        _ => gather_datagrams(header, pieces, position, segment, push),
+        Some(segment) if header.is_empty() => gather_payloads(payloads, position, segment, push),
+        _ => gather_datagrams(header, payloads, position, segment, push),
     }
 }
 
-/// Pieces as they are, for as long as they fit into one bundle of such segments.
-fn gather_pieces<'b>(
-    pieces: &[Piece<'b>],
+/// Payloads as they are, for as long as they fit into one bundle of such segments.
+fn gather_payloads<'b>(
+    payloads: &[Payload<'b>],
     position: Position,
     segment: NonZeroU16,
     mut push: impl FnMut(&'b [u8]),
@@ -254,10 +252,10 @@ fn gather_pieces<'b>(
     let unit = usize::from(segment.get());
     let mut message = Message::default();
     let mut offset = position.offset;
-    let mut next = position.piece;
-    while let Some(piece) = pieces.get(next) {
-        let bytes = &piece.bytes[offset..];
-        if next > position.piece && !joins(&message, unit, piece) {
+    let mut next = position.payload;
+    while let Some(payload) = payloads.get(next) {
+        let bytes = &payload.bytes[offset..];
+        if next > position.payload && !joins(&message, unit, payload) {
             break;
         }
         push(bytes);
@@ -266,36 +264,36 @@ fn gather_pieces<'b>(
         offset = 0;
         next += 1;
         // Only the last datagram of a bundle may be shorter than the others.
-        if !bytes.len().is_multiple_of(unit) || next - position.piece == BATCH {
+        if !bytes.len().is_multiple_of(unit) || next - position.payload == BATCH {
             break;
         }
     }
-    message.end = Position { piece: next, offset: 0 };
+    message.end = Position { payload: next, offset: 0 };
     message.segment = (message.datagrams > 1).then_some(segment);
     message
 }
 
-/// Whether `piece` can follow a message of full datagrams of `unit` bytes.
-fn joins(message: &Message, unit: usize, piece: &Piece<'_>) -> bool {
-    let alike = piece.unit() == unit || (piece.segment.is_none() && piece.len() < unit);
-    let fits = message.bytes + piece.len() <= MAX_BUNDLE;
-    alike && fits && piece.len() > 0 && message.datagrams + piece.datagrams() <= MAX_SEGMENTS
+/// Whether `payload` can follow a message of full datagrams of `unit` bytes.
+fn joins(message: &Message, unit: usize, payload: &Payload<'_>) -> bool {
+    let alike = payload.unit() == unit || (payload.segment.is_none() && payload.len() < unit);
+    let fits = message.bytes + payload.len() <= MAX_BUNDLE;
+    alike && fits && payload.len() > 0 && message.datagrams + payload.datagrams() <= MAX_SEGMENTS
 }
 
-/// Datagrams cut out of their pieces, the header before each, for as long as they fit into one bundle of such segments;
+/// Datagrams cut out of their payloads, the header before each, for as long as they fit into one bundle of such segments;
 /// just one if there must be no bundle.
 fn gather_datagrams<'b>(
     header: &'b [u8],
-    pieces: &[Piece<'b>],
+    payloads: &[Payload<'b>],
     position: Position,
     segment: Option<NonZeroU16>,
     mut push: impl FnMut(&'b [u8]),
 ) -> Message {
-    let unit = pieces[position.piece].unit();
+    let unit = payloads[position.payload].unit();
     let most = if segment.is_some() { MAX_HEADED } else { 1 };
     let mut message = Message { end: position, ..Message::default() };
     while message.datagrams < most
-        && let Some((datagram, end)) = datagram_at(pieces, message.end)
+        && let Some((datagram, end)) = datagram_at(payloads, message.end)
     {
         let length = message.bytes + datagram.len() + header.len() * (message.datagrams + 1);
         if message.datagrams > 0 && (datagram.len() > unit || length > MAX_BUNDLE) {
@@ -318,12 +316,12 @@ fn gather_datagrams<'b>(
 }
 
 /// The datagram at `position`, and where the next one is.
-fn datagram_at<'b>(pieces: &[Piece<'b>], position: Position) -> Option<(&'b [u8], Position)> {
-    let piece = pieces.get(position.piece)?;
-    let rest = &piece.bytes[position.offset..];
-    let datagram = &rest[..rest.len().min(piece.unit())];
+fn datagram_at<'b>(payloads: &[Payload<'b>], position: Position) -> Option<(&'b [u8], Position)> {
+    let payload = payloads.get(position.payload)?;
+    let rest = &payload.bytes[position.offset..];
+    let datagram = &rest[..rest.len().min(payload.unit())];
     let end = if datagram.len() == rest.len() {
-        Position { piece: position.piece + 1, offset: 0 }
+        Position { payload: position.payload + 1, offset: 0 }
     } else {
         Position { offset: position.offset + datagram.len(), ..position }
     };

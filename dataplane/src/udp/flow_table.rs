@@ -1,8 +1,6 @@
-//! The flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when
-//! that is decided anew.
-//!
-//! It must not know sockets or tasks (a flow's [`Links::Link`] is whatever the caller keeps for it) and has no clock of
-//! its own, so that all of it can be simulated.
+//! The flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when that is decided
+//! anew. It has no sockets (a flow's [`Links::Link`] is whatever the caller keeps for it), no tasks and no clock of its own, so that
+//! all of it can be simulated.
 
 mod budget;
 mod expiry;

@@ -1,8 +1,4 @@
-//! From clients to endpoints: a batch off a frontend's socket, sorted by client, each client's datagrams sent down its
-//! flow.
-//!
-//! It must not know how an endpoint is chosen ([`flows`](super::flow_table)) or how bytes are packed
-//! ([`batch`]).
+//! From clients to endpoints: a batch off a frontend's socket, sorted by client, each client's datagrams sent through its flow.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +6,7 @@ use std::rc::Rc;
 
 use tokio::time;
 
-use super::batch::{self, Outlet, Piece, Position, Sent, Tally};
+use super::batch::{self, Payload, Position, SendStats, SendTarget, Sent};
 use super::context::Scratch;
 use super::flow_table::{FlowTable, View};
 use super::frontend::UdpFrontend;
@@ -102,11 +98,11 @@ pub(super) fn forward_arrivals(
     flows.set_frontend(view.table.get(state.addr));
     let mut forwarder = Forwarder { state, flows: &mut flows, sender, view };
     for run in arrivals.chunk_by(|left, right| left.0 == right.0) {
-        let mut pieces = [Piece::default(); BATCH];
-        for (piece, (_, index)) in pieces.iter_mut().zip(run) {
-            *piece = Piece::new(&receiver.get(*index));
+        let mut payloads = [Payload::default(); BATCH];
+        for (payload, (_, index)) in payloads.iter_mut().zip(run) {
+            *payload = Payload::new(&receiver.get(*index));
         }
-        forwarder.forward(ClientAddr(run[0].0), &pieces[..run.len()]);
+        forwarder.forward(ClientAddr(run[0].0), &payloads[..run.len()]);
     }
     drop(flows);
     state.flows_changed();
@@ -123,8 +119,8 @@ struct Forwarder<'a> {
 impl Forwarder<'_> {
     /// Sends one client's datagrams down its flow. An endpoint that turns out to be gone is given up for another, once
     /// per batch: what it refused and what follows goes to that. So is a socket that has lost its interface for a new one.
-    fn forward(&mut self, client: ClientAddr, pieces: &[Piece<'_>]) {
-        let position = match self.send(client, pieces, Position::default()) {
+    fn forward(&mut self, client: ClientAddr, payloads: &[Payload<'_>]) {
+        let position = match self.send(client, payloads, Position::default()) {
             Some(Sent::Refused(_, position)) => {
                 self.suspect(client);
                 position
@@ -135,7 +131,8 @@ impl Forwarder<'_> {
             }
             Some(Sent::All(_)) | None => return,
         };
-        let Some(Sent::Refused(_, position) | Sent::Stale(_, position)) = self.send(client, pieces, position)
+        let Some(Sent::Refused(_, position) | Sent::Stale(_, position)) =
+            self.send(client, payloads, position)
         else {
             return;
         };
@@ -144,7 +141,7 @@ impl Forwarder<'_> {
             self.renew(client);
         }
         self.suspect(client);
-        self.dropped(DropReason::SendToEndpoint, batch::datagrams_from(pieces, position));
+        self.dropped(DropReason::SendToEndpoint, batch::datagrams_from(payloads, position));
     }
 
     fn renew(&mut self, client: ClientAddr) {
@@ -157,25 +154,25 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Sends from `position` on by the client's flow; nothing is said of what no flow takes.
-    fn send(&mut self, client: ClientAddr, pieces: &[Piece<'_>], position: Position) -> Option<Sent> {
+    /// Sends from `position` on through the client's flow; `None` if no flow takes it.
+    fn send(&mut self, client: ClientAddr, payloads: &[Payload<'_>], position: Position) -> Option<Sent> {
         let mut opener = Opener::new(self.state);
         let sent = match self.flows.route(client, &self.view, &mut opener) {
             Ok(flow) => {
                 let link = &mut flow.link;
-                let outlet = Outlet {
+                let target = SendTarget {
                     socket: link.upstream.get_ref(),
                     to: None,
                     header: &link.header,
                     limit: &mut link.upstream_limit,
                 };
-                let sent = batch::send(self.sender, outlet, pieces, position);
-                let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) = &sent;
-                self.count(tally);
+                let sent = batch::send(self.sender, target, payloads, position);
+                let (Sent::All(stats) | Sent::Refused(stats, _) | Sent::Stale(stats, _)) = &sent;
+                self.count(stats);
                 Some(sent)
             }
             Err(reason) => {
-                self.dropped(reason, batch::datagrams_from(pieces, position));
+                self.dropped(reason, batch::datagrams_from(payloads, position));
                 None
             }
         };
@@ -185,11 +182,11 @@ impl Forwarder<'_> {
         sent
     }
 
-    fn count(&self, tally: &Tally) {
+    fn count(&self, stats: &SendStats) {
         let counters = &self.state.counters;
-        counters.add(|it| &it.to_endpoints.datagrams, tally.datagrams);
-        counters.add(|it| &it.to_endpoints.bytes, tally.bytes);
-        counters.count_dropped(DropReason::SendToEndpoint, tally.lost);
+        counters.add(|it| &it.to_endpoints.datagrams, stats.datagrams);
+        counters.add(|it| &it.to_endpoints.bytes, stats.bytes);
+        counters.count_dropped(DropReason::SendToEndpoint, stats.lost);
     }
 
     fn dropped(&self, reason: DropReason, datagrams: usize) {
@@ -203,7 +200,7 @@ impl Forwarder<'_> {
                 "more flows need descriptors (LimitNOFILE, ulimit -n), and a route to each endpoint"
             }
             DropReason::NoPort => "widen net.ipv4.ip_local_port_range or add endpoints",
-            // Told as a Problem, or of no concern.
+            // Reported as a Problem, or of no concern.
             _ => return,
         };
         if context.log_throttle.admits(self.view.now) {

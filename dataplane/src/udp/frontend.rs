@@ -1,6 +1,4 @@
-//! One frontend's UDP side on one worker: its sockets, its flows, and the sweep that ends those gone quiet.
-//!
-//! It must not know how datagrams are moved.
+//! One UDP frontend on one worker: its sockets, its flows, and the sweep that ends quiet ones.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -67,7 +65,7 @@ impl ClientSide {
 pub(super) struct Link {
     pub(super) upstream: Rc<Upstream>,
     pub(super) upstream_limit: BundleLimit,
-    /// Begins each datagram to the endpoint; empty unless that is to be told of the client so.
+    /// The PROXY protocol header before each datagram to the endpoint; may be empty.
     pub(super) header: Vec<u8>,
     pub(super) client_side: Rc<ClientSide>,
     pub(super) client_limit: BundleLimit,

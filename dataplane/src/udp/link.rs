@@ -1,7 +1,5 @@
-//! What a flow keeps to reach both its ends: a socket towards the endpoint with the task that reads it, and the socket
-//! through which the client is answered.
-//!
-//! It must not know when a flow is opened, moved or ended.
+//! Opening a flow's link: a socket towards the endpoint with the task that reads it, and the socket that the client is answered
+//! through.
 
 use std::io;
 use std::net::IpAddr;
@@ -81,14 +79,14 @@ impl<'a> Opener<'a> {
     }
 }
 
-/// Opens a way from the address of `source_ip`, or from the gateway's if that one cannot be used; says which it was.
+/// Opens a way from the address of `source_ip`, or from the gateway's if that one cannot be used; returns which it was.
 fn from_whom_it_can<T>(
     source_ip: Option<IpAddr>,
     mut open: impl FnMut(Option<IpAddr>) -> io::Result<T>,
 ) -> io::Result<(T, Option<IpAddr>)> {
     match open(source_ip) {
         Err(error) if source_ip.is_some() && is_source_unusable(&error) => {
-            tracing::debug!(?source_ip, %error, "speaking from the gateway's address");
+            tracing::debug!(?source_ip, %error, "sending from the gateway's address");
             Ok((open(None)?, None))
         }
         outcome => Ok((outcome?, source_ip)),

@@ -1,10 +1,9 @@
-//! Local ports for flows. Left to the kernel, a flow takes a port of the whole machine: 28,232 flows, and no program there can
-//! make a UDP socket any more. A connected socket is told from others by both ends, so one port serves one flow for each
-//! endpoint: these ports are shared by address, and a part of the machine's range is never used.
+//! Local ports for flows. If the kernel chose, each flow would take a port of the whole machine: after 28,232 flows no program there
+//! could open a UDP socket any more. A connected socket is identified by both ends, so one port serves one flow for each endpoint:
+//! these ports are shared by address, and a part of the machine's range is never used.
 //!
-//! Ports are chosen so that nobody can foresee them, as the kernel does (RFC 6056): who does not see a flow must not guess where
-//! its answers go. A port that was given back rests for a moment, so that an answer that comes late finds nobody, and not the
-//! next client.
+//! Ports are random, as the kernel's are (RFC 6056): who does not see a flow must not guess where its answers go. A port that was
+//! given back rests for a moment, so that a late answer reaches nobody, and not the next client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,7 +1,5 @@
-//! How a task reads a socket: woken by the reactor, batch after batch while there is more, but only so many at a time
-//! that the worker's other tasks are not kept waiting.
-//!
-//! It must not know what is done with a batch.
+//! How a task reads a socket: woken by the reactor, batch after batch while there is more, but only so many at a time that the
+//! worker's other tasks do not wait.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use crate::sys::Errno;
 use crate::sys::mmsg::BATCH;
 
 /// Batches before the other tasks of the worker get their turn: 128 datagrams, or as many bundles.
-const BATCHES_PER_TURN: usize = 4;
+const BATCHES_PER_POLL: usize = 4;
 
 /// Batches that are still read off a socket that is about to close: more than its receive buffer holds by default.
 const LAST_BATCHES: usize = 64;
@@ -55,7 +53,7 @@ impl Progress {
 /// Calls `batch` whenever the socket has something, for ever. Ends only when the worker's reactor is gone.
 pub(super) async fn run(socket: &Socket, mut batch: impl FnMut() -> Progress) {
     while let Ok(mut guard) = socket.ready(READABLE).await {
-        match (0..BATCHES_PER_TURN).map(|_| batch()).find(|progress| *progress != Progress::More) {
+        match (0..BATCHES_PER_POLL).map(|_| batch()).find(|progress| *progress != Progress::More) {
             // The reactor tells of the next arrival: it runs on this thread, so none fell between batch and here.
             Some(Progress::Drained) => guard.clear_ready(),
             Some(Progress::Failed) => time::sleep(PAUSE).await,

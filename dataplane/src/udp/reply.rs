@@ -1,13 +1,11 @@
-//! From an endpoint to its client: batches off the flow's socket, sent through the frontend's, so that they come from
-//! the address that the client addressed.
-//!
-//! It must not know how the endpoint was chosen.
+//! From an endpoint to its client: batches off the flow's socket, sent through the frontend's, so that they come from the address
+//! that the client addressed.
 
 use std::rc::Rc;
 
 use tokio::time;
 
-use super::batch::{self, BundleLimit, Outlet, Piece, Position, Sent};
+use super::batch::{self, BundleLimit, Payload, Position, SendTarget, Sent};
 use super::context::Scratch;
 use super::frontend::ClientSide;
 use super::frontend::UdpFrontend;
@@ -42,7 +40,7 @@ fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> 
         }
     };
     let counters = &state.counters;
-    let (pieces, whole) = pieces_of(receiver, count, upstream.endpoint(), counters);
+    let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), counters);
     let Some(flow) = flows.answered(client, time::Instant::now().into_std()) else {
         debug_assert!(false, "a flow that ended has dropped this task");
         return Progress::Drained;
@@ -50,7 +48,7 @@ fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> 
     state.context.shared.reports.answered(Protocol::Udp, flow.endpoint());
     let link = &mut flow.link;
     let way = ToClient { state, client, client_side: &link.client_side };
-    way.send(sender, &pieces[..whole], &mut link.client_limit);
+    way.send(sender, &payloads[..whole], &mut link.client_limit);
     Progress::of_count(count)
 }
 
@@ -68,8 +66,8 @@ pub(super) async fn last(
         let Scratch { receiver, sender } = &mut *scratch;
         // Errors tell of what the client has left.
         let Ok(count) = receiver.receive(upstream.get_ref()) else { return Progress::Failed };
-        let (pieces, whole) = pieces_of(receiver, count, upstream.endpoint(), &state.counters);
-        way.send(sender, &pieces[..whole], &mut limit);
+        let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), &state.counters);
+        way.send(sender, &payloads[..whole], &mut limit);
         Progress::of_count(count)
     });
 }
@@ -82,28 +80,28 @@ struct ToClient<'a> {
 }
 
 impl ToClient<'_> {
-    fn send(&self, sender: &mut Sender, pieces: &[Piece<'_>], limit: &mut BundleLimit) {
+    fn send(&self, sender: &mut Sender, payloads: &[Payload<'_>], limit: &mut BundleLimit) {
         let socket = self.client_side.socket.get_ref();
-        let outlet = Outlet { socket, to: Some(self.client.0), header: &[], limit };
+        let target = SendTarget { socket, to: Some(self.client.0), header: &[], limit };
         // With an address given nobody is refused: a client that is gone loses its own datagrams only.
-        let (Sent::All(tally) | Sent::Refused(tally, _) | Sent::Stale(tally, _)) =
-            batch::send(sender, outlet, pieces, Position::default());
+        let (Sent::All(stats) | Sent::Refused(stats, _) | Sent::Stale(stats, _)) =
+            batch::send(sender, target, payloads, Position::default());
         let counters = &self.state.counters;
-        counters.add(|it| &it.to_clients.datagrams, tally.datagrams);
-        counters.add(|it| &it.to_clients.bytes, tally.bytes);
-        counters.count_dropped(DropReason::SendToClient, tally.lost);
+        counters.add(|it| &it.to_clients.datagrams, stats.datagrams);
+        counters.add(|it| &it.to_clients.bytes, stats.bytes);
+        counters.count_dropped(DropReason::SendToClient, stats.lost);
     }
 }
 
-/// The messages of the endpoint as pieces, without those that were cut. Before the socket was connected anybody may have sent
+/// The messages of the endpoint as payloads, without those that were cut. Before the socket was connected anybody may have sent
 /// it something.
-fn pieces_of<'r>(
+fn payloads_of<'r>(
     receiver: &'r Receiver,
     count: usize,
     endpoint: EndpointAddr,
     counters: &UdpCounters,
-) -> ([Piece<'r>; BATCH], usize) {
-    let mut pieces = [Piece::default(); BATCH];
+) -> ([Payload<'r>; BATCH], usize) {
+    let mut payloads = [Payload::default(); BATCH];
     let mut whole = 0;
     for received in (0..count).map(|index| receiver.get(index)) {
         let stranger =
@@ -113,11 +111,11 @@ fn pieces_of<'r>(
         } else if received.truncated {
             counters.count_dropped(DropReason::Truncated, 1);
         } else {
-            pieces[whole] = Piece::new(&received);
+            payloads[whole] = Payload::new(&received);
             whole += 1;
         }
     }
-    (pieces, whole)
+    (payloads, whole)
 }
 
 #[cfg(test)]
@@ -136,7 +134,7 @@ mod tests {
         let (mut receiver, counters) = (Receiver::new(), UdpCounters::default());
         let count = receiver.receive(&flow).unwrap();
         let endpoint = EndpointAddr::new(addr.ip(), addr.port());
-        let (_, whole) = pieces_of(&receiver, count, endpoint, &counters);
+        let (_, whole) = payloads_of(&receiver, count, endpoint, &counters);
         assert_eq!((whole, counters.dropped(DropReason::Stranger)), (2, 2));
     }
 }

@@ -1,7 +1,5 @@
-//! The sockets of the UDP side, registered with the worker's reactor: the frontend's own, one per flow towards its
-//! endpoint, and those that keep a client reachable after its frontend has closed.
-//!
-//! It must not know flows. No socket here does path MTU discovery: a client cannot hear its verdict.
+//! The sockets of UDP, registered with the worker's reactor: the frontend's own, one per flow towards its endpoint, and those that
+//! keep a client reachable after its frontend has closed. None does path MTU discovery: a client cannot see its verdict.
 
 use std::cell::Cell;
 use std::io;

@@ -1,8 +1,5 @@
-//! Datagrams of all steered frontends come to one socket per family: for which frontend one is says where it was sent to.
-//! What a frontend needs on this worker is made when its first datagram comes; its socket for answers is there while it has
-//! flows.
-//!
-//! It must not know how datagrams are steered.
+//! Datagrams of all steered frontends arrive on one socket per family; their destination names the frontend. What a frontend needs on
+//! this worker is made when its first datagram arrives; its socket for answers exists while it has flows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -67,7 +64,7 @@ impl SteeredUdp {
         })
     }
 
-    /// Serves a socket that tells where datagrams were sent to; `own` is its own address.
+    /// Serves a socket that reports the destination of datagrams; `own` is its own address.
     ///
     /// # Errors
     /// If the worker's reactor cannot watch it.
@@ -183,7 +180,7 @@ const NOTHING: Steered = {
     (nobody, (nobody, 0))
 };
 
-/// The messages of which is known where they were sent to, and by whom.
+/// The messages whose destination and sender are known.
 fn arrivals(receiver: &Receiver, count: usize) -> ([Steered; BATCH], usize) {
     let mut arrivals = [NOTHING; BATCH];
     let mut told = 0;

@@ -1,4 +1,4 @@
-//! All workers: asked together, ended together, and started again when one has panicked.
+//! All workers: asked together, ended together, and restarted after a panic.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -53,8 +53,8 @@ impl Workers {
         self.handles.iter().all(WorkerHandle::runs)
     }
 
-    /// Starts those again that have panicked and come to their end, so that nobody else counts for them; they serve nothing yet.
-    /// Which those are.
+    /// Restarts workers that have panicked and whose thread is over, so that nothing else writes their counters. Returns which; they
+    /// serve nothing yet.
     pub(crate) fn restart_failed(&mut self) -> Vec<usize> {
         let failed: Vec<usize> =
             (0..self.handles.len()).filter(|index| self.handles[*index].is_over()).collect();
@@ -88,7 +88,7 @@ impl Workers {
         }
     }
 
-    /// How often one was started again.
+    /// How often a worker was restarted.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts
     }

@@ -1,6 +1,4 @@
-//! The program in the kernel: which socket takes a new connection or a datagram of a frontend.
-//!
-//! It must not know how its maps are filled.
+//! The instructions of the steering program: which socket gets a new connection or a datagram of a frontend.
 
 use std::os::fd::AsFd;
 

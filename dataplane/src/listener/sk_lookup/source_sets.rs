@@ -1,12 +1,9 @@
-//! Whom steered frontends admit: one map of prefixes for all of them, in which each set of clients has a number. Equal
-//! sets share one, and a set is there for as long as a frontend goes by it.
-//!
-//! It must not know frontends.
+//! The sources that steered frontends allow: one map of prefixes for all of them, in which each set has a number. Equal sets share
+//! one, and a set stays for as long as a frontend uses it.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -14,6 +11,7 @@ use super::verdicts::address;
 use crate::listener::allowed_sources::{AllowedSources, Listed};
 use crate::sys::Errno;
 use crate::sys::bpf::map::{Map, MapKind};
+use crate::weak_map::WeakMap;
 
 /// So many prefixes all sets together may have.
 const MOST: usize = 1 << 20;
@@ -31,9 +29,7 @@ type Prefixes = Map<24, 1>;
 pub(super) struct SourceSets {
     map: Arc<Prefixes>,
     numbers: u32,
-    /// With those that are gone, until there are twice as many as were left the last time.
-    known: HashMap<AllowedSources, Weak<SourceSet>, foldhash::fast::RandomState>,
-    left: usize,
+    known: WeakMap<AllowedSources, SourceSet>,
 }
 
 /// One set of clients. Its prefixes are taken out when it is dropped.
@@ -51,7 +47,7 @@ impl SourceSets {
     /// As bpf(2).
     pub(super) fn new() -> io::Result<Self> {
         let map = Arc::new(Map::new(MapKind::Trie, MOST)?);
-        Ok(Self { map, numbers: 0, known: HashMap::default(), left: 0 })
+        Ok(Self { map, numbers: 0, known: WeakMap::default() })
     }
 
     /// The map itself.
@@ -64,12 +60,8 @@ impl SourceSets {
     /// # Errors
     /// As bpf(2): `ENOSPC` if there are too many prefixes.
     pub(super) fn get(&mut self, admitted: AllowedSources) -> io::Result<Arc<SourceSet>> {
-        if let Some(known) = self.known.get(&admitted).and_then(Weak::upgrade) {
+        if let Some(known) = self.known.get(&admitted) {
             return Ok(known);
-        }
-        if self.known.len() > 2 * self.left {
-            self.known.retain(|_, source_set| source_set.strong_count() > 0);
-            self.left = self.known.len();
         }
         let number = self.numbers.checked_add(1).ok_or(Errno::ENOSPC)?;
         let (keys, values) = prefixes(&admitted, number);
@@ -77,7 +69,7 @@ impl SourceSets {
         let source_set = Arc::new(SourceSet { number, keys, map: Arc::clone(&self.map) });
         self.map.put_all(&source_set.keys, &values)?;
         self.numbers = number;
-        self.known.insert(admitted, Arc::downgrade(&source_set));
+        self.known.insert(admitted, &source_set);
         Ok(source_set)
     }
 }

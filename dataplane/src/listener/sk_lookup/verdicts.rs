@@ -1,6 +1,4 @@
-//! The frontends as the program in the kernel finds them: what becomes of packets to each.
-//!
-//! It must not know sockets or workers.
+//! The map of steered frontends: what happens to packets of each.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,7 +29,7 @@ const LISTED_OR_ITSELF: i32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::listener) enum Verdict {
-    /// The kernel says that nobody is there.
+    /// Refused, as by a closed port.
     Refuse,
     /// They vanish.
     Ignore,
@@ -86,7 +84,7 @@ fn key(addr: FrontendAddr) -> [u8; KEY] {
 #[derive(Debug)]
 pub(in crate::listener) struct VerdictMap {
     map: Map<KEY, VALUE>,
-    /// Held while the map changes, so that no late refusal undoes what came after it.
+    /// Locked while the map changes, so that no late refusal undoes a later verdict.
     refusals: Mutex<PendingRefusals>,
 }
 
@@ -128,8 +126,8 @@ impl VerdictMap {
         }
     }
 
-    /// Packets to `addr` are refused once the answer is dropped, unless something else was said of it by then. Until then
-    /// it admits whom it admits.
+    /// Refuses packets to `addr` once the answer is dropped, unless another verdict was set by then. Until then the present one
+    /// holds.
     pub(in crate::listener) fn refuse_later(
         self: &Arc<Self>,
         addr: FrontendAddr,
@@ -165,7 +163,7 @@ impl Drop for DeferredRefusal {
         refusals.due.remove(&self.addr);
         // It is in the map already, so there is room for it.
         if let Err(error) = self.verdicts.map.put(&key(self.addr), &Verdict::Refuse.value()) {
-            tracing::warn!(frontend = %self.addr, %error, "cannot be refused: clients are met with silence");
+            tracing::warn!(frontend = %self.addr, %error, "cannot be refused: clients see silence");
         }
     }
 }

@@ -1,9 +1,7 @@
-//! Classic BPF programs that admit packets of some source addresses: they need no privilege, and hold so many.
+//! Classic BPF programs that pass packets of some source addresses: they need no privilege, and hold a limited number.
 //!
-//! A program is a binary search in which every edge of an interval costs one comparison. IPv4 takes one word; IPv6 is
-//! searched word by word, and a word is looked at once for all addresses that agree in the words before it.
-//!
-//! It must not know why addresses are admitted.
+//! A program is a binary search in which every edge of an interval costs one comparison. IPv4 takes one word; IPv6 is searched word
+//! by word, and a word is looked at once for all addresses that agree in the words before it.
 
 use socket2::SockFilter;
 

@@ -1,7 +1,5 @@
-//! Extended BPF programs that admit packets of some source addresses: one program and one map of prefixes for all
-//! sockets that admit the same, however many addresses those are.
-//!
-//! It must not know why addresses are admitted, or who shares a program.
+//! Extended BPF programs that pass packets of some source addresses: one program and one map of prefixes for all sockets that
+//! allow the same sources, however many addresses those are.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,6 +1,4 @@
-//! Writes programs whose jumps lead to places with names, so that nobody counts instructions.
-//!
-//! It must not know what a program is for.
+//! An assembler for programs whose jumps lead to named labels, so that nobody counts instructions.
 
 use super::instruction::{Instruction, Register};
 

@@ -1,6 +1,4 @@
-//! Maps of extended BPF: what a program looks things up in while this process changes them.
-//!
-//! It must not know what the keys stand for.
+//! Maps of extended BPF: what a program looks up while this process changes it.
 
 use std::ffi::c_long;
 use std::io;

@@ -1,7 +1,4 @@
-//! Endpoints that are being connected: until when they may take, who waits for the outcome, and how one becomes a side of a
-//! relay.
-//!
-//! It must not know which endpoint it is.
+//! Endpoints that are being connected: their deadlines, the tasks that wait for the outcome, and how one becomes a side of a relay.
 
 use std::future::poll_fn;
 use std::io;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use sheave_model::{ClientAddr, test_util};
 use socket2::{Domain, SockRef, Socket, Type};
+use tokio::time::sleep;
 
+use super::sweep::CHECKED_AT_A_TIME;
 use super::*;
 use crate::counters::TcpCounters;
 use crate::tcp::splice::Direction;

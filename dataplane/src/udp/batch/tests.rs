@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The datagrams that leave if `pieces` are packed under `limit`, with every rule on bundles checked.
-fn packed(header: &[u8], pieces: &[Piece<'_>], limit: BundleLimit) -> Vec<Vec<u8>> {
+/// The datagrams that leave if `payloads` are packed under `limit`, with every rule on bundles checked.
+fn packed(header: &[u8], payloads: &[Payload<'_>], limit: BundleLimit) -> Vec<Vec<u8>> {
     let mut position = Position::default();
     let mut datagrams = Vec::new();
-    while position.piece < pieces.len() {
-        let before = datagrams_from(pieces, position);
+    while position.payload < payloads.len() {
+        let before = datagrams_from(payloads, position);
         let mut slices = Vec::new();
-        let message = next_message(header, pieces, position, limit, |slice| slices.push(slice));
+        let message = next_message(header, payloads, position, limit, |slice| slices.push(slice));
         let bytes = slices.concat();
         assert_eq!(bytes.len(), message.bytes + message.datagrams * header.len());
         assert!(slices.len() <= BATCH);
@@ -25,7 +25,7 @@ fn packed(header: &[u8], pieces: &[Piece<'_>], limit: BundleLimit) -> Vec<Vec<u8
             assert_eq!(message.datagrams, 1);
             datagrams.push(bytes);
         }
-        assert_eq!(before - message.datagrams, datagrams_from(pieces, message.end));
+        assert_eq!(before - message.datagrams, datagrams_from(payloads, message.end));
         position = message.end;
     }
     datagrams
@@ -43,12 +43,12 @@ fn received() -> impl Strategy<Value = Vec<(Vec<u8>, Option<u16>)>> {
     prop::collection::vec(prop_oneof![4 => single, 1 => bundle], 0..=BATCH)
 }
 
-fn pieces(messages: &[(Vec<u8>, Option<u16>)]) -> Vec<Piece<'_>> {
+fn payloads(messages: &[(Vec<u8>, Option<u16>)]) -> Vec<Payload<'_>> {
     messages
         .iter()
         .map(|(bytes, segment)| {
             let segment = segment.and_then(NonZeroU16::new);
-            Piece::new(&Received { bytes, from: None, segment, truncated: false })
+            Payload::new(&Received { bytes, from: None, segment, truncated: false })
         })
         .collect()
 }
@@ -68,17 +68,17 @@ proptest! {
             })
             .collect();
         let headed: Vec<_> = expected.iter().map(|datagram| [&header, datagram.as_slice()].concat()).collect();
-        prop_assert_eq!(packed(&header, &pieces(&messages), BundleLimit(limit)), headed);
+        prop_assert_eq!(packed(&header, &payloads(&messages), BundleLimit(limit)), headed);
     }
 }
 
 #[test]
 fn equal_datagrams_and_a_shorter_last_one_are_gathered_into_one_message() {
     let messages: Vec<_> = [1200, 1200, 1200, 300, 1200].map(|length| (vec![0; length], None)).into();
-    let pieces = pieces(&messages);
-    let first = next_message(&[], &pieces, Position::default(), BundleLimit::UNKNOWN, |_| {});
+    let payloads = payloads(&messages);
+    let first = next_message(&[], &payloads, Position::default(), BundleLimit::UNKNOWN, |_| {});
     assert_eq!((first.datagrams, first.segment), (4, NonZeroU16::new(1200)));
-    let second = next_message(&[], &pieces, first.end, BundleLimit::UNKNOWN, |_| {});
+    let second = next_message(&[], &payloads, first.end, BundleLimit::UNKNOWN, |_| {});
     assert_eq!((second.datagrams, second.segment), (1, None));
 }
 
@@ -86,25 +86,25 @@ fn equal_datagrams_and_a_shorter_last_one_are_gathered_into_one_message() {
 fn equal_datagrams_with_headers_are_gathered_and_bundles_cut_where_the_slices_end() {
     let header = [0; 28];
     let messages = [(vec![0; 20 * 1200 + 300], Some(1200)), (vec![0; 300], None), (Vec::new(), None)];
-    let (pieces, mut position) = (pieces(&messages), Position::default());
+    let (payloads, mut position) = (payloads(&messages), Position::default());
     // Of the bundle first as many as there may be, then the others; then two alike that are shorter.
     for expected in
         [(MAX_HEADED, NonZeroU16::new(1228)), (5, NonZeroU16::new(1228)), (2, NonZeroU16::new(328))]
     {
-        let message = next_message(&header, &pieces, position, BundleLimit::UNKNOWN, |_| {});
+        let message = next_message(&header, &payloads, position, BundleLimit::UNKNOWN, |_| {});
         assert_eq!((message.datagrams, message.segment), expected);
         position = message.end;
     }
-    assert_eq!(datagrams_from(&pieces, position), 0);
+    assert_eq!(datagrams_from(&payloads, position), 0);
 }
 
 #[test]
 fn headers_count_for_the_length_of_a_bundle() {
     let messages: Vec<_> = (0..7).map(|_| (vec![0; 9340], None)).collect();
-    let pieces = pieces(&messages);
+    let payloads = payloads(&messages);
     for (header, datagrams) in [(0, 7), (28, 6)] {
         let header = &[0; 28][..header];
-        let message = next_message(header, &pieces, Position::default(), BundleLimit::UNKNOWN, |_| {});
+        let message = next_message(header, &payloads, Position::default(), BundleLimit::UNKNOWN, |_| {});
         assert_eq!(message.datagrams, datagrams);
     }
 }
@@ -112,10 +112,10 @@ fn headers_count_for_the_length_of_a_bundle() {
 #[test]
 fn what_the_path_takes_is_measured_with_the_header() {
     let messages = [(vec![0; 2000], Some(1000))];
-    let pieces = pieces(&messages);
+    let payloads = payloads(&messages);
     for (header, datagrams) in [(0, 2), (28, 1)] {
         let message =
-            next_message(&[0; 28][..header], &pieces, Position::default(), BundleLimit(1027), |_| {});
+            next_message(&[0; 28][..header], &payloads, Position::default(), BundleLimit(1027), |_| {});
         assert_eq!(message.datagrams, datagrams, "{header} bytes of header");
     }
 }
@@ -126,14 +126,14 @@ fn a_refused_bundle_is_sent_datagram_by_datagram_and_not_tried_again() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = "127.0.0.1:0".parse().unwrap();
     let messages = [(vec![1; 1000], Some(100)), (vec![2; 100], None), (vec![3; 0], None)];
-    let pieces = pieces(&messages);
+    let payloads = payloads(&messages);
     let mut limit = BundleLimit::UNKNOWN;
     let start = Position::default();
-    let outlet = Outlet { socket: &socket, to: Some(nobody), header: &[], limit: &mut limit };
-    let Sent::All(tally) = send(&mut Sender::new(), outlet, &pieces, start) else {
+    let target = SendTarget { socket: &socket, to: Some(nobody), header: &[], limit: &mut limit };
+    let Sent::All(stats) = send(&mut Sender::new(), target, &payloads, start) else {
         panic!("an unconnected socket is not refused by a peer");
     };
-    assert_eq!(tally, Tally { datagrams: 0, bytes: 0, lost: 12 });
+    assert_eq!(stats, SendStats { datagrams: 0, bytes: 0, lost: 12 });
     assert_eq!(limit, BundleLimit(99));
 }
 
@@ -143,9 +143,10 @@ fn one_datagram_that_cannot_go_does_not_hold_up_the_others() {
     let messages = [(vec![1; 10], None), (vec![2; 65_508], None), (vec![3; 10], None)];
     let start = Position::default();
     let to_addr = Some(to.local_addr().unwrap());
-    let outlet = Outlet { socket: &from, to: to_addr, header: &[], limit: &mut BundleLimit::UNKNOWN.clone() };
-    let sent = send(&mut Sender::new(), outlet, &pieces(&messages), start);
-    assert!(matches!(sent, Sent::All(Tally { datagrams: 2, bytes: 20, lost: 1 })), "{sent:?}");
+    let target =
+        SendTarget { socket: &from, to: to_addr, header: &[], limit: &mut BundleLimit::UNKNOWN.clone() };
+    let sent = send(&mut Sender::new(), target, &payloads(&messages), start);
+    assert!(matches!(sent, Sent::All(SendStats { datagrams: 2, bytes: 20, lost: 1 })), "{sent:?}");
     for expected in [1, 3] {
         let mut buffer = [0; 64];
         assert_eq!(to.recv(&mut buffer).unwrap(), 10);
@@ -161,10 +162,11 @@ fn a_peer_that_refuses_leaves_the_rest_to_be_sent_elsewhere() {
     from.connect(gone.local_addr().unwrap()).unwrap();
     from.send(b"the answer to this is an ICMP error").unwrap();
     let messages = [(vec![1; 10], None), (vec![2; 20], None)];
-    let (pieces, start) = (pieces(&messages), Position::default());
-    let outlet = Outlet { socket: &from, to: None, header: &[], limit: &mut BundleLimit::UNKNOWN.clone() };
-    let sent = send(&mut Sender::new(), outlet, &pieces, start);
-    let Sent::Refused(tally, position) = sent else { panic!("{sent:?}") };
-    assert_eq!(tally, Tally::default());
-    assert_eq!(datagrams_from(&pieces, position), 2);
+    let (payloads, start) = (payloads(&messages), Position::default());
+    let target =
+        SendTarget { socket: &from, to: None, header: &[], limit: &mut BundleLimit::UNKNOWN.clone() };
+    let sent = send(&mut Sender::new(), target, &payloads, start);
+    let Sent::Refused(stats, position) = sent else { panic!("{sent:?}") };
+    assert_eq!(stats, SendStats::default());
+    assert_eq!(datagrams_from(&payloads, position), 2);
 }

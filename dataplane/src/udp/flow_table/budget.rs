@@ -1,5 +1,4 @@
-//! The worker's room for flows: how many there may be over all its frontends, and are, and who gives way to whom when it is
-//! full.
+//! How many flows the worker may have over all its frontends, and which frontend gives way when it is full.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -1,8 +1,8 @@
-//! When flows end: after a short time if no endpoint ever answered, after the idle timeout else, and earlier where others need
-//! the room.
+//! When flows end: after a short time if no endpoint ever answered, else after the idle timeout, and earlier where others need the
+//! room.
 //!
-//! Traffic does not touch the queues: an entry says when to look at a flow, and a flow that was not quiet until then is put
-//! back. So the first entry is that of the flow that was quiet the longest, but for flows with traffic since they were queued.
+//! Traffic does not touch the queues: an entry says when to check a flow, and a flow that was not quiet until then is put back. So
+//! the first entry is that of the flow that was quiet the longest, but for flows with traffic since they were queued.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

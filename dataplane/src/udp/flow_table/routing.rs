@@ -1,5 +1,5 @@
-//! Where a client's datagram goes, whenever that is not settled: the client is new, its frontend has changed since, or its
-//! endpoint was reported unreachable. It must not know how flows are kept or when they end.
+//! Where a client's datagram goes whenever that is not settled: the client is new, its frontend has changed since, or its endpoint
+//! was reported unreachable.
 
 use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
