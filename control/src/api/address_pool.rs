@@ -1,5 +1,5 @@
-//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that may be given to LoadBalancer Services. Its definition
-//! for the API server is made of these types, doc comments included. It must not know who asks for addresses.
+//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that may be given to LoadBalancer Services. Its
+//! definition for the API server is made of these types, doc comments included.
 
 mod cel;
 mod meta;

@@ -1,7 +1,5 @@
 //! Karmada's API objects, as far as they are read: lenient in what they take, and never written back whole. A write of ours
 //! is a patch of its own (webhooks re-marshal typed objects, and an older one strips fields that it does not know).
-//!
-//! It must not know what is made of the objects.
 
 /// Says where a type is served, for clients and stores.
 macro_rules! resource {

@@ -1,5 +1,5 @@
-//! Problems: what a user should know about an object. Collected by sources and projection, told by the CLI, logs and,
-//! later, Events and conditions. Knows nothing of how they are shown.
+//! Problems: what a user should know about an object. Collected by sources and projection, shown by the CLI,
+//! logs, Events and conditions.
 
 mod problem_set;
 pub(crate) mod report;

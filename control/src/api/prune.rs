@@ -1,5 +1,5 @@
-//! What is taken out of objects before they are kept: a large cluster's objects are mostly what nobody here reads. It must
-//! not touch what the projection or the controller looks at.
+//! What is cut from objects before they are kept, since most of it is never read. What the projection or the controller reads
+//! must stay.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! The names of objects that ask for frontends. It must not know what is kept of them.
+//! The names of objects that ask for frontends.
 
 use std::fmt;
 use std::sync::Arc;

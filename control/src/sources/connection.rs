@@ -1,5 +1,5 @@
-//! How to reach an API server: in-cluster or by a kubeconfig, with one client for reading and one for writing, and new ones
-//! when the credentials were renewed. It must not know what is read or written.
+//! How to reach an API server: in-cluster or by a kubeconfig, with one client for reading and one for writing, and new
+//! ones when the credentials were renewed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -11,10 +11,9 @@
 //! namespace that is deleted, or a CRD, is meant; a controller that has gone wild is not stopped by a gateway which looks
 //! away for a minute, while endpoints that are gone in truth would be sent clients meanwhile.
 //!
-//! Held back are Services, EndpointSlices and Nodes, and of a Karmada control plane MultiClusterServices, their templates,
-//! Works and Clusters. Namespaces and pools are believed: without them nothing that is published is taken away. So are
-//! imported slices and bindings, which tell again what Works tell. It must not know how the objects are used; time is given
-//! to it.
+//! Held back are Services, EndpointSlices and Nodes, and of a Karmada control plane MultiClusterServices, their
+//! templates, Works and Clusters. Namespaces and pools are believed: without them nothing that is published is taken
+//! away. So are imported slices and bindings, which tell again what Works tell.
 
 mod pending;
 

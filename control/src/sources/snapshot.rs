@@ -6,8 +6,8 @@
 //! address would otherwise send clients somewhere else without anybody noticing. It is no signature; who may write the
 //! state directory may decide what is served, which is why the file is for its owner alone.
 //!
-//! Whatever is not exactly what this version wrote about this cluster is not used: a gateway that waits for the API server
-//! is better than one that serves another cluster's Services. It must not know when something is worth keeping.
+//! Whatever is not exactly what this version wrote about this cluster is not used: a gateway that waits for the API
+//! server is better than one that serves another cluster's Services.
 
 mod folder;
 mod format;

@@ -1,5 +1,4 @@
-//! What the API server refuses in an AddressPool, as CEL rules and schema limits. It must not know how pools are used: what
-//! takes more than the syntax, as addresses that no frontend can listen on, is told by the controller.
+//! What the API server refuses in an AddressPool, as CEL rules and schema limits.
 
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};

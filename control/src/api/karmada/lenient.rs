@@ -1,5 +1,5 @@
-//! Reads fields that say how something is, not what is wanted: one that cannot be read counts as not given, so that the object
-//! around it is not lost. It must not know the objects.
+//! Reads fields that say how something is, not what is wanted: one that cannot be read counts as not given, so that the
+//! object around it is not lost.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};

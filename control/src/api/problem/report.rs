@@ -1,4 +1,4 @@
-//! Collects the Problems of one object while it is read. Knows nothing of what they mean.
+//! Collects the Problems of one object while it is read.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The objects of one kind as last heard of, and what of them is news: the task that follows the kind writes, the consumer
-//! takes. SyncState are keys, so a consumer that is slow gets the latest state and not a backlog. It must not know the server.
+//! The objects of one kind as last seen, and what of them changed: the task that follows the kind writes, the
+//! consumer takes. Changes are kept as keys, so a consumer that is slow gets the latest state and not a backlog.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! One line of a watch. It must not know what follows from it.
+//! One line of a watch.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) enum Event {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct WatchLine {
     #[serde(rename = "type")]
     kind: String,
     object: Value,
@@ -38,7 +38,7 @@ impl Event {
     /// If the line says that the watch failed, or makes no sense.
     pub(super) fn read(line: &[u8]) -> Result<Self, Failure> {
         let garbled = |message: String| Failure::Garbled(format!("in a watch: {message}"));
-        let line: Line = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;
+        let line: WatchLine = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;
         match line.kind.as_str() {
             "BOOKMARK" => {
                 let metadata = &line.object["metadata"];

@@ -1,5 +1,5 @@
-//! From one object as the server sends it to one that is kept: pruned, typed, and if that fails a Problem that says why. It
-//! must not know whether a list or a watch brought it.
+//! From one object as the server sends it to one that is kept: pruned, typed, and if that fails a Problem that says
+//! why.
 
 use std::sync::Arc;
 

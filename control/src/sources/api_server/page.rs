@@ -1,5 +1,5 @@
 //! One page of a list, its items handed on one by one: as a tree of plain values a page of slices may take a hundred
-//! megabytes. It must not know what the items are.
+//! megabytes.
 
 use std::fmt;
 

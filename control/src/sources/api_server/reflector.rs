@@ -1,5 +1,4 @@
-//! Follows one kind for ever: lists it, watches it, and decides after each failure what it means and how long to pause. It
-//! must not know what the objects are for.
+//! Follows one kind for ever: lists it, watches it, and decides after each failure what it means and how long to pause.
 
 use std::sync::Arc;
 use std::time::Duration;

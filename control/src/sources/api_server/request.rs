@@ -1,4 +1,4 @@
-//! One request for a list or a watch, and everything that may come of it. It must not know what is done about a failure.
+//! One request for a list or a watch, and everything that may come of it.
 
 use std::time::Duration;
 

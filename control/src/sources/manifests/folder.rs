@@ -1,5 +1,4 @@
-//! The manifest folder: which files count, how they are read, and all of what they say put together. Blocking; it must
-//! not know how changes are noticed, nor when what a file says is believed ([`known_file`](super::known_file)).
+//! The manifest folder: which files count, how they are read, and all of what they say put together.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! One manifest file over time: what it last said, and when a new text of it is believed. It must not read files.
+//! One manifest file over time: what it last said, and when a new text of it is believed.
 //!
 //! Whoever writes a file in place (`> a.yaml`, `cp`) empties it first and fills it bit by bit, and any bit of a manifest
 //! may read as a whole one. So a file that looks cut off (fewer objects, a mistake, or shorter and with another end) is
@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::manifest::{self, Manifest, Placed};
+use super::manifest::{self, ManifestFile, Placed};
 use super::origin::{FileProblem, Origin};
 use crate::api::store::{Change, ControlPlane};
 
@@ -152,7 +152,7 @@ impl KnownFile {
         text.hash(&mut hasher);
         let content = hasher.finish();
         let known = self.content == Some(content);
-        let manifest = if known { Manifest::default() } else { manifest::parse(name, text, plane) };
+        let manifest = if known { ManifestFile::default() } else { manifest::parse(name, text, plane) };
         if !known && self.doubts(&manifest, text) && !self.is_settled(content, stamp, now) {
             return Scan::UNSETTLED;
         }
@@ -166,7 +166,7 @@ impl KnownFile {
     }
 
     /// Whether this may be the beginning of what somebody is writing in the place of what is in effect.
-    fn doubts(&self, manifest: &Manifest, text: &str) -> bool {
+    fn doubts(&self, manifest: &ManifestFile, text: &str) -> bool {
         let cut_off = text.len() < self.length && !text.as_bytes().ends_with(&self.end);
         let fewer = manifest.objects.len() < self.objects.len();
         !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
@@ -179,8 +179,8 @@ impl KnownFile {
         self.doubted.insert(same.unwrap_or(Doubted { content, stamp, since: now, time })).is_settled(now)
     }
 
-    fn believe(&mut self, manifest: Manifest, text: &[u8]) {
-        let Manifest { objects, problems, refused, passed_over } = manifest;
+    fn believe(&mut self, manifest: ManifestFile, text: &[u8]) {
+        let ManifestFile { objects, problems, refused, passed_over } = manifest;
         self.problems = problems;
         if refused && (self.good || self.loses(&objects)) {
             for told in &mut self.problems {

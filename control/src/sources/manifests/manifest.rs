@@ -30,7 +30,7 @@ pub(super) struct Placed {
 
 /// What a file says.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Manifest {
+pub(super) struct ManifestFile {
     /// In the order of the file.
     pub(super) objects: Vec<Placed>,
     /// In the order of the file.
@@ -45,11 +45,11 @@ pub(super) struct Manifest {
 const MAX_LIST_DEPTH: usize = 4;
 
 /// Reads the text of the file `name`, of a folder of these manifests.
-pub(super) fn parse(name: &Arc<str>, text: &str, plane: ControlPlane) -> Manifest {
+pub(super) fn parse(name: &Arc<str>, text: &str, plane: ControlPlane) -> ManifestFile {
     // Some editors put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = document::parse(text, name.ends_with(".json"));
-    let mut manifest = Manifest::default();
+    let mut manifest = ManifestFile::default();
     for document in documents {
         let mut reader =
             Reader { plane, file: name, document: &document, manifest: &mut manifest, lookups: 0 };
@@ -66,7 +66,7 @@ struct Reader<'a> {
     plane: ControlPlane,
     file: &'a Arc<str>,
     document: &'a Document<'a>,
-    manifest: &'a mut Manifest,
+    manifest: &'a mut ManifestFile,
     lookups: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Replacing one file of a directory as a whole. It must not know what is in it.
+//! Replacing one file of a directory as a whole.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

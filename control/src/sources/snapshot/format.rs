@@ -1,4 +1,4 @@
-//! The lines of a snapshot, both ways. It must not know where they are kept.
+//! The lines of a snapshot, both ways.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,9 +46,9 @@ struct AnyHeader {
 }
 
 /// A line behind the first: what it holds, under its name.
-struct Line<'a, T>(&'static str, &'a T);
+struct SnapshotLine<'a, T>(&'static str, &'a T);
 
-impl<T: Serialize> Serialize for Line<'_, T> {
+impl<T: Serialize> Serialize for SnapshotLine<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([(self.0, self.1)])
     }
@@ -129,23 +129,23 @@ pub(super) fn encode(
 ) -> io::Result<()> {
     let mut lines = Encoder { out, line: Vec::new(), crc: crc32fast::Hasher::new(), objects: 0 };
     lines.line(header)?;
-    let mut written = Written { part, objects, lines, error: None };
+    let mut written = KindWriter { part, objects, lines, error: None };
     visit_kinds(&mut written);
-    let Written { mut lines, error, .. } = written;
+    let KindWriter { mut lines, error, .. } = written;
     error.map_or(Ok(()), Err)?;
     let footer = Footer { objects: lines.objects, crc32: lines.crc.clone().finalize() };
-    lines.line(&Line(END, &footer))
+    lines.line(&SnapshotLine(END, &footer))
 }
 
 /// Writes the objects of each kind of one part.
-struct Written<'a, W> {
+struct KindWriter<'a, W> {
     part: ControlPlane,
     objects: &'a Objects,
     lines: Encoder<W>,
     error: Option<io::Error>,
 }
 
-impl<W: Write> KindVisitor for Written<'_, W> {
+impl<W: Write> KindVisitor for KindWriter<'_, W> {
     fn visit<K: Kind>(&mut self) {
         if K::ROW.plane != self.part || self.error.is_some() {
             return;
@@ -153,7 +153,7 @@ impl<W: Write> KindVisitor for Written<'_, W> {
         let lines = &mut self.lines;
         let written = K::all(self.objects).try_for_each(|object| {
             lines.objects += 1;
-            lines.line(&Line(K::ROW.line, &**object))
+            lines.line(&SnapshotLine(K::ROW.line, &**object))
         });
         self.error = written.err();
     }

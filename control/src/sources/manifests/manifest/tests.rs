@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn read(text: &str) -> Manifest {
+fn read(text: &str) -> ManifestFile {
     parse(&"web.yaml".into(), text, ControlPlane::Local)
 }
 
-fn names(manifest: &Manifest) -> Vec<String> {
+fn names(manifest: &ManifestFile) -> Vec<String> {
     manifest.objects.iter().map(|placed| placed.reference.to_string()).collect()
 }
 
-fn problems(manifest: &Manifest) -> Vec<String> {
+fn problems(manifest: &ManifestFile) -> Vec<String> {
     manifest.problems.iter().map(ToString::to_string).collect()
 }
 
