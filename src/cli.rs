@@ -1,4 +1,6 @@
-//! The command line: what may be said, not what it does.
+//! The command line: its commands and flags, and their help.
+
+mod object;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -6,20 +8,29 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
+use self::object::ObjectName;
 use crate::config::{self, Overrides};
 use crate::exit::Exit;
 use crate::views::explain::{self, Client, Port, Question};
 
 /// A Layer-4 load balancer for Kubernetes and Karmada fleets
 #[derive(Debug, PartialEq, Parser)]
-#[command(name = "sheave", version, arg_required_else_help = true, after_long_help = config_help())]
+#[command(
+    name = "sheave",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = ENVIRONMENT,
+    after_long_help = long_help()
+)]
 pub(crate) struct Cli {
-    /// Configuration file (YAML); without it the defaults hold, which `sheave --help` shows
+    /// Configuration file (YAML) [default: the settings that `sheave --help` shows]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
@@ -29,37 +40,64 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, PartialEq, Subcommand)]
 pub(crate) enum Command {
-    /// Try it: demo backends and a gateway on loopback addresses; needs no privileges and no cluster
+    /// Try Sheave without a cluster and without privileges
+    ///
+    /// Starts demo backends, two pretend clusters and a gateway on loopback addresses, and prints what to try.
     Demo(Demo),
-    /// Forward traffic and publish where: a gateway and a controller in one process. With --manifests: a gateway that follows a
-    /// folder, without any cluster
+    /// Run a gateway and a controller in one process
+    ///
+    /// With --manifests it runs a gateway that follows a folder of manifests, without a cluster.
     Run(Run),
-    /// Forward traffic as the API server says, and go on without it; writes nothing to the API
+    /// Forward traffic for the Services of an API server
+    ///
+    /// A gateway only reads from the API, and keeps forwarding while the API server is away.
     Gateway(Run),
-    /// Give addresses to Services of type LoadBalancer and publish their status; forwards nothing. Of several, one works
+    /// Allocate addresses to Services of type LoadBalancer and publish their status
+    ///
+    /// A controller forwards nothing. Of several controllers, the elected leader works and the others stand by.
     Controller(Controller),
-    /// Show the routing table that manifests give, or that a running gateway has
+    /// Show the routing table of manifests or of a running gateway
     Routes(Routes),
-    /// Tell why a client of a Service goes where it goes, and what becomes of each endpoint; exits 0 also when the Service is
-    /// not served, and 65 if there is no such Service or port
+    /// Explain where a client of a Service goes, and why
+    ///
+    /// Lists the rule behind each decision and what happens to each endpoint. Exits 0 even if the Service is not served, and 65 if
+    /// the Service or port does not exist.
     Explain(Explain),
-    /// Show how a running gateway or controller is: what it forwards by, how fresh that is, and what is wrong. Exits 0 (healthy),
-    /// 1 (something is wrong) or 2 (it does not answer, or is not ready)
+    /// Show the health of a running gateway or controller
+    ///
+    /// Shows the objects it follows, how fresh they are, and its Problems. Exits 0 (healthy), 1 (degraded) or 2 (down or not ready).
     Status(Status),
-    /// Show every mistake in the configuration and the manifests, and which load balancers are not served; exits 0, 65 (manifests)
-    /// or 78 (configuration)
+    /// Check the configuration and manifests
+    ///
+    /// Reports every mistake and every load balancer that is not served. Exits 0, 65 (invalid manifests) or 78 (invalid
+    /// configuration).
     Validate(Validate),
-    /// Take back what Sheave left in a cluster's Services: its finalizers, addresses and conditions; run it when the controller
-    /// is gone. Exits 0, or 69 if something is left or the API server does not answer
+    /// Remove Sheave's finalizers, addresses and conditions from the Services of a cluster
+    ///
+    /// Run it after the controller is deleted. Exits 0, or 69 if something is left or the API server does not answer.
     Uninstall(Uninstall),
-    /// Show the version
-    Version,
+    /// Show the version, commit and build features
+    Version(Version),
+    /// Print a completion script for a shell
+    ///
+    /// For example: source <(sheave completions bash)
+    Completions {
+        /// Shell to complete for
+        shell: Shell,
+    },
+    /// Print the manual page of Sheave or of one command
+    ///
+    /// For example: sheave man explain | man -l -
+    Man {
+        /// Command to describe [default: sheave itself]
+        command: Option<String>,
+    },
 }
 
 /// `sheave demo`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Demo {
-    /// End by itself after this time, as 10s [default: run until Ctrl-C]
+    /// Exit after DURATION, for example 10s [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "DURATION", value_parser = config::parse_duration)]
     pub(crate) duration: Option<Duration>,
 }
@@ -67,21 +105,21 @@ pub(crate) struct Demo {
 /// `sheave run` and `sheave gateway`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Run {
-    /// Folder of Kubernetes manifests, or a single file, in place of the API server
-    #[arg(long, value_name = "DIR")]
-    pub(crate) manifests: Option<PathBuf>,
-    /// Folder of the manifests of a Karmada control plane, or a single file, in place of its API server
-    #[arg(long, value_name = "DIR")]
-    pub(crate) karmada_manifests: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) node: Node,
+    pub(crate) manifests: ManifestArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    #[command(flatten)]
+    pub(crate) api: ApiServerArgs,
 }
 
 /// `sheave controller`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Controller {
     #[command(flatten)]
-    pub(crate) node: Node,
+    pub(crate) node: NodeArgs,
+    #[command(flatten)]
+    pub(crate) api: ApiServerArgs,
 }
 
 /// `sheave routes`.
@@ -89,77 +127,65 @@ pub(crate) struct Controller {
 pub(crate) struct Routes {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// How to show it
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TableFormat::Table)]
+    pub(crate) output: TableFormat,
 }
 
 /// `sheave explain`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Explain {
-    /// The Service
-    #[arg(value_name = "NAMESPACE/NAME", value_parser = explain::parse_service)]
-    service: ServiceKey,
-    /// The MultiClusterService of that name is meant [default: the Service, if it is one of ours]
+    /// Service or MultiClusterService: web, shop/web, svc/web, "svc web", mcs/web or mcs/shop/web
+    ///
+    /// svc and mcs stand for Service and MultiClusterService. Without mcs, the Service is explained if Sheave serves it, else the
+    /// MultiClusterService of the same name.
+    #[arg(value_name = "OBJECT", required = true, num_args = 1..=2)]
+    object: Vec<String>,
+    /// Namespace of the object [default: that of the kubeconfig context, else "default"]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Explain the MultiClusterService of that name, as mcs/NAME does
     #[arg(long)]
     multi_cluster: bool,
-    /// Its port, by number or name [default: any, lowest address first]
+    /// Port of the Service, by number or name [default: any, lowest address first]
     #[arg(long, value_name = "PORT", value_parser = explain::parse_port)]
     port: Option<Port>,
-    /// Its protocol, TCP or UDP [default: any]
+    /// Protocol of the port, TCP or UDP [default: any]
     #[arg(long, value_name = "PROTOCOL", value_parser = explain::parse_protocol)]
     protocol: Option<Protocol>,
-    /// The address that the client uses, if the Service has several [default: any, of the client's family]
+    /// Frontend address that the client uses [default: any of the client's family]
     #[arg(long, value_name = "IP", value_parser = explain::parse_address)]
     address: Option<IpAddr>,
-    /// The client's address, and its port where that decides, as 198.51.100.7:5000 [default: a client outside the cluster]
+    /// Client's address, and its port where the port decides, for example 198.51.100.7:5000 [default: a client outside the cluster]
     #[arg(long, value_name = "IP[:PORT]", value_parser = explain::parse_client)]
     client: Option<Client>,
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// How to show it
-    #[arg(short, long, value_enum, default_value_t = TextOutput::Text)]
-    pub(crate) output: TextOutput,
-}
-
-/// Where a command finds out: manifests, or a running gateway.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct SourceArgs {
-    /// Folder of Kubernetes manifests, or a single file
-    #[arg(long, value_name = "DIR")]
-    pub(crate) manifests: Option<PathBuf>,
-    /// Folder of the manifests of a Karmada control plane, or a single file, in place of its API server
-    #[arg(long, value_name = "DIR")]
-    pub(crate) karmada_manifests: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) node: Node,
-    /// Ask the gateway whose admin server is here [default without --manifests: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
-    pub(crate) admin: Option<AdminUrl>,
+    pub(crate) api: ApiServerArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
 }
 
 /// `sheave status`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Status {
-    /// Ask the process whose admin server is here [default: http:// and `admin.listen`]
+    /// Admin server to query [default: http:// and `admin.listen`]
     #[arg(long, value_name = "URL", value_parser = admin_url)]
     pub(crate) admin: Option<AdminUrl>,
-    /// How to show it
-    #[arg(short, long, value_enum, default_value_t = TextOutput::Text)]
-    pub(crate) output: TextOutput,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
 }
 
 /// `sheave validate`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Validate {
-    /// Folder of Kubernetes manifests, or a single file
-    #[arg(long, value_name = "DIR")]
-    pub(crate) manifests: Option<PathBuf>,
-    /// Folder of the manifests of a Karmada control plane, or a single file, in place of its API server
-    #[arg(long, value_name = "DIR")]
-    pub(crate) karmada_manifests: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) node: Node,
+    pub(crate) manifests: ManifestArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
 }
 
 /// `sheave uninstall`.
@@ -168,38 +194,88 @@ pub(crate) struct Uninstall {
     /// Show what would be removed, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Go on although a controller runs, which puts back what is removed
+    /// Continue even if a controller is running, which restores what is removed
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiServerArgs,
+}
+
+/// `sheave version`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Version {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
+}
+
+/// `--manifests` and `--karmada-manifests`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct ManifestArgs {
+    /// Folder or file of Kubernetes manifests to read instead of the API server
+    #[arg(id = "manifests", long = "manifests", value_name = "DIR")]
+    pub(crate) local: Option<PathBuf>,
+    /// Folder or file of a Karmada control plane's manifests to read instead of its API server
+    #[arg(id = "karmada_manifests", long = "karmada-manifests", value_name = "DIR")]
+    pub(crate) karmada: Option<PathBuf>,
+}
+
+/// Where `routes` and `explain` get their objects: manifests, or a running gateway.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct SourceArgs {
+    #[command(flatten)]
+    pub(crate) manifests: ManifestArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Admin server of the gateway to query [default without --manifests: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
+    pub(crate) admin: Option<AdminUrl>,
+}
+
+/// `--kubeconfig` and `--context`.
+#[derive(Debug, Default, PartialEq, Args)]
+pub(crate) struct ApiServerArgs {
+    /// Kubeconfig file [default: `kubeconfig` of the configuration, in-cluster, $KUBECONFIG, ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 }
 
 /// `--node`.
 #[derive(Debug, PartialEq, Args)]
-pub(crate) struct Node {
+pub(crate) struct NodeArgs {
     /// Name of the Node that this runs on [default: `node` of the configuration, $NODE_NAME, the host name]
     #[arg(long = "node", id = "node", value_name = "NAME")]
     pub(crate) name: Option<String>,
 }
 
-/// How `sheave routes` shows the table.
+/// Output of commands that show tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For people
+pub(crate) enum TableFormat {
+    /// Aligned columns
     Table,
-    /// For programs
+    /// Aligned columns with more detail
+    Wide,
+    /// JSON
     Json,
+    /// YAML
+    Yaml,
 }
 
-/// How `sheave explain` and `sheave status` show their answers.
+/// Output of commands that show text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TextOutput {
-    /// For people
+pub(crate) enum TextFormat {
+    /// Text for people
     Text,
-    /// For programs
+    /// JSON
     Json,
+    /// YAML
+    Yaml,
 }
 
-/// Where an admin server listens: the `host:port` of its URL.
+/// The address of an admin server: the `host:port` of its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminUrl {
     /// As in the URL; a host name is possible, an IPv6 address is in brackets.
@@ -207,10 +283,23 @@ pub(crate) struct AdminUrl {
 }
 
 impl Cli {
-    /// Reads the command line. If there is nothing to do but to tell the user about it (help, version, a mistake), that
-    /// is done here, and the answer is how to exit.
+    /// Parses the command line. Help, the version and mistakes are printed here, and the answer is how to exit. A program that is
+    /// called `kubectl-sheave` is a kubectl plugin, and says so in its help.
     pub(crate) fn from_args(args: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
-        Self::try_parse_from(args).map_err(|error| {
+        let args: Vec<OsString> = args.into_iter().collect();
+        let parsed = Self::definition(args.first()).try_get_matches_from(args).and_then(|matches| {
+            let cli = Self::from_arg_matches(&matches)?;
+            match &cli.command {
+                Command::Explain(explain) => explain.object().map(drop),
+                Command::Man { command: Some(name) } if Self::command().find_subcommand(name).is_none() => {
+                    Err(format!("there is no command {name}"))
+                }
+                _ => Ok(()),
+            }
+            .map_err(|why| Self::command().error(ErrorKind::ValueValidation, why))?;
+            Ok(cli)
+        });
+        parsed.map_err(|error| {
             // Help goes to stdout, mistakes to stderr. A closed one changes nothing.
             error.print().unwrap_or_default();
             match error.kind() {
@@ -220,21 +309,33 @@ impl Cli {
         })
     }
 
-    /// What the flags say about the configuration.
+    fn definition(program: Option<&OsString>) -> clap::Command {
+        let file_name = program.and_then(|program| Path::new(program).file_name());
+        match file_name.and_then(|name| name.to_str()) {
+            Some("kubectl-sheave") => Self::command().name("kubectl-sheave").bin_name("kubectl sheave"),
+            _ => Self::command(),
+        }
+    }
+
+    /// The settings that flags override.
     pub(crate) fn overrides(&self) -> Overrides {
-        let node = match &self.command {
-            Command::Run(run) | Command::Gateway(run) => run.node.name.clone(),
-            Command::Controller(controller) => controller.node.name.clone(),
-            Command::Routes(routes) => routes.sources.node.name.clone(),
-            Command::Explain(explain) => explain.sources.node.name.clone(),
+        let (node, api) = match &self.command {
+            Command::Run(run) | Command::Gateway(run) => (run.node.name.clone(), Some(&run.api)),
+            Command::Controller(controller) => (controller.node.name.clone(), Some(&controller.api)),
+            Command::Routes(routes) => (routes.sources.node.name.clone(), None),
+            Command::Explain(explain) => (explain.sources.node.name.clone(), Some(&explain.api)),
+            Command::Validate(validate) => (validate.node.name.clone(), None),
             // These depend on no Node, so they must not depend on a name for one either.
-            Command::Demo(_) => Some("demo".to_owned()),
-            Command::Uninstall(_) => Some("none".to_owned()),
-            Command::Validate(validate) => validate.node.name.clone(),
-            // The process that is asked has its own name.
-            Command::Status(_) | Command::Version => None,
+            Command::Demo(_) => (Some("demo".to_owned()), None),
+            Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
+            // The process that is queried has its own name.
+            Command::Status(_) | Command::Version(_) | Command::Completions { .. } | Command::Man { .. } => {
+                (None, None)
+            }
         };
-        Overrides { node }
+        let (kubeconfig, context) =
+            api.map_or((None, None), |api| (api.kubeconfig.clone(), api.context.clone()));
+        Overrides { node, kubeconfig, context }
     }
 }
 
@@ -247,36 +348,48 @@ pub(crate) struct Folders<'a> {
     pub(crate) karmada: Option<&'a Path>,
 }
 
-impl<'a> Folders<'a> {
-    /// None if there is none.
-    pub(crate) fn of(local: Option<&'a Path>, karmada: Option<&'a Path>) -> Option<Self> {
-        (local.is_some() || karmada.is_some()).then_some(Self { local, karmada })
-    }
-}
-
-impl SourceArgs {
-    /// The manifests, unless a gateway is to be asked.
+impl ManifestArgs {
+    /// None if no folder is given.
     pub(crate) fn folders(&self) -> Option<Folders<'_>> {
-        Folders::of(self.manifests.as_deref(), self.karmada_manifests.as_deref())
+        let (local, karmada) = (self.local.as_deref(), self.karmada.as_deref());
+        (local.is_some() || karmada.is_some()).then_some(Folders { local, karmada })
     }
 }
 
 impl Explain {
-    /// What is asked.
-    pub(crate) fn question(&self) -> Question {
-        Question {
-            service: self.service.clone(),
-            multi_cluster: self.multi_cluster,
+    fn object(&self) -> Result<ObjectName, String> {
+        ObjectName::parse(&self.object, self.namespace.as_deref())
+    }
+
+    /// The question; an object without a namespace is in `default_namespace`.
+    ///
+    /// # Errors
+    /// If the object cannot be read, which [`Cli::from_args`] refuses beforehand.
+    pub(crate) fn question(&self, default_namespace: impl FnOnce() -> String) -> Result<Question, String> {
+        let ObjectName { multi_cluster, namespace, name } = self.object()?;
+        let namespace = namespace.unwrap_or_else(default_namespace);
+        Ok(Question {
+            service: ServiceKey::new(&namespace, &name),
+            multi_cluster: self.multi_cluster || multi_cluster,
             port: self.port.clone(),
             protocol: self.protocol,
             address: self.address,
             client: self.client,
-        }
+        })
     }
 }
 
-fn config_help() -> String {
-    format!("Configuration file, with every key and its default:\n\n{}", config::REFERENCE)
+const ENVIRONMENT: &str = "\
+Environment:
+  KUBECONFIG  kubeconfig to use where no flag and no configuration names one, outside of Pods
+  NODE_NAME   name of the Node, where no flag and no configuration gives one
+  RUST_LOG    log filter, for example info,sheave_dataplane=debug; overrides `logging.level`
+  NO_COLOR    disables colors if set
+
+Flags override the configuration file, which overrides KUBECONFIG and NODE_NAME.";
+
+fn long_help() -> String {
+    format!("{ENVIRONMENT}\n\nConfiguration file, with every key and its default:\n\n{}", config::REFERENCE)
 }
 
 fn admin_url(text: &str) -> Result<AdminUrl, String> {

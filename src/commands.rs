@@ -1,7 +1,11 @@
 //! The commands that answer and end, and the demo.
 
 mod admin_client;
+pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod inspect;
-pub(crate) mod stdout;
+pub(crate) mod manifests;
+mod stdout;
 pub(crate) mod uninstall;
+pub(crate) mod validate;
+pub(crate) mod version;

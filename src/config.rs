@@ -54,49 +54,67 @@ const MOST_CLUSTERS: usize = 1000;
 const MAX_WORKERS: usize = 1024;
 
 /// Every key with its default, for `--help` and for copying.
-pub(crate) const REFERENCE: &str = r#"node: ""                        # else $NODE_NAME, else the host name
-kubeconfig: ""                  # else in-cluster, else $KUBECONFIG; not used with --manifests
-cluster: local                  # the name of the cluster that the gateways run in
+pub(crate) const REFERENCE: &str = r#"node: ""                        # default: $NODE_NAME, else the host name
+kubeconfig: ""                  # default: in-cluster, else $KUBECONFIG; unused with --manifests
+cluster: local                  # name of the cluster that the gateways run in
 loadBalancerClass: sheave.dev/l4
-handleUnclassified: false       # also take LoadBalancer Services without a class
+handleUnclassified: false       # also serve LoadBalancer Services without a class
 frontends: [LoadBalancer]       # also ExternalIP, NodePort, ClusterIP
-externalIPs: {allow: []}        # CIDRs; empty = externalIPs are refused
-acceptProxy: {allow: ["0.0.0.0/0", "::/0"]}  # peers that Services may trust to name clients in PROXY headers
-nodePortAddresses: []           # CIDRs; node ports are served on the node's addresses in them; empty = its primary ones
-reservedPorts: [22, 179, "2379-2381", 4789, 6081, 6443, 8472, "10248-10260", "51820-51821"]  # no Service gets them at a node's own address
-internalCIDRs: []               # in-cluster clients, beside pod CIDRs and node addresses of Node objects
-workers: 0                      # 0 = one per core given to us
-busyPoll: 0s                    # how long a worker looks for more before it sleeps, 50us say: less latency, for a core; at most 10ms
-steering: auto                  # auto: frontends for whose sockets there is no room go without; always: all do; never: none does
+externalIPs: {allow: []}        # CIDRs; empty = spec.externalIPs are refused
+acceptProxy:                    # peers that Services may trust to name clients in PROXY headers
+  allow: ["0.0.0.0/0", "::/0"]
+nodePortAddresses: []           # CIDRs of node addresses for node ports; empty = primary addresses
+reservedPorts: [22, 179, "2379-2381", 4789, 6081, 6443, 8472, "10248-10260", "51820-51821"]
+                                # never opened for a Service at a node's own address
+internalCIDRs: []               # in-cluster clients, besides pod CIDRs and node addresses
+workers: 0                      # threads that forward; 0 = one per available core
+busyPoll: 0s                    # how long a worker polls before it sleeps, for example 50us: lower
+                                # latency at the cost of a core; at most 10ms
+steering: auto                  # auto: frontends that find no room for sockets share steered ones;
+                                # always: all frontends do; never: none does
 admin: {listen: "127.0.0.1:9841"}
-healthz: {listen: ""}           # /healthz and /livez as kube-proxy has them, on "0.0.0.0:10256" say; empty = off
-timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, drain: 60s}   # udpUnanswered: until an endpoint's first answer
-limits:                         # what traffic may take of this gateway; 0 = as much as the machine gives
-  connections: 0                # TCP connections at a time
-  udpFlows: 0                   # UDP flows at a time
-  memory: 0                     # as 2Gi, with what the kernel holds for sockets; nothing new is taken beyond it
-  perService: {connections: 0, connectionRate: 0}   # of each Service without annotations about it, a second; 0 = no limit
-  perClient: {connections: 0, connectionRate: 0}    # of each client address of a Service
-report: {listen: ""}            # where the controller asks this gateway what it could not do, on "0.0.0.0:9842" say; empty = off
-metrics:                        # /metrics besides the admin server's, and how many series there are
-  listen: ""                    # "127.0.0.1:9843" or "$(NODE_IP):9843" say, whose address is in the environment; empty = off
-  tokenFile: ""                 # holds the bearer token that scrapers must show; needed unless listen is on loopback
-  maxFrontends: 1000            # frontends with series of their own, by address; the totals have all
-  maxEndpoints: 0               # endpoints of frontends with series of their own
-gateways: {service: sheave-system/sheave-gateways}    # the headless Service over the gateways' Pods
-leaderElection: {lease: sheave-system/sheave-controller, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}   # as kube-controller-manager has them
-sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup, for tools that wait for it
-massDeletion: {hold: 60s}       # how long to doubt a list that lacks what was there
+healthz: {listen: ""}           # kube-proxy's /healthz and /livez, for example "0.0.0.0:10256"
+timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, drain: 60s}
+                                # udpUnanswered: a UDP flow before its endpoint's first answer
+limits:                         # resources of this gateway for traffic; 0 = what the machine has
+  connections: 0                # concurrent TCP connections
+  udpFlows: 0                   # concurrent UDP flows
+  memory: 0                     # for example 2Gi, kernel socket memory included; beyond it new
+                                # connections and flows are refused
+  perService: {connections: 0, connectionRate: 0}   # default per Service; rate per second; 0 = none
+  perClient: {connections: 0, connectionRate: 0}    # default per client address of a Service
+report: {listen: ""}            # where the controller asks this gateway for failures, for example
+                                # "0.0.0.0:9842"; empty = off
+metrics:                        # a second listener for /metrics, and how many series it has
+  listen: ""                    # for example "127.0.0.1:9843", or "$(NODE_IP):9843" from the
+                                # environment; empty = off
+  tokenFile: ""                 # bearer token of scrapers; required unless listen is on loopback
+  maxFrontends: 1000            # frontends with their own series, by address; totals have all
+  maxEndpoints: 0               # endpoints with their own series
+gateways:                       # headless Service that selects the gateways' Pods
+  service: sheave-system/sheave-gateways
+leaderElection:                 # as in kube-controller-manager
+  lease: sheave-system/sheave-controller
+  leaseDuration: 15s
+  renewDeadline: 10s
+  retryPeriod: 2s
+sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup
+massDeletion: {hold: 60s}       # how long to distrust a list that lacks most known objects
 stateDir: /var/lib/sheave
-logging: {format: text, level: info}
+logging: {format: text, level: info}                # format: text or json; level: error to trace
 karmada:
-  kubeconfig: ""                # of the Karmada control plane; empty = none; not used with --manifests or --karmada-manifests
-  handleUnclassified: true      # MultiClusterServices without a class are ours
-  legacyClusterFields: honour   # range.clusterNames and serviceProvisionClusters, which today's Karmada ignores; or ignore
-  notReadyHold: ""              # how long a cluster that is not Ready gets new traffic; empty = as long as its endpoints answer
-  exportServices: false         # the controller keeps a ServiceExport with its policy for each MultiClusterService that is ours
-clusters: {}                    # member2: {interface: wg-member2} = through which interface the endpoints of a cluster are reached
-failover: {overprovisioning: 140, panicThreshold: 50}   # percent; when clusters spill over, and when health is no guide any more
+  kubeconfig: ""                # of the Karmada control plane; empty = none; unused with
+                                # --manifests and --karmada-manifests
+  handleUnclassified: true      # also serve MultiClusterServices without a class
+  legacyClusterFields: honour   # range.clusterNames and serviceProvisionClusters, which current
+                                # Karmada ignores; or ignore
+  notReadyHold: ""              # how long a cluster that is not Ready gets new traffic; empty = as
+                                # long as its endpoints answer
+  exportServices: false         # maintain a ServiceExport and its policy per MultiClusterService
+clusters: {}                    # interface by which a cluster's endpoints are reached, for example
+                                # member2: {interface: wg-member2}
+failover: {overprovisioning: 140, panicThreshold: 50}
+                                # percent: when clusters spill over, and when health is ignored
 "#;
 
 /// The settings, checked and complete.
@@ -106,6 +124,8 @@ pub(crate) struct Config {
     pub(crate) node: String,
     /// How to reach the API server; none = in-cluster, else `$KUBECONFIG`.
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; none = its current one. Flags alone name one.
+    pub(crate) context: Option<String>,
     /// The name of the cluster that the gateways run in.
     pub(crate) cluster: String,
     /// Services of this class are ours.
@@ -226,6 +246,18 @@ pub(crate) enum LogLevel {
 pub(crate) struct Overrides {
     /// `--node`.
     pub(crate) node: Option<String>,
+    /// `--kubeconfig`.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// `--context`.
+    pub(crate) context: Option<String>,
+}
+
+impl Overrides {
+    /// `--node` alone.
+    #[cfg(test)]
+    pub(crate) fn of_node(node: &str) -> Self {
+        Self { node: Some(node.to_owned()), ..Self::default() }
+    }
 }
 
 /// One mistake in the configuration.
@@ -289,10 +321,12 @@ impl Config {
     ) -> Self {
         let mut root = Section::root(value, mistakes);
         let node = root.get("node", None, values::optional(values::name));
+        let kubeconfig = root.get("kubeconfig", None, values::optional(values::path));
         let (lease, timing) = root.nested("leaderElection", election::read);
         let config = Self {
             node: String::new(),
-            kubeconfig: root.get("kubeconfig", None, values::optional(values::path)),
+            kubeconfig: overrides.kubeconfig.clone().or(kubeconfig),
+            context: overrides.context.clone(),
             cluster: root.get("cluster", CLUSTER.to_owned(), values::name),
             load_balancer_class: root.get("loadBalancerClass", LOAD_BALANCER_CLASS.to_owned(), values::class),
             handle_unclassified: root.get("handleUnclassified", false, values::boolean),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, fmt};
@@ -29,6 +29,7 @@ static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// Sends the process's logs where the configuration says. Called once, before any other thread starts.
 pub(crate) fn init(logging: &Logging) -> Flush {
+    let chosen = from_environment();
     let level = match logging.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -39,15 +40,33 @@ pub(crate) fn init(logging: &Logging) -> Flush {
     let (queue, flush) = queue(io::stderr());
     DROPPED.get_or_init(|| queue.error_counter());
     let logs = fmt::layer().with_writer(queue).with_target(false);
-    let registry = Registry::default().with(told(level));
+    let registry = Registry::default().with(chosen.is_none().then(|| levels(level))).with(chosen);
     match logging.format {
         LogFormat::Text => {
-            registry.with(logs.with_ansi(io::IsTerminal::is_terminal(&io::stderr()))).init();
+            registry.with(logs.with_ansi(wants_color())).init();
         }
         LogFormat::Json => registry.with(logs.json().flatten_event(true)).init(),
     }
     std::panic::set_hook(Box::new(log_panic));
     flush
+}
+
+/// The filter of `RUST_LOG`, which overrides the configured level; none if it is unset, empty or invalid.
+fn from_environment() -> Option<EnvFilter> {
+    let text = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty())?;
+    match EnvFilter::try_new(text) {
+        Ok(filter) => Some(filter),
+        Err(error) => {
+            eprintln!("sheave: RUST_LOG is ignored: {error}");
+            None
+        }
+    }
+}
+
+/// Colors are for terminals, unless the user has none of it (<https://no-color.org>).
+fn wants_color() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty());
+    !refused && io::IsTerminal::is_terminal(&io::stderr())
 }
 
 /// As a line like every other, so that collectors find it; the backtrace as `RUST_BACKTRACE` says.
@@ -67,7 +86,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 const TALKATIVE: [&str; 6] = ["kube_client", "hyper", "hyper_util", "tower", "tower_http", "rustls"];
 
 /// What is logged at this level.
-fn told(level: LevelFilter) -> Targets {
+fn levels(level: LevelFilter) -> Targets {
     let theirs = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     Targets::new().with_default(level).with_targets(TALKATIVE.map(|target| (target, theirs)))
 }
@@ -133,12 +152,12 @@ mod tests {
         for (level, heard) in
             [(LevelFilter::ERROR, false), (LevelFilter::INFO, false), (LevelFilter::DEBUG, true)]
         {
-            let told = told(level);
-            assert!(told.would_enable("sheave_control::sources", &Level::ERROR), "{level}");
+            let levels = levels(level);
+            assert!(levels.would_enable("sheave_control::sources", &Level::ERROR), "{level}");
             for target in
                 ["kube_client::client::builder", "hyper_util::client", "tower::buffer", "rustls::conn"]
             {
-                assert_eq!(told.would_enable(target, &Level::ERROR), heard, "{target} at {level}");
+                assert_eq!(levels.would_enable(target, &Level::ERROR), heard, "{target} at {level}");
             }
         }
     }

@@ -14,7 +14,7 @@ mod views;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use commands::{demo, inspect, stdout, uninstall};
+use commands::{completions, demo, inspect, uninstall, validate, version};
 use config::Config;
 use exit::Exit;
 use process::gateway::ObjectSource;
@@ -31,26 +31,15 @@ fn main() -> ExitCode {
 fn execute(cli: Cli) -> Exit {
     let config = Config::load(cli.config.as_deref(), &cli.overrides());
     match (cli.command, config) {
-        (Command::Version, _) => stdout::print(concat!("sheave ", env!("CARGO_PKG_VERSION"), "\n")),
-        (Command::Validate(validate), config) => inspect::validate(&validate, config),
-        (_, Err(mistakes)) => inspect::tell_mistakes(&mistakes),
+        (Command::Version(version), _) => version::run(&version),
+        (Command::Completions { shell }, _) => completions::completions(shell),
+        (Command::Man { command }, _) => completions::man(command.as_deref()),
+        (Command::Validate(validate), config) => validate::run(&validate, config),
+        (_, Err(mistakes)) => validate::print_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => inspect::routes(&routes, &config),
         (Command::Explain(explain), Ok(config)) => inspect::explain(&explain, &config),
-        (Command::Run(run), Ok(config)) => {
-            let source =
-                run.manifests.as_deref().map_or(ObjectSource::ApiWithController, ObjectSource::Manifests);
-            serve(
-                &config,
-                process::gateway::run(&config, source, run.karmada_manifests.as_deref(), None, |_| ()),
-            )
-        }
-        (Command::Gateway(run), Ok(config)) => {
-            let source = run.manifests.as_deref().map_or(ObjectSource::Api, ObjectSource::Manifests);
-            serve(
-                &config,
-                process::gateway::run(&config, source, run.karmada_manifests.as_deref(), None, |_| ()),
-            )
-        }
+        (Command::Run(run), Ok(config)) => gateway(&config, &run, ObjectSource::ApiWithController),
+        (Command::Gateway(run), Ok(config)) => gateway(&config, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config)),
         (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
         (Command::Uninstall(options), Ok(config)) => serve(&config, uninstall::run(&options, &config)),
@@ -59,4 +48,10 @@ fn execute(cli: Cli) -> Exit {
             serve(&logging, demo::run(config, demo.duration))
         }
     }
+}
+
+/// Runs a gateway on manifests, or without them on `otherwise`.
+fn gateway(config: &Config, run: &cli::Run, otherwise: ObjectSource<'_>) -> Exit {
+    let source = run.manifests.local.as_deref().map_or(otherwise, ObjectSource::Manifests);
+    serve(config, process::gateway::run(config, source, run.manifests.karmada.as_deref(), None, |_| ()))
 }

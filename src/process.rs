@@ -42,7 +42,9 @@ fn complete(process: impl Future<Output = Exit>) -> Exit {
 /// # Errors
 /// What is wrong with the configuration of the connection; a server that is away is none.
 pub(crate) async fn connect(config: &Config, role: &str) -> Result<Connection, String> {
-    Connection::open_as(config.kubeconfig.as_deref(), role).await.map_err(|error| error.to_string())
+    Connection::open_as(config.kubeconfig.as_deref(), config.context.as_deref(), role)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 /// How to reach the Karmada control plane, if the configuration names one; as [`connect`].
@@ -51,7 +53,7 @@ pub(crate) async fn connect(config: &Config, role: &str) -> Result<Connection, S
 /// As [`connect`].
 pub(crate) async fn connect_karmada(config: &Config, role: &str) -> Result<Option<Connection>, String> {
     let Some(kubeconfig) = &config.karmada.kubeconfig else { return Ok(None) };
-    let connection = Connection::open_as(Some(kubeconfig), role).await;
+    let connection = Connection::open_as(Some(kubeconfig), None, role).await;
     connection.map(Some).map_err(|error| format!("karmada: {error}"))
 }
 

@@ -7,3 +7,19 @@ pub(crate) mod routes;
 pub(crate) mod status;
 pub(crate) mod steering;
 mod text_table;
+
+use serde::Serialize;
+
+/// Something that commands and the admin server show.
+pub(crate) trait View: Serialize + Sized {
+    /// Indented, with a newline at the end.
+    fn to_json(&self) -> String {
+        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
+        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// As YAML, for people who keep manifests.
+    fn to_yaml(&self) -> String {
+        serde_saphyr::to_string(self).unwrap_or_default()
+    }
+}

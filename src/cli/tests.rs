@@ -25,8 +25,8 @@ fn flags_are_read() {
     let cli = parse("sheave run --manifests d --karmada-manifests k --node n1").unwrap();
     assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
     let Command::Run(run) = cli.command else { panic!("run") };
-    assert_eq!(run.manifests.as_deref(), Some("d".as_ref()));
-    assert_eq!(run.karmada_manifests.as_deref(), Some("k".as_ref()));
+    assert_eq!(run.manifests.local.as_deref(), Some("d".as_ref()));
+    assert_eq!(run.manifests.karmada.as_deref(), Some("k".as_ref()));
     let cli = parse("sheave demo --for 10s").unwrap();
     assert_eq!(cli.overrides().node.as_deref(), Some("demo"));
     assert_eq!(cli.command, Command::Demo(Demo { duration: Some(Duration::from_secs(10)) }));
@@ -34,17 +34,20 @@ fn flags_are_read() {
     else {
         panic!("routes")
     };
-    assert_eq!((routes.sources.admin.unwrap().authority.as_str(), routes.output), ("[::1]:80", Output::Json));
+    assert_eq!(
+        (routes.sources.admin.unwrap().authority.as_str(), routes.output),
+        ("[::1]:80", TableFormat::Json)
+    );
 }
 
 #[test]
 fn a_status_is_asked_of_a_process() {
     let Command::Status(status) = parse("sheave status").unwrap().command else { panic!("status") };
-    assert_eq!(status, Status { admin: None, output: TextOutput::Text });
+    assert_eq!(status, Status { admin: None, output: TextFormat::Text });
     let cli = parse("sheave status --admin http://h:1 -o json").unwrap();
     let Command::Status(status) = cli.command else { panic!("status") };
     let admin = AdminUrl { authority: "h:1".to_owned() };
-    assert_eq!(status, Status { admin: Some(admin), output: TextOutput::Json });
+    assert_eq!(status, Status { admin: Some(admin), output: TextFormat::Json });
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn a_question_is_read() {
     let cli = parse(line).unwrap();
     assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
     let Command::Explain(explain) = cli.command else { panic!("explain") };
-    assert_eq!(explain.output, TextOutput::Json);
+    assert_eq!(explain.output, TextFormat::Json);
     let question = Question {
         service: ServiceKey::new("shop", "web"),
         multi_cluster: true,
@@ -63,7 +66,7 @@ fn a_question_is_read() {
         address: Some([203, 0, 113, 10].into()),
         client: Some(Client { ip: "2001:db8::7".parse().unwrap(), port: Some(5000) }),
     };
-    assert_eq!(explain.question(), question);
+    assert_eq!(explain.question(String::new), Ok(question));
 }
 
 #[test]
@@ -82,7 +85,11 @@ fn mistakes_are_usage_errors() {
         "sheave status --manifests d",
         "sheave status -o table",
         "sheave explain",
-        "sheave explain web",
+        "sheave explain pod web",
+        "sheave explain shop/web -n other",
+        "sheave man fly",
+        "sheave completions tcsh",
+        "sheave routes -n shop",
         "sheave explain shop/web/x",
         "sheave explain shop/",
         "sheave explain shop/web?x=1",
@@ -98,6 +105,54 @@ fn mistakes_are_usage_errors() {
     ] {
         let args = line.split(' ').map(OsString::from);
         assert_eq!(Cli::from_args(args), Err(Exit::Usage), "{line}");
+    }
+}
+
+#[test]
+fn an_object_is_in_the_namespace_of_the_flag_or_the_default() {
+    let question = |line: &str| {
+        let Command::Explain(explain) = parse(line).unwrap().command else { panic!("explain") };
+        let Question { service, multi_cluster, .. } = explain.question(|| "current".to_owned()).unwrap();
+        (service.to_string(), multi_cluster)
+    };
+    assert_eq!(question("sheave explain web"), ("current/web".to_owned(), false));
+    assert_eq!(question("sheave explain -n shop svc web"), ("shop/web".to_owned(), false));
+    assert_eq!(question("sheave explain mcs/web --namespace shop"), ("shop/web".to_owned(), true));
+    assert_eq!(question("sheave explain mcs/shop/web"), ("shop/web".to_owned(), true));
+}
+
+#[test]
+fn the_api_server_is_chosen_by_flags() {
+    for command in ["run", "gateway", "controller", "uninstall", "explain web"] {
+        let overrides = parse(&format!("sheave {command} --kubeconfig f --context c")).unwrap().overrides();
+        assert_eq!(overrides.kubeconfig.as_deref(), Some("f".as_ref()), "{command}");
+        assert_eq!(overrides.context.as_deref(), Some("c"), "{command}");
+    }
+}
+
+#[test]
+fn as_a_kubectl_plugin_it_is_called_as_one() {
+    for (program, usage) in [
+        ("/usr/local/bin/kubectl-sheave", "Usage: kubectl sheave explain "),
+        ("./sheave", "Usage: sheave explain "),
+    ] {
+        let args = [program, "explain", "--help"].map(OsString::from);
+        let help = Cli::definition(args.first()).try_get_matches_from(args).unwrap_err().to_string();
+        assert!(help.contains(usage), "{help}");
+    }
+}
+
+#[test]
+fn help_is_within_a_hundred_columns_at_every_level() {
+    let names: Vec<String> =
+        Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for name in names.iter().map(String::as_str).chain([""]) {
+        for flag in ["-h", "--help"] {
+            let args = ["sheave", name, flag].into_iter().filter(|word| !word.is_empty());
+            let help = Cli::command().try_get_matches_from(args).unwrap_err().to_string();
+            let long = help.lines().find(|line| line.chars().count() > 100);
+            assert_eq!(long, None, "sheave {name} {flag}");
+        }
     }
 }
 

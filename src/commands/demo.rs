@@ -160,7 +160,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.yaml");
         fs::write(&file, "loadBalancerClass: example.com/other\n").unwrap();
-        let overrides = Overrides { node: Some("n".to_owned()) };
+        let overrides = Overrides::of_node("n");
         let config = own_settings(Config::load(Some(&file), &overrides).unwrap());
         let endpoint = "127.0.0.81:8080".parse().unwrap();
         let web = manifests::service("web", "TCP", manifests::WEB_PORT, &[endpoint]);

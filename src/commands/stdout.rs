@@ -1,10 +1,21 @@
-//! What commands say on stdout. `println!` panics when nobody reads any more; this does not.
+//! Output of commands on stdout. `println!` panics when nobody reads any more; this does not.
 
 use std::io::{self, Write};
 
+use crate::cli::TextFormat;
 use crate::exit::Exit;
+use crate::views::View;
 
-/// Writes to stdout. A reader that has gone away (`| head`) is no mistake; any other failure is told on stderr.
+/// A view in the format that was asked for.
+pub(crate) fn render<V: View>(view: &V, text: impl FnOnce() -> String, format: TextFormat) -> String {
+    match format {
+        TextFormat::Text => text(),
+        TextFormat::Json => view.to_json(),
+        TextFormat::Yaml => view.to_yaml(),
+    }
+}
+
+/// Writes to stdout. A reader that has gone away (`| head`) is no failure; any other one is reported on stderr.
 pub(crate) fn print(text: &str) -> Exit {
     print_to(&mut io::stdout().lock(), text)
 }

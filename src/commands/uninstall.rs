@@ -10,13 +10,13 @@ use crate::cli;
 use crate::commands::stdout;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::process::connect_karmada;
+use crate::process::{connect, connect_karmada};
 
 /// Does what the command line says: exits 0 if nothing of ours is left, 69 if something is, or nobody knows.
 pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
-    let connection = match Connection::open_as(config.kubeconfig.as_deref(), "uninstall").await {
+    let connection = match connect(config, "uninstall").await {
         Ok(connection) => connection,
-        Err(error) => return failed(&error.to_string()),
+        Err(why) => return failed(&why),
     };
     if !options.dry_run && !options.force && !nobody_leads(&connection, config).await {
         return Exit::Unavailable;

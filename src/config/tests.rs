@@ -267,7 +267,7 @@ fn text_that_is_no_mapping_is_one_mistake() {
 #[test]
 fn the_flag_wins_over_the_file_and_the_file_over_the_environment() {
     let node = |flag: Option<&str>, text: &str, variable: Option<&str>| {
-        let overrides = Overrides { node: flag.map(str::to_owned) };
+        let overrides = Overrides { node: flag.map(str::to_owned), ..Overrides::default() };
         let environment = node::Environment { node_name: variable.map(str::to_owned), ..environment() };
         Config::parse(text, &overrides, &environment).unwrap().node
     };

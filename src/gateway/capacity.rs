@@ -134,7 +134,7 @@ mod tests {
     use crate::config::Overrides;
 
     fn shares(open_files: u64) -> Capacity {
-        let config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+        let config = Config::load(None, &Overrides::of_node("n")).unwrap();
         Capacity::of(open_files, 2, &config)
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_configuration_may_allow_less() {
-        let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+        let mut config = Config::load(None, &Overrides::of_node("n")).unwrap();
         config.limits.connections = std::num::NonZeroU32::new(7);
         config.limits.udp_flows = std::num::NonZeroU32::new(10);
         let Capacity { traffic, udp_flows, .. } = Capacity::of(20_000, 2, &config);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        Config::load(None, &Overrides { node: Some("gw-1".to_owned()) }).unwrap()
+        Config::load(None, &Overrides::of_node("gw-1")).unwrap()
     }
 
     fn process(role: &'static str, source: &str) -> StartupInfo {

@@ -20,6 +20,7 @@ use crate::config::Metrics;
 use crate::http::metrics::LoopFacts;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::server::{Connections, Server, bearer};
+use crate::views::View as _;
 use crate::views::explain::{Answer, Question, QuestionQuery};
 
 /// How long a question may wait before the gateway counts as stuck.

@@ -12,6 +12,7 @@ use sheave_control::controller::ControllerStatus;
 use tokio::sync::watch;
 
 use crate::http::metrics::{self, scrape::CONTENT_TYPE};
+use crate::views::View as _;
 use crate::views::status::{ProcessView, collect};
 
 /// What the pages are made of.

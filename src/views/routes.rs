@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::views::View;
 use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
 use sheave_model::{
     Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
@@ -174,6 +176,8 @@ pub(crate) struct EndpointView {
     pub(crate) weight: u16,
 }
 
+impl View for RoutesView {}
+
 impl RoutesView {
     /// The table of `node` and the Problems. What would be published is added by [`Self::publishing`].
     pub(crate) fn new(table: &RoutingTable, node: &str, mut problems: Vec<ProblemView>) -> Self {
@@ -235,15 +239,14 @@ impl RoutesView {
         self
     }
 
-    /// As the contract has it, indented, with a newline at the end.
-    pub(crate) fn to_json(&self) -> String {
-        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
-        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
-    }
-
     /// For people: aligned columns.
     pub(crate) fn to_text(&self) -> String {
-        text::render(self)
+        text::render(self, false)
+    }
+
+    /// As [`Self::to_text`], with more about each frontend.
+    pub(crate) fn to_wide_text(&self) -> String {
+        text::render(self, true)
     }
 }
 

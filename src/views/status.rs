@@ -6,6 +6,8 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::views::View;
+
 use crate::exit::Exit;
 use crate::views::problem::ProblemView;
 use crate::views::steering::SteeringView;
@@ -147,13 +149,9 @@ pub(crate) struct ControllerView {
     pub(crate) more_problems: usize,
 }
 
-impl ProcessView {
-    /// As the contract has it, indented, with a newline at the end.
-    pub(crate) fn to_json(&self) -> String {
-        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
-        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
-    }
+impl View for ProcessView {}
 
+impl ProcessView {
     /// How `sheave status` exits: by whether the process is ready, and whether anything is wrong.
     pub(crate) fn exit(&self) -> Exit {
         if self.not_ready.is_some() || self.worker_stuck {

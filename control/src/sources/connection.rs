@@ -41,6 +41,14 @@ pub enum ConnectError {
         /// What is wrong with it.
         error: KubeconfigError,
     },
+    /// The kubeconfig of the environment has no such context, or it cannot be used.
+    #[error("kubeconfig context {context}: {error}")]
+    Context {
+        /// Its name.
+        context: String,
+        /// What is wrong with it.
+        error: KubeconfigError,
+    },
     /// Neither a Pod nor a kubeconfig.
     #[error(
         "no API server is configured: run inside a cluster, or set `kubeconfig` in the config or $KUBECONFIG ({0})"
@@ -76,7 +84,9 @@ struct Shared {
 /// Where the configuration comes from.
 #[derive(Clone, Debug)]
 enum Source {
-    File(PathBuf),
+    File(PathBuf, Option<String>),
+    /// This context, of `$KUBECONFIG` or `~/.kube/config`.
+    Context(String),
     /// Tokens and certificates of Pods are re-read by the client itself.
     InCluster,
     /// By `$KUBECONFIG` or `~/.kube/config`.
@@ -126,26 +136,39 @@ impl Connection {
     /// # Errors
     /// If the configuration cannot be read or its credentials cannot be used.
     pub async fn open(path: Option<&Path>) -> Result<Self, ConnectError> {
-        Self::open_by(path, HeaderValue::from_static(AGENT)).await
+        Self::open_by(path, None, HeaderValue::from_static(AGENT)).await
     }
 
-    /// The same for a process whose `role` is to be seen in the API server's logs.
+    /// As [`Self::open`], by a `context` of the kubeconfig in place of its current one, and with the process's `role` in the API
+    /// server's logs. A context is never a Pod's: with it the in-cluster credentials are left out.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub async fn open_as(path: Option<&Path>, role: &str) -> Result<Self, ConnectError> {
+    pub async fn open_as(
+        path: Option<&Path>,
+        context: Option<&str>,
+        role: &str,
+    ) -> Result<Self, ConnectError> {
         let agent = HeaderValue::try_from(format!("{AGENT} ({role})"));
-        Self::open_by(path, agent.unwrap_or(HeaderValue::from_static(AGENT))).await
+        Self::open_by(path, context, agent.unwrap_or(HeaderValue::from_static(AGENT))).await
     }
 
-    async fn open_by(path: Option<&Path>, agent: HeaderValue) -> Result<Self, ConnectError> {
-        let (source, config) = match path {
-            Some(path) => (Source::File(path.to_owned()), from_file(path).await?),
-            None if std::env::var_os(IN_CLUSTER).is_some() => match Config::incluster() {
+    async fn open_by(
+        path: Option<&Path>,
+        context: Option<&str>,
+        agent: HeaderValue,
+    ) -> Result<Self, ConnectError> {
+        let (source, config) = match (path, context) {
+            (Some(path), context) => {
+                let source = Source::File(path.to_owned(), context.map(str::to_owned));
+                (source, from_file(path, context).await?)
+            }
+            (None, Some(context)) => (Source::Context(context.to_owned()), from_context(context).await?),
+            (None, None) if std::env::var_os(IN_CLUSTER).is_some() => match Config::incluster() {
                 Ok(config) => (Source::InCluster, config),
                 Err(_) => (Source::Inferred, Config::infer().await?),
             },
-            None => (Source::Inferred, Config::infer().await?),
+            (None, None) => (Source::Inferred, Config::infer().await?),
         };
         let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: source.text(), reading: None });
         let clients = RwLock::new(Clients::new(config, &agent)?);
@@ -311,14 +334,15 @@ impl Source {
     /// The kubeconfig file, if that is what was given and it can be read.
     fn text(&self) -> Option<Vec<u8>> {
         match self {
-            Self::File(path) => std::fs::read(path).ok(),
-            Self::InCluster | Self::Inferred => None,
+            Self::File(path, _) => std::fs::read(path).ok(),
+            Self::Context(_) | Self::InCluster | Self::Inferred => None,
         }
     }
 
     async fn read_again(&self, agent: &HeaderValue) -> Result<Option<Clients>, ConnectError> {
         let config = match self {
-            Self::File(path) => from_file(path).await?,
+            Self::File(path, context) => from_file(path, context.as_deref()).await?,
+            Self::Context(context) => from_context(context).await?,
             Self::InCluster => return Ok(None),
             Self::Inferred => Config::infer().await?,
         };
@@ -351,10 +375,28 @@ fn authorities(config: &Config) -> BTreeSet<String> {
     certificates.map(|certificate| format!("{:08x}", crc32fast::hash(certificate))).collect()
 }
 
-async fn from_file(path: &Path) -> Result<Config, ConnectError> {
+async fn from_file(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
     let failed = |error| ConnectError::Kubeconfig { path: path.to_owned(), error };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
+    Config::from_custom_kubeconfig(kubeconfig, &options(context)).await.map_err(failed)
+}
+
+async fn from_context(context: &str) -> Result<Config, ConnectError> {
+    let config = Config::from_kubeconfig(&options(Some(context))).await;
+    config.map_err(|error| ConnectError::Context { context: context.to_owned(), error })
+}
+
+fn options(context: Option<&str>) -> KubeConfigOptions {
+    KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() }
+}
+
+/// The namespace of a context, as kubectl takes it for names without one: of the current context unless `context` names another,
+/// and of `$KUBECONFIG` or `~/.kube/config` without a `path`. None if nothing gives one.
+pub fn default_namespace(path: Option<&Path>, context: Option<&str>) -> Option<String> {
+    let kubeconfig = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from).ok()?;
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let named = kubeconfig.contexts.iter().find(|context| context.name == name)?;
+    named.context.as_ref()?.namespace.clone()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::{EventLoop, WORKER_PATIENCE};
 use crate::gateway::problems;
 use crate::http::admin::{ProbeResult, Query};
 use crate::http::metrics::LoopFacts;
+use crate::views::View as _;
 use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::{LISTED, ProblemView};
 use crate::views::routes::RoutesView;

@@ -34,7 +34,7 @@ fn app(manifests: &Path) -> EventLoop {
 }
 
 fn app_of(intake: Sources) -> EventLoop {
-    let mut config = Config::load(None, &Overrides { node: Some("n".to_owned()) }).unwrap();
+    let mut config = Config::load(None, &Overrides::of_node("n")).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
     let shares = Capacity::of_process(&config);

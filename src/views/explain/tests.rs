@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use super::question::QuestionQuery;
 use super::*;
-use crate::commands::inspect::ProblemPositions;
+use crate::commands::manifests::ProblemPositions;
+use crate::views::View as _;
 
 const NODE: &str = "
 kind: Node

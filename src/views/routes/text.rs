@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 
 use super::super::problem::LISTED;
-use super::{EndpointView, FrontendView, RouteView, RoutesView};
+use super::{ClientSourceView, EndpointView, FrontendView, RouteView, RoutesView};
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
 
 /// The whole text, with a newline at the end.
-pub(super) fn render(view: &RoutesView) -> String {
+pub(super) fn render(view: &RoutesView, wide: bool) -> String {
     let mut text = format!(
         "Routing table of node {}, generation {}: {}.\n",
         view.node,
@@ -19,7 +19,7 @@ pub(super) fn render(view: &RoutesView) -> String {
     text.extend(view.steering.iter().map(SteeringView::to_text));
     if !view.frontends.is_empty() {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
-        text += &columns(&frontend_rows(view));
+        text += &columns(&frontend_rows(view, wide));
     }
     let clusters = cluster_rows(view);
     if clusters.len() > 1 {
@@ -59,10 +59,13 @@ pub(super) fn render(view: &RoutesView) -> String {
     text
 }
 
-fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
+fn frontend_rows(view: &RoutesView, wide: bool) -> Vec<Vec<String>> {
     let header =
         ["FRONTEND", "KIND", "SERVICE", "PORT", "FROM OUTSIDE", "FROM THE CLUSTER", "AFFINITY", "ALLOWED"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
+    if wide {
+        rows[0].extend(WIDE.map(str::to_owned));
+    }
     rows.extend(view.frontends.iter().map(|frontend| {
         let affinity = frontend.affinity.as_ref().map_or_else(
             || "-".to_owned(),
@@ -73,7 +76,7 @@ fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
             [] => "all".to_owned(),
             ranges => ranges.join(", "),
         };
-        vec![
+        let mut row = vec![
             frontend.place(),
             frontend.kind.clone(),
             service(&frontend.service, &frontend.source),
@@ -82,9 +85,27 @@ fn frontend_rows(view: &RoutesView) -> Vec<Vec<String>> {
             outcome(frontend, &frontend.internal),
             affinity,
             allowed,
-        ]
+        ];
+        if wide {
+            row.extend(details(frontend));
+        }
+        row
     }));
     rows
+}
+
+/// The further columns of `-o wide`.
+const WIDE: [&str; 4] = ["APP PROTOCOL", "BALANCE", "ENDPOINTS SEE", "ACCEPT PROXY"];
+
+fn details(frontend: &FrontendView) -> [String; 4] {
+    let ClientSourceView { external, internal } = &frontend.client_source;
+    let seen = if external == internal {
+        external.clone()
+    } else {
+        format!("{external} outside, {internal} inside")
+    };
+    let app_protocol = frontend.app_protocol.as_deref().unwrap_or_default();
+    [app_protocol, &frontend.balance, &seen, &frontend.accept_proxy.join(", ")].map(or_dash)
 }
 
 /// The clusters of each frontend that several may serve.

@@ -94,14 +94,6 @@ pub struct SpecPort {
     pub protocol: String,
 }
 
-impl ExplainView {
-    /// As the contract has it, indented, with a newline at the end.
-    pub fn to_json(&self) -> String {
-        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
-        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
-    }
-}
-
 impl ExplainedEndpoint {
     /// What becomes of it, as one of the reasons.
     pub fn sentence(&self) -> String {

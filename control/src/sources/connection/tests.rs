@@ -65,3 +65,22 @@ fn a_server_is_known_by_the_certificates_that_it_is_trusted_by() {
     assert_eq!((old.len(), both.len()), (1, 2));
     assert!(old.is_subset(&both), "{old:?} {both:?}");
 }
+
+#[tokio::test]
+async fn a_context_is_used_in_place_of_the_current_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\nusers: [{name: u, user: {token: t}}]\n\
+                clusters: [{name: a, cluster: {server: http://192.0.2.1/}}, {name: b, cluster: {server: http://192.0.2.2/}}]\n\
+                contexts: [{name: a, context: {cluster: a, user: u}}, {name: b, context: {cluster: b, user: u, namespace: shop}}]\n";
+    fs::write(&file, text).unwrap();
+    for (context, server, namespace) in
+        [(None, "http://192.0.2.1/", None), (Some("b"), "http://192.0.2.2/", Some("shop"))]
+    {
+        let connection = Connection::open_as(Some(&file), context, "test").await.unwrap();
+        assert_eq!(&*connection.server(), server);
+        assert_eq!(default_namespace(Some(&file), context).as_deref(), namespace);
+    }
+    assert!(Connection::open_as(Some(&file), Some("c"), "test").await.is_err());
+    assert_eq!(default_namespace(Some(&file), Some("c")), None);
+}

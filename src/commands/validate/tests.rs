@@ -2,13 +2,16 @@
 
 use std::fs;
 
+use std::path::Path;
+
 use tempfile::TempDir;
 
 use super::*;
+use crate::cli::Folders;
 use crate::config::Overrides;
 
 fn config() -> Config {
-    Config::load(None, &Overrides { node: Some("gw-1".to_owned()) }).unwrap()
+    Config::load(None, &Overrides::of_node("gw-1")).unwrap()
 }
 
 /// A folder with this text in `web.yaml`.
@@ -20,7 +23,7 @@ fn folder(text: &str) -> TempDir {
 
 fn view(folder: &TempDir) -> RoutesView {
     let folders = Folders { local: Some(folder.path()), karmada: None };
-    Offline::new(Manifests::load(folders), &config()).routes(&config())
+    ManifestProjection::new(Manifests::load(folders), &config()).routes(&config())
 }
 
 /// What `sheave validate` prints of a folder.
@@ -74,7 +77,7 @@ fn each_problem_begins_with_the_file_and_the_line_of_its_field() {
     let file = RoutesView { ..view(&folder) }.problems[0].file.clone();
     assert_eq!(file.as_deref(), Some("web.yaml"), "as before in JSON");
     let nowhere = Folders { local: Some(Path::new("/nowhere/at/all")), karmada: None };
-    let view = Offline::new(Manifests::load(nowhere), &config()).routes(&config());
+    let view = ManifestProjection::new(Manifests::load(nowhere), &config()).routes(&config());
     let told = view.problems[0].to_string();
     assert!(told.starts_with("/nowhere/at/all: InvalidManifest: cannot be listed: "), "{told}");
 }

@@ -1,0 +1,169 @@
+//! What a gateway would make of folders of manifests, without one running.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheave_control::api::problem::{ObjectRef, Problem};
+use sheave_control::api::store::{ControlPlane, Objects, Store};
+use sheave_control::projection::{Projection, Projector, Role};
+use sheave_control::sources::manifests::{self, FieldLines, FileProblem, Loaded};
+use sheave_dataplane::select::ActiveTable;
+
+use crate::cli::Folders;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::gateway::options::projection_options;
+use crate::views::explain::{self, Answer, Basis, Question};
+use crate::views::problem::ProblemView;
+use crate::views::routes::RoutesView;
+
+/// What the folders say.
+pub(super) struct Manifests {
+    /// By folder, that of the gateways' own cluster first.
+    folders: Vec<(PathBuf, ControlPlane, Loaded)>,
+}
+
+impl Manifests {
+    pub(super) fn load(folders: Folders<'_>) -> Self {
+        let given = [(folders.local, ControlPlane::Local), (folders.karmada, ControlPlane::Karmada)];
+        let load = |(path, of): (Option<&Path>, ControlPlane)| {
+            path.map(|path| (path.to_owned(), of, manifests::load_of(of, path)))
+        };
+        Self { folders: given.into_iter().filter_map(load).collect() }
+    }
+
+    /// The Problems of folders that cannot be listed at all.
+    fn unlisted(&self) -> impl Iterator<Item = &FileProblem> {
+        let unlisted = self.folders.iter().filter(|(_, _, loaded)| !loaded.listed);
+        unlisted.flat_map(|(_, _, loaded)| &loaded.problems)
+    }
+
+    /// Of each folder that holds nothing of use, that it does.
+    fn nothing_found(&self) -> Vec<String> {
+        let empty = self.folders.iter().filter(|(_, _, loaded)| {
+            loaded.listed && loaded.problems.is_empty() && loaded.objects == Objects::default()
+        });
+        let sentence = |(path, _, loaded): &(PathBuf, ControlPlane, Loaded)| match loaded.passed_over {
+            0 => format!(
+                "nothing was found in {}: manifests are the .yaml, .yml and .json files directly in it",
+                path.display()
+            ),
+            count => format!(
+                "nothing of a kind that Sheave reads was found in {}: {count} object{} of other kinds",
+                path.display(),
+                if count == 1 { "" } else { "s" }
+            ),
+        };
+        empty.map(sentence).collect()
+    }
+}
+
+/// What a gateway with this configuration would make of manifests.
+pub(super) struct ManifestProjection {
+    manifests: Manifests,
+    store: Store,
+    projector: Projector,
+    projection: Projection,
+}
+
+impl ManifestProjection {
+    /// Reads and projects folders; reports what is wrong if one cannot be listed at all.
+    pub(super) fn read(folders: Folders<'_>, config: &Config) -> Result<Self, Exit> {
+        let manifests = Manifests::load(folders);
+        if manifests.folders.iter().all(|(_, _, loaded)| loaded.listed) {
+            return Ok(Self::new(manifests, config));
+        }
+        manifests.unlisted().for_each(|problem| eprintln!("sheave: {problem}"));
+        Err(Exit::Data)
+    }
+
+    /// Projects what was read.
+    pub(super) fn new(manifests: Manifests, config: &Config) -> Self {
+        let mut store = Store::default();
+        for (_, of, loaded) in &manifests.folders {
+            store.replace_part(*of, &loaded.objects);
+        }
+        let dirty = store.take_dirty();
+        let mut projector = Projector::new(projection_options(config, Role::Standalone));
+        projector.set_now(jiff::Timestamp::now());
+        let projection = projector.project(store.objects(), &dirty);
+        Self { manifests, store, projector, projection }
+    }
+
+    fn places(&self) -> ProblemPositions<'_> {
+        ProblemPositions::of(self.manifests.folders.iter().map(|(path, _, loaded)| (path.as_path(), loaded)))
+    }
+
+    /// The routing table, its Problems and what is not served.
+    pub(super) fn routes(&self, config: &Config) -> RoutesView {
+        let Projection { table, health_checks, .. } = &self.projection;
+        let mut places = self.places();
+        let view = RoutesView::new(table, &config.node, places.problems(&self.projection));
+        let unserved = self.projector.unserved(self.store.objects());
+        let not_served = unserved.iter().map(|note| places.place(note)).collect();
+        view.publishing(self.projector.statuses(), health_checks, |_| false)
+            .noting(not_served, self.manifests.nothing_found())
+    }
+
+    /// Why a client goes where it goes.
+    pub(super) fn explain(&self, question: &Question) -> Answer {
+        let basis = Basis {
+            projector: &self.projector,
+            objects: self.store.objects(),
+            active: &ActiveTable::compile(Arc::clone(&self.projection.table), &ActiveTable::default()),
+            affinity: None,
+            problems: &self.places().problems(&self.projection),
+            closed: &BTreeMap::new(),
+            obstacle: None,
+            no_client_addresses: None,
+            now: Instant::now(),
+        };
+        explain::explain(question, basis)
+    }
+}
+
+/// The place of Problems in the manifests that were read.
+pub(crate) struct ProblemPositions<'a> {
+    folders: Vec<(&'a Path, &'a Loaded, FieldLines)>,
+}
+
+impl<'a> ProblemPositions<'a> {
+    /// In these folders, or single files.
+    pub(crate) fn of(folders: impl IntoIterator<Item = (&'a Path, &'a Loaded)>) -> Self {
+        let folders = folders.into_iter();
+        Self { folders: folders.map(|(path, loaded)| (path, loaded, FieldLines::of(path))).collect() }
+    }
+
+    /// The Problems of files and projection.
+    pub(crate) fn problems(&mut self, projection: &Projection) -> Vec<ProblemView> {
+        let of_files = self.folders.iter().flat_map(|(path, loaded, _)| {
+            loaded.problems.iter().map(|problem| ProblemView::from(problem).within(path))
+        });
+        let mut problems: Vec<ProblemView> = of_files.collect();
+        // The projection is the first, so that all there is came with it.
+        problems.extend(projection.problem_changes.came.iter().map(|problem| self.place(problem)));
+        problems
+    }
+
+    /// A Problem with the line of its field, if its object is in a file.
+    fn place(&mut self, problem: &Problem) -> ProblemView {
+        let found =
+            self.folders.iter_mut().find(|(_, loaded, _)| loaded.origins.of(&problem.object).is_some());
+        let Some((path, loaded, lines)) = found else { return ProblemView::new(problem, None) };
+        let (object, field) = in_manifest(problem, loaded);
+        let view = ProblemView::new(problem, loaded.origins.of(&object)).within(path);
+        let line = lines.line(&loaded.origins, &object, field);
+        ProblemView { line: line.or(view.line), ..view }
+    }
+}
+
+/// The object and field as they are written: what concerns the template of a MultiClusterService is in its Service.
+fn in_manifest<'a>(problem: &'a Problem, loaded: &Loaded) -> (ObjectRef, &'a str) {
+    let template = ObjectRef { kind: "Service", ..problem.object.clone() };
+    match problem.field.strip_prefix("Service.") {
+        Some(field) if loaded.origins.of(&template).is_some() => (template, field),
+        _ => (problem.object.clone(), &problem.field),
+    }
+}
