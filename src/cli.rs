@@ -284,7 +284,7 @@ pub(crate) struct AdminUrl {
 
 impl Cli {
     /// Parses the command line. Help, the version and mistakes are printed here, and the answer is how to exit. A program that is
-    /// called `kubectl-sheave` is a kubectl plugin, and says so in its help.
+    /// called `kubectl-sheave` is a kubectl plugin, which its help shows.
     pub(crate) fn from_args(args: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
         let args: Vec<OsString> = args.into_iter().collect();
         let parsed = Self::definition(args.first()).try_get_matches_from(args).and_then(|matches| {

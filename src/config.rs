@@ -1,5 +1,4 @@
-//! The configuration: one YAML file, overridden by flags. Everything is checked here, all mistakes are told together, and
-//! what comes out cannot be wrong any more. It must not know what the settings are used for.
+//! The configuration: one YAML file, overridden by flags. Everything is validated here, and all mistakes are reported together.
 
 mod election;
 mod limits;
@@ -28,15 +27,15 @@ pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits};
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
-use self::values::Wrong;
+use self::values::ValueError;
 use crate::views::steering;
 pub(crate) use sheave_control::time::parse_duration;
 
-/// The name by which this cluster's endpoints are told from other clusters'; nothing depends on it in a single one.
+/// Name of this cluster among others; nothing depends on it in a single cluster.
 const CLUSTER: &str = "local";
 /// The class that Services ask for us by.
 const LOAD_BALANCER_CLASS: &str = "sheave.dev/l4";
-/// Loopback, since the page shows the inside and knows no users; the port is one that nobody has registered.
+/// Loopback, since the pages show internals without authentication; the port is not registered with IANA.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
 /// Where `deploy` puts everything.
 const NAMESPACE: &str = "sheave-system";
@@ -142,7 +141,7 @@ pub(crate) struct Config {
     pub(crate) node_port_addresses: Vec<IpNet>,
     /// Ports that no Service gets at an address of a node itself.
     pub(crate) reserved_ports: Vec<RangeInclusive<u16>>,
-    /// Clients from here are inside the cluster, beside what the Nodes say.
+    /// Clients from here are inside the cluster, in addition to pod CIDRs and node addresses of Nodes.
     pub(crate) internal_cidrs: Vec<IpNet>,
     /// Threads of the data plane; 0 = one per core given to us.
     pub(crate) workers: usize,
@@ -180,7 +179,7 @@ pub(crate) struct Config {
     pub(crate) karmada: Karmada,
     /// Through which network interface the endpoints of a cluster are reached, by cluster; those not named by the system's routing.
     pub(crate) clusters: BTreeMap<String, String>,
-    /// When traffic goes elsewhere than the rules between clusters say.
+    /// When traffic spills over to other clusters.
     pub(crate) failover: Failover,
 }
 
@@ -199,7 +198,7 @@ pub(crate) struct Karmada {
     pub(crate) export_services: bool,
 }
 
-/// When traffic goes elsewhere than the rules between clusters say; in percent.
+/// When traffic spills over to other clusters; in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failover {
     /// So much of a cluster's share its healthy endpoints bear.
@@ -241,7 +240,7 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-/// What flags say; it wins over the file.
+/// Settings of flags, which override the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overrides {
     /// `--node`.
@@ -292,7 +291,7 @@ impl Config {
         Self::parse(&text, overrides, &node::Environment::of_process())
     }
 
-    /// The defaults, as far as they go: the node has no name if nothing says a good one.
+    /// The defaults; the node has no name if nothing gives a valid one.
     pub(crate) fn fallback() -> Self {
         Self::fallback_in(&node::Environment::of_process())
     }
@@ -380,7 +379,7 @@ impl Config {
     }
 }
 
-/// Whoever may write a Service decides, unless the configuration says otherwise.
+/// Whoever may write a Service decides, unless the configuration gives a number.
 fn any_peer() -> Vec<IpNet> {
     vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
 }
@@ -397,7 +396,7 @@ fn read_frontends(root: &mut Section<'_>) -> BTreeSet<FrontendKind> {
     let frontends = root.list_or(KEY, || vec![FrontendKind::LoadBalancer], values::one_of(&kinds));
     if root.is_empty_list(KEY) {
         let message = "is empty, so nothing would be served".to_owned();
-        root.tell(KEY, Wrong { message, hint: Some("write [LoadBalancer]".to_owned()) });
+        root.report(KEY, ValueError { message, hint: Some("write [LoadBalancer]".to_owned()) });
     }
     frontends.into_iter().collect()
 }

@@ -1,5 +1,5 @@
-//! Exit codes, after BSD's `sysexits.h`: scripts tell from them whose fault it was. 1 and 2 are of `sheave status`, as monitors
-//! have them.
+//! Exit codes, after BSD's `sysexits.h`, so that scripts can tell whose fault a failure is. 1 and 2 are those of `sheave status`, as
+//! monitoring plugins define them.
 
 use std::process::ExitCode;
 

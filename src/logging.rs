@@ -1,7 +1,7 @@
 //! Logs: to stderr, as text for people or as JSON for collectors.
 //!
-//! Whoever logs never waits for the reader: lines go through a bounded queue to a thread of their own, and those that
-//! find it full are counted and lost. Workers log, too, and a stuck log collector must not stop their traffic.
+//! Logging never waits for the reader. Lines go through a bounded queue to a thread of their own, and lines that find the queue full
+//! are counted and dropped: workers log as well, and a stuck log collector must not stop their traffic.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ const LAST_LINES: Duration = Duration::from_millis(1500);
 /// The process has one log, and so one counter.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// Sends the process's logs where the configuration says. Called once, before any other thread starts.
+/// Starts logging as configured. Called once, before any other thread starts.
 pub(crate) fn init(logging: &Logging) -> Flush {
     let chosen = from_environment();
     let level = match logging.level {
@@ -69,7 +69,7 @@ fn wants_color() -> bool {
     !refused && io::IsTerminal::is_terminal(&io::stderr())
 }
 
-/// As a line like every other, so that collectors find it; the backtrace as `RUST_BACKTRACE` says.
+/// As a line like every other, so that collectors find it; the backtrace is controlled by `RUST_BACKTRACE`.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let (thread, message) = (thread.name().unwrap_or_default(), panic.payload_as_str().unwrap_or_default());
@@ -81,11 +81,11 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     }
 }
 
-/// Libraries that log each failed request as an error of its own, again and again while a server is away. What fails is said
-/// by us, once and with what follows from it; whoever asks for details gets theirs as well.
+/// Libraries that log each failed request as an error, again and again while a server is away. Sheave logs a failure once, with its
+/// consequences; at level debug theirs are logged as well.
 const TALKATIVE: [&str; 6] = ["kube_client", "hyper", "hyper_util", "tower", "tower_http", "rustls"];
 
-/// What is logged at this level.
+/// The filter of a configured level.
 fn levels(level: LevelFilter) -> Targets {
     let theirs = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     Targets::new().with_default(level).with_targets(TALKATIVE.map(|target| (target, theirs)))

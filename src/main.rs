@@ -1,4 +1,4 @@
-//! The `sheave` command: reads the command line and the configuration, and hands over to what was asked for.
+//! The `sheave` command: parses the command line, loads the configuration and runs the command.
 
 mod cli;
 mod commands;

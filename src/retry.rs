@@ -1,6 +1,4 @@
-//! Sockets that could not be opened: how often they are tried again, and what the user can do about it until then.
-//!
-//! It must not know what the sockets are for.
+//! Sockets that could not be opened: how often opening them is retried, and advice for the user.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +8,7 @@ pub(crate) const EVERY: Duration = Duration::from_secs(2);
 
 /// EMFILE, which has no name in `ErrorKind`.
 const TOO_MANY_OPEN_FILES: i32 = 24;
-/// E2BIG and ENOSPC: what the kernel says of a full BPF map (bpf(2)).
+/// E2BIG and ENOSPC: errors of a full BPF map (bpf(2)).
 const TABLE_FULL: [i32; 2] = [7, 28];
 
 /// The error, what to do about it, and that it is tried again: the end of a Problem's message.
@@ -27,7 +25,7 @@ pub(crate) fn advice(error: &io::Error) -> String {
         _ if error.raw_os_error().is_some_and(|number| TABLE_FULL.contains(&number)) => {
             "131,072 frontends can be steered, with 1,048,576 source ranges in all"
         }
-        _ => "bind(2) says more about this error",
+        _ => "see bind(2) for this error",
     };
-    format!("{error}: {advice}; it is tried again every {} s", EVERY.as_secs())
+    format!("{error}: {advice}; retrying every {} s", EVERY.as_secs())
 }

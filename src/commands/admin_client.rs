@@ -1,4 +1,4 @@
-//! Asks the admin server of a running gateway. It must not know what the answers mean.
+//! A client of the admin server: one request over HTTP/1.0.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -37,7 +37,7 @@ pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
 }
 
 impl Reply {
-    /// What is said when the status is not one that was hoped for.
+    /// The error for an unexpected status code.
     pub(crate) fn refusal(&self) -> String {
         format!("{}: {}", self.line, self.body.trim_end())
     }

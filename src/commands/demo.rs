@@ -1,7 +1,7 @@
 //! `sheave demo`: a gateway to try in a minute, without a cluster and without privileges.
 //!
-//! It writes real manifests to folders of its own, starts a few backends and two pretend clusters on loopback addresses, and
-//! runs on them the same gateway that `sheave run` does. It must not know how the gateway works.
+//! It writes manifests to temporary folders, starts backends and two pretend clusters on loopback addresses, and runs the same gateway
+//! on them that `sheave run` does.
 
 mod backends;
 mod clusters;
@@ -30,7 +30,7 @@ struct Stage {
     _backends: Backends,
 }
 
-/// Runs the demo until a signal, or for as long as `duration` says.
+/// Runs the demo until a signal, or for `duration`.
 pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
     let stage = match Stage::prepare().await {
         Ok(stage) => stage,
@@ -42,7 +42,7 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
     let config = own_settings(config);
     let welcome = |admin| match stdout::print(&stage.welcome(admin)) {
         Exit::Ok => {}
-        _ => tracing::warn!("the demo runs on, but what to try could not be shown"),
+        _ => tracing::warn!("the demo is running, but its instructions could not be printed"),
     };
     let (manifests, karmada) = (stage.manifests(), stage.karmada());
     gateway::run(&config, ObjectSource::Manifests(&manifests), Some(&karmada), duration, welcome).await
@@ -57,7 +57,7 @@ fn own_settings(mut config: Config) -> Config {
     config.timeouts.drain = Duration::from_secs(1);
     // Its clusters are on loopback, whatever the user's of the same name are behind.
     config.clusters.clear();
-    // What its manifests say, whatever class the user's Services have.
+    // That of the demo's manifests, whatever class the user configured.
     config.load_balancer_class = manifests::CLASS.to_owned();
     config
 }
@@ -136,8 +136,8 @@ Change the weights or drain a cluster by the annotations in {service}
   DRAIN   sed -i 's/drain: \"false\"/drain: \"true\"/' {east}
   RETURN  sed -i 's/drain: \"true\"/drain: \"false\"/' {east}
 
-Stop a cluster's backends. No connection fails: who is refused there is sent to the other cluster, and soon nobody is
-sent there any more:
+Stop a cluster's backends. No connection fails: clients that are refused there are sent to the other cluster, and after a
+few failures no new client is sent there:
 
   STOP    curl http://{switch}/east/stop
   START   curl http://{switch}/east/start

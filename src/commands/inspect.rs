@@ -37,7 +37,7 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
 pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     let folders = command.sources.manifests.folders();
     let namespace = || {
-        // Manifests without a namespace are read into this one, whatever the user's kubeconfig says.
+        // Manifests without a namespace are read into this one, whatever the kubeconfig has.
         let of_context = || default_namespace(config.kubeconfig.as_deref(), config.context.as_deref());
         let given = if folders.is_some() { None } else { of_context() };
         given.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())

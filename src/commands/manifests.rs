@@ -1,4 +1,4 @@
-//! What a gateway would make of folders of manifests, without one running.
+//! Folders of manifests, read and projected as a gateway would.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::ProblemView;
 use crate::views::routes::RoutesView;
 
-/// What the folders say.
+/// The contents of the folders.
 pub(super) struct Manifests {
     /// By folder, that of the gateways' own cluster first.
     folders: Vec<(PathBuf, ControlPlane, Loaded)>,

@@ -1,4 +1,4 @@
-//! Output of commands on stdout. `println!` panics when nobody reads any more; this does not.
+//! Output of commands on stdout. Unlike `println!`, it does not panic when the reader has gone.
 
 use std::io::{self, Write};
 

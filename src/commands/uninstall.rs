@@ -1,4 +1,4 @@
-//! `sheave uninstall`: takes back what Sheave left in Services and MultiClusterServices, and says so. It must not know how that is done.
+//! `sheave uninstall`: removes what Sheave wrote to Services and MultiClusterServices, and reports it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::process::{connect, connect_karmada};
 
-/// Does what the command line says: exits 0 if nothing of ours is left, 69 if something is, or nobody knows.
+/// Runs the command: exits 0 if nothing of ours is left, 69 if something is or may be.
 pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
     let connection = match connect(config, "uninstall").await {
         Ok(connection) => connection,
@@ -69,10 +69,10 @@ async fn nobody_leads(connection: &Connection, config: &Config) -> bool {
              delete its Deployment first"
         ),
         Err(error) => {
-            format!("nobody knows whether a controller runs, for the Lease {lease} cannot be read: {error}")
+            format!("the Lease {lease} cannot be read, so a controller may be running: {error}")
         }
     };
-    eprintln!("sheave: {why}; --force goes on in spite of it. Nothing was changed");
+    eprintln!("sheave: {why}; use --force to continue anyway. Nothing was changed");
     false
 }
 

@@ -1,4 +1,4 @@
-//! `sheave validate`: every mistake in the configuration and the manifests, and the load balancers that are not served.
+//! `sheave validate`: mistakes in the configuration and the manifests, and load balancers that are not served.
 
 use super::manifests::{ManifestProjection, Manifests};
 use super::stdout::print;

@@ -1,4 +1,4 @@
-//! The section `leaderElection`: the Lease that controllers elect their leader by, and how soon another one takes over.
+//! The section `leaderElection`: the Lease, and how soon another controller takes over.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
 
 use super::section::Section;
-use super::values::Wrong;
+use super::values::ValueError;
 use super::{NAMESPACE, values};
 
 /// The Lease, and how long what lasts.
@@ -23,21 +23,21 @@ pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
     // later at most.
     if timing.deadline >= timing.lease {
         let message = "is not shorter than leaseDuration, so two controllers could lead at once".to_owned();
-        section.tell("renewDeadline", Wrong { message, hint: None });
+        section.report("renewDeadline", ValueError { message, hint: None });
     }
     if timing.retry * 2 > timing.deadline {
         let message =
             "is more than half of renewDeadline, so one failed renewal would end a leader".to_owned();
-        section.tell("retryPeriod", Wrong { message, hint: None });
+        section.report("retryPeriod", ValueError { message, hint: None });
     }
     (lease, timing)
 }
 
 /// As the API has it (coordination/v1 LeaseSpec.leaseDurationSeconds).
-fn whole_seconds(value: &Value) -> Result<Duration, Wrong> {
+fn whole_seconds(value: &Value) -> Result<Duration, ValueError> {
     let length = values::timeout(value)?;
     if length.subsec_nanos() > 0 {
-        return Err(Wrong::expected("a whole number of seconds", value).hint("write it as 15s"));
+        return Err(ValueError::expected("a whole number of seconds", value).hint("write it as 15s"));
     }
     Ok(length)
 }

@@ -1,4 +1,4 @@
-//! The section `limits`: what traffic may take of the machine, and what each Service and client may take by default.
+//! The section `limits`: what traffic may take of the machine, and the defaults per Service and client.
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,7 @@ use sheave_model::ServiceLimits;
 
 use super::section::Section;
 use super::values;
-use super::values::Wrong;
+use super::values::ValueError;
 
 /// Below this a gateway could not even hold its table.
 const LEAST_MEMORY: u64 = 32 << 20;
@@ -24,7 +24,7 @@ pub(crate) struct Limits {
     pub(crate) udp_flows: Option<NonZeroU32>,
     /// Bytes of memory, with what the kernel holds for sockets, from which on nothing new is taken.
     pub(crate) memory: Option<u64>,
-    /// For Services without annotations that say otherwise.
+    /// For Services without annotations of their own.
     pub(crate) service: ServiceLimits,
 }
 
@@ -49,12 +49,12 @@ fn read_pair(section: &mut Section<'_>) -> (Option<NonZeroU32>, Option<NonZeroU3
 }
 
 /// A whole number; 0 = no limit.
-fn limit(most: u32) -> impl Fn(&Value) -> Result<Option<NonZeroU32>, Wrong> {
+fn limit(most: u32) -> impl Fn(&Value) -> Result<Option<NonZeroU32>, ValueError> {
     move |value| values::between(0, most)(value).map(NonZeroU32::new)
 }
 
 /// Bytes, as Kubernetes writes them; 0 = as much as the machine gives.
-fn memory(value: &Value) -> Result<Option<u64>, Wrong> {
+fn memory(value: &Value) -> Result<Option<u64>, ValueError> {
     const UNITS: [(&str, u64); 6] = [
         ("Ki", 1 << 10),
         ("Mi", 1 << 20),
@@ -70,9 +70,7 @@ fn memory(value: &Value) -> Result<Option<u64>, Wrong> {
     match bytes {
         Some(0) => Ok(None),
         Some(bytes) if (LEAST_MEMORY..=MOST_MEMORY).contains(&bytes) => Ok(Some(bytes)),
-        _ => {
-            Err(Wrong::expected("an amount of memory from 32Mi on, or 0", value)
-                .hint("write it as 512Mi or 2Gi"))
-        }
+        _ => Err(ValueError::expected("an amount of memory from 32Mi on, or 0", value)
+            .hint("write it as 512Mi or 2Gi")),
     }
 }

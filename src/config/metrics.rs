@@ -1,4 +1,4 @@
-//! The section `metrics`: where Prometheus may ask besides the admin server, and how many series it may get.
+//! The section `metrics`: a second listener for Prometheus, and how many series there are.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::section::Section;
 use super::values;
-use super::values::Wrong;
+use super::values::ValueError;
 
 /// The variable that the DaemonSet sets to its node's address.
 const NODE_IP: &str = "NODE_IP";
@@ -80,7 +80,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Metrics {
     if listen.is_some_and(|listen: MetricsListen| !listen.is_loopback()) && token_file.is_none() {
         let message = "is missing, and metrics.listen is not a loopback address".to_owned();
         let hint = "write the path of a file with the bearer token that scrapers show";
-        section.tell("tokenFile", Wrong { message, hint: Some(hint.to_owned()) });
+        section.report("tokenFile", ValueError { message, hint: Some(hint.to_owned()) });
     }
     let limits = SeriesLimits {
         frontends: section.get("maxFrontends", FRONTENDS, values::at_most(MOST)),
@@ -89,7 +89,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Metrics {
     Metrics { listen, token_file, limits }
 }
 
-fn listen(value: &Value) -> Result<MetricsListen, Wrong> {
+fn listen(value: &Value) -> Result<MetricsListen, ValueError> {
     let on_node = value.as_str().and_then(|text| text.strip_prefix(ON_NODE));
     if let Some(port) = on_node.and_then(|port| port.parse().ok()) {
         return Ok(MetricsListen::OnNode(port));

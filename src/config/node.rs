@@ -1,4 +1,4 @@
-//! Which Node we run on.
+//! The name of the Node that this process runs on.
 
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
-//! Walks one mapping of the configuration: each key is asked for once, and what nobody asked for is a mistake.
+//! One mapping of the configuration. Each key is read once, and keys that nothing reads are mistakes.
 
 use serde_json::{Map, Value};
 use sheave_control::text;
 
 use super::ConfigMistake;
-use super::values::{self, Wrong};
+use super::values::{self, ValueError};
 
 /// One mapping.
 pub(super) struct Section<'a> {
@@ -26,7 +26,7 @@ impl<'a> Section<'a> {
     fn new(prefix: String, value: &'a Value, mistakes: &'a mut Vec<ConfigMistake>) -> Self {
         if !matches!(value, Value::Object(_) | Value::Null) {
             let path = prefix.trim_end_matches('.').to_owned();
-            let Wrong { message, hint } = Wrong::expected("a mapping of keys to values", value);
+            let ValueError { message, hint } = ValueError::expected("a mapping of keys to values", value);
             mistakes.push(ConfigMistake { path, message, hint });
         }
         Self { prefix, fields: value.as_object(), known: Vec::new(), named: Vec::new(), mistakes }
@@ -37,11 +37,11 @@ impl<'a> Section<'a> {
         &mut self,
         key: &'static str,
         default: T,
-        read: impl FnOnce(&Value) -> Result<T, Wrong>,
+        read: impl FnOnce(&Value) -> Result<T, ValueError>,
     ) -> T {
         let Some(value) = self.take(key) else { return default };
         read(value).unwrap_or_else(|wrong| {
-            self.tell(key, wrong);
+            self.report(key, wrong);
             default
         })
     }
@@ -50,22 +50,29 @@ impl<'a> Section<'a> {
     pub(super) fn required<T>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(&Value) -> Result<T, Wrong>,
+        read: impl FnOnce(&Value) -> Result<T, ValueError>,
     ) -> Option<T> {
         let Some(value) = self.take(key) else {
-            self.tell(key, Wrong { message: "is missing".to_owned(), hint: None });
+            self.report(key, ValueError { message: "is missing".to_owned(), hint: None });
             return None;
         };
-        read(value).map_err(|wrong| self.tell(key, wrong)).ok()
+        read(value).map_err(|wrong| self.report(key, wrong)).ok()
     }
 
-    /// The elements of the list at `key`; each wrong one is told by itself.
-    pub(super) fn list<T>(&mut self, key: &'static str, read: impl Fn(&Value) -> Result<T, Wrong>) -> Vec<T> {
+    /// The elements of the list at `key`; each invalid one is a mistake of its own.
+    pub(super) fn list<T>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&Value) -> Result<T, ValueError>,
+    ) -> Vec<T> {
         let elements = match self.take(key) {
             None => return Vec::new(),
             Some(Value::Array(elements)) => elements,
             Some(value) => {
-                self.tell(key, Wrong::expected("a list", value).hint(format!("write {key}: [{value}]")));
+                self.report(
+                    key,
+                    ValueError::expected("a list", value).hint(format!("write {key}: [{value}]")),
+                );
                 return Vec::new();
             }
         };
@@ -73,7 +80,7 @@ impl<'a> Section<'a> {
         for (index, element) in elements.iter().enumerate() {
             match read(element) {
                 Ok(value) => list.push(value),
-                Err(wrong) => self.tell(&format!("{key}[{index}]"), wrong),
+                Err(wrong) => self.report(&format!("{key}[{index}]"), wrong),
             }
         }
         list
@@ -84,7 +91,7 @@ impl<'a> Section<'a> {
         &mut self,
         key: &'static str,
         default: impl FnOnce() -> Vec<T>,
-        read: impl Fn(&Value) -> Result<T, Wrong>,
+        read: impl Fn(&Value) -> Result<T, ValueError>,
     ) -> Vec<T> {
         let given = self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null());
         let list = self.list(key, read);
@@ -105,7 +112,7 @@ impl<'a> Section<'a> {
         result
     }
 
-    /// The mappings of a mapping whose keys are names, at most so many. A name that is none is told and left out.
+    /// The mappings of a mapping whose keys are names, at most so many. An invalid name is a mistake, and left out.
     pub(super) fn entries<T>(
         &mut self,
         most: usize,
@@ -115,10 +122,10 @@ impl<'a> Section<'a> {
         for (name, value) in self.fields.into_iter().flatten() {
             self.named.push(name);
             match values::name(&Value::from(name.as_str())) {
-                Err(wrong) => self.tell(name, wrong),
+                Err(wrong) => self.report(name, wrong),
                 Ok(_) if entries.len() == most => {
                     let message = format!("is more than {most} of them");
-                    self.tell(name, Wrong { message, hint: None });
+                    self.report(name, ValueError { message, hint: None });
                 }
                 Ok(name) => {
                     let mut section = Section::new(format!("{}{name}.", self.prefix), value, self.mistakes);
@@ -132,7 +139,7 @@ impl<'a> Section<'a> {
     }
 
     /// Notes a mistake at `key`.
-    pub(super) fn tell(&mut self, key: &str, Wrong { message, hint }: Wrong) {
+    pub(super) fn report(&mut self, key: &str, ValueError { message, hint }: ValueError) {
         self.mistakes.push(ConfigMistake { path: format!("{}{key}", self.prefix), message, hint });
     }
 
@@ -146,7 +153,7 @@ impl<'a> Section<'a> {
                 Some(known) => format!("did you mean {known}?"),
                 None => format!("known keys are {}", self.known.join(", ")),
             };
-            self.tell(key, Wrong { message: "unknown key".to_owned(), hint: Some(hint) });
+            self.report(key, ValueError { message: "unknown key".to_owned(), hint: Some(hint) });
         }
     }
 

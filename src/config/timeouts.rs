@@ -1,4 +1,4 @@
-//! How long to wait for what, and why so long unless the configuration says otherwise.
+//! The section `timeouts`, with the reason for each default.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const IDLE: Duration = Duration::from_secs(60 * 60);
 const UDP_IDLE: Duration = Duration::from_secs(60);
 /// Endpoints that answer at all mostly do so sooner; conntrack waits for 30 s, and has no socket for each flow.
 const UDP_UNANSWERED: Duration = Duration::from_secs(10);
-/// What a rolling update can wait for; Kubernetes gives Pods 30 s unless told otherwise, so `deploy` tells it.
+/// What a rolling update can wait for; Kubernetes gives Pods 30 s by default, so `deploy` sets it.
 const DRAIN: Duration = Duration::from_secs(60);
 
 /// How long to wait for what; never zero.
@@ -22,13 +22,13 @@ const DRAIN: Duration = Duration::from_secs(60);
 pub(crate) struct Timeouts {
     /// For one endpoint to take a connection.
     pub(crate) connect: Duration,
-    /// For either side of a connection to say something.
+    /// For either side of a connection to send something.
     pub(crate) idle: Duration,
-    /// For either side of a UDP flow to say something.
+    /// For either side of a UDP flow to send something.
     pub(crate) udp_idle: Duration,
     /// For an endpoint to answer a new UDP flow.
     pub(crate) udp_unanswered: Duration,
-    /// For connections to end by themselves when we are told to stop.
+    /// For open connections to finish when the process is stopped.
     pub(crate) drain: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The types of single values: what is accepted, and what to write instead of what is not.
+//! Types of single values: what is accepted, and a hint for what is not.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -15,12 +15,12 @@ use super::ConfigMistake;
 
 /// Why a value cannot be used, without the place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct ValueError {
     pub(super) message: String,
     pub(super) hint: Option<String>,
 }
 
-impl Wrong {
+impl ValueError {
     /// `value` is not what is expected here.
     pub(super) fn expected(expected: &str, value: &Value) -> Self {
         Self { message: format!("{value} is not {expected}"), hint: None }
@@ -33,10 +33,10 @@ impl Wrong {
     }
 }
 
-/// A year: whoever waits longer means "for ever", which no timeout is.
+/// A year: longer means "for ever", which is not a timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Whoever is quiet for longer does not care for the time that it takes to wake a thread.
+/// With longer pauses, the time to wake a thread does not matter.
 const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
 
 /// The file's text as one value.
@@ -54,27 +54,27 @@ pub(super) fn document(text: &str) -> Result<Value, ConfigMistake> {
 
 /// `read`, where an empty text means none.
 pub(super) fn optional<T>(
-    read: impl Fn(&Value) -> Result<T, Wrong>,
-) -> impl Fn(&Value) -> Result<Option<T>, Wrong> {
+    read: impl Fn(&Value) -> Result<T, ValueError>,
+) -> impl Fn(&Value) -> Result<Option<T>, ValueError> {
     move |value| if value == "" { Ok(None) } else { read(value).map(Some) }
 }
 
-pub(super) fn boolean(value: &Value) -> Result<bool, Wrong> {
-    value.as_bool().ok_or_else(|| Wrong::expected("true or false", value))
+pub(super) fn boolean(value: &Value) -> Result<bool, ValueError> {
+    value.as_bool().ok_or_else(|| ValueError::expected("true or false", value))
 }
 
 /// A whole number from 0 to `most`.
-pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, Wrong> {
+pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, ValueError> {
     move |value| {
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
         number
             .filter(|&number| number <= most)
-            .ok_or_else(|| Wrong::expected(&format!("a whole number from 0 to {most}"), value))
+            .ok_or_else(|| ValueError::expected(&format!("a whole number from 0 to {most}"), value))
     }
 }
 
 /// A whole number from `least` to `most`.
-pub(super) fn between<T>(least: T, most: T) -> impl Fn(&Value) -> Result<T, Wrong>
+pub(super) fn between<T>(least: T, most: T) -> impl Fn(&Value) -> Result<T, ValueError>
 where
     T: TryFrom<u64> + PartialOrd + Copy + std::fmt::Display,
 {
@@ -82,12 +82,12 @@ where
         let number = value.as_u64().and_then(|number| T::try_from(number).ok());
         number
             .filter(|number| (least..=most).contains(number))
-            .ok_or_else(|| Wrong::expected(&format!("a whole number from {least} to {most}"), value))
+            .ok_or_else(|| ValueError::expected(&format!("a whole number from {least} to {most}"), value))
     }
 }
 
 /// A network interface, as dev_valid_name() of the kernel has it.
-pub(super) fn interface(value: &Value) -> Result<String, Wrong> {
+pub(super) fn interface(value: &Value) -> Result<String, ValueError> {
     let is_interface = |text: &str| {
         (1..16).contains(&text.len())
             && !matches!(text, "." | "..")
@@ -95,56 +95,58 @@ pub(super) fn interface(value: &Value) -> Result<String, Wrong> {
     };
     match value.as_str() {
         Some(text) if is_interface(text) => Ok(text.to_owned()),
-        _ => Err(Wrong::expected("the name of a network interface", value)),
+        _ => Err(ValueError::expected("the name of a network interface", value)),
     }
 }
 
-pub(super) fn path(value: &Value) -> Result<PathBuf, Wrong> {
+pub(super) fn path(value: &Value) -> Result<PathBuf, ValueError> {
     match value.as_str() {
         Some(text) if !text.is_empty() => Ok(text.into()),
-        _ => Err(Wrong::expected("a path", value)),
+        _ => Err(ValueError::expected("a path", value)),
     }
 }
 
 /// The name of a node or cluster: a DNS subdomain (RFC 1123), as object names are.
-pub(super) fn name(value: &Value) -> Result<String, Wrong> {
+pub(super) fn name(value: &Value) -> Result<String, ValueError> {
     match value.as_str() {
         Some(text) if is_subdomain(text) => Ok(text.to_owned()),
-        _ => Err(Wrong::expected("a name of small letters, digits, '-' and '.'", value)),
+        _ => Err(ValueError::expected("a name of small letters, digits, '-' and '.'", value)),
     }
 }
 
 /// An object as `namespace/name`.
-pub(super) fn namespaced(value: &Value) -> Result<ServiceKey, Wrong> {
+pub(super) fn namespaced(value: &Value) -> Result<ServiceKey, ValueError> {
     let parts = value.as_str().and_then(|text| text.split_once('/'));
     match parts {
         Some((namespace, name)) if is_subdomain(namespace) && is_subdomain(name) => {
             Ok(ServiceKey::new(namespace, name))
         }
-        _ => Err(Wrong::expected("a namespace and a name", value)
+        _ => Err(ValueError::expected("a namespace and a name", value)
             .hint("write it as sheave-system/sheave-gateways")),
     }
 }
 
 /// `spec.loadBalancerClass`: a qualified name, whose prefix may be left out.
-pub(super) fn class(value: &Value) -> Result<String, Wrong> {
+pub(super) fn class(value: &Value) -> Result<String, ValueError> {
     let is_class = |text: &str| match text.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_label_value(name),
         None => is_label_value(text),
     };
     match value.as_str() {
         Some(text) if is_class(text) => Ok(text.to_owned()),
-        _ => Err(Wrong::expected("a class", value).hint("write it as example.com/name")),
+        _ => Err(ValueError::expected("a class", value).hint("write it as example.com/name")),
     }
 }
 
-pub(super) fn cidr(value: &Value) -> Result<IpNet, Wrong> {
-    let wrong = Wrong::expected("a CIDR", value);
+pub(super) fn cidr(value: &Value) -> Result<IpNet, ValueError> {
+    let wrong = ValueError::expected("a CIDR", value);
     let text = value.as_str().unwrap_or_default().trim();
     match text.parse::<IpNet>() {
         Ok(net) if net.addr() == net.network() => Ok(net),
-        Ok(net) => Err(Wrong { message: format!("{value} has bits set behind its prefix length"), ..wrong }
-            .hint(format!("write {} or {}", net.trunc(), IpNet::from(net.addr())))),
+        Ok(net) => {
+            Err(ValueError { message: format!("{value} has bits set behind its prefix length"), ..wrong }
+                .hint(format!("write {} or {}", net.trunc(), IpNet::from(net.addr()))))
+        }
         Err(_) => match text.parse::<std::net::IpAddr>() {
             Ok(address) => Err(wrong.hint(format!("write {}", IpNet::from(address)))),
             Err(_) => Err(wrong.hint("write it as 10.0.0.0/8 or 2001:db8::/32")),
@@ -153,9 +155,10 @@ pub(super) fn cidr(value: &Value) -> Result<IpNet, Wrong> {
 }
 
 /// A port, or a range of ports.
-pub(super) fn ports(value: &Value) -> Result<RangeInclusive<u16>, Wrong> {
-    let wrong =
-        || Wrong::expected("a port or a range of ports", value).hint("write it as 22 or \"10248-10260\"");
+pub(super) fn ports(value: &Value) -> Result<RangeInclusive<u16>, ValueError> {
+    let wrong = || {
+        ValueError::expected("a port or a range of ports", value).hint("write it as 22 or \"10248-10260\"")
+    };
     let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
     let text = match value {
         Value::String(text) => text.clone(),
@@ -169,26 +172,26 @@ pub(super) fn ports(value: &Value) -> Result<RangeInclusive<u16>, Wrong> {
     }
 }
 
-pub(super) fn socket(value: &Value) -> Result<SocketAddr, Wrong> {
+pub(super) fn socket(value: &Value) -> Result<SocketAddr, ValueError> {
     value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
-        Wrong::expected("an address and port", value)
+        ValueError::expected("an address and port", value)
             .hint("write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved")
     })
 }
 
 /// A duration longer than nothing.
-pub(super) fn timeout(value: &Value) -> Result<Duration, Wrong> {
+pub(super) fn timeout(value: &Value) -> Result<Duration, ValueError> {
     const WANTED: &str = "a duration";
     let length = length(value, WANTED, (MAX_TIMEOUT, "a year"), ("500ms, 2s, 1m30s or 1h", "s"))?;
     if length.is_zero() {
-        let wrong = Wrong::expected(WANTED, value);
-        return Err(Wrong { message: "must be longer than zero".to_owned(), ..wrong });
+        let wrong = ValueError::expected(WANTED, value);
+        return Err(ValueError { message: "must be longer than zero".to_owned(), ..wrong });
     }
     Ok(length)
 }
 
 /// A time that a worker may spend in looking for traffic; zero = none.
-pub(super) fn busy_poll(value: &Value) -> Result<Duration, Wrong> {
+pub(super) fn busy_poll(value: &Value) -> Result<Duration, ValueError> {
     length(value, "a duration of at most 10ms", (MAX_BUSY_POLL, "10ms"), ("50us, 1ms or 0s", "us"))
 }
 
@@ -198,11 +201,11 @@ fn length(
     wanted: &str,
     (most, name): (Duration, &str),
     (examples, unit): (&str, &str),
-) -> Result<Duration, Wrong> {
-    let wrong = Wrong::expected(wanted, value);
+) -> Result<Duration, ValueError> {
+    let wrong = ValueError::expected(wanted, value);
     match value.as_str().map(time::parse_duration) {
         Some(Ok(length)) if length > most => {
-            Err(Wrong { message: format!("{value} is longer than {name}"), ..wrong })
+            Err(ValueError { message: format!("{value} is longer than {name}"), ..wrong })
         }
         Some(Ok(length)) => Ok(length),
         Some(Err(_)) => Err(wrong.hint(format!("write it as {examples}"))),
@@ -211,14 +214,14 @@ fn length(
 }
 
 /// One of a few words.
-pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) -> Result<T, Wrong> {
+pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) -> Result<T, ValueError> {
     move |value| {
         let text = value.as_str().unwrap_or_default();
         if let Some(&(_, meaning)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(meaning);
         }
         let known: Vec<&str> = words.iter().map(|&(word, _)| word).collect();
-        let wrong = Wrong::expected(&format!("one of {}", known.join(", ")), value);
+        let wrong = ValueError::expected(&format!("one of {}", known.join(", ")), value);
         Err(match text::closest(text, known) {
             Some(word) => wrong.hint(format!("did you mean {word}?")),
             None => wrong,

@@ -1,7 +1,5 @@
-//! How many file descriptors there are for what. The process keeps some for itself, so that probes, the admin server, the API
-//! server's client and the snapshot work while clients find no room.
-//!
-//! It must not know how traffic shares its part: the data plane does.
+//! How many file descriptors each part of the process gets. The process reserves some for itself, so that probes, the admin server,
+//! the API client and the snapshot work while clients are refused.
 
 use sheave_dataplane::{CapacityLimits, raise_open_files};
 
@@ -47,7 +45,7 @@ impl Capacity {
             tracing::warn!(
                 open_files,
                 connections = shares.traffic.descriptors / 2,
-                "the limit of open files leaves little for traffic: raise it (LimitNOFILE, ulimit -n)"
+                "the limit of open files leaves few connections for traffic: raise it (LimitNOFILE, ulimit -n)"
             );
         }
         shares
@@ -116,7 +114,7 @@ impl Capacity {
     }
 }
 
-/// One worker per core that the scheduler and the cgroup give us, unless the configuration says otherwise.
+/// One worker per core that the scheduler and the cgroup give us, unless the configuration gives a number.
 fn worker_count(configured: usize) -> usize {
     match configured {
         0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,5 +1,5 @@
-//! The gateway as assembled: a source fills the store, the projection makes tables of it, the data plane forwards by
-//! them, and the admin server is answered. One loop; nothing here blocks it.
+//! The gateway's event loop: takes updates of the sources into the store, projects them, applies the routing table to the data plane,
+//! and answers the admin server. Nothing here blocks.
 
 mod answers;
 
@@ -54,7 +54,7 @@ pub(crate) struct EventLoop {
     _memory: MemoryWatch,
     /// Where this process listens for other ends than frontends, health check node ports aside.
     servers: BTreeSet<SocketAddr>,
-    intake: Sources,
+    sources: Sources,
     store: Store,
     projector: Projector,
     /// What is in force. None before the first objects have come.
@@ -65,7 +65,7 @@ pub(crate) struct EventLoop {
     due: Option<Instant>,
     failures: Failures,
     overload: Overload,
-    told: ProblemLog,
+    problem_log: ProblemLog,
     report: watch::Sender<GatewayReport>,
     /// Of the controller in this process, if there is one.
     controller: Option<watch::Receiver<ControllerStatus>>,
@@ -79,7 +79,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// If a worker cannot be started.
-    pub(crate) fn start(config: &Config, shares: &Capacity, intake: Sources) -> io::Result<Self> {
+    pub(crate) fn start(config: &Config, shares: &Capacity, sources: Sources) -> io::Result<Self> {
         let dataplane = Dataplane::start(dataplane_options(config, shares))?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
         Ok(Self {
@@ -91,15 +91,15 @@ impl EventLoop {
             dataplane,
             _memory: memory,
             servers: servers(config),
-            projector: Projector::new(projection_options(config, intake.role())),
-            intake,
+            projector: Projector::new(projection_options(config, sources.role())),
+            sources,
             store: Store::default(),
             projection: None,
             pause: Instant::now(),
             due: None,
             failures: Failures::default(),
             overload: Overload::default(),
-            told: ProblemLog::default(),
+            problem_log: ProblemLog::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
             controller: None,
             draining: false,
@@ -107,7 +107,7 @@ impl EventLoop {
         })
     }
 
-    /// What probes are told.
+    /// The answers for health probes.
     pub(crate) fn health(&self) -> &Health {
         &self.health
     }
@@ -117,22 +117,22 @@ impl EventLoop {
         self.dataplane.observer()
     }
 
-    /// What the controller is told, now and later.
+    /// The report to the controller, now and later.
     pub(crate) fn report(&self) -> watch::Receiver<GatewayReport> {
         self.report.subscribe()
     }
 
-    /// Shows a controller that runs beside it.
+    /// Shows a controller that runs in the same process.
     pub(crate) fn run_beside(&mut self, controller: watch::Receiver<ControllerStatus>) {
         self.controller = Some(controller);
         self.role = "run";
     }
 
-    /// Follows the source and answers `questions` until told to stop, or until the source ends by itself: it would send
-    /// clients to endpoints of the past for ever. Then drains. `ready` is called when the first objects are in force.
+    /// Follows the sources and answers `queries` until it is stopped, or until the sources end by themselves: stale endpoints would
+    /// stay in force for ever. Then drains. `ready` is called when the first objects are in force.
     pub(crate) async fn run(
         mut self,
-        mut questions: mpsc::Receiver<Query>,
+        mut queries: mpsc::Receiver<Query>,
         mut stop: oneshot::Receiver<()>,
         ready: impl FnOnce(),
     ) -> Drained {
@@ -143,33 +143,33 @@ impl EventLoop {
             tokio::select! {
                 biased;
                 _ = &mut stop => break,
-                news = next(&mut self.intake, &self.store, self.pause) => {
-                    let Some(news) = news else {
+                update = next(&mut self.sources, &self.store, self.pause) => {
+                    let Some(update) = update else {
                         tracing::error!(
                             bug = true,
-                            "nothing is heard of the objects any more, which must not happen: this process ends, to be started anew"
+                            "the object sources ended, which must not happen: exiting to be restarted"
                         );
                         self.source_ended = true;
                         break;
                     };
-                    self.take(news);
-                    if self.intake.has_spoken()
+                    self.take(update);
+                    if self.sources.is_loaded()
                         && let Some(ready) = ready.take()
                     {
-                        self.tell_ready();
+                        self.log_ready();
                         ready();
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
                 () = self.dataplane.changed() => {
                     self.dataplane.refresh();
-                    self.tell_overload();
+                    self.report_overload();
                 }
-                Some(query) = questions.recv() => self.answer(query),
+                Some(query) = queries.recv() => self.answer(query),
                 _ = retry.tick() => self.retry(),
             }
         }
-        tracing::info!(deadline = ?self.drain, "draining: nothing new is accepted");
+        tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.draining = true;
         self.health.drain();
         let mut drained = pin!(self.dataplane.drain(self.drain));
@@ -177,33 +177,33 @@ impl EventLoop {
             tokio::select! {
                 biased;
                 drained = &mut drained => break drained,
-                Some(query) = questions.recv() => self.answer(query),
+                Some(query) = queries.recv() => self.answer(query),
                 _ = retry.tick() => self.prove_healthy(),
             }
         };
         self.dataplane.close(WORKER_PATIENCE).await;
-        self.intake.finish(&self.store).await;
+        self.sources.finish(&self.store).await;
         drained
     }
 
-    /// Takes in what the source says now, and makes it the table.
-    fn take(&mut self, news: SourceUpdate) {
-        let (started, received) = (Instant::now(), news.received());
-        self.intake.take(news, &mut self.store);
+    /// Takes an update into the store, and projects it.
+    fn take(&mut self, update: SourceUpdate) {
+        let (started, received) = (Instant::now(), update.received());
+        self.sources.take(update, &mut self.store);
         if !self.awaits_claims() {
             self.project(received);
         }
         self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
     }
 
-    /// Whether somebody who is not known yet may have an older claim to an address that is to be given here. Folders are
+    /// Whether an object that is not loaded yet may have an older claim to an address that is allocated here. Folders are
     /// read at once; where others give the addresses, one API server that is away must not keep the other's from being
     /// served.
     fn awaits_claims(&self) -> bool {
-        self.intake.role() == Role::Standalone && !self.intake.has_spoken()
+        self.sources.role() == Role::Standalone && !self.sources.is_loaded()
     }
 
-    /// Makes what is known the table; `since` is when it was heard.
+    /// Projects the store and applies the table; `since` is when the update was received.
     fn project(&mut self, since: Instant) {
         let now = jiff::Timestamp::now();
         self.projector.set_now(now);
@@ -225,15 +225,15 @@ impl EventLoop {
                 "routing table in force"
             );
         }
-        self.intake.in_force();
+        self.sources.mark_applied();
         self.health.follow(&projection);
         self.projection = Some(projection);
         self.prove_healthy();
         self.report_failures();
-        self.tell_problems();
+        self.report_problems();
     }
 
-    /// Gets what could not be had before.
+    /// Retries what failed.
     fn retry(&mut self) {
         self.dataplane.retry();
         self.health.retry();
@@ -241,32 +241,34 @@ impl EventLoop {
         self.prove_healthy();
     }
 
-    /// What came so far is in force, else this would not run; the workers have to say so themselves.
+    /// All updates so far are in force, since this runs on the loop; the workers prove it by answering.
     fn prove_healthy(&self) {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
 
-    /// Logs and reports what the data plane could not do, when that changes.
+    /// Logs and reports the data plane's failures when they change.
     fn report_failures(&mut self) {
         let generation = self.dataplane.table().table().generation();
         if self.failures.refresh(&self.dataplane, &self.health) {
             self.report.send_replace(report::report(&self.node, generation, self.failures.all()));
-            self.told.failures(self.failures.all().iter().map(|failure| self.intake.place(&failure.problem)));
+            self.problem_log
+                .failures(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
         } else {
             self.report
-                .send_if_modified(|told| std::mem::replace(&mut told.generation, generation) != generation);
+                .send_if_modified(|last| std::mem::replace(&mut last.generation, generation) != generation);
         }
     }
 
-    /// Logs who is refused because of too many, when that changes.
-    fn tell_overload(&mut self) {
+    /// Logs overloaded frontends when they change.
+    fn report_overload(&mut self) {
         if self.overload.refresh(&self.dataplane) {
-            self.told.overload(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
+            self.problem_log
+                .overload(self.overload.problems().iter().map(|problem| self.sources.place(problem)));
         }
     }
 
-    /// Logs what became of the first objects.
-    fn tell_ready(&self) {
+    /// Logs that the first objects are in force.
+    fn log_ready(&self) {
         let table = self.dataplane.table();
         let mut frontends = table.table().frontends().iter();
         let transparent = match self.dataplane.client_addresses() {
@@ -279,34 +281,34 @@ impl EventLoop {
         startup_log::ready(&self.status(), &transparent);
     }
 
-    /// Logs what is wrong with objects. Called with each change of theirs.
-    fn tell_problems(&mut self) {
-        self.told.sources(self.intake.problems().into_iter());
+    /// Logs Problems of objects. Called with each change of theirs.
+    fn report_problems(&mut self) {
+        self.problem_log.sources(self.sources.problems().into_iter());
         let Some(projection) = &self.projection else { return };
-        if self.intake.reads_files() {
+        if self.sources.reads_files() {
             // Where a file changes, the same Problem may be in another line of it.
-            self.told.objects(self.projector.problems().map(|problem| self.intake.place(problem)));
+            self.problem_log.objects(self.projector.problems().map(|problem| self.sources.place(problem)));
         } else {
             let ProblemChanges { came, gone } = &projection.problem_changes;
             let views = |problems: &[Arc<Problem>]| {
-                problems.iter().map(|problem| self.intake.place(problem)).collect()
+                problems.iter().map(|problem| self.sources.place(problem)).collect()
             };
-            self.told.changed_objects(&views(came), &views(gone));
+            self.problem_log.changed_objects(&views(came), &views(gone));
         }
     }
 }
 
-/// What the configuration has this process listen on, beside frontends.
+/// Addresses that this process listens on, apart from frontends.
 fn servers(config: &Config) -> BTreeSet<SocketAddr> {
     let metrics = config.metrics.listen.and_then(|listen| listen.addr().ok());
     let servers = [Some(config.admin_listen), config.healthz_listen, config.report_listen, metrics];
     servers.into_iter().flatten().collect()
 }
 
-/// What the source says next, but not before `pause` ends. Cancel safe.
-async fn next(intake: &mut Sources, store: &Store, pause: Instant) -> Option<SourceUpdate> {
+/// The next update of the sources, but not before `pause` ends. Cancel safe.
+async fn next(sources: &mut Sources, store: &Store, pause: Instant) -> Option<SourceUpdate> {
     sleep_until(pause.into()).await;
-    intake.next(store).await
+    sources.next(store).await
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! How much memory there is yet for traffic, said to the data plane again and again from a thread of its own: the control loop
-//! may be busy, and memory can be gone within a second.
+//! How much memory is left for traffic, reported to the data plane from a thread of its own: the control loop may be busy, and memory
+//! can be gone within a second.
 //!
-//! Counted is what the kernel's out-of-memory killer goes by: each memory cgroup that the process is in, sockets included, and
-//! the machine as a whole. It must not know what takes the memory.
+//! It counts what the kernel's out-of-memory killer counts: each memory cgroup of the process, sockets included, and the machine.
 
 mod cgroup;
 

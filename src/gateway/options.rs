@@ -1,4 +1,4 @@
-//! What the configuration says to the parts of a gateway. It must not know what they do with it.
+//! Options of the projection and the data plane, from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use sheave_model::Path;
 use super::capacity::Capacity;
 use crate::config::Config;
 
-/// What the configuration says to the projection.
+/// Options of the projection.
 pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Options {
     projection::Options {
         node: config.node.clone(),
@@ -37,7 +37,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
     }
 }
 
-/// What the configuration, and the process's share in the machine, say to the data plane.
+/// Options of the data plane, which gets `shares` of the machine.
 pub(super) fn dataplane_options(config: &Config, shares: &Capacity) -> sheave_dataplane::Options {
     let &Capacity { workers, traffic, udp_flows, listening_sockets, .. } = shares;
     sheave_dataplane::Options {

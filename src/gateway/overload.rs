@@ -1,5 +1,5 @@
-//! Frontends that refuse new connections or flows because of too many, as Problems while it lasts. They are not told to the
-//! controller: whoever floods a gateway must not have it write to the API server.
+//! Frontends that refuse new connections or flows because of a limit, as Problems while it lasts. The controller does not get them: a
+//! flood must not cause writes to the API server.
 
 use std::num::NonZeroU32;
 
@@ -18,7 +18,7 @@ pub(super) struct Overload {
 }
 
 impl Overload {
-    /// Looks again; whether they may differ from before.
+    /// Refreshes them; whether they may differ from before.
     pub(super) fn refresh(&mut self, dataplane: &Dataplane) -> bool {
         let revision = dataplane.overload_revision();
         if revision == self.revision {
@@ -55,15 +55,15 @@ fn problem(frontend: &Frontend, why: ShedReason) -> Problem {
                 .to_owned()
         }
         ShedReason::Connections => format!(
-            "the Service has{} open, as many as it may (sheave.dev/max-connections, limits.perService.connections)",
+            "the Service has{} open, which is its limit (sheave.dev/max-connections, limits.perService.connections)",
             number(limits.connections)
         ),
         ShedReason::ConnectionRate => format!(
-            "more than{} came within a second (sheave.dev/max-connection-rate, limits.perService.connectionRate)",
+            "more than{} were opened within a second (sheave.dev/max-connection-rate, limits.perService.connectionRate)",
             number(limits.connection_rate)
         ),
         ShedReason::ClientConnections => format!(
-            "a client has{} open, as many as it may (sheave.dev/max-connections-per-client, limits.perClient.connections)",
+            "a client has{} open, which is its limit (sheave.dev/max-connections-per-client, limits.perClient.connections)",
             number(limits.connections_per_client)
         ),
         ShedReason::ClientConnectionRate => format!(

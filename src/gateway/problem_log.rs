@@ -1,15 +1,14 @@
-//! Which Problems the log has told: each when it appears and when it is gone, not while it lasts. It must not know where
-//! they are from.
+//! Logs each Problem once when it appears and once when it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::views::problem::ProblemView;
 
-/// So many of one moment are told one by one. A shortage may concern every frontend at once, and lines in their thousands
+/// How many Problems of one moment are logged individually. A shortage may affect every frontend at once, and thousands of lines
 /// would push others out of the log.
 const ONE_BY_ONE: usize = 100;
 
-/// What has been told.
+/// The Problems that have been logged.
 #[derive(Debug, Default)]
 pub(super) struct ProblemLog {
     sources: BTreeSet<ProblemView>,
@@ -19,17 +18,17 @@ pub(super) struct ProblemLog {
 }
 
 impl ProblemLog {
-    /// Tells what is new, or over, of what is wrong with the sources themselves.
+    /// Logs changes of the sources' own Problems.
     pub(super) fn sources(&mut self, now: impl Iterator<Item = ProblemView>) {
-        tell(&mut self.sources, now);
+        log_changes(&mut self.sources, now);
     }
 
-    /// The same of what is wrong with objects.
+    /// Logs changes of Problems of objects.
     pub(super) fn objects(&mut self, now: impl Iterator<Item = ProblemView>) {
-        tell(&mut self.objects, now);
+        log_changes(&mut self.objects, now);
     }
 
-    /// The same of what came and what is gone since.
+    /// As [`Self::objects`], where the changes are known.
     pub(super) fn changed_objects(&mut self, came: &BTreeSet<ProblemView>, gone: &BTreeSet<ProblemView>) {
         log(came.iter(), gone.iter());
         for problem in gone {
@@ -38,14 +37,14 @@ impl ProblemLog {
         self.objects.extend(came.iter().cloned());
     }
 
-    /// The same of what the gateway could not do.
+    /// Logs changes of the gateway's failures.
     pub(super) fn failures(&mut self, now: impl Iterator<Item = ProblemView>) {
-        tell(&mut self.failures, now);
+        log_changes(&mut self.failures, now);
     }
 
-    /// The same of what there was too much of.
+    /// Logs changes of overloaded frontends.
     pub(super) fn overload(&mut self, now: impl Iterator<Item = ProblemView>) {
-        tell(&mut self.overload, now);
+        log_changes(&mut self.overload, now);
     }
 
     /// How many there are.
@@ -54,10 +53,10 @@ impl ProblemLog {
     }
 }
 
-fn tell(told: &mut BTreeSet<ProblemView>, now: impl Iterator<Item = ProblemView>) {
+fn log_changes(logged: &mut BTreeSet<ProblemView>, now: impl Iterator<Item = ProblemView>) {
     let now: BTreeSet<ProblemView> = now.collect();
-    log(now.difference(told), told.difference(&now));
-    *told = now;
+    log(now.difference(logged), logged.difference(&now));
+    *logged = now;
 }
 
 fn log<'a>(mut new: impl Iterator<Item = &'a ProblemView>, mut gone: impl Iterator<Item = &'a ProblemView>) {
@@ -68,14 +67,14 @@ fn log<'a>(mut new: impl Iterator<Item = &'a ProblemView>, mut gone: impl Iterat
         tracing::warn!(
             reason,
             count,
-            "more problems like that at the same time; `sheave routes` shows them all"
+            "more problems of this kind at the same time; `sheave routes` lists them all"
         );
     }
     for problem in gone.by_ref().take(ONE_BY_ONE) {
-        tracing::info!(object = problem.object, reason = problem.reason, "problem is gone: {problem}");
+        tracing::info!(object = problem.object, reason = problem.reason, "problem resolved: {problem}");
     }
     for (reason, count) in by_reason(gone) {
-        tracing::info!(reason, count, "more problems like that are gone");
+        tracing::info!(reason, count, "more problems of this kind are resolved");
     }
 }
 
@@ -107,21 +106,21 @@ mod tests {
 
     #[test]
     fn objects_and_setbacks_come_and_go_apart() {
-        let mut told = ProblemLog::default();
-        told.objects([problem(1)].into_iter());
-        told.failures([problem(2), problem(3)].into_iter());
-        assert_eq!(told.count(), 3);
-        told.objects(std::iter::empty());
-        assert_eq!(told.count(), 2);
+        let mut logged = ProblemLog::default();
+        logged.objects([problem(1)].into_iter());
+        logged.failures([problem(2), problem(3)].into_iter());
+        assert_eq!(logged.count(), 3);
+        logged.objects(std::iter::empty());
+        assert_eq!(logged.count(), 2);
     }
 
     #[test]
     fn objects_are_followed_by_what_changed() {
-        let mut told = ProblemLog::default();
-        told.changed_objects(&(1..=1_000).map(problem).collect(), &BTreeSet::new());
-        told.changed_objects(&[problem(2_000)].into(), &[problem(1), problem(2)].into());
-        assert_eq!(told.count(), 999);
-        assert!(told.objects.contains(&problem(2_000)) && !told.objects.contains(&problem(2)));
+        let mut logged = ProblemLog::default();
+        logged.changed_objects(&(1..=1_000).map(problem).collect(), &BTreeSet::new());
+        logged.changed_objects(&[problem(2_000)].into(), &[problem(1), problem(2)].into());
+        assert_eq!(logged.count(), 999);
+        assert!(logged.objects.contains(&problem(2_000)) && !logged.objects.contains(&problem(2)));
     }
 
     #[test]

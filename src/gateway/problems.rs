@@ -1,5 +1,4 @@
-//! What goes wrong in the data plane of a running gateway, as Problems of the objects concerned. It must not know what is
-//! wrong with the objects themselves.
+//! Failures of a running data plane, as Problems of the objects concerned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::http::health::Health;
 use crate::http::report::Failure;
 use crate::retry;
 
-/// What cannot be done of what is to be in force, kept between changes: where descriptors are short it is thousands.
+/// The failures, kept between changes: where descriptors are short there are thousands.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     inputs: Option<FailureInputs>,
@@ -30,7 +29,7 @@ struct FailureInputs {
 }
 
 impl Failures {
-    /// Looks again; whether they may differ from before.
+    /// Refreshes them; whether they may differ from before.
     pub(super) fn refresh(&mut self, dataplane: &Dataplane, health: &Health) -> bool {
         let generation = dataplane.table().table().generation();
         let inputs = FailureInputs {
@@ -74,7 +73,7 @@ pub(super) fn closed(dataplane: &Dataplane) -> BTreeMap<FrontendAddr, String> {
 }
 
 fn failure_message(BindFailure { frontend, error, listening }: &BindFailure) -> String {
-    let failed = if *listening { "cannot change who may use" } else { "cannot listen on" };
+    let failed = if *listening { "cannot update the allowed sources of" } else { "cannot listen on" };
     format!("{failed} {}: {}", frontend.addr, retry::advice(error))
 }
 
@@ -96,7 +95,7 @@ fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
         reason: reason::CLIENT_SOURCE_LOST,
         field: String::new(),
         message: format!(
-            "endpoints see the gateway's address in place of the client's: {error}; it is tried again every {} s",
+            "endpoints see the gateway's address in place of the client's: {error}; retrying every {} s",
             retry::EVERY.as_secs()
         ),
         port: None,

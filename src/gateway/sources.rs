@@ -1,6 +1,5 @@
-//! From sources to the store: folders of manifests, or API servers with what keeps their objects through an outage. One source
-//! is of the cluster that this runs in, and another may be of a Karmada control plane. It must not know what is made of the
-//! objects.
+//! Sources of objects: folders of manifests or API servers, of the gateway's own cluster and of a Karmada control plane. They fill the
+//! store.
 
 mod api;
 
@@ -36,15 +35,15 @@ pub(crate) enum SourceAdapter {
 /// A watched folder of manifests.
 pub(crate) struct FileSource {
     watch: FileWatch,
-    /// What it said last. None before the first time.
+    /// What it read last. None before the first time.
     loaded: Option<Arc<Loaded>>,
 }
 
-/// What a source has to say; [`Sources::take`] makes something of it.
+/// An update of one source, which [`Sources::take`] applies.
 pub(crate) struct SourceUpdate {
     /// Of which source.
     pub(super) part: ControlPlane,
-    pub(super) said: Update,
+    pub(super) update: Update,
 }
 
 pub(super) enum Update {
@@ -57,7 +56,7 @@ pub(super) enum Update {
 impl SourceUpdate {
     /// When it came.
     pub(super) fn received(&self) -> Instant {
-        match &self.said {
+        match &self.update {
             Update::Api(ApiUpdate::Batch(batch)) => batch.received,
             Update::Files(_) | Update::Api(_) => Instant::now(),
         }
@@ -84,28 +83,28 @@ impl Sources {
 
     /// Waits for something new. Cancel safe. None only at the end of the runtime.
     pub(crate) async fn next(&mut self, store: &Store) -> Option<SourceUpdate> {
-        let news = |part| move |said| SourceUpdate { part, said };
+        let of = |part| move |update| SourceUpdate { part, update };
         let Some(karmada) = &mut self.karmada else {
-            return self.local.next(store).await.map(news(ControlPlane::Local));
+            return self.local.next(store).await.map(of(ControlPlane::Local));
         };
         tokio::select! {
-            said = self.local.next(store) => said.map(news(ControlPlane::Local)),
-            said = karmada.next(store) => said.map(news(ControlPlane::Karmada)),
+            update = self.local.next(store) => update.map(of(ControlPlane::Local)),
+            update = karmada.next(store) => update.map(of(ControlPlane::Karmada)),
         }
     }
 
     /// Takes it into the store.
-    pub(crate) fn take(&mut self, SourceUpdate { part, said }: SourceUpdate, store: &mut Store) {
+    pub(crate) fn take(&mut self, SourceUpdate { part, update }: SourceUpdate, store: &mut Store) {
         let source = match part {
             ControlPlane::Local => Some(&mut self.local),
             ControlPlane::Karmada => self.karmada.as_mut(),
         };
-        match (source, said) {
+        match (source, update) {
             (Some(SourceAdapter::Files(files)), Update::Files(loaded)) => {
                 store.replace_part(part, &loaded.objects);
                 files.loaded = Some(loaded);
             }
-            (Some(SourceAdapter::Api(api)), Update::Api(news)) => api.take(news, store),
+            (Some(SourceAdapter::Api(api)), Update::Api(update)) => api.take(update, store),
             (None, _)
             | (Some(SourceAdapter::Files(_)), Update::Api(_))
             | (Some(SourceAdapter::Api(_)), Update::Files(_)) => {}
@@ -113,16 +112,16 @@ impl Sources {
     }
 
     /// What was taken in last is in force now.
-    pub(super) fn in_force(&mut self) {
+    pub(super) fn mark_applied(&mut self) {
         for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
             if let SourceAdapter::Api(api) = source {
-                api.in_force();
+                api.mark_applied();
             }
         }
     }
 
-    /// Whether every source has said something.
-    pub(super) fn has_spoken(&self) -> bool {
+    /// Whether every source has been listed, or has a snapshot in its place.
+    pub(super) fn is_loaded(&self) -> bool {
         self.sources().all(|source| match source {
             SourceAdapter::Files(files) => files.loaded.is_some(),
             SourceAdapter::Api(api) => api.missing().is_none(),
@@ -149,23 +148,23 @@ impl Sources {
         ProblemView::new(problem, self.sources().find_map(|source| source.origin(&problem.object)))
     }
 
-    /// What the status says of it.
+    /// The local source as the status shows it.
     pub(super) fn view(&self, store: &Store) -> SourceView {
         self.local.view(ControlPlane::Local, store)
     }
 
-    /// The same of the Karmada control plane, if there is one.
+    /// The same for the Karmada control plane, if there is one.
     pub(super) fn karmada_view(&self, store: &Store) -> Option<SourceView> {
         Some(self.karmada.as_ref()?.view(ControlPlane::Karmada, store))
     }
 
-    /// Lists that it doubts.
-    pub(super) fn doubts(&self) -> Vec<GuardView> {
-        let doubts = |source| match source {
+    /// Lists that it held_lists.
+    pub(super) fn held_lists(&self) -> Vec<GuardView> {
+        let held_lists = |source| match source {
             &SourceAdapter::Files(_) => Vec::new(),
-            SourceAdapter::Api(api) => api.doubts(),
+            SourceAdapter::Api(api) => api.held_lists(),
         };
-        self.sources().flat_map(doubts).collect()
+        self.sources().flat_map(held_lists).collect()
     }
 
     /// Leaves behind what the next process starts from.
@@ -195,7 +194,7 @@ impl SourceAdapter {
         match self {
             Self::Files(FileSource { loaded: None, .. }) => Some("no objects have been read yet"),
             Self::Files(FileSource { loaded: Some(loaded), .. }) if !loaded.listed => {
-                Some("the manifest folder could not be listed yet; see the problems in /api/routes")
+                Some("the manifest folder cannot be listed; see the problems in /api/routes")
             }
             Self::Files(_) => None,
             Self::Api(api) => api.missing(),

@@ -1,4 +1,4 @@
-//! What a process logs of itself when it starts: one line with what it is and may do, and for a gateway another when its first
+//! What a process logs when it starts: one line with what it is and may do, and for a gateway a second line when its first routing
 //! table is in force. Operators search logs for these fields, so they are never renamed.
 
 use std::fs;
@@ -77,7 +77,7 @@ pub(crate) fn controller(process: &StartupInfo, identity: &str, config: &Config)
     );
 }
 
-/// Logs what a gateway made of its first objects. `transparent` says whether endpoints see clients' own addresses.
+/// Logs the state of a gateway when its first table is in force. `transparent` is whether endpoints see clients' addresses.
 pub(crate) fn ready(view: &ProcessView, transparent: &str) {
     let steering = view.steering.as_ref();
     tracing::info!(

@@ -1,7 +1,7 @@
-//! The admin server: health, metrics, the routing table, explanations and status over HTTP, on loopback by default.
+//! The gateway's admin server: health, metrics, routes, explanations and status, on loopback by default.
 //!
-//! It holds no state: every question is put to the gateway's own loop, which also proves that the loop runs. Metrics are rendered
-//! apart from it: it only adds what it alone knows.
+//! It holds no state. Each query goes to the event loop, which also proves that the loop runs. Metrics are rendered on another thread;
+//! the loop only adds what it alone knows.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -49,13 +49,13 @@ pub(crate) enum Query {
 /// All is well, or what is not.
 pub(crate) type ProbeResult = Result<(), &'static str>;
 
-/// Where questions are put.
-pub(crate) type Questions = mpsc::Sender<Query>;
+/// Where queries are put.
+pub(crate) type QuerySender = mpsc::Sender<Query>;
 
 /// Answers on `listener` until the result is dropped.
 pub(crate) fn serve(
     listener: TcpListener,
-    questions: Questions,
+    queries: QuerySender,
     scrapes: ScrapeQueue,
     connections: Connections,
 ) -> Server {
@@ -65,25 +65,25 @@ pub(crate) fn serve(
         .route("/api/routes", get(routes))
         .route("/api/status", get(status))
         .route("/api/explain", get(explain))
-        .with_state(questions.clone())
-        .merge(metrics_page(questions, scrapes));
+        .with_state(queries.clone())
+        .merge(metrics_page(queries, scrapes));
     Server::start(listener, router, connections)
 }
 
 /// Answers scrapes alone on `listener` until the result is dropped, of those who show the token if there is one.
 pub(crate) fn serve_metrics(
     listener: TcpListener,
-    questions: Questions,
+    queries: QuerySender,
     scrapes: ScrapeQueue,
     token_file: Option<&Path>,
     connections: Connections,
 ) -> Server {
-    let router = bearer::guarded(metrics_page(questions, scrapes), token_file);
+    let router = bearer::guarded(metrics_page(queries, scrapes), token_file);
     Server::start(listener, router, connections)
 }
 
-fn metrics_page(questions: Questions, scrapes: ScrapeQueue) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state((questions, scrapes))
+fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state((queries, scrapes))
 }
 
 /// Opens the address that the configuration gives to scrapers, if it does.
@@ -112,41 +112,41 @@ pub(crate) async fn bind(section: &str, addr: SocketAddr) -> Result<TcpListener,
 }
 
 /// The process answers, and so does the loop that everything depends on.
-async fn livez(State(questions): State<Questions>) -> Response {
-    verdict(&questions, Query::Live, "not live").await
+async fn livez(State(queries): State<QuerySender>) -> Response {
+    verdict(&queries, Query::Live, "not live").await
 }
 
-async fn readyz(State(questions): State<Questions>) -> Response {
-    verdict(&questions, Query::Ready, "not ready").await
+async fn readyz(State(queries): State<QuerySender>) -> Response {
+    verdict(&queries, Query::Ready, "not ready").await
 }
 
 async fn verdict(
-    questions: &Questions,
+    queries: &QuerySender,
     query: fn(oneshot::Sender<ProbeResult>) -> Query,
     otherwise: &str,
 ) -> Response {
-    match ask(questions, query).await {
+    match ask(queries, query).await {
         Some(Ok(())) => (StatusCode::OK, "ok\n").into_response(),
         Some(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{otherwise}: {why}\n")).into_response(),
         None => stuck(),
     }
 }
 
-async fn metrics(State((questions, scrapes)): State<(Questions, ScrapeQueue)>) -> Response {
-    scrapes.answer(ask(&questions, Query::Metrics)).await.unwrap_or_else(stuck)
+async fn metrics(State((queries, scrapes)): State<(QuerySender, ScrapeQueue)>) -> Response {
+    scrapes.answer(ask(&queries, Query::Metrics)).await.unwrap_or_else(stuck)
 }
 
-async fn routes(State(questions): State<Questions>) -> Response {
-    reply(&questions, Query::Routes).await
+async fn routes(State(queries): State<QuerySender>) -> Response {
+    reply(&queries, Query::Routes).await
 }
 
-async fn status(State(questions): State<Questions>) -> Response {
-    reply(&questions, Query::Status).await
+async fn status(State(queries): State<QuerySender>) -> Response {
+    reply(&queries, Query::Status).await
 }
 
-/// The answer has the same form whether the Service and port exist or not; the status tells.
+/// The body has the same form whether the Service and port exist or not; the status code differs.
 async fn explain(
-    State(questions): State<Questions>,
+    State(queries): State<QuerySender>,
     query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
 ) -> Response {
     let question = match query {
@@ -157,7 +157,7 @@ async fn explain(
         Ok(question) => question,
         Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
     };
-    let Some(answer) = ask(&questions, |reply| Query::Explain(question, reply)).await else { return stuck() };
+    let Some(answer) = ask(&queries, |reply| Query::Explain(question, reply)).await else { return stuck() };
     let status = match answer {
         Answer::Explained(_) => StatusCode::OK,
         Answer::NotFound(_) => StatusCode::NOT_FOUND,
@@ -165,8 +165,8 @@ async fn explain(
     (status, [(header::CONTENT_TYPE, JSON)], answer.view().to_json()).into_response()
 }
 
-async fn reply(questions: &Questions, query: fn(oneshot::Sender<String>) -> Query) -> Response {
-    match ask(questions, query).await {
+async fn reply(queries: &QuerySender, query: fn(oneshot::Sender<String>) -> Query) -> Response {
+    match ask(queries, query).await {
         Some(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
         None => stuck(),
     }
@@ -177,10 +177,10 @@ fn stuck() -> Response {
 }
 
 /// `None` if the gateway is gone or too busy to answer.
-async fn ask<T>(questions: &Questions, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Option<T> {
+async fn ask<T>(queries: &QuerySender, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = async {
-        questions.send(query(answer)).await.ok()?;
+        queries.send(query(answer)).await.ok()?;
         answered.await.ok()
     };
     tokio::time::timeout(PATIENCE, asking).await.ok().flatten()

@@ -1,4 +1,4 @@
-//! The admin pages of a controller process: health, metrics and status. It must not know what the controller does.
+//! The admin pages of a controller process: health, metrics and status.
 
 use std::time::Instant;
 
@@ -62,7 +62,8 @@ impl ControllerPages {
 
 /// Why it is not ready, if so. A candidate is ready to take over; a leader once it knows everything that it decides by.
 fn not_ready(now: &ControllerStatus) -> Option<&'static str> {
-    (now.leading && !now.synced).then_some("leading, but the API server has not said yet what there is")
+    (now.leading && !now.synced)
+        .then_some("leading, but objects have not been listed from the API server yet")
 }
 
 async fn ready(State(page): State<ControllerPages>) -> Response {

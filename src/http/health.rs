@@ -1,8 +1,5 @@
-//! What load balancers in front of the gateway are told when they probe: on the `healthCheckNodePort` of each Service,
-//! and on the proxy's own `/healthz` and `/livez`. The answers are kube-proxy's (pkg/proxy/healthcheck), so whatever
-//! probes kube-proxy can probe the gateway.
-//!
-//! It must not know Kubernetes objects: the projection says which ports to answer on, and what.
+//! Health checks for load balancers in front of the gateway: the `healthCheckNodePort` of each Service, and the proxy's `/healthz` and
+//! `/livez`. The answers are kube-proxy's (pkg/proxy/healthcheck), so whatever probes kube-proxy can probe the gateway.
 
 mod node_ports;
 mod pages;
@@ -21,7 +18,7 @@ pub(crate) use self::pages::{HealthPages, PageCounter};
 use self::proxy_health::ProxyHealth;
 use crate::http::server::{Connections, Server};
 
-/// Everything that probes are told, as the control loop keeps it. Dropping it closes every health check node port.
+/// The state behind all health answers, which the event loop maintains. Dropping it closes every health check node port.
 #[derive(Debug)]
 pub(crate) struct Health {
     proxy: ProxyHealth,
@@ -39,7 +36,7 @@ impl Health {
         Self { proxy, node_ports, pages, connections }
     }
 
-    /// Answers as `projection` says from now on. Ports that stay are not bound again.
+    /// Answers by `projection` from now on. Ports that stay are not bound again.
     pub(crate) fn follow(&mut self, projection: &Projection) {
         self.proxy.set_eligible(projection.node_eligible);
         self.node_ports.follow(&projection.health_checks, projection.table.frontends());
@@ -50,12 +47,12 @@ impl Health {
         self.node_ports.retry()
     }
 
-    /// Ports that nobody answers on, each a Problem of its Service.
+    /// Ports that could not be opened, each a Problem of its Service.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
         self.node_ports.problems()
     }
 
-    /// Counts the proxy as healthy now, if `answers` comes true: that every worker has obeyed what it was told.
+    /// Counts the proxy as healthy now, if `answers` becomes true: that every worker answers.
     pub(crate) fn proven_by(&self, answers: impl Future<Output = bool> + Send + 'static) {
         self.proxy.proven_by(answers);
     }

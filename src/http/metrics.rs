@@ -1,6 +1,6 @@
-//! What one scrape of `/metrics` shows: the data plane's counters, in all and frontend by frontend, and the control loop's own.
+//! What one scrape of `/metrics` shows: the counters of the data plane, in total and per frontend, and what the event loop knows.
 //!
-//! It reads the table and the counters as they are, on whatever thread it is called: large tables take a while.
+//! It reads the table and the counters in place, on whatever thread calls it, since large tables take a while.
 
 mod endpoints;
 pub(crate) mod exposition;

@@ -1,5 +1,4 @@
-//! What this gateway tells the controller: what it could not do, over HTTP and to a controller in the same process. It must
-//! not know what the controller makes of it.
+//! The gateway's report of failures to the controller, over HTTP and within the process.
 
 use axum::extract::State;
 use axum::http::header;

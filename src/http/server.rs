@@ -1,9 +1,6 @@
-//! The HTTP servers of this process: pages that are open to the network, as probes, reports and a controller's own, and the admin
-//! server. They share a thread with the control loop, and file descriptors with all else. So a connection gets one answer and
-//! little time, and a new one never waits for old ones: the oldest is cut when there are as many as there may be. A server's end
-//! takes its open connections along.
-//!
-//! It must not know what is answered.
+//! The HTTP servers of this process. They share a thread with the event loop and file descriptors with everything else, so each
+//! connection gets one answer and little time, and a new connection never waits for old ones: beyond the limit the oldest is closed.
+//! Dropping a server closes its connections.
 
 pub(crate) mod bearer;
 
@@ -136,7 +133,7 @@ async fn answer(stream: TcpStream, router: Router, patience: Duration) {
 async fn complain(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
-        tracing::warn!(%error, "HTTP connections (probes, reports, admin pages) cannot be accepted for a moment");
+        tracing::warn!(%error, "HTTP connections (probes, reports, admin pages) cannot be accepted; retrying");
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Running a controller as a process: admin server, signals, start and end. What it does in between is the control crate's.
+//! A controller process: start, admin server and end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const POD_NAME: &str = "POD_NAME";
 /// Connections to the server for metrics alone.
 const METRICS_CONNECTIONS: usize = 16;
 
-/// What the configuration says to a controller. `own_gateway` is what a gateway in this process says, `karmada` how the
+/// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` how the
 /// Karmada control plane is reached.
 pub(crate) fn options(
     config: &Config,
@@ -115,7 +115,7 @@ impl ControllerProcess {
             _ = status.wait_for(|_| false) => return Exit::Software,
             () = termination.requested() => {}
         }
-        tracing::info!("stopping: the lease is given up, so that another controller can lead at once");
+        tracing::info!("stopping: releasing the Lease so that another controller can lead at once");
         tokio::select! {
             () = controller.stop() => {}
             () = termination.requested() => {}

@@ -1,4 +1,4 @@
-//! Running a gateway as a process: admin server, signals, start and end. What it does in between is the event loop's.
+//! A gateway process: start, servers, drain and end.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,8 +27,8 @@ use crate::http::report;
 use crate::http::server::Server;
 use crate::process::signals::Termination;
 
-/// Questions from the admin server that may wait for the loop.
-const QUESTIONS: usize = 16;
+/// Queries from the admin server that may wait for the loop.
+const QUEUED_QUERIES: usize = 16;
 
 /// Where a gateway's objects come from.
 pub(crate) enum ObjectSource<'a> {
@@ -58,7 +58,7 @@ impl<'a> ObjectSource<'a> {
 }
 
 /// Runs a gateway until a signal, or for `duration`. A Karmada control plane is followed by `karmada_manifests`, or else by the
-/// configuration. `started` is told the admin address once
+/// configuration. `started` gets the admin address once
 /// the first objects have been read.
 pub(crate) async fn run(
     config: &Config,
@@ -116,20 +116,20 @@ async fn start(
         (None, Some(fleet)) => Some(SourceAdapter::Api(Box::new(ApiSource::karmada(fleet, config)))),
         (None, None) => None,
     };
-    let intake = Sources::new(local, karmada);
+    let sources = Sources::new(local, karmada);
     let shares = Capacity::of_process(config);
-    let told = |manifests: Option<&Path>, connection: &Option<Connection>| {
+    let description = |manifests: Option<&Path>, connection: &Option<Connection>| {
         let server = || Some(connection.as_ref()?.server().as_ref().to_owned());
         manifests.map(|path| path.display().to_string()).or_else(server)
     };
     let process = StartupInfo {
         role: source.role(),
         admin: address,
-        source: told(source.manifests(), &connection).unwrap_or_default(),
-        karmada: told(karmada_manifests, &fleet),
+        source: description(source.manifests(), &connection).unwrap_or_default(),
+        karmada: description(karmada_manifests, &fleet),
     };
     startup_log::gateway(&process, &shares, config);
-    let mut app = EventLoop::start(config, &shares, intake)
+    let mut app = EventLoop::start(config, &shares, sources)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller =
         connection.filter(|_| matches!(source, ObjectSource::ApiWithController)).map(|connection| {
@@ -197,12 +197,12 @@ impl GatewayProcess {
             shares,
             mut termination,
         } = self;
-        let (questions, inbox) = mpsc::channel(QUESTIONS);
+        let (queries, inbox) = mpsc::channel(QUEUED_QUERIES);
         let token_file = config.metrics.token_file.as_deref();
         let _metrics = metrics.map(|listener| {
-            admin::serve_metrics(listener, questions.clone(), scrapes.clone(), token_file, shares.metrics())
+            admin::serve_metrics(listener, queries.clone(), scrapes.clone(), token_file, shares.metrics())
         });
-        let server = admin::serve(admin, questions, scrapes, shares.admin());
+        let server = admin::serve(admin, queries, scrapes, shares.admin());
         let _healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let (stop, stopped) = oneshot::channel();
         let running = app.run(inbox, stopped, || started(address));
@@ -232,8 +232,8 @@ impl GatewayProcess {
         };
         drop(server);
         match drained {
-            Drained::Completely => tracing::info!("drained; bye"),
-            Drained::AtDeadline => tracing::warn!("connections were still open and have been cut"),
+            Drained::Completely => tracing::info!("drained"),
+            Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
         }
         Exit::Ok
     }

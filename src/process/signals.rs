@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once. SIGHUP, which says that the
-//! terminal is gone, only ever asks for a drain.
+//! SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once. SIGHUP, sent when the terminal closes, only
+//! ever asks for a drain.
 
 use std::io;
 

@@ -1,6 +1,4 @@
-//! `sheave explain` and `/api/explain`: why a client of a Service goes where it goes. Joins what the projection says about
-//! the Service's endpoints with what the table in force would pick. It must not know who asks, nor where objects come
-//! from.
+//! `sheave explain` and `/api/explain`: joins the projection's reasons with what the table in force would choose.
 
 mod answer;
 mod choice;
@@ -45,7 +43,7 @@ pub(crate) struct Basis<'a> {
     pub(crate) problems: &'a [ProblemView],
     /// Frontends of the table that accept nothing on this gateway, and why.
     pub(crate) closed: &'a BTreeMap<FrontendAddr, String>,
-    /// Why the gateway does not do as its table says, or has none.
+    /// Why the gateway does not forward by its table, or has none.
     pub(crate) obstacle: Option<&'static str>,
     /// Why endpoints cannot see clients' own addresses, where they cannot.
     pub(crate) no_client_addresses: Option<&'a str>,
@@ -59,7 +57,7 @@ pub(crate) struct Basis<'a> {
 pub(crate) enum Answer {
     /// What becomes of the client.
     Explained(ExplainView),
-    /// There is no such Service, or it has no such port; the view says so.
+    /// There is no such Service, or it has no such port.
     NotFound(ExplainView),
 }
 

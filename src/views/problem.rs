@@ -1,4 +1,4 @@
-//! Problems as users and programs see them: what is wrong, and the place in the manifests where it is.
+//! Problems as users and programs see them: what is wrong, and where in the manifests.
 
 use std::path::{Path, PathBuf};
 
@@ -74,8 +74,8 @@ impl ProblemView {
 }
 
 impl From<&FileProblem> for ProblemView {
-    fn from(told: &FileProblem) -> Self {
-        Self::new(&told.problem, Some(&told.origin))
+    fn from(found: &FileProblem) -> Self {
+        Self::new(&found.problem, Some(&found.origin))
     }
 }
 

@@ -1,5 +1,4 @@
-//! The routing table as users and programs see it: the JSON of `sheave routes -o json` and `/api/routes`, and the table
-//! of `sheave routes`. The JSON is a contract: keys are added, never renamed. It must not know where the table is from.
+//! The routing table as `sheave routes` and `/api/routes` show it. The JSON is a contract: keys are added, never renamed.
 
 mod failover;
 mod limits;
@@ -70,7 +69,7 @@ pub(crate) struct FrontendView {
     pub(crate) service: String,
     /// Empty if the port has no name.
     pub(crate) port_name: String,
-    /// What is spoken there, as the Service says.
+    /// `appProtocol` of the Service port.
     #[serde(default)]
     pub(crate) app_protocol: Option<String>,
     /// The kind of the object: `Service` or `MultiClusterService`.
@@ -217,7 +216,7 @@ impl RoutesView {
         self
     }
 
-    /// With what would be published; `failed` tells of frontends that could not be opened here.
+    /// With what would be published; `failed` is true for frontends that could not be opened here.
     pub(crate) fn publishing<'a>(
         mut self,
         statuses: impl Iterator<Item = &'a LoadBalancerStatus>,

@@ -1,5 +1,4 @@
-//! How the process is: the JSON of `/api/status` and `sheave status -o json`, and the text of `sheave status`. The JSON is a
-//! contract: keys are added, never renamed. It must not know where the facts are from.
+//! The state of a process, as `sheave status` and `/api/status` show it. The JSON is a contract: keys are added, never renamed.
 
 pub(crate) mod collect;
 mod text;
@@ -83,7 +82,7 @@ pub(crate) struct KindView {
     pub(crate) synced: bool,
     /// How many there are, as far as is known.
     pub(crate) objects: usize,
-    /// Since the API server last said anything of the kind; null if it never did, and for manifests.
+    /// Since the API server's last event of the kind; null if there was none, and for manifests.
     pub(crate) last_heard_seconds: Option<u64>,
     /// How often it had to be listed again, because the watch could not be taken up where it ended.
     pub(crate) restarts: u64,

@@ -1,5 +1,5 @@
-//! How clients reach the frontends of a gateway, as users and programs see it: part of `/api/status` and `/api/routes`. The
-//! JSON is a contract: keys are added, never renamed.
+//! How clients reach the frontends of a gateway: part of `/api/status` and `/api/routes`. The JSON is a contract: keys are added, never
+//! renamed.
 
 use serde::{Deserialize, Serialize};
 use sheave_dataplane::{SteeringMode, SteeringReport};

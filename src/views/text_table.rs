@@ -1,4 +1,4 @@
-//! Tables for people: aligned columns of text.
+//! Tables as text, with aligned columns.
 
 use std::fmt::Write as _;
 

@@ -12,7 +12,7 @@ use crate::support::patience::eventually;
 use crate::support::road::Road;
 
 /// What probes are told until the gateway knows what to serve.
-const WHY: &str = "not ready: the API server has not said yet what there is; see /api/status\n";
+const WHY: &str = "not ready: objects have not been listed from the API server yet; see /api/status\n";
 /// BSD's `EX_UNAVAILABLE`.
 const UNAVAILABLE: i32 = 69;
 
@@ -99,7 +99,7 @@ fn a_gateway_whose_token_has_expired_serves_by_the_snapshot() {
     let gateway = stage.start(&home);
     assert_eq!(stage.ask(address(151), 80).unwrap(), "endpoint-0");
     let text = gateway.status_text();
-    assert!(text.contains("it serves by the snapshot, "), "{text}");
+    assert!(text.contains("it serves from the snapshot, "), "{text}");
     assert!(text.contains("the API server does not accept the credentials: Unauthorized"), "{text}");
     fs::write(&path, good).unwrap();
     wait_for_status(&gateway, "the snapshot is not needed", |status| {
@@ -146,7 +146,7 @@ fn rights_that_are_taken_away_change_nothing_that_is_served() {
     assert_eq!(stage.ask(address(153), 80).unwrap(), "endpoint-0");
     assert!(gateway.is_ready());
     let text = gateway.status_text();
-    assert!(text.contains("what is known of them stays in force"), "{text}");
+    assert!(text.contains("their last known state stays in force"), "{text}");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_controller_without_rights_says_so_and_leads_once_it_has_them() {
         "{log}"
     );
     let text = controller.status_text();
-    assert!(text.contains("no controller leads: traffic goes on, but no address is given"), "{text}");
+    assert!(text.contains("no controller leads: traffic continues, but no address is allocated"), "{text}");
     assert!(!text.contains("before the API server at"), "a candidate watches nothing: {text}");
     server.authorize(Account::Controller.user(), &Account::Controller.roles());
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(154)]);
@@ -183,6 +183,6 @@ fn a_controller_without_rights_says_so_and_leads_once_it_has_them() {
     eventually("the status says so", || {
         let text = controller.status_text();
         let leads = text.contains("Controller: this one leads; ");
-        if leads && text.contains("what is known of them stays in force") { Ok(()) } else { Err(text) }
+        if leads && text.contains("their last known state stays in force") { Ok(()) } else { Err(text) }
     });
 }

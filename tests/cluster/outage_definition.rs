@@ -37,8 +37,8 @@ fn without_the_definition_of_pools_everything_else_works_until_it_is_there() {
     );
     let text = controller.status_text();
     let told =
-        "AddressPools cannot be followed: CustomResourceDefinition addresspools.sheave.dev is not installed";
-    assert!(text.contains(told) && text.contains("the controller sees "), "{text}");
+        "AddressPools cannot be watched: CustomResourceDefinition addresspools.sheave.dev is not installed";
+    assert!(text.contains(told) && text.contains("the controller reports "), "{text}");
     // What is published stays, and what has nothing yet waits.
     wait_for_condition(&cluster, ("Service", "old"), "sheave.dev/Programmed", "True");
     assert_eq!(published(&cluster.get("Service", "old").unwrap()), [address(160)] as [IpAddr; 1]);

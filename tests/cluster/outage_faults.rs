@@ -129,7 +129,7 @@ fn nothing_is_served_before_every_kind_was_listed() {
         status => Err(status.to_string()),
     });
     assert_eq!((&known["source"]["synced"], &known["frontends"]), (&json!(false), &json!(0)), "{known}");
-    let why = "not ready: the API server has not said yet what there is; see /api/status\n";
+    let why = "not ready: objects have not been listed from the API server yet; see /api/status\n";
     assert_eq!(gateway.readiness().unwrap(), (503, why.to_owned()));
     assert!(served(&gateway, &cluster).is_empty());
     stage.ask(address(10), 80).unwrap_err();

@@ -45,8 +45,8 @@ fn a_gateway_forwards_all_through_an_outage() {
     );
     let text = gateway.status_text();
     // Which kinds share a line depends on how each connection ended.
-    let told = "cannot be followed: the API server cannot be reached: ";
-    assert!(text.contains(told) && text.contains("what is known of them stays in force"), "{text}");
+    let told = "cannot be watched: the API server cannot be reached: ";
+    assert!(text.contains(told) && text.contains("their last known state stays in force"), "{text}");
     // Meanwhile things change.
     stage.slice("web", &[2]);
     published_service(&cluster, "later", address(101));
@@ -132,7 +132,7 @@ fn restarts_without_the_server(name: &str, role: Role, away: Away) {
         }
     });
     load.expect_no_failure();
-    gateway.wait_for_log("the API server is back; the snapshot is not needed any more");
+    gateway.wait_for_log("the API server answers again: the snapshot is no longer used");
     assert_eq!(metric(&gateway, "sheave_source_from_snapshot"), Some(0.0));
     let status = gateway.page("/api/status");
     assert_eq!(
@@ -142,7 +142,7 @@ fn restarts_without_the_server(name: &str, role: Role, away: Away) {
 }
 
 fn tells_of_the_snapshot(gateway: &Sheave<'_>) {
-    gateway.wait_for_log("the API server does not answer: serving what it said last, from the snapshot");
+    gateway.wait_for_log("the API server does not answer: serving its last known objects from the snapshot");
     assert_eq!(metric(gateway, "sheave_source_from_snapshot"), Some(1.0));
     let status = gateway.page("/api/status");
     assert_eq!(
@@ -152,7 +152,7 @@ fn tells_of_the_snapshot(gateway: &Sheave<'_>) {
     assert!(status["source"]["snapshot"]["ageSeconds"].is_u64(), "{status}");
     let text = gateway.status_text();
     let told = " old, and sees no changes until the API server at ";
-    assert!(text.contains("it serves by the snapshot, ") && text.contains(told), "{text}");
+    assert!(text.contains("it serves from the snapshot, ") && text.contains(told), "{text}");
 }
 
 #[test]

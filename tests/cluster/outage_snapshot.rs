@@ -77,7 +77,7 @@ fn waits_for_the_server(stage: &Stage<'_>, home: &Home, road: &Road<'_>, told: &
     let mut gateway = stage.launch(home);
     told.iter().for_each(|part| gateway.wait_for_log(part));
     gateway.wait_for_log("the API server cannot be reached: ");
-    let why = "not ready: the API server has not said yet what there is; see /api/status\n";
+    let why = "not ready: objects have not been listed from the API server yet; see /api/status\n";
     assert_eq!(gateway.readiness().unwrap(), (503, why.to_owned()));
     let status = gateway.page("/api/status");
     assert_eq!(

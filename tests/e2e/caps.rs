@@ -98,7 +98,7 @@ fn a_service_has_no_more_open_than_it_may(family: Family) {
         late.ask_briefly().map(drop).and_then(|()| flow.ask_briefly().map(drop))
     });
     expect_reset(open(&world, family.client(0), web(family)));
-    expect_problem_while_it_lasts(&gateway, "the Service has 5 open, as many as it may");
+    expect_problem_while_it_lasts(&gateway, "the Service has 5 open, which is its limit");
     let limits = &gateway.routes()["frontends"][0]["limits"];
     assert_eq!(limits["connections"], 5, "{limits}");
 
@@ -119,7 +119,7 @@ fn new_ones_come_no_faster_than_they_may(family: Family) {
     assert!(served >= RATE && refused >= RATE as f64, "{served} served, {refused} refused");
     assert_eq!(served as f64 + refused, 20.0 * RATE as f64);
     expect_other_served(&world, family);
-    expect_problem_while_it_lasts(&gateway, "more than 10 came within a second");
+    expect_problem_while_it_lasts(&gateway, "more than 10 were opened within a second");
     // Its full measure again, in which flows have their part.
     let flows = (0..RATE / 2).map(|_| udp::Client::new(&world.client, family.client(0), dns(family)));
     flows.for_each(|flow| drop(flow.ask().expect("half of them are flows")));

@@ -1,4 +1,4 @@
-//! Tiny servers that say who they are, so that a user can see where the gateway sent them.
+//! Small servers that answer with their name, so that users see where the gateway sent them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,5 +1,4 @@
-//! Two pretend member clusters: web servers that say where they run, and a switch that stops and starts those of a cluster,
-//! so that a user can watch a cluster fail. It must not know how the gateway learns of them.
+//! Two pretend member clusters: web servers, and an HTTP switch that stops and starts those of a cluster.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

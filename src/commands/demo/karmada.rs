@@ -1,5 +1,5 @@
-//! What a Karmada control plane has of the pretend clusters, as one would write it: a MultiClusterService with its Service, and
-//! for each cluster a Cluster object and the Work that carries its collected EndpointSlice.
+//! Manifests of the demo's Karmada control plane: a MultiClusterService with its Service, and for each cluster its Cluster object and
+//! the Work with its collected EndpointSlice.
 
 use std::fmt::Write as _;
 

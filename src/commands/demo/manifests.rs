@@ -1,4 +1,4 @@
-//! The manifests of the demo, as a user would write them.
+//! Manifests of the demo's Services and EndpointSlices.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What the running gateway answers the admin server: probes, status, routes and explanations, from what is in force.
+//! Answers to the admin server, from what is in force: probes, status, routes and explanations.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -18,13 +18,13 @@ use crate::views::status::{ProcessView, collect};
 impl EventLoop {
     /// Everything that is known to be wrong with the objects and with what becomes of them here.
     pub(super) fn problems(&self) -> Vec<ProblemView> {
-        let mut problems = self.intake.problems();
+        let mut problems = self.sources.problems();
         if self.projection.is_none() {
             return problems;
         }
-        problems.extend(self.projector.problems().map(|problem| self.intake.place(problem)));
-        problems.extend(self.failures.all().iter().map(|failure| self.intake.place(&failure.problem)));
-        problems.extend(self.overload.problems().iter().map(|problem| self.intake.place(problem)));
+        problems.extend(self.projector.problems().map(|problem| self.sources.place(problem)));
+        problems.extend(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
+        problems.extend(self.overload.problems().iter().map(|problem| self.sources.place(problem)));
         problems
     }
 
@@ -70,13 +70,13 @@ impl EventLoop {
         match (self.dataplane.runs(), self.source_ended) {
             (true, false) => Ok(()),
             (false, _) => Err("a worker has ended"),
-            (true, true) => Err("nothing is heard of the objects any more"),
+            (true, true) => Err("the object sources have ended"),
         }
     }
 
-    /// What is not there yet, or no more, beside the workers' answers.
+    /// Why the process is not ready, if so, apart from the workers' answers.
     pub(super) fn missing(&self) -> Option<&'static str> {
-        if self.draining { Some("draining") } else { self.intake.missing() }
+        if self.draining { Some("draining") } else { self.sources.missing() }
     }
 
     pub(super) fn status(&self) -> ProcessView {
@@ -88,10 +88,10 @@ impl EventLoop {
             uptime_seconds: self.started.elapsed().as_secs(),
             generation: active.table().generation(),
             frontends: active.table().frontends().len(),
-            source: self.intake.view(&self.store),
-            karmada: self.intake.karmada_view(&self.store),
-            guard: self.intake.doubts(),
-            problems: self.told.count(),
+            source: self.sources.view(&self.store),
+            karmada: self.sources.karmada_view(&self.store),
+            guard: self.sources.held_lists(),
+            problems: self.problem_log.count(),
             controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
             draining: self.draining,
@@ -137,7 +137,7 @@ impl EventLoop {
     /// The load balancers that do not ask for this gateway.
     fn not_served(&self) -> Vec<ProblemView> {
         let unserved = self.projector.unserved(self.store.objects());
-        unserved.iter().map(|note| self.intake.place(note)).collect()
+        unserved.iter().map(|note| self.sources.place(note)).collect()
     }
 
     fn routes(&self) -> String {

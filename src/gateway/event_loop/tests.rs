@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A gateway that runs in this test's process.
 struct RunningLoop {
-    questions: mpsc::Sender<Query>,
+    queries: mpsc::Sender<Query>,
     observer: Observer,
     stop: oneshot::Sender<()>,
     app: JoinHandle<Drained>,
@@ -33,17 +33,17 @@ fn app(manifests: &Path) -> EventLoop {
     app_of(Sources::new(SourceAdapter::files(manifests::watch(manifests)), None))
 }
 
-fn app_of(intake: Sources) -> EventLoop {
+fn app_of(sources: Sources) -> EventLoop {
     let mut config = Config::load(None, &Overrides::of_node("n")).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
     let shares = Capacity::of_process(&config);
-    EventLoop::start(&config, &shares, intake).unwrap()
+    EventLoop::start(&config, &shares, sources).unwrap()
 }
 
 /// Starts a gateway on a folder, and waits until its first objects are in force.
 async fn start(manifests: &Path) -> RunningLoop {
-    let (questions, inbox) = mpsc::channel(1);
+    let (queries, inbox) = mpsc::channel(1);
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
     let app = app(manifests);
@@ -51,20 +51,20 @@ async fn start(manifests: &Path) -> RunningLoop {
     let running = app.run(inbox, stopped, || ready.send(()).unwrap());
     let app = tokio::spawn(running);
     is_ready.await.unwrap();
-    RunningLoop { questions, observer, stop, app }
+    RunningLoop { queries, observer, stop, app }
 }
 
 /// What a scrape shows of the data plane and of what the loop adds.
-async fn scraped(questions: &mpsc::Sender<Query>, observer: &Observer) -> String {
-    let facts = ask(questions, Query::Metrics).await;
+async fn scraped(queries: &mpsc::Sender<Query>, observer: &Observer) -> String {
+    let facts = ask(queries, Query::Metrics).await;
     let mut text = Exposition::default();
     metrics::of_gateway(&mut text, &facts, observer, SeriesLimits { frontends: 10, endpoints: 10 });
     text.finish().unwrap()
 }
 
-async fn ask<T>(questions: &mpsc::Sender<Query>, query: fn(oneshot::Sender<T>) -> Query) -> T {
+async fn ask<T>(queries: &mpsc::Sender<Query>, query: fn(oneshot::Sender<T>) -> Query) -> T {
     let (answer, answered) = oneshot::channel();
-    questions.send(query(answer)).await.unwrap();
+    queries.send(query(answer)).await.unwrap();
     tokio::time::timeout(DEADLINE, answered).await.unwrap().unwrap()
 }
 
@@ -96,17 +96,17 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     let frontend = unused_address().await;
     let text = manifest("TCP", frontend, endpoint.local_addr().unwrap());
     fs::write(folder.path().join("web.yaml"), text).unwrap();
-    let RunningLoop { questions, observer, stop, app } = start(folder.path()).await;
-    assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
+    let RunningLoop { queries, observer, stop, app } = start(folder.path()).await;
+    assert_eq!(ask(&queries, Query::Ready).await, Ok(()));
 
     let mut client = TcpStream::connect(frontend).await.unwrap();
     let (mut served, _) = endpoint.accept().await.unwrap();
     stop.send(()).unwrap();
-    assert_eq!(ask(&questions, Query::Ready).await, Err("draining"));
-    assert_eq!(ask(&questions, Query::Live).await, Ok(()));
-    assert!(scraped(&questions, &observer).await.contains("sheave_table_frontends 1"));
-    assert!(ask(&questions, Query::Routes).await.contains("d/web"));
-    let status: ProcessView = serde_json::from_str(&ask(&questions, Query::Status).await).unwrap();
+    assert_eq!(ask(&queries, Query::Ready).await, Err("draining"));
+    assert_eq!(ask(&queries, Query::Live).await, Ok(()));
+    assert!(scraped(&queries, &observer).await.contains("sheave_table_frontends 1"));
+    assert!(ask(&queries, Query::Routes).await.contains("d/web"));
+    let status: ProcessView = serde_json::from_str(&ask(&queries, Query::Status).await).unwrap();
     assert!(status.draining && status.source.synced && status.frontends == 1, "{status:?}");
     client.write_all(b"x").await.unwrap();
     assert_eq!(served.read_u8().await.unwrap(), b'x');
@@ -122,14 +122,14 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     let text = manifest("TCP", occupant.local_addr().unwrap(), endpoint);
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let mut app = app(folder.path());
-    let said = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, said });
-    assert_eq!(app.told.count(), 1);
+    let update = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    assert_eq!(app.problem_log.count(), 1);
     app.retry();
-    assert_eq!(app.told.count(), 1);
+    assert_eq!(app.problem_log.count(), 1);
     drop(occupant);
     app.retry();
-    assert!(app.told.count() == 0);
+    assert!(app.problem_log.count() == 0);
 }
 
 #[tokio::test]
@@ -137,9 +137,9 @@ async fn endpoints_that_are_reported_unreachable_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (frontend, endpoint) = (unused_address().await, unused_address().await);
     fs::write(folder.path().join("dns.yaml"), manifest("UDP", frontend, endpoint)).unwrap();
-    let RunningLoop { questions, observer, stop, app } = start(folder.path()).await;
+    let RunningLoop { queries, observer, stop, app } = start(folder.path()).await;
     // A worker that answers has its sockets.
-    assert_eq!(ask(&questions, Query::Ready).await, Ok(()));
+    assert_eq!(ask(&queries, Query::Ready).await, Ok(()));
     let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     client.send_to(b"x", frontend).await.unwrap();
     let counted = async {
@@ -147,7 +147,7 @@ async fn endpoints_that_are_reported_unreachable_are_counted() {
             format!("sheave_udp_endpoint_errors_total{{frontend=\"{frontend}/UDP\",service=\"d/web\"}} ");
         let zero = format!("{series}0");
         loop {
-            let text = scraped(&questions, &observer).await;
+            let text = scraped(&queries, &observer).await;
             assert!(text.contains(&series), "{text}");
             if !text.contains(&zero) {
                 return;
@@ -155,7 +155,7 @@ async fn endpoints_that_are_reported_unreachable_are_counted() {
         }
     };
     tokio::time::timeout(DEADLINE, counted).await.unwrap();
-    drop((stop, questions));
+    drop((stop, queries));
     app.abort();
 }
 
@@ -180,7 +180,7 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     other.shutdown_background();
     let mut app = app_of(Sources::new(SourceAdapter::files(watch), None));
     app.source_ended = true;
-    assert_eq!(app.live(), Err("nothing is heard of the objects any more"));
+    assert_eq!(app.live(), Err("the object sources have ended"));
     let (_questions, inbox) = mpsc::channel(1);
     let (_stop, stopped) = oneshot::channel();
     let ended = tokio::time::timeout(DEADLINE, app.run(inbox, stopped, || ())).await;
@@ -195,19 +195,19 @@ async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_wh
     fs::write(fleet.path().join("web.yaml"), mcs).unwrap();
     let karmada = SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
     let mut app = app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
-    assert!(!app.intake.has_spoken());
-    let said = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, said });
+    assert!(!app.sources.is_loaded());
+    let update = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: ControlPlane::Local, update });
     assert_eq!(app.missing(), Some("no objects have been read yet"));
-    let said = Update::Files(Arc::new(manifests::load_of(ControlPlane::Karmada, fleet.path())));
-    app.take(SourceUpdate { part: ControlPlane::Karmada, said });
+    let update = Update::Files(Arc::new(manifests::load_of(ControlPlane::Karmada, fleet.path())));
+    app.take(SourceUpdate { part: ControlPlane::Karmada, update });
     assert_eq!(app.missing(), None);
-    assert!(app.intake.has_spoken());
+    assert!(app.sources.is_loaded());
     let status = app.status();
     let kinds = status.karmada.unwrap().kinds;
     assert_eq!((kinds[0].kind.as_str(), kinds[0].objects), ("MultiClusterService", 1));
-    let said = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, said });
+    let update = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: ControlPlane::Local, update });
     assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
 }
 
@@ -236,11 +236,11 @@ async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
         let mut app =
             app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
         for part in order {
-            let said = match part {
+            let update = match part {
                 ControlPlane::Local => manifests::load(folder.path()),
                 ControlPlane::Karmada => manifests::load_of(ControlPlane::Karmada, fleet.path()),
             };
-            app.take(SourceUpdate { part, said: Update::Files(Arc::new(said)) });
+            app.take(SourceUpdate { part, update: Update::Files(Arc::new(update)) });
         }
         let served = |key: &ServiceKey| app.projector.status(key).is_some_and(|it| !it.ingress.is_empty());
         let keys = [ServiceKey::multi_cluster("shop", "web"), ServiceKey::new("shop", "web")];

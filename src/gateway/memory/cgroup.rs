@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Level;
 
-/// Version 1 says this much or more where there is no limit.
+/// Version 1 shows at least this where there is no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The cgroups, the process's own first; none if they cannot be found.

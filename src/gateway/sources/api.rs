@@ -1,5 +1,5 @@
-//! An API server as a source, of the cluster's own objects or of a Karmada control plane's, and what stands in for it: the snapshot of the last process while the server is away, and the
-//! guard against lists that lack nearly everything.
+//! An API server as a source, with the snapshot that stands in while the server is away, and the guard against lists that lack nearly
+//! everything.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub(crate) struct ApiSource {
     triggered: Vec<Timestamp>,
 }
 
-/// What is served while the server has not said everything yet.
+/// What is served until the server has listed everything.
 enum StandIn {
     /// Nothing: the server is given until then.
     Awaited { since: Instant, stored: Option<Box<Snapshot>> },
@@ -46,11 +46,11 @@ enum StandIn {
 
 /// What there is to take in.
 pub(crate) enum ApiUpdate {
-    /// The server says something.
+    /// Changes from the server.
     Batch(Batch),
-    /// Lists that were doubted are believed.
-    Believed(Vec<Change>),
-    /// The server is away; this is what it said last.
+    /// Lists that the guard held back and now releases.
+    Released(Vec<Change>),
+    /// The server is away; this is its last known state.
     Away(Box<Snapshot>),
 }
 
@@ -98,21 +98,21 @@ impl ApiSource {
             let failure = self.watch.first_failure();
             tokio::select! {
                 batch = self.watch.next() => return batch.map(ApiUpdate::Batch),
-                () = wait_until(due) => return Some(ApiUpdate::Believed(self.guard.release(Instant::now()))),
+                () = wait_until(due) => return Some(ApiUpdate::Released(self.guard.release(Instant::now()))),
                 () = self.snapshots.due() => self.snapshots.start(objects),
                 stored = away(&mut self.stand_in, failure) => return Some(ApiUpdate::Away(stored)),
             }
         }
     }
 
-    pub(super) fn take(&mut self, news: ApiUpdate, store: &mut Store) {
+    pub(super) fn take(&mut self, update: ApiUpdate, store: &mut Store) {
         self.triggered.clear();
-        match news {
+        match update {
             ApiUpdate::Batch(batch) => {
                 if matches!(self.stand_in, StandIn::Snapshot) {
                     tracing::info!(
                         server = self.server,
-                        "the API server is back; the snapshot is not needed any more"
+                        "the API server answers again: the snapshot is no longer used"
                     );
                 }
                 let before = std::mem::replace(&mut self.stand_in, StandIn::Over);
@@ -125,14 +125,14 @@ impl ApiSource {
                     self.snapshots.changed();
                 }
             }
-            ApiUpdate::Believed(changes) => {
+            ApiUpdate::Released(changes) => {
                 changes.into_iter().for_each(|change| store.apply(change));
                 self.snapshots.changed();
             }
             ApiUpdate::Away(stored) => {
                 tracing::warn!(
                     server = self.server, written = %stored.written_at,
-                    "the API server does not answer: serving what it said last, from the snapshot"
+                    "the API server does not answer: serving its last known objects from the snapshot"
                 );
                 store.replace_part(self.part, &stored.objects);
             }
@@ -140,7 +140,7 @@ impl ApiSource {
     }
 
     /// What was taken in last is in force now.
-    pub(super) fn in_force(&mut self) {
+    pub(super) fn mark_applied(&mut self) {
         let now = Timestamp::now();
         for triggered in self.triggered.drain(..) {
             let took = now.duration_since(triggered).as_secs_f64();
@@ -152,10 +152,10 @@ impl ApiSource {
         match (&self.stand_in, self.part) {
             (StandIn::Snapshot | StandIn::Over, _) => None,
             (_, ControlPlane::Local) => {
-                Some("the API server has not said yet what there is; see /api/status")
+                Some("objects have not been listed from the API server yet; see /api/status")
             }
             (_, ControlPlane::Karmada) => {
-                Some("the Karmada API server has not said yet what there is; see /api/status")
+                Some("objects have not been listed from the Karmada API server yet; see /api/status")
             }
         }
     }
@@ -173,7 +173,7 @@ impl ApiSource {
         SourceView { from_snapshot, snapshot: Some(collect::of_snapshots(&self.snapshots)), ..view }
     }
 
-    pub(super) fn doubts(&self) -> Vec<GuardView> {
+    pub(super) fn held_lists(&self) -> Vec<GuardView> {
         collect::of_guard(&self.guard.holding())
     }
 
@@ -181,18 +181,18 @@ impl ApiSource {
         if matches!(self.stand_in, StandIn::Over)
             && tokio::time::timeout(LAST_WRITE, self.snapshots.flush(objects)).await.is_err()
         {
-            tracing::warn!("the snapshot was not written in time; the one before stays");
+            tracing::warn!("the snapshot was not written in time; the previous one is kept");
         }
     }
 }
 
-/// The clusters of the snapshot, if the server says everything else before the snapshot was needed and nothing of clusters: they
-/// are served apart, and what was known of them is better than nothing.
+/// The clusters of the snapshot, if the server lists everything but clusters before the snapshot was needed: they come from another
+/// API, and their last known state is better than none.
 fn stored_clusters(stand_in: StandIn, changes: &[Change]) -> Option<Change> {
     let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return None };
-    let told = changes.iter().any(|change| matches!(change, Change::Clusters(_)));
+    let listed = changes.iter().any(|change| matches!(change, Change::Clusters(_)));
     let clusters: Vec<_> = stored.objects.fleet.clusters.into_values().collect();
-    (!told && !clusters.is_empty()).then_some(Change::Clusters(Delta::All(clusters)))
+    (!listed && !clusters.is_empty()).then_some(Change::Clusters(Delta::All(clusters)))
 }
 
 /// Waits until the server counts as away while there is a snapshot to stand in for it; then gives that. Cancel safe.

@@ -1,7 +1,5 @@
-//! Health check node ports: one listener per port and family, which tells load balancers in front whether the Service
-//! has an endpoint on this node (pkg/proxy/healthcheck/service_health.go).
-//!
-//! It must not know how endpoints are counted.
+//! Health check node ports: one listener per port and family, which reports whether the Service has an endpoint on this node
+//! (pkg/proxy/healthcheck/service_health.go).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -48,7 +46,7 @@ struct SharedState {
     connections: Connections,
 }
 
-/// What a port tells.
+/// What a port answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LocalEndpoints {
     service: ServiceKey,
@@ -80,7 +78,7 @@ impl NodePorts {
         Self { shared: SharedState { proxy, connections }, ports: BTreeMap::new(), contested: Vec::new() }
     }
 
-    /// Opens and closes what differs from before, beside `frontends`. Of two Services that ask for one port the first one
+    /// Opens and closes what differs from before, next to `frontends`. Of two Services that ask for one port the first one
     /// gets it.
     pub(super) fn follow<'a>(
         &mut self,
@@ -176,7 +174,7 @@ impl NodePort {
         );
     }
 
-    /// Why nobody answers, if so, and what to do about it.
+    /// Why the port is not answered, if so, and what to do about it.
     fn failure(&self) -> Option<String> {
         match (&self.state, &self.rival) {
             (ListenState::Failed(error), _) => Some(retry::advice(error)),
@@ -195,7 +193,8 @@ impl ListenState {
         match listen(addr) {
             Ok(listener) => {
                 let SharedState { proxy, connections } = shared;
-                let router = Router::new().fallback(tell).with_state((endpoints.subscribe(), proxy.clone()));
+                let router =
+                    Router::new().fallback(answer_probe).with_state((endpoints.subscribe(), proxy.clone()));
                 Self::Open { _server: Server::start(listener, router, connections.clone()) }
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Self::Taken,
@@ -205,7 +204,9 @@ impl ListenState {
 }
 
 /// Whatever the path and the method are.
-async fn tell(State((endpoints, proxy)): State<(watch::Receiver<LocalEndpoints>, ProxyHealth)>) -> Response {
+async fn answer_probe(
+    State((endpoints, proxy)): State<(watch::Receiver<LocalEndpoints>, ProxyHealth)>,
+) -> Response {
     let endpoints = endpoints.borrow().clone();
     answer(&endpoints, &proxy.report())
 }

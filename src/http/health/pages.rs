@@ -1,6 +1,6 @@
-//! `/healthz` and `/livez` of the proxy as a whole (pkg/proxy/healthcheck/proxy_health.go). `/healthz` asks whether load
-//! balancers may send traffic to this node, `/livez` whether the process should go on: a node that is to be deleted
-//! (KEP-3836), and a gateway that drains, fails the first but not the second.
+//! `/healthz` and `/livez` of the proxy as a whole (pkg/proxy/healthcheck/proxy_health.go). `/healthz` answers whether load balancers
+//! may send traffic to this node, `/livez` whether the process should go on: a node that is to be deleted (KEP-3836), and a gateway that
+//! drains, fails the first but not the second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

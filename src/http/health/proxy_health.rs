@@ -1,8 +1,8 @@
-//! Whether the gateway as a whole does its work: the state behind every health answer.
+//! Whether the gateway as a whole works: the state behind every health answer.
 //!
-//! kube-proxy calls itself unhealthy when a change has waited for longer than two of its sync periods
-//! (pkg/proxy/healthcheck/proxy_health.go). Here the control loop proves from time to time that it has taken in all
-//! changes and that every worker has obeyed; unhealthy is who has not been proven healthy for as long.
+//! kube-proxy is unhealthy when a change has waited for longer than two of its sync periods
+//! (pkg/proxy/healthcheck/proxy_health.go). Here the event loop regularly proves that it has applied all changes and that every worker
+//! answers; without proof for as long, the gateway is unhealthy.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// Two sync periods of 30 s, kube-proxy's default.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A moment on two clocks: one to measure by, which nobody sets, and one to show.
+/// A moment on two clocks: the monotonic one to measure by, and the wall clock to show.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timepoint {
     measured: Instant,

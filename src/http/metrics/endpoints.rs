@@ -1,4 +1,4 @@
-//! What endpoints of frontends have: the first so many, and none unless the configuration asks for them.
+//! Series of endpoints: up to a configured number, and none by default.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn write_each(
 }
 
 /// Whose the frontend's endpoints are. Clusters may use the same addresses behind different interfaces, so that the address alone
-/// does not tell endpoints apart.
+/// does not identify an endpoint.
 fn clusters(frontend: &Frontend) -> HashMap<EndpointAddr, &str> {
     let mut clusters = HashMap::new();
     for backend in &*frontend.backends {

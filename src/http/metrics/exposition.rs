@@ -1,8 +1,6 @@
-//! The gateway's metrics as Prometheus text, rendered at each scrape from the counters of the data plane, so that a
-//! series lives exactly as long as its frontend. Every name is declared here; what all frontends together have of one is named
-//! after it, with `sheave_gateway_` in front.
-//!
-//! What the control loop measures itself goes through the `metrics` facade and is appended.
+//! Prometheus text, and every metric family that is rendered at each scrape from values held elsewhere. A series exists exactly as long
+//! as its frontend, which a recorder of the `metrics` crate cannot do: a held handle keeps its series, and idle ones cannot be dropped.
+//! What the event loop measures itself is in the recorder, and is appended. The total of all frontends has `sheave_gateway_` in its name.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -175,7 +173,7 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// One that gives its text to `send` bit by bit, until that says that nobody wants more.
+    /// One that passes its text to `send` in chunks, until that returns false.
     pub(crate) fn sent_by(send: impl FnMut(String) -> bool + 'static) -> Self {
         Self { send: Some(Box::new(send)), ..Self::default() }
     }
@@ -243,7 +241,7 @@ impl Samples<'_> {
         self.add_line("", &format!("{first}{separator}{more}"), &value.to_string())
     }
 
-    /// Nobody wants more: what is added is for nothing.
+    /// The receiver is gone: what is added is dropped.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.exposition.unwanted
     }

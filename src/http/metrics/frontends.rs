@@ -1,5 +1,5 @@
-//! What frontends have had: each of the first so many, and all together. The totals are exact however many there are, and count
-//! on when frontends leave or lose their series.
+//! Series of frontends: up to a configured number, and totals of all. The totals are exact and keep counting when frontends leave or
+//! lose their series.
 
 use std::sync::{Arc, Weak};
 
@@ -64,7 +64,7 @@ pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingT
     );
 }
 
-/// What tells a frontend's series from others'.
+/// The labels that identify a frontend.
 pub(super) fn labels(frontend: &Frontend) -> String {
     let (addr, service) = (frontend.addr.to_string(), frontend.service.to_string());
     render(&[("frontend", &addr), ("service", &service)])

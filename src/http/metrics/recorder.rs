@@ -1,4 +1,4 @@
-//! What the control loop measures of itself.
+//! Histograms of the event loop, recorded through the `metrics` crate.
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 

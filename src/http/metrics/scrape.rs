@@ -1,5 +1,5 @@
-//! ScrapeQueue one at a time, apart from the control loop: a thread renders from the counters as they are and hands the text on bit by
-//! bit, so that neither a large table nor a slow reader holds anything else up, or takes much memory.
+//! Scrapes one at a time, apart from the event loop. A thread renders from the counters and sends the text in chunks, so that neither a
+//! large table nor a slow reader delays anything else or takes much memory.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Lets in only who has the token of a file, as Prometheus sends it (`authorization` in its configuration).
+//! Bearer token authentication with a token file, as Prometheus sends it (`authorization` in its configuration).
 
 use std::io;
 use std::path::Path;
@@ -30,9 +30,9 @@ async fn check(State(file): State<Arc<Path>>, request: Request, next: Next) -> R
             let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
             (StatusCode::UNAUTHORIZED, headers, "show the bearer token\n").into_response()
         }
-        // The path is nobody's concern who has no token.
+        // Callers without the token do not learn the path.
         Err(error) => {
-            tracing::debug!(file = %file.display(), %error, "nobody can show the token");
+            tracing::debug!(file = %file.display(), %error, "the token file cannot be read");
             (StatusCode::SERVICE_UNAVAILABLE, "the file with the token cannot be read\n").into_response()
         }
     }

@@ -62,7 +62,7 @@ fn recorded(endpoint: EndpointAddr, remaining: Duration) -> Choice {
     Choice { endpoint: Some(endpoint), reasons: vec![reason] }
 }
 
-/// Only Maglev's choice can be told beforehand.
+/// Only Maglev's choice is known beforehand.
 fn balanced(active: &ActiveFrontend, client: Option<Client>, hashed: EndpointAddr, count: usize) -> Choice {
     if active.algorithm() != Algorithm::Maglev {
         return any(active, count);

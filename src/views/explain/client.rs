@@ -37,7 +37,7 @@ pub(super) fn origin(frontend: &Frontend, client: Client, basis: Basis<'_>) -> (
     (origin, reason)
 }
 
-/// What is said where peers are trusted to name their clients.
+/// The reason for frontends that accept PROXY headers.
 pub(super) fn proxied(frontend: &Frontend, client: Option<Client>) -> Option<String> {
     let trusted = frontend.proxied_by.as_ref()?;
     Some(match client {

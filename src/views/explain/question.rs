@@ -13,7 +13,7 @@ use sheave_model::Protocol;
 pub(crate) struct Question {
     /// The Service.
     pub(crate) service: ServiceKey,
-    /// The MultiClusterService of that name is meant, whatever there is beside it.
+    /// The MultiClusterService of that name is meant, even if there is a Service.
     pub(crate) multi_cluster: bool,
     /// Narrows its frontends down.
     pub(crate) port: Option<Port>,

@@ -1,4 +1,4 @@
-//! The explanation for people: one line that says it, then why, then the endpoints as a table.
+//! The explanation as text: a headline, the reasons, and the endpoints as a table.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ pub(crate) fn render(view: &ExplainView) -> String {
         // Writing to a String never fails.
         writeln!(text, "The question fits {} as well.", view.other_frontends.join(", ")).unwrap_or_default();
     }
-    // What is said of endpoints is in their table.
+    // Reasons of endpoints are in their table.
     let tabled: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
     text += "\nWhy\n";
     for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {

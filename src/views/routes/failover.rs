@@ -1,4 +1,4 @@
-//! How traffic is spread over clusters, as users and programs see it.
+//! How traffic is spread over clusters, as the JSON shows it.
 
 use serde::{Deserialize, Serialize};
 use sheave_model::{Check, CheckKind, Failover, Spread};
@@ -13,7 +13,7 @@ pub(crate) struct FailoverView {
     pub(crate) overprovisioning: u16,
     /// In percent.
     pub(crate) panic_threshold: u8,
-    /// How endpoints of other clusters are asked whether they serve; null = only real connections tell.
+    /// Active health check of endpoints in other clusters; null = passive only.
     pub(crate) check: Option<CheckView>,
 }
 

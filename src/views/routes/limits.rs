@@ -1,4 +1,4 @@
-//! What a Service may take of each gateway, as the JSON has it.
+//! Limits and timeouts of a Service, as the JSON shows them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What would be published for each Service, and on which ports its health is asked for, as users and programs see it.
-//! The `ingress` list is that of the API (`status.loadBalancer.ingress`).
+//! What the controller would publish for each Service, and its health check node port. The `ingress` list is that of the API
+//! (`status.loadBalancer.ingress`).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::source_name;
 /// The `ipMode` of all that we publish.
 const IP_MODE: &str = "Proxy";
 
-/// What one Service's status would say.
+/// What would be published in one Service's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublishedView {
     /// `namespace/name`.
@@ -65,7 +65,7 @@ pub(crate) struct HealthCheckView {
 }
 
 impl PublishedView {
-    /// `failed` tells of frontends that could not be opened here.
+    /// `failed` is true for frontends that could not be opened here.
     pub(super) fn new(status: &LoadBalancerStatus, failed: impl Fn(FrontendAddr) -> bool) -> Self {
         Self {
             service: status.service.to_string(),

@@ -1,5 +1,4 @@
-//! The routing table as text: one block of aligned columns each for frontends, endpoints and status, and
-//! the Problems.
+//! The routing table as text: aligned columns for frontends, clusters, endpoints and status, and the Problems.
 
 use std::fmt::Write as _;
 

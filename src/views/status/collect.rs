@@ -1,4 +1,4 @@
-//! What the status says of sources and of the controller, from what they know of themselves. It must not know how it is shown.
+//! Builds the status of sources, guard, snapshot and controller from their own reports.
 
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use sheave_control::sources::snapshot::SnapshotWriter;
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
 
-/// The objects of a folder, which is `listed` as a whole or not at all. Files say nothing by themselves, so there is no time
-/// at which a kind was last heard of; nor is a snapshot needed beside them.
+/// The objects of a folder, which is `listed` as a whole or not at all. Files have no watch, so there is no time of
+/// the last event; nor do they need a snapshot.
 pub(crate) fn of_manifests(part: ControlPlane, objects: &Objects, listed: bool) -> SourceView {
     let kind = |(kind, objects): (&str, usize)| KindView {
         kind: kind.to_owned(),

@@ -127,7 +127,7 @@ fn a_controller_by_itself_has_no_table_and_says_who_leads() {
     view.source.kinds.clear();
     view.controller = Some(standby());
     let text = view.to_text();
-    assert!(text.contains("\nController: gw-2 leads; this one stands by.\n"), "{text}");
+    assert!(text.contains("\nController: gw-2 leads; this one is on standby.\n"), "{text}");
     assert!(text.ends_with("\nNothing is wrong.\n"), "{text}");
     view.controller = Some(ControllerView::default());
     assert!(wrong(&view)[0].starts_with("no controller leads"));
@@ -200,7 +200,7 @@ fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
     });
     let text = view.to_text();
     assert!(text.contains("  - no gateway is ready, so nothing is served: "), "{text}");
-    assert!(text.contains("  - the controller sees 22 Problems, listed below\n\n"), "{text}");
+    assert!(text.contains("  - the controller reports 22 Problems, listed below\n\n"), "{text}");
     assert!(
         text.contains("  - the API server keeps refusing what the controller writes to 2 objects: "),
         "{text}"
@@ -213,7 +213,7 @@ fn a_leader_says_what_it_lacks_and_lists_the_problems_that_it_sees() {
     );
     assert!(text.ends_with("\n  and 2 more\n"), "{text}");
     view.source.synced = false;
-    assert!(wrong_first(&view).starts_with("it leads, but gives no address"), "{}", wrong_first(&view));
+    assert!(wrong_first(&view).starts_with("it leads, but allocates no address"), "{}", wrong_first(&view));
 }
 
 fn wrong_first(view: &ProcessView) -> String {
@@ -233,15 +233,15 @@ fn without_an_api_server_the_snapshot_is_named_or_that_nothing_is_served() {
     assert_eq!(
         wrong(&view),
         [
-            "it serves by the snapshot, 2 h 3 min old, and sees no changes until the API server at https://10.0.0.1:6443/ has \
-             answered: see that the server runs and can be reached from this node",
-            "Services, Nodes cannot be followed: connection refused; what is known of them stays in force",
+            "it serves from the snapshot, 2 h 3 min old, and sees no changes until the API server at https://10.0.0.1:6443/ \
+             answers: check that the server runs and is reachable from this node",
+            "Services, Nodes cannot be watched: connection refused; their last known state stays in force",
         ]
     );
     view.source.from_snapshot = false;
-    assert!(wrong(&view)[0].starts_with("it serves nothing before the API server at https://10.0.0.1:6443/"));
+    assert!(wrong(&view)[0].starts_with("it serves nothing until the API server at https://10.0.0.1:6443/"));
     view.source.server = None;
-    assert!(wrong(&view)[0].starts_with("it serves nothing before the folder can be listed"));
+    assert!(wrong(&view)[0].starts_with("it serves nothing until the folder can be listed"));
 }
 
 #[test]
@@ -253,8 +253,8 @@ fn without_the_karmada_api_server_services_are_served_all_the_same() {
         kinds: Vec::new(),
         ..view.source.clone()
     });
-    let told = "it serves no MultiClusterService before the Karmada API server at https://10.9.0.1:5443/ has answered: see \
-                that the server runs and can be reached from this node";
+    let told = "it serves no MultiClusterService until the Karmada API server at https://10.9.0.1:5443/ answers: check \
+                that the server runs and is reachable from this node";
     assert_eq!(wrong(&view), [told]);
     let karmada = view.karmada.as_mut().unwrap();
     karmada.from_snapshot = true;
@@ -263,16 +263,16 @@ fn without_the_karmada_api_server_services_are_served_all_the_same() {
         error: Some("timed out".to_owned()),
         ..KindView::default()
     }];
-    let told = "Works of the Karmada control plane cannot be followed: timed out; what is known of them stays in force";
+    let told = "Works of the Karmada control plane cannot be watched: timed out; their last known state stays in force";
     assert_eq!(wrong(&view)[1], told);
     view.karmada.as_mut().unwrap().kinds.clear();
     assert!(
         wrong(&view)[0].starts_with(
-            "it serves MultiClusterServices by the snapshot, 2 h 3 min old, and sees no changes"
+            "it serves MultiClusterServices from the snapshot, 2 h 3 min old, and sees no changes"
         )
     );
     view.karmada.as_mut().unwrap().server = None;
-    let told = "it serves no MultiClusterService before the folder of the Karmada control plane can be listed: see that it is there";
+    let told = "it serves no MultiClusterService until the folder of the Karmada control plane can be listed: check that it exists";
     assert_eq!(wrong(&view), [told]);
 }
 
@@ -293,9 +293,9 @@ fn everything_that_is_wrong_is_told_with_what_to_do() {
     assert_eq!(
         wrong(&view),
         [
-            "it was told to end: nothing new is accepted, and open connections finish",
-            "Nodes cannot be followed: timed out; what is known of them stays in force",
-            "the API server lists 3 Services where there were 120: the 117 that it lacks stay in force for another 42 s, in \
+            "it is draining: nothing new is accepted, and open connections finish",
+            "Nodes cannot be watched: timed out; their last known state stays in force",
+            "the API server lists 3 Services where there were 120: the 117 missing ones stay in force for another 42 s in \
              case the list is wrong; if they were deleted on purpose, wait",
             "the snapshot: it is damaged",
             "there are 2 Problems; `sheave routes` shows them",

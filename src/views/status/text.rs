@@ -1,4 +1,4 @@
-//! The status for people: what it does, where its objects come from, and what is wrong with a way out for each.
+//! The status as text: what the process does, where its objects come from, and what is wrong with a remedy for each.
 
 use std::fmt::Write as _;
 
@@ -27,13 +27,13 @@ pub(super) fn render(view: &ProcessView) -> String {
         writeln!(text, "  - {sentence}").unwrap_or_default();
     }
     if let Some(ControllerView { problems, more_problems, .. }) = &view.controller {
-        text += &listed("Problems that the controller sees", problems, *more_problems, "");
+        text += &listed("Problems that the controller reports", problems, *more_problems, "");
     }
     let more = view.problems.saturating_sub(view.first_problems.len());
     text + &listed("Problems", &view.first_problems, more, "; `sheave routes` lists all")
 }
 
-/// A list under a title; `more` are not listed, and `where_else` says where they are.
+/// A list under a title; `more` are not listed but `where_else`.
 fn listed(title: &str, problems: &[ProblemView], more: usize, where_else: &str) -> String {
     if problems.is_empty() {
         return String::new();
@@ -61,7 +61,7 @@ fn headline(view: &ProcessView) -> String {
             text += &format!("Controller: this one leads; {gateways} ready, {services} served.\n");
         }
         Some(ControllerView { leader: Some(leader), .. }) => {
-            text += &format!("Controller: {leader} leads; this one stands by.\n");
+            text += &format!("Controller: {leader} leads; this one is on standby.\n");
         }
         _ => {}
     }
@@ -102,11 +102,11 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     let source = &view.source;
     let mut wrong = Vec::new();
     if view.draining {
-        wrong.push("it was told to end: nothing new is accepted, and open connections finish".to_owned());
+        wrong.push("it is draining: nothing new is accepted, and open connections finish".to_owned());
     }
     if view.worker_stuck {
         wrong.push(
-            "a worker does not answer: its connections wait and it accepts nothing new; if that lasts, restart the process"
+            "a worker does not answer: its connections hang and it accepts nothing new; if that lasts, restart the process"
                 .to_owned(),
         );
     }
@@ -124,7 +124,7 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     }
     if let Some(ControllerView { leading: false, leader: None, .. }) = view.controller {
         wrong.push(
-            "no controller leads: traffic goes on, but no address is given and no status is published; look at the \
+            "no controller leads: traffic continues, but no address is allocated and no status published; check the \
              controllers' logs and at the Lease (`leaderElection.lease` in the config)"
                 .to_owned(),
         );
@@ -133,7 +133,7 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
         && source.synced
     {
         wrong.push(
-            "no gateway is ready, so nothing is served: see that gateways run, and that the Service of `gateways.service` in the config \
+            "no gateway is ready, so nothing is served: check that gateways run, and that the Service of `gateways.service` in the config \
              selects their Pods"
                 .to_owned(),
         );
@@ -149,8 +149,8 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
         && !problems.is_empty()
     {
         wrong.push(match problems.len() + more_problems {
-            1 => "the controller sees one Problem, listed below".to_owned(),
-            count => format!("the controller sees {count} Problems, listed below"),
+            1 => "the controller reports one Problem, listed below".to_owned(),
+            count => format!("the controller reports {count} Problems, listed below"),
         });
     }
     match (view.problems, view.first_problems.len()) {
@@ -198,18 +198,18 @@ fn unsynced(view: &ProcessView, source: &SourceView, names: &Names) -> Option<St
     match server {
         _ if *synced => None,
         Some(server) if view.role == CONTROLLER => Some(format!(
-            "it leads, but gives no address and writes no status before the {it} at {server} has answered: see that the \
-             server runs and can be reached from this node"
+            "it leads, but allocates no address and writes no status until the {it} at {server} answers: check that the \
+             server runs and is reachable from this node"
         )),
         Some(server) if *from_snapshot => Some(format!(
-            "it serves{by_snapshot} by the snapshot{old}, and sees no changes until the {it} at {server} has answered: see \
-             that the server runs and can be reached from this node"
+            "it serves{by_snapshot} from the snapshot{old}, and sees no changes until the {it} at {server} answers: check \
+             that the server runs and is reachable from this node"
         )),
         Some(server) => Some(format!(
-            "it serves {nothing} before the {it} at {server} has answered: see that the server runs and can be reached from \
+            "it serves {nothing} until the {it} at {server} answers: check that the server runs and is reachable from \
              this node"
         )),
-        None => Some(format!("it serves {nothing} before the {folder} can be listed: see that it is there")),
+        None => Some(format!("it serves {nothing} until the {folder} can be listed: check that it exists")),
     }
 }
 
@@ -226,7 +226,7 @@ fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
     }
     let sentence = |(error, names): (&str, Vec<String>)| {
         format!(
-            "{}{} cannot be followed: {error}; what is known of them stays in force",
+            "{}{} cannot be watched: {error}; their last known state stays in force",
             names.join(", "),
             source.of_it
         )
@@ -237,8 +237,8 @@ fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
 fn doubted(guard: &GuardView) -> String {
     let GuardView { kind, there, listed, kept, remaining_seconds } = guard;
     format!(
-        "the API server lists {listed} {kind}s where there were {there}: the {kept} that it lacks stay in force for another \
-         {}, in case the list is wrong; if they were deleted on purpose, wait",
+        "the API server lists {listed} {kind}s where there were {there}: the {kept} missing ones stay in force for another \
+         {} in case the list is wrong; if they were deleted on purpose, wait",
         span(*remaining_seconds)
     )
 }

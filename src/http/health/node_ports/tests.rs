@@ -153,8 +153,8 @@ async fn any_other_failure_is_a_problem_until_the_port_opens() {
         problems(&ports),
         [format!(
             "Service ns/a: FailedToStartServiceHealthcheck: spec.healthCheckNodePort: cannot listen on \
-             0.0.0.0:{port}: Permission denied (os error 13): ports below 1024 need CAP_NET_BIND_SERVICE; it is tried \
-             again every 2 s"
+             0.0.0.0:{port}: Permission denied (os error 13): ports below 1024 need CAP_NET_BIND_SERVICE; retrying \
+             every 2 s"
         )]
     );
     assert!(ports.retry());

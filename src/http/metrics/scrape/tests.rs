@@ -35,7 +35,7 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
     let own = PrometheusBuilder::new().build_recorder().handle();
     let limits = SeriesLimits { frontends: MANY as usize, endpoints: 0 };
     let scrapes = ScrapeQueue { patience, ..ScrapeQueue::new(dataplane.observer(), own, limits) };
-    let (questions, mut inbox) = mpsc::channel(16);
+    let (queries, mut inbox) = mpsc::channel(16);
     tokio::spawn(async move {
         let health = Health::new(Connections::default());
         while let Some(query) = inbox.recv().await {
@@ -48,7 +48,7 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let server = admin::serve(listener, questions, scrapes.clone(), Connections::of_admin(8));
+    let server = admin::serve(listener, queries, scrapes.clone(), Connections::of_admin(8));
     ScrapedServer { addr, scrapes, _server: server, _dataplane: dataplane }
 }
 
