@@ -1,11 +1,9 @@
 //! The projection: from the objects of a cluster to the routing table and the list of Problems.
 //!
-//! The inner step is pure: one Service with its slices and addresses gives its frontends (`service`). Around it stands
-//! what Services decide among themselves, round by round: addresses (`addresses`), who owns an address and port that
-//! several claim (`conflicts`), and that no endpoint is a frontend of ours. Only Services that a round can have changed
-//! are projected again, and what comes out equal keeps its `Arc`.
-//!
-//! It must not know where objects come from, nor what the data plane does with the table.
+//! The inner step is pure: one Service with its slices and addresses gives its frontends (`frontends`). Around it, a reconcile
+//! pass (`reconcile`) settles what Services share: addresses (`addresses`, `allocation_order`), who owns an address and port that
+//! several claim (`conflicts`), and that no endpoint is a frontend of ours. Only Services that a pass can have changed are
+//! projected again, and a frontend that is equal keeps its `Arc`.
 #![doc = include_str!("projection/fields.md")]
 
 mod addresses;
@@ -47,6 +45,7 @@ pub use self::allocator::NodeFamilies;
 use self::conflicts::Claims;
 use self::endpoints::interner::NameInterner;
 pub use self::health_checks::HealthCheck;
+use self::health_checks::HealthChecks;
 use self::nodes::ClusterContext;
 pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
@@ -59,7 +58,7 @@ use crate::api::address_pool::AddressPool;
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
-/// What the objects come to.
+/// The result of a projection.
 #[derive(Clone, Debug)]
 pub struct Projection {
     /// The table; the very same `Arc` as before unless `changed`.
@@ -74,7 +73,7 @@ pub struct Projection {
     /// The Services that were looked at for it: whatever is published for others is as before.
     pub touched: BTreeSet<ServiceKey>,
     /// The health check node ports to answer on, sorted by key.
-    pub health_checks: Vec<HealthCheck>,
+    pub health_checks: Arc<[HealthCheck]>,
     /// Whether load balancers may send traffic to this node.
     pub node_eligible: bool,
     /// All addresses of this node itself, as its Node object names them.
@@ -96,29 +95,29 @@ pub struct Projector {
     /// The pools that the allocator has read; none before the first time.
     pools: Option<KnownPools>,
     allocator: Allocator,
-    /// Services that would have addresses if others had not.
+    /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
     names: NameInterner,
     services: BTreeMap<ServiceKey, ServiceState>,
     /// Those of `services` that have a status.
     published: BTreeSet<ServiceKey>,
-    health_checks: BTreeMap<ServiceKey, HealthCheck>,
+    health_checks: HealthChecks,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
     /// Which Services have which endpoints, as the frontends that these would be.
     reached: BTreeSet<(FrontendAddr, ServiceKey)>,
     table: Arc<RoutingTable>,
     /// Of Services, and those of Nodes and pools, which are no Service's.
     problems: ProblemSet<Option<ServiceKey>>,
-    /// The time, if it was told.
+    /// The time, once it is set.
     now: Option<Timestamp>,
     /// When the time alone makes a difference.
     due: Option<Timestamp>,
     /// It decides about other MultiClusterServices than at the last projection.
-    mandate_changed: bool,
+    authority_changed: bool,
 }
 
-/// What is kept of a Service between rounds.
+/// What is kept of a Service between passes.
 #[derive(Clone, Debug, Default)]
 struct ServiceState {
     allocated: AllocatedAddresses,
@@ -126,9 +125,9 @@ struct ServiceState {
     /// Its endpoints, as the frontends that they would be, sorted: whether one of them is a frontend makes a difference to it.
     reached: Vec<FrontendAddr>,
     status: Option<LoadBalancerStatus>,
-    /// What is to be told of its clusters, of a MultiClusterService.
+    /// The state of its clusters, of a MultiClusterService.
     fleet: Option<FleetStatus>,
-    /// Problems beside those of `placed`.
+    /// Problems in addition to those of `allocated`.
     problems: Vec<Problem>,
     /// An object of the same name with another uid is another Service.
     uid: Option<String>,
@@ -151,31 +150,32 @@ impl Projector {
             names: NameInterner::default(),
             services: BTreeMap::new(),
             published: BTreeSet::new(),
-            health_checks: BTreeMap::new(),
+            health_checks: HealthChecks::default(),
             frontends: BTreeMap::new(),
             reached: BTreeSet::new(),
             table: Arc::default(),
             problems: ProblemSet::default(),
             now: None,
             due: None,
-            mandate_changed: false,
+            authority_changed: false,
         }
     }
 
-    /// Tells the time for the next projections. Until it is told, clusters that are not Ready are never held off.
+    /// Sets the time for the next projections. Until it is set, clusters that are not Ready are never held off.
     pub fn set_now(&mut self, now: Timestamp) {
         if self.now.replace(now).is_none() {
             self.due = Some(now);
         }
     }
 
-    /// Tells which MultiClusterServices are decided about from the next projection on.
-    pub fn set_mandate(&mut self, mandate: Authority) {
-        self.mandate_changed |= std::mem::replace(&mut self.options.fleet.mandate, mandate) != mandate;
+    /// Sets which MultiClusterServices are decided about from the next projection on.
+    pub fn set_authority(&mut self, authority: Authority) {
+        self.authority_changed |=
+            std::mem::replace(&mut self.options.fleet.authority, authority) != authority;
     }
 
     /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
-    /// everything, whatever it says.
+    /// everything, whatever `dirty` is.
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
         let mut keys = match dirty {
             Dirty::Services(keys) | Dirty::Shared(keys) => keys.clone(),
@@ -191,7 +191,7 @@ impl Projector {
             }
         }
         let due = self.now.zip(self.due).is_some_and(|(now, due)| due <= now);
-        if std::mem::take(&mut self.mandate_changed) || due {
+        if std::mem::take(&mut self.authority_changed) || due {
             keys.extend(objects.fleet.services.keys().cloned());
         }
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
@@ -223,7 +223,7 @@ impl Projector {
         self.services.get(key)?.status.as_ref()
     }
 
-    /// What is to be told of a MultiClusterService's clusters, if it is ours.
+    /// The state of a MultiClusterService's clusters, if it is ours.
     pub fn fleet_status(&self, key: &ServiceKey) -> Option<&FleetStatus> {
         self.services.get(key)?.fleet.as_ref()
     }
@@ -285,7 +285,7 @@ impl Projector {
             problems: self.problems.iter().cloned().collect(),
             changed,
             touched,
-            health_checks: self.health_checks.values().cloned().collect(),
+            health_checks: self.health_checks.list(),
             node_eligible: self.context.eligible,
             node_addresses: self.context.addresses.clone(),
             due: self.due,
@@ -293,7 +293,7 @@ impl Projector {
     }
 }
 
-/// What the allocator was told of pools.
+/// The pools as the allocator has read them.
 #[derive(Clone, Debug)]
 pub(super) struct KnownPools {
     pub(super) pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
@@ -303,7 +303,7 @@ pub(super) struct KnownPools {
 }
 
 impl KnownPools {
-    /// Whether they still say what they said then.
+    /// Whether they are as they were then.
     pub(super) fn hold_for(&self, objects: &Objects) -> bool {
         let same = |(old, new): (&Arc<AddressPool>, &Arc<AddressPool>)| {
             Arc::ptr_eq(old, new) || old.spec == new.spec

@@ -26,7 +26,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
         role,
         fleet: projection::FleetOptions {
             handle_unclassified: config.karmada.handle_unclassified,
-            mandate: projection::Authority::ALL,
+            authority: projection::Authority::ALL,
             legacy_clusters: config.karmada.legacy_cluster_fields,
             export_services: config.karmada.export_services,
             not_ready_hold: config.karmada.not_ready_hold,

@@ -117,7 +117,7 @@ impl LeaderTerm {
         let karmada = options.karmada.as_ref();
         let mut projector = Projector::new(options.projection.clone());
         if karmada.is_some() {
-            projector.set_mandate(Authority::NONE);
+            projector.set_authority(Authority::NONE);
         }
         let mut retry_events = tokio::time::interval(RETRY_EVENTS);
         retry_events.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -248,7 +248,7 @@ impl LeaderTerm {
 
     fn update_authority(&mut self) {
         if let Some(karmada) = &self.karmada {
-            self.projector.set_mandate(karmada.authority());
+            self.projector.set_authority(karmada.authority());
         }
     }
 

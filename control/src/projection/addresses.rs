@@ -37,7 +37,7 @@ pub(super) struct AllocatedAddresses {
 }
 
 /// Gives back what the Service may not keep, and holds what its status publishes: later than at the start, when all Services are
-/// looked at, a status may still publish what was taken back, and is another's by now. Before any [`place`] of a round.
+/// looked at, a status may still publish what was taken back, and is another's by now. Called before any [`allocate`] of a pass.
 pub(super) fn prepare(
     plan: &Plan,
     known: RequestContext<'_>,
@@ -146,7 +146,7 @@ pub(super) fn allocate(
     }
 }
 
-/// What is known of the world around a Service.
+/// What an allocation depends on besides the Service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestContext<'a> {
     /// Its Namespace.
@@ -278,7 +278,7 @@ fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) 
     report.into_problems().remove(0)
 }
 
-/// Pools speak of Services, whatever asks; here it is told by its name.
+/// Shortfalls name Services; a MultiClusterService is named as such.
 fn named(plan: &Plan, message: &str) -> String {
     match plan.key().source {
         FrontendSource::Service => message.to_owned(),

@@ -6,9 +6,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::allocator::{Allocator, Demand};
-use super::plan::Rank;
+use super::plan::{Plan, Rank};
 use crate::api::store::ServiceKey;
 use crate::net::Family;
+
+/// The order in which Services keep what their status publishes: where several namespaces publish one address, the oldest
+/// Service has it, and one whose status says that another has a port of it comes last.
+pub(super) fn of_holders<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
+    let mut plans: Vec<&Plan> = plans.collect();
+    plans.sort_unstable_by_key(|plan| (!plan.requests.lost.is_empty(), &plan.rank));
+    plans
+}
+
+/// The order in which Services are given addresses: those that request them by value first, so that none is given away to a
+/// Service that would take any; among each the oldest.
+pub(super) fn of_requests<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
+    let mut plans: Vec<&Plan> = plans.collect();
+    plans.sort_unstable_by_key(|plan| (plan.requests.addresses.is_empty(), &plan.rank));
+    plans
+}
 
 /// A pool, and the family of which it has no address left.
 type Shortage = (Arc<str>, Family);

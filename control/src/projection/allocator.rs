@@ -1,7 +1,7 @@
 //! Gives addresses out of AddressPools to Services. Deterministic and free of I/O: what a Service has, it keeps until it asks
 //! for something else, so no Service is moved by another's coming or going, nor by an edit of a pool.
 //!
-//! It must not know where requests come from or what is published: whoever restarts tells it first, through
+//! It knows nothing of what is published: after a restart the caller first records, with
 //! [`Allocator::hold`], what Services already have.
 
 mod assignment;
@@ -40,7 +40,7 @@ pub(crate) struct Request<'a> {
     pub(crate) labels: &'a BTreeMap<String, String>,
     /// The Service's Namespace, if it is known.
     pub(crate) namespace: Option<&'a Namespace>,
-    /// One address of each is allocated, unless `addresses` says which.
+    /// One address of each is allocated, unless `addresses` names them.
     pub(crate) families: &'a [Family],
     /// Take them from this pool only.
     pub(crate) pool: Option<&'a str>,
@@ -66,13 +66,13 @@ pub(crate) enum Uncovered {
 /// The pools, and who has which address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allocator {
-    /// In the order in which they are asked.
+    /// In the order in which they are tried.
     pools: Vec<Pool>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     used: UsedAddresses,
     /// Of Services that have addresses of gateway nodes, of which families.
     node_families: HashMap<ServiceKey, NodeFamilies>,
-    /// Addresses that became free, or free for other namespaces, since somebody asked.
+    /// Addresses that became free, or free for other namespaces, since the last call of `take_freed`.
     freed: Vec<IpAddr>,
 }
 
@@ -95,7 +95,7 @@ impl Allocator {
         problems.into_iter().flatten().collect()
     }
 
-    /// Records what a Service has, wherever it is from: nobody else is given it.
+    /// Records what a Service has, wherever it is from: no other Service is given it.
     pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         for ip in &addresses {
             match self.used.entry(*ip) {
@@ -162,7 +162,7 @@ impl Allocator {
         self.pools.iter().filter(move |pool| free && pool.lists(ip)).map(|pool| &pool.name)
     }
 
-    /// Takes back what the Service asks to be rid of, and what gateway nodes no longer have. Called for every request of a round
+    /// Takes back what the Service gives up, and what gateway nodes no longer have. Called for every request of a pass
     /// before any [`Self::assign`], so that the order of requests does not decide whether a returned address can be given
     /// again.
     pub(crate) fn prune(&mut self, request: &Request<'_>) {

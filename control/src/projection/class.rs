@@ -1,5 +1,4 @@
-//! Whether a Service is ours to serve, and on which kinds of frontends. Must not look at anything but the Service and the
-//! options that we go by.
+//! Whether a Service is ours to serve, and on which kinds of frontends.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +22,7 @@ pub(super) type FrontendKinds = BTreeSet<FrontendKind>;
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum ClassMatch {
-    /// Another implementation's, or nobody's: never touched, never complained about.
+    /// Not ours: never touched, never reported.
     Foreign,
     /// It asks for us, but cannot be served; the reason is in the report.
     Refused,

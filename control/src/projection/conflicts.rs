@@ -8,7 +8,7 @@ use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
 use super::plan::Rank;
 use crate::api::store::ServiceKey;
 
-/// By what a Service claims an address; the first kind wins over the others, however old those are. Else whoever may write a
+/// By what a Service claims an address; the first kind wins over the others, however old those are. Otherwise a user who may write a
 /// Service could take an address from one that has it (CVE-2020-8554).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClaimPriority {
@@ -30,7 +30,7 @@ pub(super) struct Claims {
     by_service: HashMap<ServiceKey, (Rank, ServiceClaims)>,
 }
 
-/// What a round of changes to the claims may have changed elsewhere.
+/// Which addresses a pass of changes to the claims affects.
 #[derive(Debug, Default)]
 pub(super) struct ClaimChanges {
     /// Addresses whose claimants are not the same as before, and whether there were any.

@@ -18,7 +18,7 @@ pub(super) enum TrafficPolicy {
 pub(super) struct TrafficPolicies {
     /// For clients outside the cluster, on every kind of frontend but the cluster address.
     pub(super) external: TrafficPolicy,
-    /// For whoever uses the cluster address.
+    /// For clients of the cluster address.
     pub(super) internal: TrafficPolicy,
 }
 
@@ -67,7 +67,7 @@ impl EndpointTraits {
         self.state == EndpointState::Ready
     }
 
-    /// Whether hints are asked about it.
+    /// Whether its hints count.
     fn hinted(&self) -> bool {
         self.ready() && self.scope == ClusterScope::Own
     }
@@ -90,7 +90,7 @@ pub(super) fn categorize(endpoints: &[EndpointTraits]) -> EligibleSets {
     }
 }
 
-/// What a policy comes to over some endpoints.
+/// A policy, applied to some endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EligibilityRule {
     pub(super) policy: TrafficPolicy,
@@ -124,34 +124,34 @@ impl EligibilityRule {
             TrafficPolicy::Local => TopologyMode::Everywhere,
         };
         let ready = Self { policy, mode, fallback: false };
-        Self { fallback: !endpoints.iter().any(|facet| ready.judge(facet) == Eligibility::Used), ..ready }
+        Self { fallback: !endpoints.iter().any(|traits| ready.judge(traits) == Eligibility::Used), ..ready }
     }
 
     /// Whether the endpoint, one of those decided over, may be used.
-    pub(super) fn judge(&self, facet: &EndpointTraits) -> Eligibility {
-        if facet.scope == ClusterScope::Closed {
+    pub(super) fn judge(&self, traits: &EndpointTraits) -> Eligibility {
+        if traits.scope == ClusterScope::Closed {
             return Eligibility::Closed;
         }
-        if self.policy == TrafficPolicy::Local && !facet.local {
+        if self.policy == TrafficPolicy::Local && !traits.local {
             return Eligibility::NotHere;
         }
         match self.mode {
-            _ if !facet.ready() => {
+            _ if !traits.ready() => {
                 if self.fallback {
                     Eligibility::Used
                 } else {
                     Eligibility::Terminates
                 }
             }
-            _ if facet.scope == ClusterScope::Other => Eligibility::Used,
-            TopologyMode::SameZone if facet.hints.zone != Hint::Here => Eligibility::OtherZone,
-            TopologyMode::SameNode if facet.hints.node != Hint::Here => Eligibility::OtherNode,
+            _ if traits.scope == ClusterScope::Other => Eligibility::Used,
+            TopologyMode::SameZone if traits.hints.zone != Hint::Here => Eligibility::OtherZone,
+            TopologyMode::SameNode if traits.hints.node != Hint::Here => Eligibility::OtherNode,
             TopologyMode::Everywhere | TopologyMode::SameZone | TopologyMode::SameNode => Eligibility::Used,
         }
     }
 
     fn select(&self, endpoints: &[EndpointTraits]) -> Vec<u32> {
-        let used = (0..).zip(endpoints).filter(|(_, facet)| self.judge(facet) == Eligibility::Used);
+        let used = (0..).zip(endpoints).filter(|(_, traits)| self.judge(traits) == Eligibility::Used);
         used.map(|(index, _)| index).collect()
     }
 }
@@ -188,8 +188,8 @@ pub(super) enum HintsVerdict {
 /// Hints count only if every ready endpoint has one and some name this node or zone: all or nothing.
 pub(super) fn check_hints(endpoints: &[EndpointTraits], hint: fn(TopologyHints) -> Hint) -> HintsVerdict {
     let mut here = false;
-    for (index, facet) in endpoints.iter().enumerate().filter(|(_, facet)| facet.hinted()) {
-        match hint(facet.hints) {
+    for (index, traits) in endpoints.iter().enumerate().filter(|(_, traits)| traits.hinted()) {
+        match hint(traits.hints) {
             Hint::Absent => return HintsVerdict::MissingAt(index),
             Hint::Elsewhere => {}
             Hint::Here => here = true,
@@ -206,7 +206,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// `candidates` are the endpoints that the sets are of; `any` says whether there is one that could be in them.
+    /// `candidates` are the endpoints that the sets are of; `any` is whether one of them could be in a set.
     pub(super) fn new(sets: &EligibleSets, candidates: &[Candidate], any: bool) -> Self {
         let route = |set: &[u32]| route(set, candidates, any);
         Self { cluster: route(&sets.cluster), local: route(&sets.local) }

@@ -1,5 +1,5 @@
 //! From EndpointSlices to the endpoints of one Service port and family, as kube-proxy's EndpointSliceCache does it
-//! (pkg/proxy/endpointslicecache.go). Must not know which of them a client may get.
+//! (pkg/proxy/endpointslicecache.go). Which of them a client may get is decided elsewhere (`eligibility`).
 
 pub(super) mod interner;
 pub(super) mod merged;
@@ -28,7 +28,7 @@ use crate::net::Family;
 #[derive(Debug, Default)]
 pub(super) struct PortEndpoints {
     pub(super) endpoints: Vec<Endpoint>,
-    pub(super) facets: Vec<EndpointTraits>,
+    pub(super) traits: Vec<EndpointTraits>,
     /// Endpoints that are the gateway itself, and were left out.
     pub(super) loops: Vec<EndpointAddr>,
     /// Endpoints that take nothing new, but still serve.
@@ -109,7 +109,7 @@ pub(super) fn collect(
         .collect(is_own_frontend)
 }
 
-/// As [`collect`], for someone who wants to hear what becomes of each endpoint.
+/// As [`collect`], with an observer of what becomes of each endpoint.
 pub(super) fn observe(
     member: &ClusterMember,
     family: Family,
@@ -164,7 +164,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
     ) -> PortEndpoints {
         let mut serving = PortEndpoints::default();
         serving.endpoints.reserve_exact(entries.len());
-        serving.facets.reserve_exact(entries.len());
+        serving.traits.reserve_exact(entries.len());
         for entry in entries {
             serving.capacity += u32::from(!entry.conditions.terminating);
             let Some(state) = entry.conditions.state() else {
@@ -183,7 +183,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
             }
             self.observer.serves(entry.mark);
             let local = !entry.remote;
-            serving.facets.push(EndpointTraits {
+            serving.traits.push(EndpointTraits {
                 state,
                 local,
                 hints: entry.hints,
@@ -214,7 +214,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                     mismatch = None;
                     self.read_endpoints(listed, number, entries, report);
                 }
-                // The one that came nearest says most.
+                // The nearest match is the most useful reason.
                 Err(why) => mismatch = mismatch.map(|known| known.max(why)),
             }
         }
@@ -285,7 +285,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
 }
 
 /// Whether it leads to another machine from each. Slices on an API server have no such addresses (discovery/v1,
-/// `ValidateEndpointIP`), but nobody looks at those in a Work.
+/// `ValidateEndpointIP`), but those in a Work are not validated.
 fn is_of_one_machine(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),

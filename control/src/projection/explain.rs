@@ -156,8 +156,8 @@ impl ServedService<'_> {
             ClientSide::Outside => external,
             ClientSide::Inside => internal,
         };
-        let rule = EligibilityRule::decide(policy, &merged.facets);
-        let fits: Vec<Eligibility> = merged.facets.iter().map(|facet| rule.judge(facet)).collect();
+        let rule = EligibilityRule::decide(policy, &merged.traits);
+        let fits: Vec<Eligibility> = merged.traits.iter().map(|traits| rule.judge(traits)).collect();
         let slices = self.members.iter().flat_map(|member| &member.slices).map(|listed| &listed.slice);
         let other = slices.chain(left().map(|left| &left.slice)).filter(|slice| !is_family(slice));
         Some(FrontendExplanation {
@@ -194,7 +194,7 @@ pub enum InternalReason {
     Node(Arc<str>),
     /// It is in a pod network of this Node.
     Pods(Arc<str>, IpNet),
-    /// The configuration says so.
+    /// A CIDR of the configuration contains it.
     Configured(IpNet),
 }
 
@@ -214,7 +214,7 @@ impl Projector {
         let client = client.to_canonical();
         let pods = objects.nodes.iter().find_map(|(name, node)| {
             let object = ObjectRef { kind: "Node", namespace: "".into(), name: name.clone() };
-            // What is wrong with the Node has been told where it was projected.
+            // Problems of the Node were reported where it was projected.
             let mut report = Report::about(object);
             if nodes::addresses(node, &mut report).iter().any(|(_, ip)| *ip == client) {
                 return Some(InternalReason::Node(name.clone()));

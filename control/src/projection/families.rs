@@ -19,7 +19,7 @@ pub(super) struct Families {
     pub(super) wanted: Vec<Family>,
     /// Those whose lack of an address is a Problem even when the other has one.
     pub(super) required: Vec<Family>,
-    /// Whether the Service says so itself. Else an address of another family in its status counts as well.
+    /// Whether the Service lists them itself. Otherwise an address of another family in its status counts as well.
     pub(super) given: bool,
 }
 

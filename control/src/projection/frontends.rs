@@ -44,7 +44,7 @@ pub(super) enum Obstacle {
 }
 
 impl Plan {
-    /// Whether its status says that it is served there: not if it says that another Service has the port.
+    /// Whether its status publishes the address, without an error that another Service has the port.
     fn publishes(&self, addr: FrontendAddr) -> bool {
         let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
         self.requests.published.contains(&addr.ip) && !self.requests.lost.contains(&port)
@@ -63,7 +63,7 @@ impl Plan {
     }
 
     /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice, and
-    /// none that is reserved for a node. `left_out` hears of those, and why.
+    /// none that is reserved for a node. Those are passed to `left_out`, with the reason.
     pub(super) fn exposures(
         &self,
         load_balancer: &[IpAddr],
@@ -125,7 +125,7 @@ pub(super) struct FrontendInput<'a> {
     pub(super) cluster: &'a Arc<str>,
 }
 
-/// What a Service comes to.
+/// What the projection of a Service gives.
 #[derive(Debug, Default)]
 pub(super) struct ServiceOutput {
     pub(super) frontends: Vec<Frontend>,
@@ -219,7 +219,7 @@ fn port_target(
     let frontend_of =
         |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
     let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
-    let mut gathered = MergedEndpoints::default();
+    let mut merged = MergedEndpoints::default();
     for (index, member) in members.iter().enumerate() {
         let serving =
             endpoints::collect(member, family, port, input.context, is_own, names, &mut output.problems);
@@ -227,13 +227,13 @@ fn port_target(
         let endpoints = serving.endpoints.iter().map(|endpoint| endpoint.addr);
         output.reached.extend(serving.loops.iter().copied().chain(endpoints).map(frontend_of));
         if plan.fleet.is_none() || !serving.is_empty() {
-            gathered.add(index, serving);
+            merged.add(index, serving);
         }
     }
-    let sets = eligibility::categorize(&gathered.facets);
-    let open = gathered.facets.iter().any(|facet| facet.scope != ClusterScope::Closed);
-    let routes = Routes::new(&sets, &gathered.candidates, open);
-    let backends: Arc<[Backend]> = gathered
+    let sets = eligibility::categorize(&merged.traits);
+    let open = merged.traits.iter().any(|traits| traits.scope != ClusterScope::Closed);
+    let routes = Routes::new(&sets, &merged.candidates, open);
+    let backends: Arc<[Backend]> = merged
         .parts
         .into_iter()
         .filter_map(|(index, serving)| Some(backend(plan, members.get(index)?, serving)))

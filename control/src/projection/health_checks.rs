@@ -1,7 +1,8 @@
 //! Health check node ports (`healthCheckNodePort`): which Services have ready endpoints on this node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 use sheave_model::{Endpoint, EndpointState, FrontendKind};
@@ -46,6 +47,33 @@ pub(super) fn port(
         report.invalid("spec.healthCheckNodePort", message);
     }
     number
+}
+
+/// The health check node ports of all Services. Their list is shared until one of them changes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HealthChecks {
+    by_service: BTreeMap<ServiceKey, HealthCheck>,
+    list: Option<Arc<[HealthCheck]>>,
+}
+
+impl HealthChecks {
+    /// Sets that of a Service, which has at most one.
+    pub(super) fn set(&mut self, key: &ServiceKey, check: Option<HealthCheck>) {
+        if self.by_service.get(key) == check.as_ref() {
+            return;
+        }
+        self.list = None;
+        match check {
+            Some(check) => self.by_service.insert(key.clone(), check),
+            None => self.by_service.remove(key),
+        };
+    }
+
+    /// All of them, sorted by key.
+    pub(super) fn list(&mut self) -> Arc<[HealthCheck]> {
+        let list = self.list.get_or_insert_with(|| self.by_service.values().cloned().collect());
+        Arc::clone(list)
+    }
 }
 
 /// Addresses of ready endpoints on this node; one that serves several ports is one.

@@ -2,7 +2,7 @@
 //!
 //! One is planned like a Service: the template of its name gives ports, affinity and policies, and its own metadata,
 //! annotations and status stand in for the template's. Ordinary Services whose slices name clusters (the MCS API of
-//! sig-multicluster) share what is between clusters. It must not know the data plane's health.
+//! sig-multicluster) share the rules between clusters.
 
 mod clusters;
 mod ingress;
@@ -45,7 +45,7 @@ pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Op
     ends.filter(|end| *end > now).min()
 }
 
-/// The addresses of one that is not planned which nobody else may be given yet. All, while it is not this process that decides
+/// The addresses of a MultiClusterService that is not planned which no other may be given yet. All, while another process decides
 /// about them. Those of a MultiClusterService that is being deleted, until the controller has cleared its status: a gateway that
 /// has not heard of the deletion may serve them as long. And those of one whose Service is missing: who replaces it takes it away
 /// for a moment.
@@ -56,7 +56,7 @@ pub(super) fn kept_addresses(
 ) -> (Vec<IpAddr>, NodeFamilies) {
     let nothing = (Vec::new(), NodeFamilies::default());
     let Some(service) = fleet.services.get(key) else { return nothing };
-    if options.fleet.mandate.own && !is_leaving(service) && template(fleet, key).is_some() {
+    if options.fleet.authority.own && !is_leaving(service) && template(fleet, key).is_some() {
         return nothing;
     }
     let managed = matches!(options.role, Role::Controller { .. });
@@ -77,7 +77,7 @@ fn published(service: &MultiClusterService) -> Vec<IpAddr> {
 pub(super) fn is_suspended(key: &ServiceKey, fleet: &Fleet, options: &Options) -> bool {
     let managed = matches!(options.role, Role::Controller { .. });
     let ours = |service: &Arc<MultiClusterService>| whose(service, template(fleet, key), options).is_ok();
-    managed && !options.fleet.mandate.own && fleet.services.get(key).is_some_and(ours)
+    managed && !options.fleet.authority.own && fleet.services.get(key).is_some_and(ours)
 }
 
 fn is_leaving(service: &MultiClusterService) -> bool {
@@ -93,13 +93,13 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
         return Planned::Foreign;
     }
     match ours(key, service, (fleet, options, now)) {
-        Planned::Ours(mut plan) if !options.fleet.mandate.own => {
+        Planned::Ours(mut plan) if !options.fleet.authority.own => {
             plan.suspended = true;
             plan.requests.published = published(service);
             Planned::Ours(plan)
         }
-        // Who decides about it tells why.
-        Planned::Refused(_) if !options.fleet.mandate.own => Planned::Foreign,
+        // The installation that decides about it reports why.
+        Planned::Refused(_) if !options.fleet.authority.own => Planned::Foreign,
         planned => planned,
     }
 }

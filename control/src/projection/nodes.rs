@@ -1,4 +1,4 @@
-//! What Nodes tell the projection: the gateway's own zone and addresses, who is a client inside the cluster, and which Nodes have
+//! What the projection reads from Nodes: the gateway's own zone and addresses, who is a client inside the cluster, and which Nodes have
 //! a gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::net::Family;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// Set by whoever wants load balancers to leave a node alone (k8s.io/cloud-provider, service controller).
+/// Set to keep load balancers off a node (k8s.io/cloud-provider, service controller).
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Set by the cluster autoscaler on a node that it is about to remove.
@@ -39,7 +39,7 @@ pub(super) struct ClusterContext {
     pub(super) addresses: Vec<IpAddr>,
     /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
-    /// The addresses of gateway nodes that pools may give, ordered by node. Where nobody else decides, those of this node.
+    /// The addresses of gateway nodes that pools may give, ordered by node. In a standalone gateway, those of this node.
     pub(super) gateway_nodes: Vec<NodeAddress>,
     /// Whether anything is known of gateway nodes: some gateway is ready, and some Node known.
     pub(super) gateways_known: bool,
@@ -56,7 +56,7 @@ pub(super) struct ClusterContext {
 }
 
 impl ClusterContext {
-    /// Whether every Service comes out as before by these. Who is a client inside the cluster is asked by the table alone, and
+    /// Whether every Service gives the same result with these. Only the table depends on who is a client inside the cluster, and
     /// whether the node gets traffic by probes.
     pub(super) fn suffice(&self, before: &Self) -> bool {
         let Self {
@@ -104,7 +104,7 @@ pub(super) fn read(
     gateways: &BTreeSet<Arc<str>>,
 ) -> (ClusterContext, Vec<Problem>) {
     let mut internal = options.internal_cidrs.clone();
-    // Without any Node nothing says otherwise; among others, a missing one is gone.
+    // Without any Node nothing is known of this one; a Node that is missing among others is gone.
     let mut context = ClusterContext {
         node: options.node.clone(),
         eligible: nodes.is_empty(),

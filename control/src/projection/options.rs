@@ -1,4 +1,4 @@
-//! What the configuration says about the projection, and in which role it runs.
+//! The options of the projection, from the configuration, and the role in which it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use sheave_model::{FrontendKind, Path, ServiceLimits};
 
 use crate::api::store::ServiceKey;
 
-/// Ports that no Service gets at an address of a node itself, unless the configuration says otherwise: what Kubernetes and
+/// Ports that no Service gets at an address of a node itself, unless configured otherwise: what Kubernetes and
 /// its networks need to reach the node (sshd, BGP, etcd, the API server, VXLAN, Geneve, Flannel's VXLAN, the kubelet and the
 /// control plane's components, WireGuard).
 pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
@@ -25,7 +25,7 @@ pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
     51_820..=51_821,
 ];
 
-/// What the configuration says about the projection.
+/// Options of the projection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The Node that this gateway runs on: its endpoints are local, its zone is ours. Empty = none.
@@ -38,7 +38,7 @@ pub struct Options {
     pub handle_unclassified: bool,
     /// Which kinds of frontends Services get; those that are not given here are not made.
     pub frontends: BTreeSet<FrontendKind>,
-    /// Clients inside the cluster, beside pod CIDRs and Node addresses.
+    /// Clients inside the cluster, in addition to pod CIDRs and Node addresses.
     pub internal_cidrs: Vec<IpNet>,
     /// The `spec.externalIPs` that Services may claim; empty = none (CVE-2020-8554).
     pub external_ips_allow: Vec<IpNet>,
@@ -56,13 +56,13 @@ pub struct Options {
     pub fleet: FleetOptions,
 }
 
-/// What the configuration says about MultiClusterServices.
+/// Options that concern MultiClusterServices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetOptions {
     /// Those for which nothing names a class are ours: their API has no field for one.
     pub handle_unclassified: bool,
     /// Which of them this process decides about.
-    pub mandate: Authority,
+    pub authority: Authority,
     /// The fields of v1.8 to v1.10 that name clusters count.
     pub legacy_clusters: bool,
     /// Karmada is asked to collect the endpoints of MultiClusterServices that are ours.
@@ -81,7 +81,7 @@ impl Default for FleetOptions {
     fn default() -> Self {
         Self {
             handle_unclassified: true,
-            mandate: Authority::ALL,
+            authority: Authority::ALL,
             legacy_clusters: true,
             export_services: false,
             not_ready_hold: None,
@@ -115,11 +115,11 @@ impl Default for Options {
 /// Who decides about load balancer addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Nobody else does: what the status publishes, else pools, else the node's own.
+    /// No controller runs: what the status publishes, else pools, else the node's own.
     Standalone,
     /// The controller has decided: what the status publishes.
     Gateway,
-    /// This is the controller: pools decide, and the status says what they gave before.
+    /// This is the controller: pools decide, and the status holds what they gave before.
     Controller {
         /// The headless Service whose endpoints are the gateways.
         gateways: ServiceKey,

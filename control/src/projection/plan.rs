@@ -61,7 +61,7 @@ pub(super) struct Plan {
     pub(super) problems: Vec<Problem>,
 }
 
-/// What a Service comes to before addresses and endpoints are looked at.
+/// How a Service is planned.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Planned {
@@ -86,11 +86,6 @@ impl Plan {
     /// Whether it has, or wants, load balancer addresses from us.
     pub(super) fn is_load_balancer(&self) -> bool {
         self.kinds.contains(&FrontendKind::LoadBalancer)
-    }
-
-    /// Its place among those whose status publishes the same address.
-    pub(super) fn seniority(&self) -> (bool, &Rank) {
-        (!self.requests.lost.is_empty(), &self.rank)
     }
 
     /// The clusters that it is served from; `slices` are those of its own name in the cluster `own`.
@@ -128,7 +123,7 @@ pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
     }
 }
 
-/// One cluster, and how it counts beside others.
+/// One cluster, and its weight among others.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterMember {
     pub(super) cluster: Arc<str>,
@@ -153,7 +148,7 @@ pub(super) struct ListedSlice {
 pub(super) enum SliceOrigin {
     /// It is an object of its own.
     Object,
-    /// It is an object made after one in another cluster: where something nearer to that says otherwise, that counts.
+    /// It is an object made after one in another cluster: what is nearer to that one wins.
     Copy,
     /// It is part of this object, in this field.
     Within(ObjectRef, String),
@@ -224,7 +219,7 @@ pub(super) struct UncountedSlice {
     pub(super) why: NotCounted,
 }
 
-/// A Service's place in the queue: by creation, then by namespace and name. Without a creation time (a manifest that
+/// A Service's rank among others: by creation, then by namespace and name. Without a creation time (a manifest that
 /// no API server has seen) it stands behind all that have one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {

@@ -1,4 +1,4 @@
-//! `spec.ports` of a Service as typed values. What serves behind a port is said by the slices, never by `targetPort`.
+//! `spec.ports` of a Service as typed values. What serves behind a port is read from the slices, never from `targetPort`.
 
 use std::sync::Arc;
 

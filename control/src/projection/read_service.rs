@@ -151,7 +151,7 @@ pub(super) fn spec_addresses(
     report: &mut Report,
 ) -> SpecAddresses {
     let mut addresses = SpecAddresses::default();
-    // Read in any case: what contradicts the rest of the Service is told whether or not it is served.
+    // Read in any case: what contradicts the rest of the Service is reported whether or not it is served.
     let cluster = cluster_addresses(spec, families, report);
     if kinds.contains(&FrontendKind::ClusterIp) {
         addresses.cluster = cluster;
@@ -179,7 +179,7 @@ pub(super) fn spec_addresses(
     addresses
 }
 
-/// Whoever may create Services could take over any address by naming it here (CVE-2020-8554).
+/// A user who may create Services could otherwise take over any address by naming it here (CVE-2020-8554).
 fn is_external_ip_allowed(ip: IpAddr, allow: &[IpNet], field: &str, report: &mut Report) -> bool {
     let allowed = allow.iter().any(|cidr| cidr.contains(&ip));
     if !allowed {

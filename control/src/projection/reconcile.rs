@@ -11,14 +11,14 @@ use super::addresses::RequestContext;
 use super::conflicts::ClaimChanges;
 use super::frontends::{FrontendInput, ServiceOutput};
 use super::options::Role;
-use super::plan::{Plan, Planned, Rank};
+use super::plan::{Plan, Planned};
 use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
-use super::{Projector, ServiceState, addresses, frontends, multi_cluster, planner};
+use super::{Projector, ServiceState, addresses, allocation_order, frontends, multi_cluster, planner};
 use crate::api::problem::Problem;
 use crate::api::store::{Objects, ServiceKey};
 use crate::net::Family;
 
-/// What a round has found out so far.
+/// What a pass has found so far.
 #[derive(Default)]
 struct Pass {
     /// It is the first, and takes every Service.
@@ -52,12 +52,12 @@ impl Projector {
                 }
                 Planned::Refused(problems) => {
                     let held = self.retire(key, problems, &mut pass);
-                    self.tell_refused(objects, key);
+                    self.set_refused_status(objects, key);
                     self.keep_addresses(objects, key, held, starting);
                 }
             }
         }
-        self.place(objects, &mut pass);
+        self.allocate(objects, &mut pass);
         self.claim(&mut pass);
         self.add_affected(objects, &mut pass);
         for (key, plan) in std::mem::take(&mut pass.plans) {
@@ -78,7 +78,7 @@ impl Projector {
         (self.replace(pass), dirty)
     }
 
-    /// Plans Services beside those that changed.
+    /// Plans Services in addition to those that changed.
     fn add(&self, objects: &Objects, keys: impl IntoIterator<Item = ServiceKey>, pass: &mut Pass) {
         for key in keys {
             if !pass.plans.contains_key(&key)
@@ -99,14 +99,14 @@ impl Projector {
         self.allocator.release(key);
         self.claims.release(key, &mut pass.touched);
         self.waiting.remove(key);
-        self.health_checks.remove(key);
+        self.health_checks.set(key, None);
         if !problems.is_empty() {
             self.services.insert(key.clone(), ServiceState { problems, ..ServiceState::default() });
         }
         held
     }
 
-    /// What a MultiClusterService has that is not served any longer is nobody else's before it is let go.
+    /// Holds the addresses of a MultiClusterService that is not served any longer until it is released.
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, held: Vec<IpAddr>, starting: bool) {
         if key.source == FrontendSource::MultiClusterService {
             let (mut kept, node_families) = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
@@ -129,8 +129,8 @@ impl Projector {
         }
     }
 
-    /// What is told of a MultiClusterService that is ours, but not served.
-    fn tell_refused(&mut self, objects: &Objects, key: &ServiceKey) {
+    /// Sets the status of a MultiClusterService that is ours, but not served.
+    fn set_refused_status(&mut self, objects: &Objects, key: &ServiceKey) {
         if key.source == FrontendSource::MultiClusterService
             && let Some(known) = self.services.get_mut(key)
         {
@@ -141,13 +141,9 @@ impl Projector {
     }
 
     /// Finds addresses for the planned Services, and for those that wait if some became free.
-    fn place(&mut self, objects: &Objects, pass: &mut Pass) {
+    fn allocate(&mut self, objects: &Objects, pass: &mut Pass) {
         let role = &self.options.role;
-        // Where several namespaces publish one address already, the oldest Service decides whose it is: not one whose status says
-        // that another has a port of it.
-        let mut plans: Vec<&Plan> = pass.plans.values().map(|plan| &**plan).collect();
-        plans.sort_unstable_by(|a, b| a.seniority().cmp(&b.seniority()));
-        for plan in plans {
+        for plan in allocation_order::of_holders(pass.plans.values().map(|plan| &**plan)) {
             let key = plan.key();
             // One that was refused a moment ago had no uid to compare, and may keep what it has.
             let replaced =
@@ -168,10 +164,10 @@ impl Projector {
         let mut asked = BTreeSet::new();
         let mut next: BTreeSet<ServiceKey> = pass.plans.keys().cloned().collect();
         next.extend(self.waiting.next(&freed, &next, &self.allocator));
-        // Ends because nobody gives back what it waited for.
+        // Ends because no Service gives back what it waited for.
         while !next.is_empty() {
             self.add(objects, next.iter().cloned(), pass);
-            self.place_in_order(objects, pass, &next);
+            self.allocate_in_order(objects, pass, &next);
             asked.append(&mut next);
             // Who moves to another address lets go of the one before, which others may wait for.
             let moved = self.allocator.take_freed();
@@ -183,14 +179,11 @@ impl Projector {
         }
     }
 
-    fn place_in_order(&mut self, objects: &Objects, pass: &Pass, asked: &BTreeSet<ServiceKey>) {
+    fn allocate_in_order(&mut self, objects: &Objects, pass: &Pass, asked: &BTreeSet<ServiceKey>) {
         let role = &self.options.role;
-        // Addresses asked for by value go first, so that none is given away to a Service that would take any.
-        let plans = asked.iter().filter_map(|key| pass.plans.get(key));
-        let mut queue: Vec<(bool, &Rank, &Plan)> =
-            plans.map(|plan| (plan.requests.addresses.is_empty(), &plan.rank, &**plan)).collect();
-        queue.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
-        for (_, rank, plan) in queue {
+        let plans = asked.iter().filter_map(|key| pass.plans.get(key)).map(|plan| &**plan);
+        for plan in allocation_order::of_requests(plans) {
+            let rank = &plan.rank;
             let local = addresses::local_nodes(plan, role, objects);
             let known = RequestContext::new(plan, local.as_ref(), &self.context, objects);
             let allocated = addresses::allocate(plan, known, role, &self.context, &mut self.allocator);
@@ -271,17 +264,14 @@ impl Projector {
         projected.status = status;
         let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
         projected.fleet = fleet.map(|fleet| fleet.status.clone());
-        match health_check {
-            Some(check) => self.health_checks.insert(key.clone(), check),
-            None => self.health_checks.remove(key),
-        };
+        self.health_checks.set(key, health_check);
         projected.problems = problems;
         if reached_before != reached {
             self.index(key, &reached_before, &reached);
         }
     }
 
-    /// Puts the new frontends in place of the old; which of them changed.
+    /// Replaces the old frontends by the new; returns which of them changed.
     fn replace(&mut self, mut pass: Pass) -> Vec<FrontendChange> {
         let mut changed = BTreeMap::new();
         for frontend in pass.fresh {

@@ -25,15 +25,15 @@ pub(super) struct Requests {
     pub(super) published: Vec<IpAddr>,
     /// The families of which these are the addresses of gateway nodes, as the status says.
     pub(super) node_families: NodeFamilies,
-    /// Another installation has taken the object, and publishes them: nothing is to be kept for their clients.
+    /// Another installation has taken the object, and publishes them: nothing has to be kept for their clients.
     pub(super) by_neighbour: bool,
-    /// Ports of these addresses that, as the status says itself, another Service has: no title to them.
+    /// Ports of these addresses that another Service has, as the status itself reports: no claim to them.
     pub(super) lost: BTreeSet<(IpAddr, i32, String)>,
     /// Addresses that it asks for by value.
     pub(super) addresses: Vec<IpAddr>,
     /// The field that holds `addresses`.
     pub(super) addresses_field: String,
-    /// Names that its status publishes beside addresses.
+    /// Names that its status publishes next to addresses.
     pub(super) hostnames: BTreeMap<IpAddr, String>,
     /// The pool that it asks for by name.
     pub(super) pool: Option<String>,
@@ -69,14 +69,14 @@ pub(super) fn read(
     requests
 }
 
-/// What the condition says that the controller wrote with the addresses.
+/// Read from the condition that the controller writes with the addresses.
 pub(super) fn node_families(status: Option<&ServiceStatus>) -> NodeFamilies {
     let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     let said = conditions.find(|it| it.type_ == names::FROM_GATEWAY_NODES && it.status == "True");
     said.map(|it| NodeFamilies::named(&it.reason)).unwrap_or_default()
 }
 
-/// `ipMode` does not matter: what the status says is ours to serve in either mode.
+/// `ipMode` does not matter: what the status publishes is served in either mode.
 fn read_status(service: &Service, families: &Families, requests: &mut Requests, report: &mut Report) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();

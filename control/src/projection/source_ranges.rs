@@ -121,7 +121,7 @@ fn parse(text: &str) -> Option<IpNet> {
     cidr.map(|net| net.trunc())
 }
 
-/// The CIDRs of one family. A /0 among them admits everyone, which is what an empty list says.
+/// The CIDRs of one family. A /0 among them admits everyone, as an empty list does.
 fn of_family(cidrs: &[IpNet], family: Family) -> Vec<IpNet> {
     let of_family = || cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family);
     if of_family().any(|cidr| cidr.prefix_len() == 0) { Vec::new() } else { of_family().collect() }

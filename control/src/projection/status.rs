@@ -14,7 +14,7 @@ pub struct LoadBalancerStatus {
     pub service: ServiceKey,
     /// One entry per address; empty while it has none.
     pub ingress: Vec<Ingress>,
-    /// The families of which the addresses are those of gateway nodes. Whoever starts anew could not know it.
+    /// The families of which the addresses are those of gateway nodes. A controller that starts could not know it otherwise.
     pub node_families: NodeFamilies,
 }
 
@@ -54,7 +54,7 @@ impl LoadBalancerStatus {
     }
 }
 
-/// What `ports[].error` says for a reason. Names without a prefix are for Kubernetes' own (core/v1, `PortStatus.error`).
+/// The text of `ports[].error` for a reason. Names without a prefix are for Kubernetes' own (core/v1, `PortStatus.error`).
 pub fn port_error(reason: &str) -> String {
     format!("sheave.dev/{reason}")
 }
@@ -66,7 +66,7 @@ pub struct FleetStatus {
     pub clusters: Vec<MemberClusterStatus>,
     /// What it refers to.
     pub resolved: ResolvedRefs,
-    /// Everything that it refers to may be there, but nothing says where it runs: no EndpointSlice was collected from any
+    /// Everything that it refers to may exist, but it is unknown where it runs: no EndpointSlice was collected from any
     /// cluster, and no address of a cluster's Service is known.
     pub nothing_collected: bool,
     /// As in [`crate::projection::FleetOptions`].
@@ -95,7 +95,7 @@ pub struct MemberClusterStatus {
 /// Why no endpoint of a cluster is known. Prints as it stands behind a colon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEndpoints {
-    /// Karmada does not schedule the Service, and says so.
+    /// Karmada does not schedule the Service, with its message.
     NotScheduled(String),
     /// Karmada does not list the API of ServiceExports among those of the cluster, so no ServiceExport goes there.
     NoExports,
@@ -127,23 +127,16 @@ impl fmt::Display for NoEndpoints {
 pub struct ResolvedRefs {
     /// Its Service on the Karmada API server exists.
     pub template: bool,
-    /// Clusters that it names and that nobody has, by name.
+    /// Clusters that it names and that do not exist, by name.
     pub unknown_clusters: Vec<String>,
     /// Entries of `spec.ports` that its Service has no port for, as `name:port` or `port`, in their order.
     pub unmatched_ports: Vec<String>,
 }
 
-impl ResolvedRefs {
-    /// Whether everything is there.
-    pub fn is_complete(&self) -> bool {
-        self.template && self.unknown_clusters.is_empty() && self.unmatched_ports.is_empty()
-    }
-}
-
 /// Whether new traffic may go to a cluster. Prints as it stands behind a cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterState {
-    /// Karmada says that it is ready.
+    /// Karmada reports it as ready.
     Ready,
     /// Nothing is known of it: the API that serves clusters may be away. It is used.
     Unknown,

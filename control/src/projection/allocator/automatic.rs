@@ -105,7 +105,7 @@ impl Allocator {
     }
 }
 
-/// Names the pools in their own order: which was asked first depends on what was there before.
+/// Names the pools in their own order: which was tried first depends on what the Service had before.
 fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
     let asked: BTreeSet<usize> = asked.iter().copied().collect();
     let names = |is: &dyn Fn(&Pool) -> bool| -> Vec<Arc<str>> {

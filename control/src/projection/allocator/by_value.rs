@@ -1,4 +1,4 @@
-//! Addresses that Services ask for by value: which of them one may have beside others, and how many. What a Service has
+//! Addresses that Services ask for by value: which of them a Service may share with others, and how many it may have. What a Service has
 //! stays with it whatever the rules say today, for clients use it.
 
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ impl Allocator {
                 Err(_) => refused.push(ip),
             }
         }
-        // Why is told by all that it has now, as when it is asked again.
+        // The reason is found with all that it has now, as when it requests them again.
         for ip in refused {
             if let Err(refusal) = self.grant(ip, request, pools, &given) {
                 assignment.refuse(ip, refusal);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::holders::UsedAddresses;
 use super::range::AddressRange;
-use super::selector::{NAMESPACE_NAME, Selector};
+use super::selector::{NAMESPACE_NAME, PoolSelector};
 use super::{Request, range};
 use crate::api::address_pool::{AddressPool, AddressPoolSpec, KIND, PER_SERVICE, Sharing};
 use crate::api::problem::report::Report;
@@ -22,8 +22,8 @@ pub(super) struct Pool {
     sharing: Sharing,
     /// How many of its own addresses one Service may ask for by value.
     pub(super) most_per_service: u32,
-    namespaces: Selector,
-    services: Selector,
+    namespaces: PoolSelector,
+    services: PoolSelector,
     ranges: Vec<AddressRange>,
     /// Stands for the addresses of gateway nodes.
     from_nodes: bool,
@@ -72,13 +72,13 @@ impl Pool {
             auto_assign: spec.auto_assign,
             sharing: spec.sharing,
             most_per_service: most_per_service(spec, &mut report),
-            namespaces: Selector::read(
+            namespaces: PoolSelector::read(
                 namespaces,
                 "spec.namespaceSelector",
                 (!namespaces_known).then_some(NAMESPACE_NAME),
                 &mut report,
             ),
-            services: Selector::read(
+            services: PoolSelector::read(
                 spec.service_selector.as_ref(),
                 "spec.serviceSelector",
                 None,
@@ -92,7 +92,7 @@ impl Pool {
         (read, report.into_problems())
     }
 
-    /// Pools are asked in this order: by priority with 0 last; among equals those that are meant for certain Services
+    /// Pools are tried in this order: by priority with 0 last; among equals those that are meant for certain Services
     /// first; then by name.
     pub(super) fn order(&self) -> (bool, u32, bool, Arc<str>) {
         let for_all = self.namespaces.is_empty() && self.services.is_empty();

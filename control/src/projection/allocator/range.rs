@@ -43,7 +43,7 @@ const SPECIAL: [(Family, u128, u128); 5] = [
 ];
 
 impl AddressRange {
-    /// Reads a CIDR, a range or a single address; the error says what is wrong with it.
+    /// Reads a CIDR, a range or a single address; the error describes what is wrong with it.
     pub(super) fn read(entry: &str, avoid_buggy: bool) -> Result<Self, &'static str> {
         let entry = entry.trim();
         let (first, last) = if let Ok(cidr) = entry.parse::<IpNet>() {
@@ -87,7 +87,7 @@ impl AddressRange {
             && !self.leaves_out(number)
     }
 
-    /// The first address in order that nobody uses.
+    /// The first address in order that is not in use.
     pub(super) fn first_free(&mut self, used: &UsedAddresses) -> Option<IpAddr> {
         while self.cursor <= self.last {
             let ip = address(self.family, self.cursor);
@@ -136,7 +136,7 @@ pub(super) fn size(ranges: &[AddressRange]) -> u128 {
         };
         sum.saturating_add((last - range.first).saturating_add(1) - ends)
     });
-    // One that another range gives all the same is not worth the trouble: it is one of 2^64.
+    // One that another range gives all the same is not subtracted again: it is one of 2^64.
     let anycast: BTreeSet<u128> = ranges
         .iter()
         .filter_map(|range| if let AvoidedAddresses::Anycast(ip) = range.buggy { Some(ip) } else { None })

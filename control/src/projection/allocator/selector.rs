@@ -1,41 +1,26 @@
 //! Label selectors of pools: the `matchLabels` and `matchExpressions` of the Kubernetes API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::{Expression, Selector, SelectorExt as _};
 
 use crate::api::problem::report::Report;
 
 /// The one label of a Namespace that is known without reading it: the API server sets it to the name.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// One requirement that labels must meet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Requirement {
-    key: String,
-    test: Test,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    Exists,
-    Absent,
-    /// A requirement that cannot be read admits nothing: a pool that is closed by mistake does less harm than an
-    /// open one.
-    Never,
-}
-
-/// A selector that was read; without requirements it matches everything.
+/// A pool's selector; without requirements it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Selector {
-    requirements: Vec<Requirement>,
+pub(super) struct PoolSelector {
+    selector: Selector,
+    /// The label that each requirement is about.
+    keys: BTreeSet<String>,
 }
 
-impl Selector {
-    /// Reads a selector, reporting each requirement that cannot be met. `known_keys` limits the keys that can be
-    /// judged at all; `None` means every key.
+impl PoolSelector {
+    /// Reads a selector. A requirement that cannot be read is reported and matches nothing: a pool that is closed by mistake does
+    /// less harm than an open one. `known_key` is the only label that can be judged; `None` means every label.
     pub(super) fn read(
         selector: Option<&LabelSelector>,
         field: &str,
@@ -44,63 +29,59 @@ impl Selector {
     ) -> Self {
         let Some(selector) = selector else { return Self::default() };
         let labels = selector.match_labels.iter().flatten();
-        let mut requirements: Vec<Requirement> = labels
-            .map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) })
-            .collect();
-        for (index, expression) in selector.match_expressions.iter().flatten().enumerate() {
-            let test = test(expression).unwrap_or_else(|why| {
+        let mut requirements: Vec<(&String, Expression)> =
+            labels.map(|(key, value)| (key, Expression::Equal(key.clone(), value.clone()))).collect();
+        for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+            let expression = expression(requirement).unwrap_or_else(|why| {
                 report.invalid(
                     format!("{field}.matchExpressions[{index}]"),
                     format!("{why}; it matches nothing"),
                 );
-                Test::Never
+                nothing(&requirement.key)
             });
-            requirements.push(Requirement { key: expression.key.clone(), test });
+            requirements.push((&requirement.key, expression));
         }
         if let Some(known) = known_key {
-            for unknown in requirements.iter_mut().filter(|requirement| requirement.key != known) {
-                let message =
-                    format!("only the label {known} can be judged; {} matches nothing", unknown.key);
+            for (key, expression) in requirements.iter_mut().filter(|(key, _)| *key != known) {
+                let message = format!("only the label {known} can be judged; {key} matches nothing");
                 report.invalid(field, message);
-                unknown.test = Test::Never;
+                *expression = nothing(key);
             }
         }
-        Self { requirements }
+        let keys = requirements.iter().map(|(key, _)| (*key).clone()).collect();
+        Self { selector: requirements.into_iter().map(|(_, expression)| expression).collect(), keys }
     }
 
     /// Whether it can be judged by the name of a Namespace alone.
     pub(super) fn needs_only(&self, key: &str) -> bool {
-        self.requirements.iter().all(|requirement| requirement.key == key)
+        self.keys.iter().all(|needed| needed == key)
     }
 
     /// Whether there is nothing to meet.
     pub(super) fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
+        self.selector.selects_all()
     }
 
     /// Whether the labels meet every requirement.
     pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements.iter().all(|requirement| {
-            let value = labels.get(&requirement.key);
-            match &requirement.test {
-                Test::In(values) => value.is_some_and(|value| values.contains(value)),
-                // As in the API: a label that is not there is not in the list either.
-                Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-                Test::Exists => value.is_some(),
-                Test::Absent => value.is_none(),
-                Test::Never => false,
-            }
-        })
+        self.selector.matches(labels)
     }
 }
 
-fn test(expression: &LabelSelectorRequirement) -> Result<Test, String> {
-    let values = expression.values.clone().unwrap_or_default();
-    match (expression.operator.as_str(), values.is_empty()) {
-        ("In", false) => Ok(Test::In(values)),
-        ("NotIn", false) => Ok(Test::NotIn(values)),
-        ("Exists", true) => Ok(Test::Exists),
-        ("DoesNotExist", true) => Ok(Test::Absent),
+/// A requirement that no label meets.
+fn nothing(key: &str) -> Expression {
+    Expression::In(key.to_owned(), BTreeSet::new())
+}
+
+/// As `Expression::try_from`, which takes lists of values that the API server refuses.
+fn expression(requirement: &LabelSelectorRequirement) -> Result<Expression, String> {
+    let key = requirement.key.clone();
+    let values: BTreeSet<String> = requirement.values.iter().flatten().cloned().collect();
+    match (requirement.operator.as_str(), values.is_empty()) {
+        ("In", false) => Ok(Expression::In(key, values)),
+        ("NotIn", false) => Ok(Expression::NotIn(key, values)),
+        ("Exists", true) => Ok(Expression::Exists(key)),
+        ("DoesNotExist", true) => Ok(Expression::DoesNotExist(key)),
         (operator @ ("In" | "NotIn"), true) => Err(format!("{operator} needs values")),
         (operator @ ("Exists" | "DoesNotExist"), false) => Err(format!("{operator} takes no values")),
         (other, _) => Err(format!("{other:?} is not In, NotIn, Exists or DoesNotExist")),
@@ -112,12 +93,12 @@ mod tests {
     use super::*;
     use crate::api::problem::ObjectRef;
 
-    fn read(yaml: &str, known_key: Option<&str>) -> (Selector, usize) {
+    fn read(yaml: &str, known_key: Option<&str>) -> (PoolSelector, usize) {
         let selector: LabelSelector = serde_saphyr::from_str(yaml).unwrap();
         let object = ObjectRef { kind: "AddressPool", namespace: "".into(), name: "p".into() };
         let mut report = Report::about(object);
         (
-            Selector::read(Some(&selector), "spec.serviceSelector", known_key, &mut report),
+            PoolSelector::read(Some(&selector), "spec.serviceSelector", known_key, &mut report),
             report.into_problems().len(),
         )
     }

@@ -13,7 +13,7 @@ use crate::projection::annotations;
 use crate::projection::eligibility::TrafficPolicy;
 use crate::projection::ports::PlannedPort;
 
-/// What a Service says about its clients' addresses.
+/// How the addresses of a Service's clients are passed on.
 #[derive(Clone, Debug, Default)]
 pub(in crate::projection) struct ClientAddress {
     /// For all kinds of frontends and both classes of clients; `None` = as the traffic policy wants it.

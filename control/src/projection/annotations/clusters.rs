@@ -1,5 +1,5 @@
 //! Annotations that name clusters: weights, priority and drain. A value that contradicts itself or cannot be read does not count at
-//! all: half of what somebody wanted is something that nobody wanted.
+//! all: half of a user's intention is something that the user did not intend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Tiers {
         self.tiers.get(cluster).copied().unwrap_or(self.last)
     }
 
-    /// Whoever names shares wants them whatever the sizes are.
+    /// Named weights hold whatever the sizes of the clusters are.
     pub(in crate::projection) fn spread(&self) -> Spread {
         if self.weights.is_some() { Spread::Backends } else { Spread::Endpoints }
     }

@@ -191,7 +191,7 @@ fn endpoint_sets_are_those_of_kube_proxy() {
         let member = ClusterMember::alone(&"local".into(), slices.iter());
         let serving =
             endpoints::collect(&member, Family::V4, &port, &context, |_| false, &mut names, &mut problems);
-        let sets = categorize(&serving.facets);
+        let sets = categorize(&serving.traits);
         if let Some(cluster) = case.cluster {
             assert_eq!(octets(&sets.cluster, &serving), cluster, "{}: cluster", case.name);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Fewer names than this are not worth looking for those that are used no more.
+/// With fewer names than this, unused ones are not looked for.
 const FEW: usize = 1024;
 
 /// The names that are in use, and some that were.

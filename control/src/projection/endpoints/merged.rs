@@ -19,7 +19,7 @@ pub(in crate::projection) struct MergedEndpoints {
     /// What each cluster has, by the index of the member; clusters with nothing at all are left out.
     pub(in crate::projection) parts: Vec<(usize, PortEndpoints)>,
     /// Those of all parts, in their order.
-    pub(in crate::projection) facets: Vec<EndpointTraits>,
+    pub(in crate::projection) traits: Vec<EndpointTraits>,
     /// What each of the facets is.
     pub(in crate::projection) candidates: Vec<Candidate>,
 }
@@ -27,15 +27,15 @@ pub(in crate::projection) struct MergedEndpoints {
 impl MergedEndpoints {
     pub(in crate::projection) fn add(&mut self, member: usize, mut serving: PortEndpoints) {
         let backend = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
-        let facets = std::mem::take(&mut serving.facets);
-        self.candidates.extend((0..).zip(&facets).map(|(endpoint, _)| Candidate { backend, endpoint }));
-        self.facets.extend(facets);
+        let traits = std::mem::take(&mut serving.traits);
+        self.candidates.extend((0..).zip(&traits).map(|(endpoint, _)| Candidate { backend, endpoint }));
+        self.traits.extend(traits);
         self.parts.push((member, serving));
     }
 
     /// Where the endpoint with this facet serves.
-    pub(in crate::projection) fn addr(&self, facet: usize) -> Option<EndpointAddr> {
-        let candidate = self.candidates.get(facet)?;
+    pub(in crate::projection) fn addr(&self, traits: usize) -> Option<EndpointAddr> {
+        let candidate = self.candidates.get(traits)?;
         let (_, serving) = self.parts.get(candidate.backend as usize)?;
         serving.endpoints.get(candidate.endpoint as usize).map(|endpoint| endpoint.addr)
     }

@@ -31,7 +31,7 @@ pub(in crate::projection) enum Exclusion {
     OwnFrontend,
 }
 
-/// Listens to a pass over the slices.
+/// Observes a pass over the slices.
 pub(in crate::projection) trait EndpointObserver {
     /// None of the slice's endpoints is read.
     fn unmatched(&mut self, slice: &EndpointSlice, why: PortMismatch);
@@ -42,7 +42,7 @@ pub(in crate::projection) trait EndpointObserver {
     /// It does not serve.
     fn left_out(&mut self, mark: EntryId, why: Exclusion);
 
-    /// It serves; told in the order of the endpoints that come of it.
+    /// It serves; called in the order of the endpoints.
     fn serves(&mut self, mark: EntryId);
 }
 

@@ -69,10 +69,10 @@ fn policy_reason(
     }
 }
 
-/// Which clusters get nothing new; why stands beside their endpoints.
+/// Which clusters get nothing new; the reason is with their endpoints.
 fn closed(frontend: &Frontend, merged: &MergedEndpoints) -> Option<String> {
     let closed =
-        merged.facets.iter().zip(&merged.candidates).filter(|(it, _)| it.scope == ClusterScope::Closed);
+        merged.traits.iter().zip(&merged.candidates).filter(|(it, _)| it.scope == ClusterScope::Closed);
     let clusters = closed.filter_map(|(_, candidate)| frontend.backends.get(candidate.backend as usize));
     let names: BTreeSet<&str> = clusters.map(|backend| &*backend.cluster).collect();
     let names: Vec<&str> = names.into_iter().collect();
@@ -88,14 +88,14 @@ struct HintKind<'a> {
     here: &'a str,
 }
 
-/// What is said about topology hints; nothing where no endpoint that serves has any.
+/// What topology hints do; nothing where no endpoint that serves has any.
 fn hints(rule: EligibilityRule, merged: &MergedEndpoints, context: &ClusterContext) -> Vec<String> {
     let node =
         HintKind { what: "node", of: |hints| hints.node, mode: TopologyMode::SameNode, here: &context.node };
     let zone =
         HintKind { what: "zone", of: |hints| hints.zone, mode: TopologyMode::SameZone, here: &context.zone };
     let given =
-        |kind: &HintKind<'_>| merged.facets.iter().any(|facet| (kind.of)(facet.hints) != Hint::Absent);
+        |kind: &HintKind<'_>| merged.traits.iter().any(|traits| (kind.of)(traits.hints) != Hint::Absent);
     let mut reasons = Vec::new();
     for kind in [node, zone].iter().filter(|kind| given(kind)) {
         let HintKind { what, here, .. } = kind;
@@ -108,7 +108,7 @@ fn hints(rule: EligibilityRule, merged: &MergedEndpoints, context: &ClusterConte
             ));
             break;
         }
-        reasons.push(match eligibility::check_hints(&merged.facets, kind.of) {
+        reasons.push(match eligibility::check_hints(&merged.traits, kind.of) {
             HintsVerdict::MissingAt(index) => missing(what, merged.addr(index)),
             _ if here.is_empty() => format!("{what} hints do not count: this gateway's {what} is not known"),
             HintsVerdict::NobodyHere | HintsVerdict::Count => {

@@ -1,4 +1,4 @@
-//! Why a Service is not ours: one that was asked about, and all of type LoadBalancer with the class that they would need, the
+//! Why a Service is not ours: the one that is explained, and all of type LoadBalancer with the class that they would need, the
 //! likeliest mistake of a first installation.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Listens to the projection's pass over the slices and writes down what becomes of each address.
+//! Observes the projection's pass over the slices and records what becomes of each address.
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::{EndpointAddr, EndpointState, Path};
@@ -69,7 +69,7 @@ impl<'a> EndpointRecorder<'a> {
         self.exclude_slice(&left.slice, &left.why.to_string());
     }
 
-    /// Adds what the rule says about each endpoint that serves.
+    /// Adds the rule's decision about each endpoint that serves.
     pub(super) fn finish(mut self, fits: &[Eligibility], fallback: bool) -> Vec<ExplainedEndpoint> {
         for (&index, fit) in self.serving.iter().zip(fits) {
             if let Some(entry) = self.entries.get_mut(index) {

@@ -32,7 +32,7 @@ pub struct ExplainView {
     pub action: Option<String>,
     /// Where the client goes; null if nowhere, or if that is decided anew for each connection.
     pub endpoint: Option<String>,
-    /// Why the frontend accepts nothing on this gateway, whatever else is said; null if it is open, and for manifests.
+    /// Why the frontend accepts nothing on this gateway, whatever the reasons are; null if it is open, and for manifests.
     #[serde(default)]
     pub closed: Option<String>,
     /// Sentences, in the order in which things are decided.

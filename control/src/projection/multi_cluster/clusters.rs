@@ -1,4 +1,4 @@
-//! Which clusters may serve a MultiClusterService, and how each of them is. It must not know what they have.
+//! Which clusters may serve a MultiClusterService, and the state of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub(super) struct Clusters<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) options: &'a Options,
     now: Option<Timestamp>,
-    /// Those that it names, without such that nobody has; `None` = all.
+    /// Those that it names and that exist; `None` = all.
     pub(super) named: Option<BTreeSet<Arc<str>>>,
-    /// Names that nobody has.
+    /// Names of clusters that do not exist.
     pub(super) unknown: Vec<String>,
     /// What is known of where the Service is scheduled to.
     pub(super) binding: Option<&'a ResourceBinding>,
@@ -176,7 +176,7 @@ impl<'a> Clusters<'a> {
 
 type Field = fn(usize) -> String;
 
-/// The names that count, and the field of each. The fields of older versions are told of in any case: today's Karmada
+/// The names that count, and the field of each. The fields of older versions are reported in any case: today's Karmada
 /// ignores them, so that an object with these alone is for all clusters.
 fn asked<'a>(
     service: &'a MultiClusterService,
@@ -240,7 +240,7 @@ fn drain(cluster: &Cluster) -> Option<DrainReason> {
         .then_some(DrainReason::TrafficControl)
 }
 
-/// What the annotation on the Cluster says.
+/// The value of the annotation on the Cluster.
 fn asked_to_drain(cluster: &Cluster) -> Option<&str> {
     cluster.metadata.annotations.as_ref()?.get(DRAIN).map(|value| value.trim())
 }

@@ -76,7 +76,7 @@ pub(super) fn slices(
     Family::ALL.into_iter().filter_map(of_family).collect()
 }
 
-/// What a Work says of the Service that it carries.
+/// The status in a Work of the Service that it carries.
 fn reported_by_work<'a>(key: &ServiceKey, part: &ClusterEndpoints<'a>) -> Option<ReportedStatus<'a>> {
     part.services.iter().find_map(|(name, work, service)| {
         let of_service = |id: &crate::api::karmada::ManifestIdentifier| {

@@ -26,7 +26,7 @@ use crate::projection::plan::{ClusterMember, ListedSlice, NotCounted, SliceOrigi
 use crate::projection::ports::PlannedPort;
 use crate::projection::status::{ClusterState, MemberClusterStatus, NoEndpoints};
 
-/// What clusters come to.
+/// The clusters of one Service, and what was found in them.
 pub(super) struct FoundMembers {
     pub(super) members: Vec<ClusterMember>,
     /// Every cluster that may be used, with what it has.
@@ -91,7 +91,7 @@ pub(super) fn build(
             .push((MemberClusterStatus { name, state, ready: 0, total: 0, weight, priority, lack }, member));
     }
     found.left = sources.left;
-    // Where addresses of Services were asked for, these are what lacks.
+    // Where addresses of Services are wanted, it is those that are missing.
     found.nothing_collected = mode != EndpointMode::Ingress
         && found.members.is_empty()
         && found
@@ -156,7 +156,7 @@ fn slices(
     ingress::slices(key, name, sources.parts.get(name), effective, clusters, problems)
 }
 
-/// `None` if no slice says where it is from.
+/// `None` if no slice names its cluster.
 pub(super) fn labelled_members<'a>(
     service: &Service,
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,

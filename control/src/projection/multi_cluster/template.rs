@@ -142,7 +142,7 @@ fn class<'a>(service: &'a MultiClusterService, template: Option<&'a Service>) ->
     own.or_else(annotated).or_else(field).map(str::trim).filter(|class| !class.is_empty())
 }
 
-/// Whether it is for others to say anything of it, or to find nothing to be said: nobody has taken it, and who may take it is
+/// Whether its status is left to other installations: none has taken it yet, and the one that may take it is
 /// another installation, or not known yet.
 pub(in crate::projection) fn is_left_alone(
     service: &MultiClusterService,
@@ -150,7 +150,7 @@ pub(in crate::projection) fn is_left_alone(
     options: &Options,
 ) -> bool {
     options.fleet.handle_unclassified
-        && !options.fleet.mandate.untaken
+        && !options.fleet.authority.untaken
         && class(service, template).is_none()
         && first_taker(service).is_none()
 }
@@ -170,7 +170,7 @@ fn unclassified(service: &MultiClusterService, options: &Options) -> Result<(), 
              annotation {CLASS} to {:?}",
             options.load_balancer_class
         )),
-        None if options.fleet.mandate.untaken => Ok(()),
+        None if options.fleet.authority.untaken => Ok(()),
         None => Err("nothing names its class, and another installation may take it".to_owned()),
     }
 }

@@ -1,5 +1,5 @@
 //! The endpoints that each cluster has of a Service: from the Works that carry its collected slices, and from slices that Karmada
-//! imported. Copies that Karmada made for consumers are told from originals here.
+//! imported. Copies that Karmada made for consumers are separated from originals here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ fn imported_cluster<'s>(
     named.or_else(annotated).or_else(from_name).or_else(from_work)
 }
 
-/// What says which cluster it is from.
+/// The field that names its cluster.
 fn imported_cluster_field(slice: &EndpointSlice) -> String {
     if label(slice, SOURCE_CLUSTER_LABEL).is_some_and(|name| !name.is_empty()) {
         return format!("metadata.labels[{SOURCE_CLUSTER_LABEL}]");
@@ -186,7 +186,7 @@ pub(super) fn collect<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Cluster
     sources
 }
 
-/// A Work that was collected from nobody knows where. Others there are not about member clusters.
+/// A Work that was collected from an unknown place. Others there are not about member clusters.
 fn outside(name: &ObjectKey, work: &Work) -> Vec<Problem> {
     let mut report = Report::about(work_ref(name));
     if work.is_collected() {
@@ -199,7 +199,7 @@ fn outside(name: &ObjectKey, work: &Work) -> Vec<Problem> {
     report.into_problems()
 }
 
-/// Names a cluster that nobody has.
+/// Reports a name of a cluster that does not exist.
 pub(super) fn unregistered(cluster: &str, field: String, report: &mut Report) {
     let message = format!("no member cluster is called {cluster:?}; nothing of it is used");
     report.add(reason::CLUSTER_NOT_FOUND, field, None, message);
@@ -286,7 +286,7 @@ fn is_karmadas(slice: &EndpointSlice) -> bool {
     is_dispatched(slice) || label(slice, MANAGED_BY_LABEL) == Some(IMPORTER)
 }
 
-/// Whether the slice itself says that it was made for consumers.
+/// Whether the slice itself is marked as made for consumers.
 pub(super) fn is_dispatched(slice: &EndpointSlice) -> bool {
     let annotations = slice.metadata.annotations.as_ref();
     annotations.is_some_and(|all| all.contains_key(PROVISION_ANNOTATION))
@@ -297,7 +297,7 @@ pub(super) fn label<'a>(slice: &'a EndpointSlice, name: &str) -> Option<&'a str>
     slice.metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Whether it is a slice of the Service that its Work says; Karmada derives no names in member clusters.
+/// Whether it is a slice of the Service that its Work is about; Karmada derives no names in member clusters.
 fn is_of(slice: &EndpointSlice, key: &ServiceKey, field: &str, report: &mut Report) -> bool {
     let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
     let service = label(slice, SERVICE_NAME_LABEL).unwrap_or_default();
@@ -323,7 +323,7 @@ pub(super) fn work_ref(name: &ObjectKey) -> ObjectRef {
     ObjectRef { kind: "Work", namespace: name.0.clone(), name: name.1.clone() }
 }
 
-/// The hostnames beside addresses in a template's status; some may be names of clusters.
+/// The hostnames next to addresses in a template's status; some may be names of clusters.
 pub(super) fn attributed_hostnames(template: &Service) -> impl Iterator<Item = &str> {
     let status = template.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();

@@ -89,7 +89,7 @@ fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
     add(&mut objects, &[&older]);
     let db = ServiceKey::new("shop", "db");
     for mut projector in [running, Projector::new(managed())] {
-        projector.set_mandate(Authority::NONE);
+        projector.set_authority(Authority::NONE);
         let suspended = projector.project(&objects, &Dirty::Everything);
         let ports = |projector: &Projector| -> Vec<_> {
             let status = projector.status(&db).unwrap();
@@ -100,7 +100,7 @@ fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
         assert_eq!(problems(&suspended), ["Service shop/db AddressInUse spec.ports[0]"]);
         assert_eq!(suspended.table.frontends().len(), 1, "what others decide about is not served from here");
         assert!(projector.status(&key()).is_none() && projector.fleet_status(&key()).is_none());
-        projector.set_mandate(Authority::ALL);
+        projector.set_authority(Authority::ALL);
         let again = projector.project(&objects, &Dirty::Nothing);
         assert_eq!(
             (ports(&projector), addresses(&projector, &key())),
@@ -121,7 +121,7 @@ fn what_was_given_is_held_until_the_status_says_something_else() {
     let mut projector = Projector::new(managed());
     let _ = projector.project(&objects, &Dirty::Everything);
     assert_eq!(addresses(&projector, &key()), ["203.0.113.10"]);
-    projector.set_mandate(Authority::NONE);
+    projector.set_authority(Authority::NONE);
     add(&mut objects, &[&service("shop", "db", "ports: [{port: 80}], ipFamilies: [IPv4]", "")]);
     let _ = projector.project(&objects, &Dirty::Services([db.clone()].into()));
     assert_eq!(addresses(&projector, &db), [""; 0]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sheave_model::{FrontendSource, Path, Route, Spread};
 
 use super::super::explain::{ClientSide, Explanation};
-use super::super::{ClusterState, FleetOptions, Options, Projector};
+use super::super::{ClusterState, FleetOptions, Options, Projector, ResolvedRefs};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
     work_of,
@@ -42,7 +42,8 @@ fn every_cluster_is_a_backend_of_its_own() {
     assert_eq!(remote, [(false, true), (true, false)], "nodes of the same name are not the same");
     let status = projector.fleet_status(&key()).unwrap();
     let counts: Vec<(u32, u32)> = status.clusters.iter().map(|it| (it.ready, it.total)).collect();
-    assert_eq!((counts, status.resolved.is_complete()), (vec![(1, 2), (1, 1)], true));
+    let resolved = ResolvedRefs { template: true, ..ResolvedRefs::default() };
+    assert_eq!((counts, &status.resolved), (vec![(1, 2), (1, 1)], &resolved));
     assert_eq!(projector.status(&key()).unwrap().ingress.len(), 1);
 }
 

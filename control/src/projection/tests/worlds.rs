@@ -57,7 +57,7 @@ type Published = BTreeMap<ServiceKey, (Option<String>, Vec<IpAddr>)>;
 struct World {
     server: Server,
     store: Store,
-    mandate: Authority,
+    authority: Authority,
     controller: Projector,
     gateway: Projector,
     alone: Projector,
@@ -79,7 +79,7 @@ impl World {
         Self {
             server: Server::default(),
             store: Store::default(),
-            mandate: Authority::ALL,
+            authority: Authority::ALL,
             controller: controller(),
             gateway: Projector::new(options(Role::Gateway)),
             alone: Projector::new(options(Role::Standalone)),
@@ -97,9 +97,9 @@ impl World {
         self.hear(batch);
         if batch.term == Term::New {
             self.controller = controller();
-            self.controller.set_mandate(Authority::NONE);
+            self.controller.set_authority(Authority::NONE);
             self.project();
-            self.controller.set_mandate(self.mandate);
+            self.controller.set_authority(self.authority);
         }
         self.project();
         self.check(false)?;
@@ -119,10 +119,10 @@ impl World {
 
     /// Others decide about MultiClusterServices from now on. What was given before has been written: else it is held beside
     /// what is stored.
-    fn take_seats(&mut self, mandate: Authority) -> Checked {
+    fn take_seats(&mut self, authority: Authority) -> Checked {
         self.settle()?;
-        self.mandate = mandate;
-        self.controller.set_mandate(mandate);
+        self.authority = authority;
+        self.controller.set_authority(authority);
         self.project();
         Ok(())
     }
@@ -167,7 +167,7 @@ impl World {
             for key in &keys {
                 let kind = match key.source {
                     FrontendSource::Service => Kind::Service,
-                    FrontendSource::MultiClusterService if self.mandate.own => Kind::MultiClusterService,
+                    FrontendSource::MultiClusterService if self.authority.own => Kind::MultiClusterService,
                     FrontendSource::MultiClusterService => continue,
                 };
                 let desired = self.desired(key);
@@ -223,7 +223,7 @@ impl World {
         }
         if settled {
             let mut fresh = controller();
-            fresh.set_mandate(self.mandate);
+            fresh.set_authority(self.authority);
             same("controller", &mut self.controller, &mut fresh, &listed)?;
         }
         Ok(())
