@@ -98,7 +98,7 @@ fn what_the_endpoint_sees_is_said_for_every_source() {
         ClientSources { external: ClientSource::Transparent, internal: ClientSource::Transparent };
     let alone = alone.in_force(|frontend| frontend.client_sources = transparent);
     let own = alone.ask("port=80&client=203.0.113.10");
-    assert!(reason(&own, "the endpoint sees").contains("the client comes from the frontend's own"));
+    assert!(reason(&own, "the endpoint sees").contains("the client has the frontend's own"));
     let itself = alone.ask("port=80&client=10.1.0.7");
     assert!(reason(&itself, "the endpoint sees").contains("the client is the endpoint itself"));
 }
