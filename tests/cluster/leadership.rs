@@ -72,6 +72,8 @@ fn the_other_takes_over_at_once_when_the_leader_is_stopped() {
 #[test]
 fn a_leader_that_is_cut_off_stops_and_the_other_takes_over() {
     two_controllers("cutoff", |pair| {
+        // A write that is on the road when it is jammed arrives once it is free.
+        pool_status_has_settled(pair.cluster, "cutoff", 1);
         pair.road.jam();
         service(pair.cluster, "next", "");
         wait_until_leading(&pair.standby);

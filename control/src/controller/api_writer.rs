@@ -46,10 +46,16 @@ impl ApiWriter {
         PatchParams { force, ..PatchParams::apply(&self.field_manager) }
     }
 
-    /// Sends the request and waits for the answer, for `longest` at most. If this is dropped half-way, a write may have been done
-    /// or not.
+    /// Sends the request and waits for the answer, for `longest` at most; without any time it sends nothing. If this is dropped
+    /// half-way, a write may have been done or not.
     pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> ApiAnswer {
         let patience = PATIENCE.min(longest);
+        if patience.is_zero() {
+            return ApiAnswer::Unreachable {
+                reason: "no time is left to write".to_owned(),
+                retry_after: None,
+            };
+        }
         match timeout(patience, self.exchange(request)).await {
             Ok(Ok((code, answer))) => {
                 if code == 401 {

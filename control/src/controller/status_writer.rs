@@ -133,8 +133,10 @@ async fn work(
                 break;
             };
             let Some(job) = queue.next(now()) else { break };
-            let writer = writer.clone();
+            let (writer, deadline) = (writer.clone(), Instant::now() + rest);
             writes.spawn(async move {
+                // On a busy machine this may begin late.
+                let rest = deadline.saturating_duration_since(Instant::now());
                 let answer = writer.send(request(&job, &writer), rest).await;
                 (job, answer)
             });

@@ -52,7 +52,6 @@ impl WriteJob {
     /// The resource as RBAC rules name it.
     fn resource(&self) -> &'static str {
         match (&self.target, &self.step) {
-            (WriteTarget::Export(_), _) => "exports",
             (WriteTarget::Pool(_), _) => "addresspools/status",
             (target, WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_)) if target.is_of_fleet() => {
                 "multiclusterservices"
@@ -127,16 +126,12 @@ impl WriteQueue {
 
     /// What is to be there so that Karmada collects the endpoints of a MultiClusterService.
     pub(super) fn set_export(&mut self, key: ServiceKey, desired: DesiredExport) {
-        if self.exports.diff.set_desired(&key, desired) {
-            self.ready.push_back(WriteTarget::Export(key));
-        }
+        self.exports.set_desired(key, desired);
     }
 
     /// The MultiClusterService has gone.
     pub(super) fn forget_export(&mut self, key: ServiceKey) {
-        if self.exports.diff.forget(&key) {
-            self.ready.push_back(WriteTarget::Export(key));
-        }
+        self.exports.forget(key);
     }
 
     /// Whether it is to be listed now which exports there are. Then [`listed`](Self::listed) is to be called with the answer.
@@ -147,8 +142,6 @@ impl WriteQueue {
     /// Takes what there is of exports; everything is compared again.
     pub(super) fn listed(&mut self, listed: ExportList, now: Now) {
         self.exports.on_list(listed, self.options.field_manager(), now.instant);
-        self.ready.retain(|target| !matches!(target, WriteTarget::Export(_)));
-        self.ready.extend(self.exports.diff.keys().cloned().map(WriteTarget::Export));
     }
 
     /// Leadership is lost: forgets everything.
@@ -173,21 +166,27 @@ impl WriteQueue {
                 self.enqueue(target, now);
             }
         }
+        self.may_write_object(now) || self.exports.may_write(now.instant)
+    }
+
+    fn may_write_object(&self, now: Now) -> bool {
         let paused = self.paused.is_some_and(|until| until > now.instant);
         !self.ready.is_empty() && self.writing < MOST && !paused
     }
 
     /// The next write to send. It is under way until [`finished`](Self::finished) is called with it.
     pub(super) fn next(&mut self, now: Now) -> Option<WriteJob> {
-        while self.may_write(now) {
+        if self.may_write(now)
+            && let Some(job) = self.next_object(now)
+        {
+            return Some(job);
+        }
+        self.exports.next(now.instant)
+    }
+
+    fn next_object(&mut self, now: Now) -> Option<WriteJob> {
+        while self.may_write_object(now) {
             let target = self.ready.pop_front()?;
-            if let WriteTarget::Export(key) = &target {
-                let Some(step) = self.exports.start_write(key, now.instant) else { continue };
-                self.writing += 1;
-                let (uid, version, epoch) = (String::new(), String::new(), self.epoch);
-                let step = WriteStep::Export(step);
-                return Some(WriteJob { target, step, force: false, uid, version, fingerprint: 0, epoch });
-            }
             let Some(state) = self.states.get_mut(&target) else { continue };
             state.queued = false;
             if state.writing {
@@ -230,17 +229,12 @@ impl WriteQueue {
 
     /// The write was answered.
     pub(super) fn finished(&mut self, job: &WriteJob, answer: ApiAnswer, now: Now) {
-        self.writing -= 1;
-        self.on_server_answer(job, &answer, now);
-        if let (WriteTarget::Export(key), WriteStep::Export(step)) = (&job.target, &job.step) {
-            let manager = self.options.field_manager();
-            if let Some(at) = self.exports.on_answer(key, step, answer, manager, now.instant) {
-                // A change that came meanwhile does not shorten the wait.
-                self.ready.retain(|target| *target != job.target);
-                self.delayed.insert((at, job.target.clone()));
-            }
+        if matches!(job.target, WriteTarget::Export(_)) {
+            self.exports.on_answer(job, answer, self.options.field_manager(), now.instant);
             return;
         }
+        self.writing -= 1;
+        self.on_server_answer(job, &answer, now);
         let Some(state) = self.states.get_mut(&job.target) else { return };
         state.writing = false;
         if state.uid == job.uid {
@@ -288,9 +282,7 @@ impl WriteQueue {
                 }
                 return;
             }
-            ApiAnswer::Forbidden(message)
-                if !matches!(job.target, WriteTarget::Export(_)) && self.forbidden.insert(resource) =>
-            {
+            ApiAnswer::Forbidden(message) if self.forbidden.insert(resource) => {
                 let message = message.clone();
                 self.notices.push(WriteNotice::Forbidden { verb: "patch", resource, message });
             }
@@ -307,10 +299,6 @@ impl WriteQueue {
     }
 
     fn enqueue(&mut self, target: WriteTarget, now: Now) {
-        if matches!(target, WriteTarget::Export(_)) {
-            self.ready.push_back(target);
-            return;
-        }
         let Some(state) = self.states.get_mut(&target) else { return };
         if state.writing || state.queued {
             return;

@@ -1,6 +1,7 @@
 //! What becomes of a writer whose task dies, and of a write that nobody answers.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
@@ -41,4 +42,34 @@ async fn a_write_is_given_up_with_the_term() {
     let answer = writer.send(request(&job, &writer), Duration::from_millis(200)).await;
     let reason = "no answer within 0.2 s".to_owned();
     assert_eq!(answer, ApiAnswer::Unreachable { reason, retry_after: None });
+}
+
+/// The thread is busy with the next write until the term is over.
+#[tokio::test]
+async fn a_write_that_would_begin_after_the_term_is_not_sent() {
+    const TERM: Duration = Duration::from_millis(50);
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let connection = Connection::to(&format!("http://{}/", server.local_addr().unwrap()));
+    let (asked, over) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let tell_over = Arc::clone(&over);
+    let mut writer = StatusWriter::start(&connection, Ownership::default(), move || {
+        if !asked.swap(true, Ordering::SeqCst) {
+            return Some(TERM);
+        }
+        let start = Instant::now();
+        while start.elapsed() < TERM {
+            std::hint::spin_loop();
+        }
+        tell_over.store(true, Ordering::SeqCst);
+        None
+    });
+    let service = Arc::new(service(&json!({})));
+    for name in ["api", "web"] {
+        let key = ServiceKey::new("shop", name);
+        writer.set_desired(&key, &service, Desired::Published(desired_status()));
+    }
+    tokio::time::sleep(TERM * 4).await;
+    assert!(over.load(Ordering::SeqCst));
+    assert!(server.accept().is_err(), "it was sent");
 }

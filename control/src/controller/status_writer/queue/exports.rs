@@ -1,14 +1,21 @@
-//! Exports in the queue: when to list what is there, and what follows from the answer to a write.
+//! Exports in the queue: when to list what is there, and what follows from the answer to a write. They have their own limit and
+//! their own pauses, so that neither thousands of them nor a webhook that is down for them delays a status.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
+use super::WriteJob;
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::controller::api_writer::ApiAnswer;
-use crate::controller::karmada_export::{ExportDiff, ExportList, ExportObject, ExportStep};
+use crate::controller::karmada_export::{DesiredExport, ExportDiff, ExportList, ExportObject, ExportStep};
+use crate::controller::status_writer::next_step::WriteStep;
+use crate::controller::status_writer::target::WriteTarget;
 use crate::controller::status_writer::write_notice::WriteNotice;
 
+/// Writes of exports under way at the same time: nobody waits for one as for a status.
+const MOST: usize = 8;
 /// What others changed or deleted of ours is seen after this at the latest.
 const LIST_AGAIN: Duration = Duration::from_secs(600);
 /// What was refused is tried again after this at the latest: a definition or a right may be there by then.
@@ -18,7 +25,11 @@ const GOING: Duration = Duration::from_secs(5);
 
 /// All exports that are desired, and what is known of those that are there.
 pub(super) struct Exports {
-    pub(super) diff: ExportDiff,
+    diff: ExportDiff,
+    /// Those that may not be as desired.
+    open: BTreeSet<ServiceKey>,
+    /// The last one that was looked at: the others come first.
+    last: Option<ServiceKey>,
     /// When to list the next time; none before the first.
     list_at: Option<Instant>,
     listing: bool,
@@ -26,6 +37,10 @@ pub(super) struct Exports {
     listed: bool,
     /// A list and writes are never under way together, so that the list shows what was written.
     writing: HashSet<ServiceKey>,
+    /// Nothing is written before, after a failure.
+    not_before: Option<Instant>,
+    /// Counts the pauses: writes sent before a pause that fail after it do not make it longer.
+    epoch: u64,
     backoff: Backoff,
     /// What was reported, and has not gone since.
     reported: BTreeSet<String>,
@@ -38,10 +53,14 @@ impl Default for Exports {
     fn default() -> Self {
         Self {
             diff: ExportDiff::default(),
+            open: BTreeSet::new(),
+            last: None,
             list_at: None,
             listing: false,
             listed: false,
             writing: HashSet::new(),
+            not_before: None,
+            epoch: 0,
             backoff: Backoff::new(Duration::from_secs(1), TRY_AGAIN),
             reported: BTreeSet::new(),
             met: BTreeSet::new(),
@@ -57,8 +76,22 @@ impl Exports {
         start
     }
 
+    pub(super) fn set_desired(&mut self, key: ServiceKey, desired: DesiredExport) {
+        if self.diff.set_desired(&key, desired) {
+            self.open.insert(key);
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: ServiceKey) {
+        if self.diff.forget(&key) {
+            self.open.insert(key);
+        }
+    }
+
     pub(super) fn wakes_at(&self) -> Option<Instant> {
-        self.list_at.filter(|_| self.may_list())
+        let list = self.list_at.filter(|_| self.may_list());
+        let write = self.not_before.filter(|_| self.listed && !self.listing && self.next_key().is_some());
+        [list, write].into_iter().flatten().min()
     }
 
     fn may_list(&self) -> bool {
@@ -74,6 +107,7 @@ impl Exports {
         match listed {
             Ok(all) => {
                 self.diff.replace(all, manager);
+                self.open.extend(self.diff.keys().cloned());
                 self.listed = true;
                 self.list_at = Some(now + LIST_AGAIN);
                 // What was not met again has gone.
@@ -92,84 +126,118 @@ impl Exports {
                 tracing::debug!(resource = part.definition(), %answer, "could not be listed: tried again later");
             }
         }
-        self.list_at = Some(now + self.backoff.pause(None));
+        let until = now + self.backoff.pause(None);
+        // What was known before may have changed: the list comes first.
+        (self.list_at, self.not_before) = (Some(until), Some(until));
     }
 
-    /// The next write for this MultiClusterService, which is then under way; none if there is none, or a list comes first,
-    /// after which all are looked at again.
-    pub(super) fn start_write(&mut self, key: &ServiceKey, now: Instant) -> Option<ExportStep> {
-        if !self.listed || self.listing || self.is_list_due(now) || self.writing.contains(key) {
+    /// Whether [`next`](Self::next) may have something.
+    pub(super) fn may_write(&mut self, now: Instant) -> bool {
+        self.not_before = self.not_before.filter(|at| *at > now);
+        let known = self.listed && !self.listing && !self.is_list_due(now);
+        known && self.not_before.is_none() && self.next_key().is_some()
+    }
+
+    /// One that may not be as desired, and of which no write is under way.
+    fn next_key(&self) -> Option<&ServiceKey> {
+        if self.writing.len() >= MOST {
             return None;
         }
-        match self.diff.next_step(key) {
-            ExportStep::Nothing => self.diff.close(key),
-            ExportStep::Wait => self.give_up(key, GOING, now),
-            ExportStep::Taken(part) => {
-                self.report(WriteNotice::ExportTaken { object: key.object(), what: what(part, key) });
-                self.give_up(key, TRY_AGAIN, now);
-            }
-            step => {
-                self.writing.insert(key.clone());
-                return Some(step);
+        let later = self.last.as_ref().map(|last| self.open.range((Excluded(last), Unbounded)));
+        later.into_iter().flatten().chain(&self.open).find(|key| !self.writing.contains(*key))
+    }
+
+    /// The next write, which is then under way.
+    pub(super) fn next(&mut self, now: Instant) -> Option<WriteJob> {
+        while self.may_write(now) {
+            let key = self.next_key()?.clone();
+            self.open.remove(&key);
+            self.last = Some(key.clone());
+            match self.diff.next_step(&key) {
+                ExportStep::Nothing => self.diff.close(&key),
+                ExportStep::Wait => self.give_up(&key, GOING, now),
+                ExportStep::Taken(part) => {
+                    self.report(WriteNotice::ExportTaken { object: key.object(), what: what(part, &key) });
+                    self.give_up(&key, TRY_AGAIN, now);
+                }
+                step => {
+                    self.writing.insert(key.clone());
+                    return Some(WriteJob {
+                        target: WriteTarget::Export(key),
+                        step: WriteStep::Export(step),
+                        force: false,
+                        uid: String::new(),
+                        version: String::new(),
+                        fingerprint: 0,
+                        epoch: self.epoch,
+                    });
+                }
             }
         }
         None
     }
 
-    /// When to look at it again, if not after a list.
-    pub(super) fn on_answer(
-        &mut self,
-        key: &ServiceKey,
-        step: &ExportStep,
-        answer: ApiAnswer,
-        manager: &str,
-        now: Instant,
-    ) -> Option<Instant> {
-        self.writing.remove(key);
-        let (part, verb) = step.write()?;
+    pub(super) fn on_answer(&mut self, job: &WriteJob, answer: ApiAnswer, manager: &str, now: Instant) {
+        let (WriteTarget::Export(key), WriteStep::Export(step)) = (&job.target, &job.step) else { return };
+        // None is under way where everything was dropped meanwhile.
+        let Some((part, verb)) = step.write().filter(|_| self.writing.remove(key)) else { return };
         let deleted = verb == "delete";
         match answer {
             ApiAnswer::Done(_) | ApiAnswer::Gone | ApiAnswer::Undefined(_) if deleted => {
                 self.diff.remove(key, part);
-                self.backoff.reset();
-                return Some(now);
+                self.written(key);
             }
-            ApiAnswer::Done(body) => {
-                self.backoff.reset();
-                if let Ok(object) = serde_json::from_slice(&body) {
+            ApiAnswer::Done(body) => match serde_json::from_slice(&body) {
+                Ok(object) => {
                     self.diff.put(part, object, manager);
-                    return Some(now);
+                    self.written(key);
                 }
+                Err(_) => self.list_soon(key, now),
+            },
+            ApiAnswer::Failed(why) => self.pause(job, key, &why, None, now),
+            ApiAnswer::Unreachable { reason, retry_after } => {
+                self.pause(job, key, &reason, retry_after, now);
             }
-            ApiAnswer::Failed(why) => {
-                tracing::debug!(object = %key.object(), why, "an export could not be written: retrying later");
-                return Some(now + self.backoff.pause(None));
-            }
-            // The whole queue pauses.
-            ApiAnswer::Unreachable { .. } => return Some(now),
             ApiAnswer::Forbidden(message) => {
                 self.report(WriteNotice::ExportForbidden { verb, resource: part.definition(), message });
                 self.give_up(key, TRY_AGAIN, now);
-                return None;
             }
             ApiAnswer::Refused(message) => {
                 let (object, what) = (key.object(), what(part, key));
                 self.report(WriteNotice::ExportRefused { object, what, message });
                 self.give_up(key, TRY_AGAIN, now);
-                return None;
             }
             // Another object, none, or no such kind any more.
-            _ => {}
+            _ => self.list_soon(key, now),
         }
-        // A list shows what exists.
-        let pause = self.backoff.pause(None);
-        self.give_up(key, pause, now);
-        None
     }
 
-    /// Leaves it as it is until the next list, which comes within `pause`.
+    fn written(&mut self, key: &ServiceKey) {
+        self.backoff.reset();
+        self.open.insert(key.clone());
+    }
+
+    /// Nothing is written for a while, and then the others first.
+    fn pause(&mut self, job: &WriteJob, key: &ServiceKey, why: &str, asked: Option<Duration>, now: Instant) {
+        tracing::debug!(object = %key.object(), why, "an export could not be written: retrying later");
+        self.open.insert(key.clone());
+        if job.epoch == self.epoch {
+            self.epoch += 1;
+            self.not_before = Some(now + self.backoff.pause(asked));
+        }
+    }
+
+    /// A list shows what exists.
+    fn list_soon(&mut self, key: &ServiceKey, now: Instant) {
+        let pause = self.backoff.pause(None);
+        self.give_up(key, pause, now);
+    }
+
+    /// Leaves it as it is until the next list, which comes within `pause`, unless something else has been desired meanwhile.
     fn give_up(&mut self, key: &ServiceKey, pause: Duration, now: Instant) {
-        self.diff.close(key);
+        if !self.open.contains(key) {
+            self.diff.close(key);
+        }
         self.list_at = self.list_at.map(|at| at.min(now + pause));
     }
 

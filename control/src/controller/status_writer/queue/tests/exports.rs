@@ -83,11 +83,73 @@ fn one_that_always_fails_holds_nobody_up() {
     let mut harness = ExportHarness::new(&["api", "web"]);
     harness.list();
     let failed = harness.write(ApiAnswer::Failed("a webhook is down".to_owned()));
+    assert!(harness.queue.next(harness.now).is_none(), "thousands would knock at the webhook at once");
+    harness.now.instant += Duration::from_secs(1);
     let other = harness.write(refused());
     assert_ne!(failed.target, other.target);
-    assert!(harness.queue.next(harness.now).is_none());
-    harness.now.instant += Duration::from_secs(1);
     assert_eq!(harness.write(refused()).target, failed.target);
+}
+
+#[test]
+fn failures_that_were_under_way_together_pause_once_and_as_long_as_the_server_asks() {
+    let mut harness = ExportHarness::new(&["api", "web"]);
+    harness.list();
+    let jobs: Vec<_> = std::iter::from_fn(|| harness.queue.next(harness.now)).collect();
+    assert_eq!(jobs.len(), 2);
+    let busy =
+        || ApiAnswer::Unreachable { reason: "busy".to_owned(), retry_after: Some(Duration::from_secs(7)) };
+    harness.queue.finished(&jobs[0], busy(), harness.now);
+    let until = harness.queue.wakes_at().unwrap();
+    assert!(until >= harness.now.instant + Duration::from_secs(7));
+    harness.queue.finished(&jobs[1], busy(), harness.now);
+    assert_eq!(harness.queue.wakes_at(), Some(until));
+    assert!(harness.queue.next(harness.now).is_none());
+    harness.now.instant = until;
+    assert!(harness.queue.next(harness.now).is_some());
+}
+
+#[test]
+fn what_is_desired_during_a_write_is_not_lost_with_its_failure() {
+    for answer in [refused(), ApiAnswer::Stale, ApiAnswer::Forbidden("no".to_owned())] {
+        let mut harness = ExportHarness::new(&["web"]);
+        harness.list();
+        let created = harness.queue.next(harness.now).unwrap();
+        let mut body = ExportObject::Export.body(&key("web"), &Export::default(), "sheave");
+        body["metadata"]["uid"] = serde_json::json!("u1");
+        harness.queue.finished(&created, ApiAnswer::Done(body.to_string().into_bytes()), harness.now);
+        let policy = harness.queue.next(harness.now).unwrap();
+        harness.queue.set_export(key("web"), DesiredExport::Nothing);
+        assert!(harness.queue.next(harness.now).is_none(), "one write at a time for each");
+        harness.queue.finished(&policy, answer, harness.now);
+        let removed = harness.queue.next(harness.now).expect("the export stays for ever");
+        let delete = ExportStep::Delete(ExportObject::Export, "u1".to_owned());
+        assert_eq!(removed.step, WriteStep::Export(delete));
+    }
+}
+
+#[test]
+fn neither_a_flood_of_exports_nor_their_failures_delay_a_status() {
+    let names: Vec<String> = (0..1000).map(|index| index.to_string()).collect();
+    let mut harness = ExportHarness::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    harness.list();
+    let jobs: Vec<_> = std::iter::from_fn(|| harness.queue.next(harness.now)).collect();
+    assert!((1..MOST).contains(&jobs.len()), "{} exports at a time", jobs.len());
+    let pool =
+        serde_json::json!({"metadata": {"name": "lan", "uid": "p1", "resourceVersion": "5"}, "spec": {}});
+    let subject = WriteSubject::Pool(Arc::new(serde_json::from_value(pool).unwrap()), Arc::default());
+    let status = WriteTarget::Pool("lan".into());
+    harness.queue.set_desired(status.clone(), subject, harness.now);
+    let lost = || ApiAnswer::Unreachable { reason: "no answer".to_owned(), retry_after: None };
+    harness.queue.finished(&jobs[0], lost(), harness.now);
+    let job = harness.queue.next(harness.now).expect("it waits for exports");
+    assert_eq!(job.target, status);
+    harness.queue.finished(&job, lost(), harness.now);
+    let until = harness.queue.paused.expect("the server is away");
+    harness.queue.finished(&jobs[1], refused(), harness.now);
+    assert_eq!(harness.queue.paused, Some(until), "an answer about an export shortens the pause");
+    harness.now.instant += Duration::from_secs(2);
+    let next = harness.queue.next(harness.now).unwrap();
+    assert_eq!(next.target, status, "a status goes first");
 }
 
 #[test]
