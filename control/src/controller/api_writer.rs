@@ -51,10 +51,7 @@ impl ApiWriter {
     pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> ApiAnswer {
         let patience = PATIENCE.min(longest);
         if patience.is_zero() {
-            return ApiAnswer::Unreachable {
-                reason: "no time is left to write".to_owned(),
-                retry_after: None,
-            };
+            return ApiAnswer::Unreachable { reason: "no time is left to write".to_owned() };
         }
         match timeout(patience, self.exchange(request)).await {
             Ok(Ok((code, answer))) => {
@@ -66,11 +63,11 @@ impl ApiWriter {
             Ok(Err(error)) => {
                 // The server may have moved: then the kubeconfig file is another.
                 self.connection.reopen_if_changed().await;
-                ApiAnswer::Unreachable { reason: error.to_string(), retry_after: None }
+                ApiAnswer::Unreachable { reason: error.to_string() }
             }
             Err(_) => {
                 let reason = format!("no answer within {:.1} s", patience.as_secs_f64());
-                ApiAnswer::Unreachable { reason, retry_after: None }
+                ApiAnswer::Unreachable { reason }
             }
         }
     }

@@ -197,3 +197,22 @@ struct ObjectPage {
     metadata: ListMeta,
     items: Vec<Value>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_silence_is_called_no_answer() {
+        let text = |answer: ApiAnswer| UninstallError::from(answer).to_string();
+        let reason = || "timed out".to_owned();
+        assert_eq!(
+            text(ApiAnswer::Unreachable { reason: reason() }),
+            "the API server does not answer: timed out"
+        );
+        let expired = ApiAnswer::Unauthenticated("Unauthorized".to_owned());
+        assert_eq!(text(expired), "the API server refuses: Unauthorized");
+        let busy = ApiAnswer::Busy { reason: reason(), retry_after: None };
+        assert_eq!(text(busy), "the API server refuses: timed out");
+    }
+}

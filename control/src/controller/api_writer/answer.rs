@@ -34,9 +34,13 @@ pub(in crate::controller) enum ApiAnswer {
     Refused(String),
     /// The server failed at this request, as it does where a webhook is down. Others may succeed.
     Failed(String),
-    /// The server as a whole is of no use right now; it may have done the write. `retry_after` is at most
+    /// The server does not accept our credentials.
+    Unauthenticated(String),
+    /// The server answers that it is of no use right now; it may have done the write. `retry_after` is at most
     /// [`LONGEST_RETRY_AFTER`].
-    Unreachable { reason: String, retry_after: Option<Duration> },
+    Busy { reason: String, retry_after: Option<Duration> },
+    /// There was no answer; the write may have been done.
+    Unreachable { reason: String },
 }
 
 /// Who holds what.
@@ -59,17 +63,27 @@ impl ApiAnswer {
             404 => Self::Undefined(text()),
             409 => conflict(status(), field_manager),
             403 if lacks_right(&status()) => Self::Forbidden(text()),
-            401 | 408 | 429 | 502..=504 => {
+            401 => Self::Unauthenticated(text()),
+            408 | 429 | 502..=504 => {
                 let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
                     let details = status().details?;
                     details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
                 });
                 let retry_after =
                     seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-                Self::Unreachable { reason: text(), retry_after }
+                Self::Busy { reason: text(), retry_after }
             }
             500.. => Self::Failed(text()),
             _ => Self::Refused(text()),
+        }
+    }
+
+    /// Why the server accepts nothing from us right now, and how long it wants to be left alone; none if it judged the request.
+    pub(in crate::controller) fn outage(&self) -> Option<(&str, Option<Duration>)> {
+        match self {
+            Self::Unauthenticated(reason) | Self::Unreachable { reason } => Some((reason, None)),
+            Self::Busy { reason, retry_after } => Some((reason, *retry_after)),
+            _ => None,
         }
     }
 
@@ -95,7 +109,9 @@ impl fmt::Display for ApiAnswer {
             | Self::Forbidden(message)
             | Self::Refused(message)
             | Self::Failed(message)
-            | Self::Unreachable { reason: message, .. } => message,
+            | Self::Unauthenticated(message)
+            | Self::Busy { reason: message, .. }
+            | Self::Unreachable { reason: message } => message,
         })
     }
 }

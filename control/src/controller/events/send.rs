@@ -61,7 +61,11 @@ impl EventOutcome {
 
 /// Whether other Events would be refused as well: not because a Namespace is going, or has gone, or the server is away.
 fn concerns_all(answer: &ApiAnswer) -> bool {
-    matches!(answer, ApiAnswer::Forbidden(why) | ApiAnswer::Refused(why) if !why.contains("being terminated"))
+    match answer {
+        ApiAnswer::Unauthenticated(_) => true,
+        ApiAnswer::Forbidden(why) | ApiAnswer::Refused(why) => !why.contains("being terminated"),
+        _ => false,
+    }
 }
 
 /// Writes Events until the recorder is dropped.
@@ -87,7 +91,9 @@ async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, out
         match writer.send(path.create(&writer.post_params(), body.clone()), rest).await {
             // If there is one of its name, the answer to an earlier try was lost: nobody else has this name.
             ApiAnswer::Done(_) | ApiAnswer::Exists => return outcome.written(),
-            ApiAnswer::Failed(_) | ApiAnswer::Unreachable { .. } if !last => sleep(backoff.pause(None)).await,
+            answer if !last && (matches!(answer, ApiAnswer::Failed(_)) || answer.outage().is_some()) => {
+                sleep(backoff.pause(None)).await;
+            }
             answer => {
                 let regarding = event.regarding.as_ref();
                 tracing::debug!(
@@ -114,10 +120,7 @@ mod tests {
         for _ in 0..REPORTED_AFTER {
             outcome.failed(&ApiAnswer::Refused("namespace \"old\" is being terminated".to_owned()));
             outcome.failed(&ApiAnswer::Gone);
-            outcome.failed(&ApiAnswer::Unreachable {
-                reason: "the server is away".to_owned(),
-                retry_after: None,
-            });
+            outcome.failed(&ApiAnswer::Unreachable { reason: "the server is away".to_owned() });
         }
         assert_eq!(*refused.borrow(), None, "one Namespace may be going");
         for _ in 0..REPORTED_AFTER {
@@ -127,5 +130,9 @@ mod tests {
         assert_eq!(outcome.dropped.load(Ordering::Relaxed), u64::from(4 * REPORTED_AFTER));
         outcome.written();
         assert_eq!(*refused.borrow(), None);
+        for _ in 0..REPORTED_AFTER {
+            outcome.failed(&ApiAnswer::Unauthenticated("Unauthorized".to_owned()));
+        }
+        assert_eq!(refused.borrow().as_deref(), Some("Unauthorized"), "they are dropped silently");
     }
 }

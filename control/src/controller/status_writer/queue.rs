@@ -25,8 +25,8 @@ use crate::controller::status_writer::write_notice::WriteNotice;
 /// the seats that an API server has for level `workload-low` of priority and fairness (245 by default) each takes one; what is
 /// beyond waits there, or gets a 429.
 const MOST: usize = 32;
-/// The first and the longest pause while the API server is away: once it is back nobody should wait long.
-const OUTAGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The first and the longest pause while the API server is away, at most: once it is back nobody should wait long.
+const OUTAGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(40));
 
 /// Now, for waiting and for conditions.
 #[derive(Clone, Copy, Debug)]
@@ -270,18 +270,18 @@ impl WriteQueue {
     /// What an answer shows about the server and our rights there.
     fn on_server_answer(&mut self, job: &WriteJob, answer: &ApiAnswer, now: Now) {
         let resource = job.resource();
-        match answer {
-            ApiAnswer::Unreachable { reason, retry_after } => {
-                if job.epoch == self.epoch {
-                    let wait = self.outage.pause(*retry_after);
-                    self.epoch += 1;
-                    self.paused = Some(now.instant + wait);
-                    if self.outage.failures() == 1 {
-                        tracing::warn!(object = %job.target.object(), reason, "the API server accepts no writes: retrying");
-                    }
+        if let Some((reason, retry_after)) = answer.outage() {
+            if job.epoch == self.epoch {
+                let wait = self.outage.pause(retry_after);
+                self.epoch += 1;
+                self.paused = Some(now.instant + wait);
+                if self.outage.failures() == 1 {
+                    tracing::warn!(object = %job.target.object(), reason, "the API server accepts no writes: retrying");
                 }
-                return;
             }
+            return;
+        }
+        match answer {
             ApiAnswer::Forbidden(message) if self.forbidden.insert(resource) => {
                 let message = message.clone();
                 self.notices.push(WriteNotice::Forbidden { verb: "patch", resource, message });

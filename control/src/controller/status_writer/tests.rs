@@ -41,7 +41,7 @@ async fn a_write_is_given_up_with_the_term() {
     let writer = ApiWriter::new(&connection, options.field_manager());
     let answer = writer.send(request(&job, &writer), Duration::from_millis(200)).await;
     let reason = "no answer within 0.2 s".to_owned();
-    assert_eq!(answer, ApiAnswer::Unreachable { reason, retry_after: None });
+    assert_eq!(answer, ApiAnswer::Unreachable { reason });
 }
 
 /// The thread is busy with the next write until the term is over.

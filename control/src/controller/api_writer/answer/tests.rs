@@ -72,21 +72,25 @@ fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
     let busy =
         ApiAnswer::read(429, Some("7"), b"Too many requests, please try again later.\n".to_vec(), "sheave");
     let reason = "Too many requests, please try again later.".to_owned();
-    assert_eq!(busy, ApiAnswer::Unreachable { reason, retry_after: Some(Duration::from_secs(7)) });
+    assert_eq!(busy, ApiAnswer::Busy { reason, retry_after: Some(Duration::from_secs(7)) });
     let starting =
         failure("storage is (re)initializing", "TooManyRequests", &json!({"retryAfterSeconds": 1}));
     assert_eq!(
         answer(429, &starting),
-        ApiAnswer::Unreachable {
+        ApiAnswer::Busy {
             reason: "storage is (re)initializing".into(),
             retry_after: Some(Duration::from_secs(1))
         }
     );
-    let ApiAnswer::Unreachable { retry_after: None, .. } =
-        ApiAnswer::read(503, Some("soon"), Vec::new(), "sheave")
+    let ApiAnswer::Busy { retry_after: None, .. } = ApiAnswer::read(503, Some("soon"), Vec::new(), "sheave")
     else {
         panic!("a bad header counts")
     };
+    for code in [408, 429, 502, 503, 504] {
+        assert!(matches!(answer(code, &starting), ApiAnswer::Busy { .. }), "{code}");
+    }
+    let expired = failure("Unauthorized", "Unauthorized", &json!({}));
+    assert_eq!(answer(401, &expired), ApiAnswer::Unauthenticated("Unauthorized".into()));
 }
 
 #[test]
@@ -114,8 +118,7 @@ fn refusals_are_told_apart() {
 #[test]
 fn hours_are_not_waited() {
     for asked in ["121", "3600", "18446744073709551615"] {
-        let ApiAnswer::Unreachable { retry_after, .. } =
-            ApiAnswer::read(429, Some(asked), Vec::new(), "sheave")
+        let ApiAnswer::Busy { retry_after, .. } = ApiAnswer::read(429, Some(asked), Vec::new(), "sheave")
         else {
             panic!("{asked}")
         };

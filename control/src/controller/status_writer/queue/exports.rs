@@ -20,6 +20,8 @@ const MOST: usize = 8;
 const LIST_AGAIN: Duration = Duration::from_secs(600);
 /// What was refused is tried again after this at the latest: a definition or a right may be there by then.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// The first pause after a failure, at most: each further one in a row is twice as long, up to [`TRY_AGAIN`].
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// What is being deleted is looked at again after this: Karmada has finalizers of its own there.
 const GOING: Duration = Duration::from_secs(5);
 
@@ -61,7 +63,7 @@ impl Default for Exports {
             writing: HashSet::new(),
             not_before: None,
             epoch: 0,
-            backoff: Backoff::new(Duration::from_secs(1), TRY_AGAIN),
+            backoff: Backoff::new(FIRST_PAUSE, TRY_AGAIN),
             reported: BTreeSet::new(),
             met: BTreeSet::new(),
             notices: Vec::new(),
@@ -195,8 +197,9 @@ impl Exports {
                 Err(_) => self.list_soon(key, now),
             },
             ApiAnswer::Failed(why) => self.pause(job, key, &why, None, now),
-            ApiAnswer::Unreachable { reason, retry_after } => {
-                self.pause(job, key, &reason, retry_after, now);
+            ApiAnswer::Busy { reason, retry_after } => self.pause(job, key, &reason, retry_after, now),
+            ApiAnswer::Unauthenticated(reason) | ApiAnswer::Unreachable { reason } => {
+                self.pause(job, key, &reason, None, now);
             }
             ApiAnswer::Forbidden(message) => {
                 self.report(WriteNotice::ExportForbidden { verb, resource: part.definition(), message });

@@ -171,7 +171,9 @@ impl ObjectState {
                 self.wait_after_refusal(job, now);
                 (message, REPORTED_AFTER)
             }
-            ApiAnswer::Unreachable { reason, .. } => {
+            ApiAnswer::Unauthenticated(reason)
+            | ApiAnswer::Busy { reason, .. }
+            | ApiAnswer::Unreachable { reason } => {
                 self.wait(LONGEST_SILENCE, now);
                 (reason, LONG_REPORTED_AFTER)
             }

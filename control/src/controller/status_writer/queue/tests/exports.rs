@@ -84,7 +84,7 @@ fn one_that_always_fails_holds_nobody_up() {
     harness.list();
     let failed = harness.write(ApiAnswer::Failed("a webhook is down".to_owned()));
     assert!(harness.queue.next(harness.now).is_none(), "thousands would knock at the webhook at once");
-    harness.now.instant += Duration::from_secs(1);
+    harness.now.instant = harness.queue.wakes_at().unwrap();
     let other = harness.write(refused());
     assert_ne!(failed.target, other.target);
     assert_eq!(harness.write(refused()).target, failed.target);
@@ -96,8 +96,7 @@ fn failures_that_were_under_way_together_pause_once_and_as_long_as_the_server_as
     harness.list();
     let jobs: Vec<_> = std::iter::from_fn(|| harness.queue.next(harness.now)).collect();
     assert_eq!(jobs.len(), 2);
-    let busy =
-        || ApiAnswer::Unreachable { reason: "busy".to_owned(), retry_after: Some(Duration::from_secs(7)) };
+    let busy = || ApiAnswer::Busy { reason: "busy".to_owned(), retry_after: Some(Duration::from_secs(7)) };
     harness.queue.finished(&jobs[0], busy(), harness.now);
     let until = harness.queue.wakes_at().unwrap();
     assert!(until >= harness.now.instant + Duration::from_secs(7));
@@ -139,7 +138,7 @@ fn neither_a_flood_of_exports_nor_their_failures_delay_a_status() {
     let subject = WriteSubject::Pool(Arc::new(serde_json::from_value(pool).unwrap()), Arc::default());
     let status = WriteTarget::Pool("lan".into());
     harness.queue.set_desired(status.clone(), subject, harness.now);
-    let lost = || ApiAnswer::Unreachable { reason: "no answer".to_owned(), retry_after: None };
+    let lost = || ApiAnswer::Unreachable { reason: "no answer".to_owned() };
     harness.queue.finished(&jobs[0], lost(), harness.now);
     let job = harness.queue.next(harness.now).expect("it waits for exports");
     assert_eq!(job.target, status);

@@ -124,7 +124,7 @@ impl Harness {
     }
 
     pub(super) fn arrive(&mut self, job: &WriteJob, fate: WriteFate) {
-        let lost = |reason: &str| ApiAnswer::Unreachable { reason: reason.into(), retry_after: None };
+        let lost = |reason: &str| ApiAnswer::Unreachable { reason: reason.into() };
         let answer = match fate {
             WriteFate::Answered => self.server.answer(job),
             WriteFate::AnswerLost => {
@@ -133,7 +133,7 @@ impl Harness {
             }
             WriteFate::Lost => lost("connection refused"),
             WriteFate::Rejected => {
-                ApiAnswer::Unreachable { reason: "busy".into(), retry_after: Some(Duration::from_secs(3)) }
+                ApiAnswer::Busy { reason: "busy".into(), retry_after: Some(Duration::from_secs(3)) }
             }
         };
         self.queue.finished(job, answer, self.now());

@@ -46,7 +46,7 @@ fn what_stays_refused_is_told_once_and_so_is_its_end() {
 
 #[test]
 fn no_answer_but_success_stays_untold_for_ever() {
-    let unreachable = ApiAnswer::Unreachable { reason: "a webhook is silent".into(), retry_after: None };
+    let unreachable = ApiAnswer::Unreachable { reason: "a webhook is silent".into() };
     for (answer, message) in [
         (ApiAnswer::Gone, "it has no such object"),
         (ApiAnswer::Stale, "the object has changed, and no watch shows how"),
