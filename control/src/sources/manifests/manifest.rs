@@ -159,10 +159,9 @@ impl Reader<'_> {
         value.retain(|name, _| name != "kind" && name != "apiVersion");
         decode::complete_conditions(&mut value);
         let value = Value::Object(value);
-        let mut typed =
-            TypedReader { reader: self, value: &value, reference: &reference, place, object: None };
+        let mut typed = TypedReader { reader: self, value: &value, reference: &reference, place, read: None };
         visit_kinds(&mut typed);
-        let Some(object) = typed.object else { return };
+        let Some(object) = typed.read.flatten() else { return };
         if let Change::Slices(Delta::Put(slice)) | Change::Imported(Delta::Put(slice)) = &object
             && slice_owner(slice).is_none()
         {
@@ -259,14 +258,15 @@ struct TypedReader<'r, 'a> {
     value: &'r Value,
     reference: &'r ObjectRef,
     place: &'r FieldPath,
-    object: Option<Change>,
+    /// Once it was read, the object, unless it is unreadable.
+    read: Option<Option<Change>>,
 }
 
 impl KindVisitor for TypedReader<'_, '_> {
     fn visit<K: Kind>(&mut self) {
         let is_it = K::ROW.resource.kind == self.reference.kind && K::ROW.plane == self.reader.plane;
-        if is_it && self.object.is_none() {
-            self.object = self.reader.typed::<K>(self.value, self.reference, self.place);
+        if is_it && self.read.is_none() {
+            self.read = Some(self.reader.typed::<K>(self.value, self.reference, self.place));
         }
     }
 }

@@ -263,6 +263,15 @@ fn what_karmada_writes_is_read_whatever_else_it_holds() {
 }
 
 #[test]
+fn a_work_that_cannot_be_read_is_reported_once() {
+    let work = "apiVersion: work.karmada.io/v1alpha1\nkind: Work\nmetadata: {name: web, labels: {a: 1}}\n";
+    let manifest = super::parse(&"fleet.yaml".into(), work, ControlPlane::Karmada);
+    assert!(manifest.refused && manifest.objects.is_empty());
+    let told: Vec<String> = manifest.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[test]
 fn an_object_in_the_wrong_folder_is_told_where_it_belongs() {
     let manifest = super::parse(&"web.yaml".into(), FLEET, ControlPlane::Local);
     assert!(manifest.objects.is_empty() && !manifest.refused);
