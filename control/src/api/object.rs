@@ -75,6 +75,11 @@ pub trait ApiObject:
     /// Whether anything that is decided by the object changed, apart from metadata.
     fn content_differs(&self, old: &Self) -> bool;
 
+    /// Whether anything that is decided by its metadata changed.
+    fn metadata_differs(&self, old: &Self) -> bool {
+        metadata_differs(old.meta(), self.meta())
+    }
+
     /// Removes what is never read.
     fn prune(_object: &mut Map<String, Value>) {}
 
@@ -91,7 +96,7 @@ pub trait ApiObject:
 
 /// Whether an object that came again differs from before in anything that decisions are made by.
 pub(super) fn differs<T: ApiObject>(old: &T, new: &T) -> bool {
-    new.content_differs(old) || metadata_differs(old.meta(), new.meta())
+    new.content_differs(old) || new.metadata_differs(old)
 }
 
 /// Leaves out what every write changes: versions and field managers.
@@ -148,9 +153,13 @@ impl ApiObject for Node {
 impl ApiObject for Namespace {
     const RESOURCE: Resource = Resource::of::<Self>(false);
 
-    /// Only labels are read, by the selectors of pools.
     fn content_differs(&self, _old: &Self) -> bool {
         false
+    }
+
+    /// Only labels are read, by the selectors of pools, and each change here projects every Service of the Namespace again.
+    fn metadata_differs(&self, old: &Self) -> bool {
+        old.metadata.labels != self.metadata.labels
     }
 
     fn prune(object: &mut Map<String, Value>) {

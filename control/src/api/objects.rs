@@ -76,8 +76,8 @@ impl Place for ObjectKey {
 pub trait Collection {
     /// Their type.
     type Object;
-    /// Adds an object, in place of the one that was there.
-    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<Self::Object>);
+    /// Adds an object, in place of the one that was there. Answers the owner by names that its other objects share.
+    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<Self::Object>) -> ServiceKey;
     /// The object in this place.
     fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<Self::Object>>;
     /// Removes the object in this place.
@@ -89,8 +89,9 @@ pub trait Collection {
 impl<P: Place + Ord, T> Collection for BTreeMap<P, Arc<T>> {
     type Object = T;
 
-    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) {
+    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) -> ServiceKey {
         self.insert(P::new(owner, key), object);
+        owner.clone()
     }
 
     fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<T>> {
@@ -109,8 +110,11 @@ impl<P: Place + Ord, T> Collection for BTreeMap<P, Arc<T>> {
 impl<P: Place + Ord, T> Collection for BTreeMap<ServiceKey, BTreeMap<P, Arc<T>>> {
     type Object = T;
 
-    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) {
-        self.entry(owner.clone()).or_default().insert(P::new(owner, key), object);
+    fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) -> ServiceKey {
+        let entry = self.entry(owner.clone());
+        let owner = entry.key().clone();
+        entry.or_default().insert(P::new(&owner, key), object);
+        owner
     }
 
     fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<T>> {

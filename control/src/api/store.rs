@@ -148,12 +148,15 @@ impl Store {
         }
         let changed = old.is_none_or(|old| differs(&**old, &*object));
         let any_namespace = !self.objects.namespaces.is_empty();
-        K::collection_mut(&mut self.objects).insert(&owner, &key, object);
+        let owner = K::collection_mut(&mut self.objects).insert(&owner, &key, object);
         if changed {
             self.touch::<K>(&owner, &key, any_namespace);
         }
         if is_indexed::<K>() {
-            self.owners.entry(K::ROW.line).or_default().insert(key, owner);
+            // There are as many as endpoint slices, most of them in the namespace of their owner.
+            let (namespace, name) = key;
+            let namespace = if namespace == owner.namespace { owner.namespace.clone() } else { namespace };
+            self.owners.entry(K::ROW.line).or_default().insert((namespace, name), owner);
         }
     }
 

@@ -172,6 +172,55 @@ fn a_namespace_dirties_its_own_services_once_any_is_known() {
     assert_eq!(store.take_dirty(), Dirty::Shared(BTreeSet::from([ServiceKey::new("shop", "web")])));
 }
 
+#[test]
+fn what_is_not_read_of_a_namespace_dirties_nothing() {
+    let labels = BTreeMap::from([("tenant".into(), "a".into())]);
+    let metadata = ObjectMeta { name: Some("shop".into()), labels: Some(labels), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    let mut store = Store::default();
+    store.put::<kinds::Services>(service("web", "a"));
+    store.put::<kinds::Namespaces>(namespace.clone());
+    assert!(!store.take_dirty().is_nothing());
+    let mut other = namespace.clone();
+    other.metadata.annotations = Some(BTreeMap::from([("note".into(), "x".into())]));
+    other.metadata.uid = Some("u2".into());
+    other.metadata.finalizers = Some(vec!["kubernetes".into()]);
+    store.put::<kinds::Namespaces>(other.clone());
+    store.apply(Change::Namespaces(Delta::All(vec![Arc::new(namespace)])));
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+    other.metadata.labels = None;
+    store.put::<kinds::Namespaces>(other);
+    assert_eq!(store.take_dirty(), services(&["web"]));
+}
+
+#[test]
+fn a_list_dirties_only_what_changed_and_its_names_are_kept_once() {
+    let listed = |changed: Option<usize>| {
+        let one = |number: usize| {
+            let mut slice = slice(&format!("s{number}"), Some(&format!("web{}", number / 2)));
+            slice.metadata.uid = (changed == Some(number)).then(|| "new".to_owned());
+            Arc::new(slice)
+        };
+        Change::Slices(Delta::All((0..100).map(one).collect()))
+    };
+    let mut store = Store::default();
+    store.apply(listed(None));
+    assert!(!store.take_dirty().is_nothing());
+    for (owner, slices) in &store.objects().slices {
+        for name in slices.keys() {
+            let index = &store.owners[kinds::Slices::ROW.line];
+            let ((namespace, indexed), of) =
+                index.get_key_value(&(owner.namespace.clone(), name.clone())).unwrap();
+            assert!(Arc::ptr_eq(indexed, name) && Arc::ptr_eq(&of.name, &owner.name));
+            assert!(Arc::ptr_eq(namespace, &owner.namespace) && Arc::ptr_eq(&of.namespace, &owner.namespace));
+        }
+    }
+    store.apply(listed(Some(41)));
+    assert_eq!(store.take_dirty(), services(&["web20"]));
+    store.apply(listed(Some(41)));
+    assert_eq!(store.take_dirty(), Dirty::Nothing);
+}
+
 proptest! {
     #[test]
     fn events_one_by_one_end_where_one_replacement_ends(events in prop::collection::vec(event(), 0..40)) {
