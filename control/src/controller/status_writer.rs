@@ -20,7 +20,7 @@ use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::request;
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
-use super::api_writer::{ApiAnswer, ApiWriter};
+use super::api_writer::{ApiAnswer, ApiWriter, PATIENCE};
 use super::desired_status::Desired;
 use super::karmada_export::{self, DesiredExport, ExportList};
 use super::ownership::Ownership;
@@ -133,7 +133,7 @@ async fn work(
                 break;
             };
             let Some(job) = queue.next(now()) else { break };
-            let (writer, deadline) = (writer.clone(), Instant::now() + rest);
+            let (writer, deadline) = (writer.clone(), Instant::now() + rest.min(PATIENCE));
             writes.spawn(async move {
                 // On a busy machine this may begin late.
                 let rest = deadline.saturating_duration_since(Instant::now());

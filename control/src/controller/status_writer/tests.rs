@@ -73,3 +73,12 @@ async fn a_write_that_would_begin_after_the_term_is_not_sent() {
     assert!(over.load(Ordering::SeqCst));
     assert!(server.accept().is_err(), "it was sent");
 }
+
+#[tokio::test]
+async fn a_term_without_an_end_is_no_overflow() {
+    let connection = Connection::to("http://127.0.0.1:1/");
+    let mut writer = StatusWriter::start(&connection, Ownership::default(), || Some(Duration::MAX));
+    writer.set_desired(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
+    let ended = tokio::time::timeout(Duration::from_millis(200), writer.next_notice()).await;
+    assert!(ended.is_err(), "{ended:?}");
+}
