@@ -1,7 +1,7 @@
 //! Sheave's data plane: accepts TCP and UDP on the frontends of a routing table and forwards to their endpoints.
 //!
 //! The packet's way through the modules: `listener` opens the sockets, or has `steering` do without, [`select`] chooses an
-//! endpoint, [`tcp`] connects and relays, [`udp`] keeps flows. Both tell `health` of endpoints that fail, and picks avoid
+//! endpoint, `tcp` connects and relays, `udp` keeps flows. Both tell `health` of endpoints that fail, and picks avoid
 //! those. The table's way: a `RoutingTable` is compared with the one before, and only what changed touches a socket.
 //!
 //! It must not know Kubernetes: everything arrives as the values of [`sheave_model`].

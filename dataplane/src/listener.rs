@@ -7,8 +7,8 @@
 
 mod address_claims;
 pub(crate) mod allowed_sources;
-mod bind;
 mod binding;
+mod open;
 pub(crate) mod sk_lookup;
 mod source_filter;
 mod state;
@@ -29,9 +29,9 @@ use crate::weak_map::{ServiceId, WeakMap, service_id};
 use crate::worker::context::BrokenSocket;
 use crate::worker::{Command, WorkerHandle};
 use address_claims::AddressClaims;
-pub use bind::BindFailure;
-use bind::Claim;
 use binding::{Binding, Occupancy};
+pub use open::BindFailure;
+use open::Claim;
 use sheave_model::AddressSet;
 use sheave_model::{Frontend, FrontendAddr, Protocol};
 use source_filter::SourceFilters;
@@ -198,7 +198,7 @@ impl ListenerSet {
         let (sources, syn_policy) = (admission.sources(addr.ip), admission.syn_policy());
         let (filter, sockets) = self
             .filters
-            .with(&sources, addr.ip, syn_policy, |filter| bind::bind(addr, claim, filter, workers.len()))?;
+            .with(&sources, addr.ip, syn_policy, |filter| open::open(addr, claim, filter, workers.len()))?;
         for ((worker, socket), counters) in workers.iter().zip(&sockets).zip(counters) {
             worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
         }
@@ -229,7 +229,7 @@ impl ListenerSet {
         let takes_over = self.steering.mode() == SteeringMode::Always
             && addr.protocol == Protocol::Tcp
             && !self.claims.is_machine(addr.ip);
-        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { bind::probe(addr) }
+        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { open::probe(addr) }
     }
 
     /// Refuses everything new at `addr`; UDP flows live on.

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "system calls that std, nix and socket2 do not wrap")]
 
+pub(crate) mod bind;
 pub(crate) mod bpf;
 pub(crate) mod epoll;
 pub(crate) mod errnos;

@@ -6,7 +6,7 @@ mod connect;
 mod connection_table;
 mod idle_clock;
 mod pipe_pool;
-mod proxy_header;
+mod read_proxy_header;
 mod relay;
 mod session;
 mod splice;
@@ -36,7 +36,7 @@ use connect::{Connected, CrowdedEndpoints, Search};
 use connection_table::ConnectionTable;
 pub(crate) use pipe_pool::PipeBudget;
 use pipe_pool::PipePool;
-use proxy_header::ProxyHeader;
+use read_proxy_header::ProxyHeader;
 use session::Session;
 use splice::{Direction, RelayBuffers};
 use stream::Stream;
@@ -204,7 +204,7 @@ impl Connection {
             let client = Arc::new(client);
             // Boxed, since few connections begin like this and all would have to carry its state.
             let limit = tokio::time::sleep(self.connect_timeout);
-            match Box::pin(proxy_header::read(&client, limit)).await {
+            match Box::pin(read_proxy_header::read(&client, limit)).await {
                 Ok(header) => (Arc::into_inner(client), Some(Box::new(header))),
                 Err(error) => {
                     tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");

@@ -1,5 +1,5 @@
 //! SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once. SIGHUP, sent when the terminal closes, only
-//! ever asks for a drain.
+//! ever asks for a drain. `process::gateway` and `process::controller` wait for them; `gateway::event_loop` drains.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Lists that lack nearly everything: traffic goes on until they are believed, and the gateway says what it doubts. Deletions
-//! by name are believed. Only the test API server can be made to forget its objects.
+//! Lists that lack nearly everything: traffic goes on until they are accepted, and the gateway reports what it holds back.
+//! Deletions by name are accepted. Only the test API server can be made to forget its objects.
 
 use std::net::IpAddr;
 
@@ -93,7 +93,7 @@ fn a_list_that_is_empty_by_mistake_changes_nothing() {
 
     server.load(lost);
     nothing_is_doubted(&gateway);
-    gateway.wait_for_log("what the API server says of Services is believed again");
+    gateway.wait_for_log("the API server lists Services again as before");
     assert_eq!(held(&gateway, "Service"), Some(0.0));
     assert_eq!(served(&gateway, &cluster), before, "nothing has happened");
     load.expect_no_failure();

@@ -22,8 +22,8 @@ use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
 use super::api_writer::{ApiAnswer, ApiWriter, PATIENCE};
 use super::desired_status::Desired;
-use super::karmada_export::{self, DesiredExport, ExportList};
 use super::ownership::Ownership;
+use super::service_exports::{self, DesiredExport, ExportList};
 use super::service_object::ServiceObject;
 use crate::api::address_pool::{AddressPool, AddressPoolStatus};
 use crate::api::store::ServiceKey;
@@ -143,7 +143,7 @@ async fn work(
         }
         if queue.start_list(now()) {
             let writer = writer.clone();
-            lists.spawn(async move { karmada_export::list(&writer).await });
+            lists.spawn(async move { service_exports::list(&writer).await });
         }
         for notice in queue.take_notices() {
             if notify.send(notice).is_err() {

@@ -5,7 +5,7 @@ mod gateway_failures;
 mod gateway_membership;
 mod gateways;
 mod karmada_side;
-mod publish;
+mod publish_status;
 mod startup_hold;
 mod term_events;
 mod write_failures;

@@ -39,22 +39,22 @@ pub(super) struct ClaimChanges {
 
 impl Claims {
     /// Replaces what a Service claims.
-    pub(super) fn set(&mut self, rank: &Rank, titles: ServiceClaims, touched: &mut ClaimChanges) {
-        if self.by_service.get(&rank.key).is_some_and(|(held_by, held)| held_by == rank && *held == titles) {
+    pub(super) fn set(&mut self, rank: &Rank, claims: ServiceClaims, touched: &mut ClaimChanges) {
+        if self.by_service.get(&rank.key).is_some_and(|(held_by, held)| held_by == rank && *held == claims) {
             return;
         }
         self.release(&rank.key, touched);
-        for (addr, title) in &titles {
+        for (addr, claim) in &claims {
             touched.addrs.entry(*addr).or_insert(self.by_addr.contains_key(addr));
-            self.by_addr.entry(*addr).or_default().push((*title, rank.clone()));
+            self.by_addr.entry(*addr).or_default().push((*claim, rank.clone()));
         }
-        self.by_service.insert(rank.key.clone(), (rank.clone(), titles));
+        self.by_service.insert(rank.key.clone(), (rank.clone(), claims));
     }
 
     /// Takes all claims of a Service away.
     pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut ClaimChanges) {
-        let Some((_, titles)) = self.by_service.remove(key) else { return };
-        for addr in titles.into_keys() {
+        let Some((_, claims)) = self.by_service.remove(key) else { return };
+        for addr in claims.into_keys() {
             touched.addrs.entry(addr).or_insert(true);
             if let Some(claims) = self.by_addr.get_mut(&addr) {
                 claims.retain(|(_, rank)| rank.key != *key);

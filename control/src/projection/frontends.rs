@@ -52,14 +52,14 @@ impl Plan {
 
     /// The frontends that the Service claims once it has these load balancer addresses.
     pub(super) fn claims(&self, addresses: &[IpAddr], context: &ClusterContext) -> ServiceClaims {
-        let title = |PlannedFrontend { kind, addr, .. }: PlannedFrontend| match kind {
+        let claim = |PlannedFrontend { kind, addr, .. }: PlannedFrontend| match kind {
             FrontendKind::ExternalIp => (addr, ClaimPriority::Named),
             FrontendKind::LoadBalancer if self.publishes(addr) => (addr, ClaimPriority::Published),
             FrontendKind::LoadBalancer | FrontendKind::NodePort | FrontendKind::ClusterIp => {
                 (addr, ClaimPriority::Given)
             }
         };
-        self.exposures(addresses, context, |_, _| ()).into_iter().map(title).collect()
+        self.exposures(addresses, context, |_, _| ()).into_iter().map(claim).collect()
     }
 
     /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice, and

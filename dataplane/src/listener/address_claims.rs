@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use super::bind;
+use super::open;
 use crate::counters::{FrontendCounters, UdpCounters};
 use sheave_model::{FrontendAddr, Protocol};
 
@@ -65,7 +65,7 @@ impl AddressClaims {
         // Connected sockets are in the way of bind(2), too, and a listener for IPv6 alone is not one for IPv4.
         let taken = |addr: &FrontendAddr| {
             others.iter().any(|other| addr.is_reached_at(*other))
-                && bind::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+                && open::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
         };
         asked.filter(taken).collect()
     }

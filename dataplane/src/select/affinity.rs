@@ -1,7 +1,7 @@
 //! Session affinity by client address: the endpoint of a client's last new connection or flow, and when that record
 //! expires. Shared by all workers and bounded. There is no timer: writing records removes expired ones.
 
-mod shard;
+mod records;
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use sheave_model::{EndpointAddr, ServicePort};
 
 use crate::balance::hash;
-use shard::{AffinityKey, Shard};
+use records::{AffinityKey, Shard};
 
 /// About 100 MB when full.
 const DEFAULT_RECORDS: usize = 1_000_000;

@@ -13,8 +13,8 @@ use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 use crate::select::{Pick, PickRequest, Picked};
 use crate::sys::Errno;
 use crate::sys::{
+    bind::bind_transparent,
     errnos::{is_local_shortage, is_out_of_tcp_ports, is_source_unusable},
-    sockets::bind_transparent,
 };
 
 use super::SHORTAGE_PAUSE;

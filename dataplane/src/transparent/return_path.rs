@@ -12,7 +12,7 @@ use super::netlink::is;
 use super::nftables::MarkingTable;
 use super::routes;
 use crate::sys::Errno;
-use crate::sys::sockets::set_transparent;
+use crate::sys::bind::set_transparent;
 use crate::sys::sockets::{Netlink, open_netlink};
 
 /// Why clients' addresses cannot be kept. Each message has the remedy.

@@ -16,8 +16,8 @@ use crate::api::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND
 use crate::api::names::READY;
 use crate::controller::conditions;
 use crate::controller::desired_status::{Desired, DesiredStatus};
-use crate::controller::karmada_export::ExportStep;
 use crate::controller::ownership::Ownership;
+use crate::controller::service_exports::ExportStep;
 use crate::controller::service_object::ServiceObject;
 
 /// A Service as it is known to be.

@@ -7,7 +7,7 @@ use super::queue::WriteJob;
 use super::target::WriteTarget;
 use crate::api::address_pool::API_VERSION;
 use crate::controller::api_writer::{ApiRequest, ApiWriter};
-use crate::controller::karmada_export;
+use crate::controller::service_exports;
 use crate::controller::service_object::ServiceObject;
 
 const STATUS: &str = "status";
@@ -32,7 +32,7 @@ pub(super) fn request(job: &WriteJob, writer: &ApiWriter) -> ApiRequest {
         }
         WriteStep::RemoveRest(body) => path.patch_subresource(STATUS, name, &params, &Patch::Merge(body)),
         WriteStep::Export(step) => match &job.target {
-            WriteTarget::Export(key) => karmada_export::request(step, key, writer).unwrap_or_else(nothing),
+            WriteTarget::Export(key) => service_exports::request(step, key, writer).unwrap_or_else(nothing),
             WriteTarget::Service(_) | WriteTarget::Pool(_) => nothing(),
         },
         WriteStep::Nothing => nothing(),

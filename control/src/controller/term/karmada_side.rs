@@ -14,7 +14,7 @@ use crate::controller::ControllerOptions;
 use crate::controller::desired_status::Desired;
 use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
 use crate::controller::events::EventRecorder;
-use crate::controller::karmada_export::desired_export;
+use crate::controller::service_exports::desired_export;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::projection::Authority;
 use crate::sources::api_server::{self, ApiWatch, Batch};

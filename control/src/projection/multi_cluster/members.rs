@@ -33,7 +33,7 @@ pub(super) struct FoundMembers {
     pub(super) standing: Vec<(MemberClusterStatus, ClusterMember)>,
     pub(super) spread: sheave_model::Spread,
     pub(super) left: Vec<UncountedSlice>,
-    /// As in [`FleetStatus`].
+    /// As in [`FleetStatus`](crate::projection::status::FleetStatus).
     pub(super) nothing_collected: bool,
     pub(super) problems: Vec<Problem>,
 }

@@ -1,5 +1,5 @@
-//! One kind's doubt: when it begins, what it keeps, and what ends it. What is doubted is only that objects are missing; so
-//! it is the set of their names, while the store holds the objects.
+//! A pending deletion of one kind: when it begins, what it keeps, and what ends it. It is the set of the missing objects'
+//! names, while the store holds the objects.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::api::store::{Change, Delta, ObjectKey, Objects};
 
 /// Fewer objects than these may go at once without a question: that happens in small clusters.
 const PLENTY: usize = 10;
-/// A list is doubted if it lacks this many of a hundred objects.
+/// A list is suspicious if it lacks this many of a hundred objects.
 const NEARLY_ALL: usize = 90;
 
-/// A list that is not believed yet.
+/// What a list lacks that is not accepted yet.
 #[derive(Debug)]
-pub(super) struct Doubt {
+pub(super) struct PendingDeletion {
     kind: &'static str,
     /// What says that one is gone.
     gone: fn(ObjectKey) -> Change,
@@ -31,19 +31,19 @@ pub(super) struct Doubt {
     pub(super) until: Instant,
 }
 
-impl Doubt {
+impl PendingDeletion {
     pub(super) fn held(&self) -> Held {
         let Self { kind, there, listed, since, until, ref missing, .. } = *self;
         Held { kind, there, listed, kept: missing.len(), since, until }
     }
 
     /// What it held back is gone.
-    pub(super) fn believe(self) -> impl Iterator<Item = Change> {
-        self.tell_believed();
+    pub(super) fn accept(self) -> impl Iterator<Item = Change> {
+        self.log_accepted();
         self.missing.into_iter().map(self.gone)
     }
 
-    fn tell_begun(&self, hold: Duration) {
+    fn log_begun(&self, hold: Duration) {
         tracing::warn!(
             kind = self.kind,
             there = self.there,
@@ -59,7 +59,7 @@ impl Doubt {
         );
     }
 
-    fn tell_believed(&self) {
+    fn log_accepted(&self) {
         tracing::warn!(
             kind = self.kind,
             gone = self.missing.len(),
@@ -71,21 +71,21 @@ impl Doubt {
     }
 }
 
-fn tell_ended(kind: &str) {
+fn log_ended(kind: &str) {
     tracing::info!(
         kind,
-        "what the API server says of {}s is believed again: nothing of them is held back any more",
+        "the API server lists {}s again as before: nothing of them is held back any more",
         kind
     );
 }
 
 /// Judges a whole list. Answers the objects that it lacks and that stay for now.
 ///
-/// While there is a doubt, only a list that has more than a tenth of the doubted objects ends it: otherwise a few new ones
+/// While a deletion is pending, only a list that has more than a tenth of its objects ends it: otherwise a few new ones
 /// would make the same wrong list look better.
 pub(super) fn judge<K: Kind>(
     kind: &'static str,
-    doubt: &mut Option<Doubt>,
+    pending: &mut Option<PendingDeletion>,
     listed: &[Arc<K::Object>],
     objects: &Objects,
     hold: Duration,
@@ -95,19 +95,19 @@ pub(super) fn judge<K: Kind>(
     let there = K::all(objects).count();
     let missing: Vec<Arc<K::Object>> =
         K::all(objects).filter(|object| !in_list.contains(&names_of(object.meta()))).cloned().collect();
-    let still_doubted = doubt.as_ref().is_some_and(|doubt| {
+    let still_pending = pending.as_ref().is_some_and(|pending| {
         let lacks = |(namespace, name): &&ObjectKey| !in_list.contains(&(&**namespace, &**name));
-        nearly_all(doubt.missing.iter().filter(lacks).count(), doubt.missing.len())
+        nearly_all(pending.missing.iter().filter(lacks).count(), pending.missing.len())
     });
     let begins = there >= PLENTY && nearly_all(missing.len(), there);
-    if missing.is_empty() || !(still_doubted || begins) {
-        if doubt.take().is_some() {
-            tell_ended(kind);
+    if missing.is_empty() || !(still_pending || begins) {
+        if pending.take().is_some() {
+            log_ended(kind);
         }
         return Vec::new();
     }
-    let since = doubt.as_ref().map_or(now, |doubt| doubt.since);
-    let newest = Doubt {
+    let since = pending.as_ref().map_or(now, |pending| pending.since);
+    let newest = PendingDeletion {
         kind,
         gone: |(namespace, name)| K::change(Delta::Gone { namespace, name }),
         missing: missing.iter().map(|object| object_key(object.meta())).collect(),
@@ -116,24 +116,24 @@ pub(super) fn judge<K: Kind>(
         since,
         until: since + hold,
     };
-    if doubt.is_none() {
-        newest.tell_begun(hold);
+    if pending.is_none() {
+        newest.log_begun(hold);
     }
-    *doubt = Some(newest);
+    *pending = Some(newest);
     missing
 }
 
-/// An object that came, changed or was deleted by name is in doubt no more. With the last one the doubt ends.
-pub(super) fn settle<K: Kind>(kind: &str, doubt: &mut Option<Doubt>, delta: &Delta<K::Object>) {
-    let Some(Doubt { missing, .. }) = doubt else { return };
+/// An object that came, changed or was deleted by name is no longer pending. With the last one the hold ends.
+pub(super) fn settle<K: Kind>(kind: &str, pending: &mut Option<PendingDeletion>, delta: &Delta<K::Object>) {
+    let Some(PendingDeletion { missing, .. }) = pending else { return };
     match delta {
         Delta::Put(object) => missing.remove(&object_key(object.meta())),
         Delta::Gone { namespace, name } => missing.remove(&(namespace.clone(), name.clone())),
         Delta::All(_) => false,
     };
     if missing.is_empty() {
-        *doubt = None;
-        tell_ended(kind);
+        *pending = None;
+        log_ended(kind);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use socket2::{Domain, Socket};
 
 use crate::listener::allowed_sources::Family;
-use crate::listener::bind::{bound, listen};
+use crate::listener::open::{bound, listen};
 use crate::listener::sk_lookup::SOCKET_KINDS;
 use crate::listener::source_filter::SourceFilter;
 use crate::sys::bpf::SocketFilter;

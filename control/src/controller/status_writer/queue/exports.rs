@@ -9,7 +9,7 @@ use super::WriteJob;
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::controller::api_writer::ApiAnswer;
-use crate::controller::karmada_export::{DesiredExport, ExportDiff, ExportList, ExportObject, ExportStep};
+use crate::controller::service_exports::{DesiredExport, ExportDiff, ExportList, ExportObject, ExportStep};
 use crate::controller::status_writer::next_step::WriteStep;
 use crate::controller::status_writer::target::WriteTarget;
 use crate::controller::status_writer::write_notice::WriteNotice;

@@ -1,7 +1,7 @@
 //! Exports: when they are listed, and what follows from each answer.
 
 use super::*;
-use crate::controller::karmada_export::{DesiredExport, Export, ExportObject, ExportStep};
+use crate::controller::service_exports::{DesiredExport, Export, ExportObject, ExportStep};
 use crate::controller::tests::objects::at;
 
 /// A queue for which one export each is desired, before the first list.

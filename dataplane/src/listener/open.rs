@@ -8,7 +8,8 @@ use std::time::Duration;
 use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
 
 use super::source_filter::SourceFilter;
-use crate::sys::sockets::{KEEPALIVE_IDLE, UDP_RECEIVE_BUFFER, bind_freebind};
+use crate::sys::bind::bind_freebind;
+use crate::sys::sockets::{KEEPALIVE_IDLE, UDP_RECEIVE_BUFFER};
 use crate::sys::{Errno, mmsg};
 use sheave_model::{Frontend, FrontendAddr, Protocol};
 
@@ -33,7 +34,7 @@ pub(super) enum Claim {
 /// # Errors
 /// As bind(2) and listen(2): `AddrInUse` if another process has the address, `PermissionDenied` for a port below 1024
 /// without CAP_NET_BIND_SERVICE.
-pub(super) fn bind(
+pub(super) fn open(
     addr: FrontendAddr,
     claim: Claim,
     filter: &SourceFilter,
@@ -53,7 +54,7 @@ pub(super) fn bind(
 /// Makes sure that no other process has a frontend's address, and holds it no longer.
 ///
 /// # Errors
-/// As [`bind`].
+/// As [`open`].
 pub(super) fn probe(addr: FrontendAddr) -> io::Result<()> {
     bound(addr.protocol, addr.socket_addr(), false, &SourceFilter::Everyone).map(drop)
 }

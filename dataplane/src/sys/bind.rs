@@ -1,0 +1,48 @@
+//! Binding of sockets to addresses that this machine has not: announced to it later (`IP_FREEBIND`), or a client's
+//! (`IP_TRANSPARENT`).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use socket2::Socket;
+
+use super::sockets::set_int;
+
+/// Binds a socket to an address of its family alone, whether or not the address is there already (IP_FREEBIND, ip(7)):
+/// it may be announced to this machine later.
+pub(crate) fn bind_freebind(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
+    if addr.is_ipv4() {
+        socket.set_freebind_v4(true)?;
+    } else {
+        socket.set_only_v6(true)?;
+        socket.set_freebind_v6(true)?;
+    }
+    socket.bind(&addr.into())
+}
+
+/// Binds to the client's address and any port (`IP_TRANSPARENT`, ip(7)). connect(2) chooses the port, so that one port may
+/// serve towards many endpoints (`IP_BIND_ADDRESS_NO_PORT`).
+///
+/// # Errors
+/// `AddrNotAvailable` around any error of bind(2), and around `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
+pub(crate) fn bind_transparent(socket: &Socket, client: IpAddr) -> io::Result<()> {
+    let bind = || {
+        set_transparent(socket, client.is_ipv4())?;
+        // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
+        set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+        socket.bind(&SocketAddr::new(client, 0).into())
+    };
+    bind().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))
+}
+
+/// Allows a socket to be bound to an address that is not this machine's.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
+pub(crate) fn set_transparent(socket: &Socket, ipv4: bool) -> io::Result<()> {
+    let (level, option) = match ipv4 {
+        true => (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT),
+    };
+    set_int(socket, level, option, 1)
+}
