@@ -59,7 +59,7 @@ fn not_ready_because<'s>(stage: &'s Stage<'_>, home: &Home, told: &str) -> Sheav
     });
     assert_eq!(status["source"]["synced"], Value::Bool(false), "{status}");
     let text = gateway.status_text();
-    assert!(text.contains("it serves nothing before the API server at ") && text.contains(told), "{text}");
+    assert!(text.contains("it serves nothing until the API server at ") && text.contains(told), "{text}");
     gateway
 }
 

@@ -134,7 +134,7 @@ fn nothing_is_served_before_every_kind_was_listed() {
     assert!(served(&gateway, &cluster).is_empty());
     stage.ask(address(10), 80).unwrap_err();
     let text = gateway.status_text();
-    assert!(text.contains("it serves nothing before the API server at http://127.0.0.1:"), "{text}");
+    assert!(text.contains("it serves nothing until the API server at http://127.0.0.1:"), "{text}");
 
     server.faults().clear();
     gateway.wait_until_ready();
