@@ -15,8 +15,6 @@ const OWN: u64 = 96;
 const OF_A_WORKER: u64 = 8;
 /// Connections to the admin server.
 const ADMIN: usize = 32;
-/// Connections to the server for metrics alone.
-const METRICS: usize = 16;
 /// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
 const PAGES: u64 = 1024;
 const LEAST_PAGES: u64 = 16;
@@ -53,7 +51,7 @@ impl Capacity {
 
     fn of(open_files: u64, workers: usize, config: &Config) -> Self {
         let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
-        let metrics = if config.metrics.listen.is_some() { METRICS } else { 0 };
+        let metrics = if config.metrics.listen.is_some() { Connections::METRICS } else { 0 };
         let own = OWN + OF_A_WORKER * workers as u64 + (ADMIN + metrics) as u64 + pages;
         // A machine that gives less than the process needs for itself still gets a gateway.
         let traffic = open_files - own.min(open_files / 2);
@@ -70,7 +68,7 @@ impl Capacity {
             listening_sockets: to_usize(traffic / 4 * 3),
             pages: Connections::of_pages(to_usize(pages)),
             admin: Connections::of_admin(ADMIN),
-            metrics: Connections::of_admin(METRICS),
+            metrics: Connections::of_metrics(),
         }
     }
 

@@ -95,12 +95,7 @@ mod tests {
             object: format!("Service shop/s{number:05}"),
             reason: "BindFailed".to_owned(),
             message: "cannot listen".to_owned(),
-            port: None,
-            field: None,
-            file: None,
-            document: None,
-            line: None,
-            folder: None,
+            ..ProblemView::default()
         }
     }
 

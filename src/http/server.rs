@@ -43,6 +43,9 @@ impl Default for Connections {
 }
 
 impl Connections {
+    /// To a server for metrics alone, at most.
+    pub(crate) const METRICS: usize = 16;
+
     /// So many to pages that are open to the network.
     pub(crate) fn of_pages(most: usize) -> Self {
         Self::new(most, PATIENCE)
@@ -51,6 +54,11 @@ impl Connections {
     /// So many to the admin server.
     pub(crate) fn of_admin(most: usize) -> Self {
         Self::new(most, PATIENCE_WITH_ADMIN)
+    }
+
+    /// To a server for metrics alone.
+    pub(crate) fn of_metrics() -> Self {
+        Self::of_admin(Self::METRICS)
     }
 
     fn new(most: usize, patience: Duration) -> Self {

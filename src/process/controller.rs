@@ -25,8 +25,6 @@ use crate::process::signals::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";
-/// Connections to the server for metrics alone.
-const METRICS_CONNECTIONS: usize = 16;
 
 /// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` how the
 /// Karmada control plane is reached.
@@ -100,7 +98,7 @@ async fn start(config: &Config) -> Result<ControllerProcess, String> {
     };
     let metrics = metrics.map(|listener| {
         let router = bearer::guarded(page.clone().metrics_router(), config.metrics.token_file.as_deref());
-        Server::start(listener, router, Connections::of_admin(METRICS_CONNECTIONS))
+        Server::start(listener, router, Connections::of_metrics())
     });
     let admin = Server::start(listener, page.router(), Connections::default());
     Ok(ControllerProcess { controller, admin, metrics, termination })

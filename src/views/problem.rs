@@ -10,7 +10,7 @@ use sheave_control::sources::manifests::{FILE, FileProblem, Origin};
 pub(crate) const LISTED: usize = 20;
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ProblemView {
     /// `Service shop/web`, `File web.yaml`.
     pub(crate) object: String,

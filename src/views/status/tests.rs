@@ -138,12 +138,7 @@ fn problem() -> ProblemView {
         object: "Service shop/web".to_owned(),
         reason: "NoAddress".to_owned(),
         message: "no pool has an address".to_owned(),
-        port: None,
-        field: None,
-        file: None,
-        document: None,
-        line: None,
-        folder: None,
+        ..ProblemView::default()
     }
 }
 
