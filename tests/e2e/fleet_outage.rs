@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::support::fleet::{Cluster, Exposure};
@@ -57,18 +57,35 @@ fn budget() -> Duration {
 }
 
 /// A load that also knows its longest request.
-fn watched_load(world: &World, family: Family) -> (Load, Arc<Mutex<Duration>>) {
-    let longest = Arc::new(Mutex::new(Duration::ZERO));
-    let seen = Arc::clone(&longest);
-    let load = Load::start(&world.client, usize::from(THREADS), move |thread| {
-        let started = Instant::now();
-        let client = family.client(u16::try_from(thread).expect("few threads"));
-        let outcome = tcp::ask_from(client, vip(family)).map(drop);
-        let mut longest = seen.lock().expect("nobody panics with it");
-        *longest = longest.max(started.elapsed());
-        outcome
-    });
-    (load, longest)
+struct WatchedLoad {
+    load: Load,
+    longest: Arc<Mutex<Duration>>,
+    /// Each request has it for reading.
+    requests: Arc<RwLock<()>>,
+}
+
+impl WatchedLoad {
+    fn start(world: &World, family: Family) -> Self {
+        let (longest, requests) = (Arc::<Mutex<Duration>>::default(), Arc::<RwLock<()>>::default());
+        let (seen, gate) = (Arc::clone(&longest), Arc::clone(&requests));
+        let load = Load::start(&world.client, usize::from(THREADS), move |thread| {
+            let _request = gate.read().expect("nobody panics with it");
+            let started = Instant::now();
+            let client = family.client(u16::try_from(thread).expect("few threads"));
+            let outcome = tcp::ask_from(client, vip(family)).map(drop);
+            let mut longest = seen.lock().expect("nobody panics with it");
+            *longest = longest.max(started.elapsed());
+            outcome
+        });
+        Self { load, longest, requests }
+    }
+
+    /// Cuts a cluster off between two requests: one that has an endpoint there already waits for the link, or is reset by it,
+    /// with a load balancer as without.
+    fn cut(&self, world: &World, cluster: u16) {
+        let _none = self.requests.write().expect("nobody panics with it");
+        world.cut(cluster);
+    }
 }
 
 /// Waits until a row of requests is served by this cluster, none of which had to wait for an attempt to fail.
@@ -88,9 +105,9 @@ fn a_cluster_that_is_cut_off_costs_nobody_more_than_the_attempts_and_comes_back(
     let world = World::with_addresses(2, ENDPOINTS);
     let _servers = [0, 1].map(|cluster| serve(&world, family, cluster, ENDPOINTS, 9000));
     let _gateway = start(&world, &shop(family));
-    let (load, longest) = watched_load(&world, family);
-    load.wait_for(100);
-    world.cut(0);
+    let watched = WatchedLoad::start(&world, family);
+    watched.load.wait_for(100);
+    watched.cut(&world, 0);
     expect_only(&world, family, "m1");
     world.mend(0);
     eventually_within(patience(60.0), "both share again", || {
@@ -98,9 +115,9 @@ fn a_cluster_that_is_cut_off_costs_nobody_more_than_the_attempts_and_comes_back(
         let back = tally.get("m0").is_some_and(|&count| count >= 10);
         if back { Ok(()) } else { Err(format!("{tally:?}")) }
     });
-    load.wait_for(100);
-    load.expect_no_failure();
-    let longest = *longest.lock().unwrap();
+    watched.load.wait_for(100);
+    watched.load.expect_no_failure();
+    let longest = *watched.longest.lock().unwrap();
     assert!(longest <= budget(), "a request took {longest:?}");
 }
 
@@ -113,7 +130,7 @@ fn a_cluster_that_refuses_fails_no_request_and_is_left_alone(family: Family) {
     tally(&world, family, vip(family), 40);
     // A listener that is closed resets what it has not accepted yet, so nobody may be on the way.
     drop(servers);
-    let (load, _) = watched_load(&world, family);
+    let load = WatchedLoad::start(&world, family).load;
     eventually_within(patience(30.0), "nobody is sent there first", || {
         let before = gateway.metric("sheave_tcp_connect_retries_total", &[]);
         let tally = tally(&world, family, vip(family), 3 * CLIENTS);
