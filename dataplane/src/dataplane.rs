@@ -237,18 +237,20 @@ impl Dataplane {
         self.listeners.report()
     }
 
-    /// Waits until something has changed that [`Dataplane::refresh`] puts in force: the health of an endpoint, or whether a
-    /// frontend is overloaded. Endpoints are checked only while this is waited for. Cancel safe.
+    /// Waits until something has changed that [`Dataplane::refresh`] puts in force: the health of an endpoint, whether a
+    /// frontend is overloaded, or the addresses of this machine. Endpoints are checked only while this is waited for. Cancel safe.
     pub async fn changed(&mut self) {
         tokio::select! {
             () = self.health.changed(&self.table) => {}
             () = self.overload.due() => {}
+            () = self.client_addresses.changed() => {}
         }
     }
 
     /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that, and drops or accepts
     /// the SYNs of overloaded frontends. Open connections go on.
     pub fn refresh(&mut self) {
+        self.client_addresses.refresh();
         if let Some(unhealthy) = self.health.take_changed() {
             let started = Instant::now();
             self.table.store(Arc::new(self.table.load().with_health(unhealthy)));

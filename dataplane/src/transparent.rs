@@ -6,14 +6,15 @@ mod netlink;
 mod nftables;
 pub(crate) mod return_path;
 mod routes;
+#[cfg(test)]
+mod test_network;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
-use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
+use arc_swap::ArcSwapOption;
+use sheave_model::{AddressSet, ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use thiserror::Error;
-
-use self::local_addresses::is_local;
 
 /// The mark of packets that are delivered locally, and the bits of the mark that count. No other program uses bit 12 on its own:
 /// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
@@ -22,14 +23,16 @@ use self::local_addresses::is_local;
 const MARK: u32 = 0x1000;
 const MARK_MASK: u32 = 0x1f00;
 
-/// Off until the return path is established. Shared by all workers.
+/// The addresses of this machine, once the return path is established. Shared by all workers.
 #[derive(Debug, Default)]
-pub struct Transparency(AtomicBool);
+pub struct Transparency(ArcSwapOption<AddressSet>);
 
 impl Transparency {
-    /// Sets whether sockets may be bound to clients' addresses.
-    pub(crate) fn set(&self, available: bool) {
-        self.0.store(available, Ordering::Relaxed);
+    /// Sets the addresses of this machine; `None` = sockets may not be bound to clients' addresses.
+    pub(crate) fn set(&self, local: Option<AddressSet>) {
+        if self.0.load().as_deref() != local.as_ref() {
+            self.0.store(local.map(Arc::new));
+        }
     }
 
     /// The client's address, if `source` asks for it and connections from it to the endpoint are possible now.
@@ -40,8 +43,10 @@ impl Transparency {
         frontend: FrontendAddr,
         endpoint: EndpointAddr,
     ) -> Option<IpAddr> {
-        let possible = source == ClientSource::Transparent && self.0.load(Ordering::Relaxed);
-        possible.then(|| source_ip(client.ip(), frontend, endpoint).ok()).flatten()
+        if source != ClientSource::Transparent {
+            return None;
+        }
+        source_ip(client.ip(), frontend, endpoint, self.0.load().as_ref()?).ok()
     }
 }
 
@@ -67,17 +72,27 @@ pub enum Masked {
     NoClient,
 }
 
-/// The source address of connections to `endpoint` for `client`: the client's. Asks the kernel's routing.
+/// The addresses of this machine, as the kernel has them now; none if it does not answer.
+pub fn local_addresses() -> AddressSet {
+    local_addresses::read().unwrap_or_default()
+}
+
+/// The source address of connections to `endpoint` for `client`: the client's. `local` are the addresses of this machine.
 ///
 /// # Errors
 /// If replies would not come back through this machine: then the gateway uses its own address.
-pub fn source_ip(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr) -> Result<IpAddr, Masked> {
-    let client = presentable(client, frontend)?;
+pub fn source_ip(
+    client: IpAddr,
+    frontend: FrontendAddr,
+    endpoint: EndpointAddr,
+    local: &AddressSet,
+) -> Result<IpAddr, Masked> {
+    let client = presentable(client, frontend, local)?;
     if client.is_ipv4() != endpoint.ip.is_ipv4() {
         Err(Masked::OtherFamily)
     } else if client == endpoint.ip {
         Err(Masked::Endpoint)
-    } else if is_local(endpoint.ip) {
+    } else if is_unusable(endpoint.ip) || local.contains(endpoint.ip) {
         Err(Masked::EndpointHere)
     } else {
         Ok(client)
@@ -88,10 +103,10 @@ pub fn source_ip(client: IpAddr, frontend: FrontendAddr, endpoint: EndpointAddr)
 ///
 /// # Errors
 /// If no endpoint can be reached from the client's address.
-pub fn presentable(client: IpAddr, frontend: FrontendAddr) -> Result<IpAddr, Masked> {
+pub fn presentable(client: IpAddr, frontend: FrontendAddr, local: &AddressSet) -> Result<IpAddr, Masked> {
     if client == frontend.ip {
         Err(Masked::FrontendAddress)
-    } else if is_unusable(client) || is_local(client) {
+    } else if is_unusable(client) || local.contains(client) {
         Err(Masked::NoClient)
     } else {
         Ok(client)
@@ -106,7 +121,6 @@ fn is_unusable(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-
     use sheave_model::Protocol;
 
     use super::*;
@@ -114,7 +128,8 @@ mod tests {
     fn ask(client: &str, frontend: &str, endpoint: &str) -> Result<IpAddr, Masked> {
         let [client, frontend, endpoint] = [client, frontend, endpoint].map(|ip| ip.parse().unwrap());
         let frontend = FrontendAddr { ip: frontend, port: 80, protocol: Protocol::Tcp };
-        source_ip(client, frontend, EndpointAddr::new(endpoint, 80))
+        let local = ["192.0.2.16/28", "2001:db8::16/124"].map(|cidr| cidr.parse().unwrap());
+        source_ip(client, frontend, EndpointAddr::new(endpoint, 80), &AddressSet::from_cidrs(&local))
     }
 
     #[test]
@@ -124,8 +139,14 @@ mod tests {
             assert_eq!(ask(frontend, frontend, endpoint), Err(Masked::FrontendAddress));
             assert_eq!(ask(endpoint, frontend, endpoint), Err(Masked::Endpoint));
         }
-        for (client, endpoint) in [("192.0.2.1", "127.0.0.3"), ("2001:db8::9", "::1")] {
-            assert_eq!(ask(client, v4[0], endpoint), Err(Masked::EndpointHere), "{endpoint}");
+        for (client, here) in [
+            ("192.0.2.1", ["192.0.2.17", "127.0.0.3", "255.255.255.255"]),
+            ("2001:db8::9", ["2001:db8::17", "::1", "ff02::1"]),
+        ] {
+            for here in here {
+                assert_eq!(ask(client, v4[0], here), Err(Masked::EndpointHere), "{here}");
+            }
+            assert_eq!(ask(here[0], v4[0], v4[1]), Err(Masked::NoClient), "{here:?}");
         }
         assert_eq!(ask("192.0.2.1", v4[0], v6[1]), Err(Masked::OtherFamily));
         assert_eq!(ask("2001:db8::9", v6[0], v4[1]), Err(Masked::OtherFamily));

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
 
+use crate::proxy_protocol::ask_as;
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::host::Host;
 use crate::support::manifest::{App, at};
@@ -24,6 +25,7 @@ for_both_families!(
     what_passes_through_is_not_given_to_others_transparent_listeners,
     without_the_capability_endpoints_see_the_gateway,
     endpoints_on_the_gateways_host_are_reached,
+    addresses_that_come_to_the_gateways_host_and_go_are_followed,
     traffic_flows_where_answers_to_the_client_do_not_come_back,
 );
 
@@ -124,6 +126,37 @@ fn endpoints_on_the_gateways_host_are_reached(family: Family) {
     for counter in ["sheave_tcp_source_lost_total", "sheave_udp_source_lost_total"] {
         assert_eq!(gateway.metric(counter, &[]), 1.0, "{counter}");
     }
+}
+
+/// A trusted proxy may name any client, also one whose answers would stay on the gateway's host.
+fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let peer = format!("{}/{}", family.client(0), family.host_prefix());
+    let app = web(family).annotation("sheave.dev/accept-proxy", &peer).ready_here(family.backend(0));
+    let _gateway = Gateway::start(&world, &[app]);
+    let seen = |client| ask_as(&world, family, client).expect("an answer").peer.ip();
+    let expect = |client, expected| {
+        eventually(&format!("{expected} is seen of {client}"), || match seen(client) {
+            ip if ip == expected => Ok(()),
+            ip => Err(ip),
+        });
+    };
+    let (nobody, gateway) = (family.client(99), family.gateway_towards(0));
+    let cidr = format!("{nobody}/{}", family.host_prefix());
+    assert_eq!(seen(nobody), nobody);
+    for object in [format!("addr {{}} {cidr} dev client"), format!("route {{}} local {cidr} dev lo")] {
+        world.gateway.ip(&[object.replace("{}", "add")]);
+        expect(nobody, gateway);
+        world.gateway.ip(&[object.replace("{}", "del")]);
+        expect(nobody, nobody);
+    }
+    // Of this end the kernel does not tell.
+    let link = ["link add gone type veth peer name gone-too", "link set gone up"].map(str::to_owned);
+    world.gateway.ip(&[&link[..], &[format!("route add local {cidr} dev gone")]].concat());
+    expect(nobody, gateway);
+    world.gateway.ip(&["link del gone".to_owned()]);
+    expect(nobody, nobody);
 }
 
 /// As with an endpoint whose way to the client does not lead through the gateway.

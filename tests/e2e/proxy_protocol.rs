@@ -192,7 +192,7 @@ fn headers_of_trusted_peers_name_the_client(family: Family) {
 }
 
 /// What the endpoint says to a client that a trusted peer names as `client`.
-fn ask_as(world: &World, family: Family, client: IpAddr) -> std::io::Result<tcp::Answer> {
+pub(crate) fn ask_as(world: &World, family: Family, client: IpAddr) -> std::io::Result<tcp::Answer> {
     let addresses = Addresses { client: at(client, 4711), destination: at(family.vip(3), 443) };
     world.client.run(|| {
         let mut stream = tcp::connect_from(Some(family.client(0)), vip(family), patience(10.0))?;

@@ -1,5 +1,6 @@
 //! Whether endpoints may see clients' own addresses: the return path that answers need, set up when a frontend first wants it.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use sheave_model::{ClientSource, Frontend, RoutingTable};
@@ -37,9 +38,27 @@ impl ClientAddresses {
     /// Tries again what failed, and restores what others on this machine have removed of it.
     pub(super) fn retry(&mut self, table: &RoutingTable) {
         self.establish(table);
-        if let Some(Ok(path)) = &self.return_path {
-            self.interruption = path.restore().err();
-            self.transparency.set(self.interruption.is_none());
+        self.interruption = match &self.return_path {
+            Some(Ok(path)) => path.restore().err(),
+            _ => None,
+        };
+        self.publish();
+    }
+
+    /// Waits until the addresses of this machine may have changed. Cancel safe.
+    pub(super) async fn changed(&mut self) {
+        match &mut self.return_path {
+            Some(Ok(path)) => path.local.changed().await,
+            _ => pending().await,
+        }
+    }
+
+    /// Shows the workers the addresses of this machine, if these have changed.
+    pub(super) fn refresh(&mut self) {
+        if let Some(Ok(path)) = &self.return_path
+            && path.local.is_outdated()
+        {
+            self.publish();
         }
     }
 
@@ -49,7 +68,16 @@ impl ClientAddresses {
         }
         let wanted = table.frontends().iter().any(|frontend| wants_client_address(frontend));
         self.return_path = wanted.then(ReturnPath::establish);
-        self.transparency.set(matches!(self.return_path, Some(Ok(_))));
+        self.publish();
+    }
+
+    /// Without the addresses of this machine, nobody knows which replies would come back.
+    fn publish(&mut self) {
+        let local = match &mut self.return_path {
+            Some(Ok(path)) => path.local_addresses().map_err(|error| self.interruption = Some(error)).ok(),
+            _ => None,
+        };
+        self.transparency.set(local.filter(|_| self.interruption.is_none()));
     }
 
     /// Why endpoints do not see clients' addresses though a frontend wants that, as of the latest attempt.

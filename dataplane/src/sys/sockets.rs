@@ -102,15 +102,15 @@ pub(crate) struct Netlink {
     pub(crate) port: u32,
 }
 
-/// Opens one for `NETLINK_ROUTE`, `NETLINK_NETFILTER` and so on.
+/// Opens one for `NETLINK_ROUTE`, `NETLINK_NETFILTER` and so on, which receives what the kernel sends to these groups.
 ///
 /// # Errors
 /// As socket(2) and bind(2).
-pub(crate) fn open_netlink(protocol: c_int) -> io::Result<Netlink> {
+pub(crate) fn open_netlink(protocol: c_int, groups: u32) -> io::Result<Netlink> {
     let kind = Type::RAW.nonblocking().cloexec();
     let socket = Socket::new(Domain::from(libc::AF_NETLINK), kind, Some(Protocol::from(protocol)))?;
     // Port 0 asks for a free one.
-    nix::sys::socket::bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+    nix::sys::socket::bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
     let port = getsockname::<NetlinkAddr>(socket.as_raw_fd())?.pid();
     Ok(Netlink { socket, port })
 }

@@ -1,55 +1,161 @@
-//! Which addresses are this machine's own, by its routing.
+//! Which addresses are this machine's own: those of the kernel's local routing table, read again whenever that changes, so that
+//! connections look them up without a system call.
 //!
-//! Nothing else is certain: bind(2) accepts any address where `net.ipv4.ip_nonlocal_bind` is set, and a socket that is
-//! connected to one of several addresses of an interface gets the first of them as its own.
+//! Nothing less is enough: bind(2) accepts any address where `net.ipv4.ip_nonlocal_bind` is set, and interfaces list neither
+//! broadcast addresses nor whole networks that are local (`ip route add local 10.0.0.0/8 dev lo`).
+//!
+//! A set that is out of date for a moment does no harm. An address that has just left still shows the gateway's. One that has
+//! just come works as a client's, since replies to it are delivered here anyway; as an endpoint's it does not answer, so that
+//! TCP tries again from the gateway's address and a UDP flow ends as unanswered.
 
-use std::io;
-use std::net::IpAddr;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Instant;
 
-use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use ipnet::IpNet;
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use sheave_model::AddressSet;
+use socket2::{SockFilter, Socket};
+use tokio::io::Interest;
+use tokio::time::sleep_until;
 
-use super::netlink::get;
-use crate::sys::sockets::open_netlink;
+use super::netlink::{exchange, is, message};
+use crate::sys::Errno;
+use crate::sys::bpf::classic::{JUMP_IF_EQUAL, LOAD_BYTE, RETURN};
+use crate::sys::sockets::{Registered, open_netlink, register, set_int};
 
-/// Whether packets to `ip` are for this machine, alone (local) or among others (broadcast, multicast). Sends no packet. False
-/// if the kernel has no route, or does not answer.
-pub(crate) fn is_local(ip: IpAddr) -> bool {
-    use RouteType::{Anycast, Broadcast, Local, Multicast};
-    route_type(ip).is_ok_and(|kind| matches!(kind, Some(Local | Broadcast | Anycast | Multicast)))
+/// RT_TABLE_LOCAL (linux/rtnetlink.h). The kernel looks here first.
+const LOCAL: u8 = 255;
+/// RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE of the same header: routes that come and go.
+const ROUTE_CHANGES: u32 = 0x40 | 0x400;
+
+/// Hears of changes to the local addresses.
+#[derive(Debug)]
+pub(crate) struct LocalAddresses {
+    changes: Arc<Socket>,
+    /// From the first wait on, since only that is certain to be inside a runtime.
+    registered: Option<Registered>,
+    outdated: bool,
+    /// Not worth reading again before: a burst of changes takes half of a core at most.
+    pause: Instant,
 }
 
-/// As `ip route get` (`inet_rtm_getroute` in net/ipv4/route.c and its like for IPv6).
-fn route_type(ip: IpAddr) -> io::Result<Option<RouteType>> {
-    let mut request = RouteMessage::default();
-    let (family, length) = if ip.is_ipv4() { (AddressFamily::Inet, 32) } else { (AddressFamily::Inet6, 128) };
-    (request.header.address_family, request.header.destination_prefix_length) = (family, length);
-    request.attributes = vec![RouteAttribute::Destination(ip.into())];
-    let replies = get(&open_netlink(libc::NETLINK_ROUTE)?, RouteNetlinkMessage::GetRoute(request))?;
-    Ok(replies.into_iter().find_map(|reply| match reply {
-        RouteNetlinkMessage::NewRoute(route) => Some(route.header.kind),
+impl LocalAddresses {
+    /// Listens for changes.
+    ///
+    /// # Errors
+    /// As socket(2), bind(2) and setsockopt(2).
+    pub(super) fn follow() -> io::Result<Self> {
+        // rtm_table of linux/rtnetlink.h, behind the netlink header. Routes elsewhere may change all the time (BGP).
+        const TABLE: u32 = 16 + 4;
+        let filter = [
+            (LOAD_BYTE, 0, 0, TABLE),
+            (JUMP_IF_EQUAL, 0, 1, LOCAL.into()),
+            (RETURN, 0, 0, u32::MAX),
+            (RETURN, 0, 0, 0),
+        ]
+        .map(|(code, if_true, if_false, k)| SockFilter::new(code, if_true, if_false, k));
+        let changes = open_netlink(libc::NETLINK_ROUTE, ROUTE_CHANGES)?.socket;
+        changes.attach_filter(&filter)?;
+        Ok(Self { changes: Arc::new(changes), registered: None, outdated: true, pause: Instant::now() })
+    }
+
+    /// Waits until the addresses may have changed since they were read. Cancel safe.
+    pub(crate) async fn changed(&mut self) {
+        if !self.outdated {
+            self.heard().await;
+            self.outdated = true;
+        }
+        sleep_until(self.pause.into()).await;
+    }
+
+    /// Waits for the kernel's word; for ever if the runtime cannot.
+    async fn heard(&mut self) {
+        if self.registered.is_none() {
+            self.registered = register(Arc::clone(&self.changes), Interest::READABLE).ok();
+        }
+        if let Some(registered) = &self.registered
+            && let Ok(mut guard) = registered.readable().await
+        {
+            drain(&self.changes);
+            guard.clear_ready();
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether [`LocalAddresses::changed`] has returned since they were read.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated
+    }
+
+    /// Reads the addresses. Some changes are never heard of, such as the end of an interface with an AnyIP route
+    /// (`fib_flush` in net/ipv4/fib_frontend.c), so this is worth calling now and then.
+    ///
+    /// # Errors
+    /// As socket(2) and recv(2), and those of the kernel's reply.
+    pub(crate) fn read(&mut self) -> io::Result<AddressSet> {
+        let started = Instant::now();
+        let addresses = read();
+        self.outdated = false;
+        self.pause = Instant::now() + started.elapsed();
+        addresses
+    }
+}
+
+/// What changed does not matter, nor whether some of it was lost (ENOBUFS, netlink(7)): all is read again.
+fn drain(mut changes: &Socket) {
+    loop {
+        match changes.read(&mut [0]) {
+            Err(error) if !is(&error, Errno::ENOBUFS) => break,
+            _ => {}
+        }
+    }
+}
+
+/// The present addresses: local, broadcast, anycast and multicast.
+///
+/// # Errors
+/// As socket(2) and recv(2), and those of the kernel's reply.
+pub(super) fn read() -> io::Result<AddressSet> {
+    let netlink = open_netlink(libc::NETLINK_ROUTE, 0)?;
+    // NETLINK_GET_STRICT_CHK (linux/netlink.h), Linux 4.20: else the kernel ignores the table that is asked for.
+    const GET_STRICT_CHECK: libc::c_int = 12;
+    set_int(&netlink.socket, libc::SOL_NETLINK, GET_STRICT_CHECK, 1)?;
+    let mut prefixes = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut request = RouteMessage::default();
+        (request.header.address_family, request.header.table) = (family, LOCAL);
+        match exchange(&netlink, vec![message(RouteNetlinkMessage::GetRoute(request), NLM_F_DUMP)]) {
+            Ok(routes) => prefixes.extend(routes.iter().filter_map(local_prefix)),
+            // A kernel without IPv6.
+            Err(error) if is(&error, Errno::EOPNOTSUPP) || is(&error, Errno::EAFNOSUPPORT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(AddressSet::from_cidrs(&prefixes))
+}
+
+/// A route without a destination is the default route.
+fn local_prefix(message: &RouteNetlinkMessage) -> Option<IpNet> {
+    use RouteType::{Anycast, Broadcast, Local, Multicast};
+    let RouteNetlinkMessage::NewRoute(RouteMessage { header, attributes, .. }) = message else { return None };
+    if !matches!(header.kind, Local | Broadcast | Anycast | Multicast) {
+        return None;
+    }
+    let destination = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some((*ip).into()),
+        RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some((*ip).into()),
         _ => None,
-    }))
+    });
+    let any = match header.address_family {
+        AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    IpNet::new(destination.unwrap_or(any), header.destination_prefix_length).ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_address_of_an_interface_is_local_and_others_are_not() {
-        // Sockets towards the second have 127.0.0.1 for their own.
-        for own in ["127.0.0.1", "127.0.0.3", "::1"] {
-            assert!(is_local(own.parse().unwrap()), "{own}");
-        }
-        for foreign in ["198.51.100.9", "2001:db8::9"] {
-            assert!(!is_local(foreign.parse().unwrap()), "{foreign}");
-        }
-    }
-
-    #[test]
-    fn broadcasts_are_for_this_machine_too() {
-        assert!(is_local("127.255.255.255".parse().unwrap()));
-        assert!(is_local("255.255.255.255".parse().unwrap()));
-    }
-}
+mod tests;

@@ -45,20 +45,6 @@ pub(super) fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
     Ok(items)
 }
 
-/// The reply to a request that has exactly one, in one system call fewer than [`exchange`].
-pub(super) fn get<M: NetlinkSerializable + NetlinkDeserializable>(
-    netlink: &Netlink,
-    request: impl Into<NetlinkPayload<M>>,
-) -> io::Result<Vec<M>> {
-    send(netlink, vec![message(request, 0)])?;
-    let item = |reply: NetlinkMessage<M>| match reply.payload {
-        NetlinkPayload::InnerMessage(item) => Some(Ok(item)),
-        NetlinkPayload::Error(verdict) => Some(Err(verdict.to_io())),
-        _ => None,
-    };
-    receive(netlink)?.into_iter().filter_map(item).collect()
-}
-
 fn send<M: NetlinkSerializable>(netlink: &Netlink, messages: Vec<NetlinkMessage<M>>) -> io::Result<()> {
     let mut bytes = Vec::new();
     for mut message in messages {

@@ -71,7 +71,7 @@ impl MarkingTable {
     }
 
     pub(super) fn install_with(flags: TableFlags) -> io::Result<Self> {
-        let netlink = open_netlink(libc::NETLINK_NETFILTER)?;
+        let netlink = open_netlink(libc::NETLINK_NETFILTER, 0)?;
         // Netlink ports are unique in the network namespace, as tables are. Process ids are not: containers have their own.
         let table = format!("{PREFIX}{}", netlink.port);
         exchange(&netlink, transaction(creation(&table, flags)))?;

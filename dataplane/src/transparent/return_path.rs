@@ -5,9 +5,11 @@
 use std::io;
 
 use netlink_packet_route::AddressFamily;
+use sheave_model::AddressSet;
 use socket2::{Domain, Socket, Type};
 use thiserror::Error;
 
+use super::local_addresses::LocalAddresses;
 use super::netlink::is;
 use super::nftables::MarkingTable;
 use super::routes;
@@ -49,6 +51,7 @@ pub(crate) struct ReturnPath {
     marks: MarkingTable,
     netlink: Netlink,
     families: Vec<AddressFamily>,
+    pub(crate) local: LocalAddresses,
 }
 
 impl ReturnPath {
@@ -64,9 +67,10 @@ impl ReturnPath {
             Err(error) if is(&error, Errno::EAFNOSUPPORT) => {}
             Err(error) => return Err(failed("open a transparent IPv6 socket")(error)),
         }
-        let netlink = open_netlink(libc::NETLINK_ROUTE).map_err(nftables_error)?;
+        let netlink = open_netlink(libc::NETLINK_ROUTE, 0).map_err(nftables_error)?;
+        let local = LocalAddresses::follow().map_err(failed("follow the local routes"))?;
         // From here on, dropping `path` removes what exists already.
-        let path = Self { marks: MarkingTable::install().map_err(nftables_error)?, netlink, families };
+        let path = Self { marks: MarkingTable::install().map_err(nftables_error)?, netlink, families, local };
         path.restore()?;
         Ok(path)
     }
@@ -85,6 +89,14 @@ impl ReturnPath {
             }
         }
         Ok(())
+    }
+
+    /// Reads the addresses of this machine, whose replies do not take the return path.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub(crate) fn local_addresses(&mut self) -> Result<AddressSet, ReturnPathError> {
+        self.local.read().map_err(failed("read the local routes"))
     }
 
     /// The gateways of a network namespace share rules and routes, so the last one removes them. A gateway that starts between

@@ -138,9 +138,10 @@ pub(super) fn seen(
 /// Why the client's own address would not do; none if nothing that is known speaks against it.
 fn masked(active: &ActiveFrontend, client: Option<IpAddr>, endpoint: Option<EndpointAddr>) -> Option<Masked> {
     let (client, frontend) = (client?, active.spec().addr);
+    let local = transparent::local_addresses();
     match endpoint {
-        Some(endpoint) => transparent::source_ip(client, frontend, endpoint),
-        None => transparent::presentable(client, frontend),
+        Some(endpoint) => transparent::source_ip(client, frontend, endpoint, &local),
+        None => transparent::presentable(client, frontend, &local),
     }
     .err()
 }

@@ -280,7 +280,7 @@ async fn traffic_flows_where_the_clients_address_cannot_be_kept() {
     let gateway = Gateway::start(transparent).await;
     let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
     assert_eq!(seen(&gateway, "::ffff:127.0.0.4").await, (own, 1), "not available");
-    gateway.transparency.set(true);
+    gateway.transparency.set(Some(AddressSet::default()));
     assert_eq!(seen(&gateway, "2001:db8::1").await, (own, 2), "the other family");
     assert_eq!(seen(&gateway, "::ffff:127.0.0.3").await, (own, 3), "the endpoint itself");
     assert_eq!(seen(&gateway, "::ffff:127.0.0.1").await, (own, 4), "this machine");

@@ -1,6 +1,6 @@
 //! What endpoints see of clients. That they see a client's own address takes a network: the end-to-end tests have one.
 
-use sheave_model::ClientAddr;
+use sheave_model::{AddressSet, ClientAddr};
 
 use super::traffic::send_bundle;
 use super::*;
@@ -40,7 +40,7 @@ fn the_socket_towards_an_endpoint_has_the_gateways_address_where_the_clients_can
         for (whose, frontend, client, to) in cases {
             let (_socket, endpoint) = plain_endpoint(to).await;
             let gateway = UdpGateway::start(frontend, &[endpoint], 10);
-            gateway.context.shared.transparency.set(true);
+            gateway.context.shared.transparency.set(Some(AddressSet::default()));
             let client = ip(client);
             let mut opener = Opener::new(&gateway.listener.state);
             let way =
