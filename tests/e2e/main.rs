@@ -78,7 +78,7 @@ mod programs;
 #[cfg(test)]
 mod proxy_protocol;
 #[cfg(test)]
-mod refused_bpf;
+mod refused;
 #[cfg(test)]
 mod retirement;
 #[cfg(test)]

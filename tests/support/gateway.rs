@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,7 +18,7 @@ use super::http::{self, Response};
 use super::manifest::{App, GATEWAY_NODE, file, nodes};
 use super::patience::{eventually, eventually_within, patience};
 use super::process::Process;
-use super::seccomp::RefusedBpf;
+use super::seccomp::Refused;
 use super::world::World;
 
 /// Where the admin server listens; each gateway host has its own loopback.
@@ -64,7 +66,9 @@ pub(crate) struct Settings {
     /// Capabilities that it does not have, as setpriv(1) names them.
     pub(crate) without: &'static [&'static str],
     /// What its kernel refuses.
-    pub(crate) refused_bpf: Option<RefusedBpf>,
+    pub(crate) refused: Option<Refused>,
+    /// It may use no more than one of the machine's cores.
+    pub(crate) one_core: bool,
 }
 
 impl Default for Settings {
@@ -79,7 +83,8 @@ impl Default for Settings {
             config: "",
             open_files: None,
             without: &[],
-            refused_bpf: None,
+            refused: None,
+            one_core: false,
         }
     }
 }
@@ -131,7 +136,10 @@ impl<'w> Gateway<'w> {
             let dropped = dropped.collect::<Vec<_>>().join(",");
             command.extend(["setpriv".to_owned(), format!("--bounding-set={dropped}"), "--".to_owned()]);
         }
-        command.extend(settings.refused_bpf.into_iter().flat_map(RefusedBpf::prefix));
+        if settings.one_core {
+            command.extend(["taskset".to_owned(), "--cpu-list".to_owned(), first_core()]);
+        }
+        command.extend(settings.refused.into_iter().flat_map(Refused::prefix));
         let manifests = path(folder.path().join("manifests"));
         command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
@@ -307,6 +315,13 @@ impl<'w> Gateway<'w> {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait()
     }
+}
+
+/// The number of the first core that this process may use.
+fn first_core() -> String {
+    let cores = sched_getaffinity(Pid::this()).expect("a process has cores");
+    let first = (0..CpuSet::count()).find(|core| cores.is_set(*core) == Ok(true));
+    first.expect("a process has a core").to_string()
 }
 
 /// A folder with all that a gateway needs, but for its configuration.
