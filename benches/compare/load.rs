@@ -5,6 +5,7 @@ pub(crate) mod bundle;
 pub(crate) mod connect;
 pub(crate) mod datagram;
 pub(crate) mod idle;
+pub(crate) mod pace;
 pub(crate) mod request;
 pub(crate) mod visit;
 

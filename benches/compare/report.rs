@@ -10,12 +10,13 @@ use std::fs;
 use std::path::Path;
 
 use crate::failure::{During, Failure};
+use crate::sample::Summary;
 
 pub(crate) use chart::draw as chart;
 pub(crate) use circumstances::Circumstances;
 pub(crate) use json::document as json;
 pub(crate) use markdown::text as markdown;
-pub(crate) use table::{print_row, print_verdicts};
+pub(crate) use table::{print_comparison, print_row, print_verdicts};
 
 /// Writes `text` to `file`; `-` is standard output.
 pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
@@ -35,4 +36,9 @@ fn short(value: f64) -> String {
         size if size >= 1.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
+}
+
+/// A ratio with its interval.
+fn ratio(ratio: Summary) -> String {
+    format!("{:.2}x ({:.2}..{:.2})", ratio.median, ratio.low, ratio.high)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::entrant::{Entrant, Scene, Subject};
+use crate::entrant::{Entrant, Subject};
 use crate::rows::Row;
 use crate::sample::{Metric, Series, Summary};
 
@@ -13,18 +13,33 @@ pub(crate) struct RowResult {
     pub(crate) row: &'static Row,
     /// The runs.
     pub(crate) series: BTreeMap<Entrant, Series>,
+    /// In an open loop: units that arrive in a second.
+    pub(crate) arrivals: Option<f64>,
 }
 
 impl RowResult {
     /// A row nobody has run yet.
     pub(crate) fn new(row: &'static Row, entrants: &[Entrant]) -> Self {
         let series = entrants.iter().map(|entrant| (*entrant, Series::default())).collect();
-        Self { row, series }
+        Self { row, series, arrivals: None }
     }
 
     /// Whether any run failed.
     pub(crate) fn failed(&self) -> bool {
         self.series.values().any(|series| !series.failures.is_empty())
+    }
+
+    /// The load, with its rate where that is fixed.
+    pub(crate) fn describe(&self) -> String {
+        let units = self.row.load.units();
+        let arrivals = self.arrivals.map(|arrivals| {
+            let rate = arrivals * units.rate_scale;
+            format!(
+                "; {rate:.1} {}, whatever is answered; latency from the time at which each was due",
+                units.rate
+            )
+        });
+        format!("{}{}", self.row.load.describe(), arrivals.unwrap_or_default())
     }
 
     /// A figure of `entrant` relative to that of its reference.
@@ -69,17 +84,4 @@ pub(crate) struct Results {
     pub(crate) workers: Vec<usize>,
     /// Cores that the bench may use.
     pub(crate) cores: usize,
-}
-
-impl Results {
-    /// The named row, when it was run.
-    pub(crate) fn row(&self, name: &str) -> Option<&RowResult> {
-        self.rows.iter().find(|result| result.row.name == name)
-    }
-
-    /// `subject` as it runs in rows that compare subjects, with the fewest workers.
-    pub(crate) fn usual(&self, subject: Subject) -> Entrant {
-        let workers = self.workers.first().copied().unwrap_or(1);
-        Entrant { subject, workers, scene: Scene::Usual }
-    }
 }

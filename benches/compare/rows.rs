@@ -1,6 +1,8 @@
-//! What is compared: one row for each kind of load, with its unit and the series that ratios refer to.
+//! What is compared: one row for each kind of load, with its marks, its unit and the series that ratios refer to.
 
 use crate::entrant::{Entrant, Scene, Subject};
+use crate::marks::{Mark, Rival};
+use crate::sample::Metric::{IdleKib, P50, P99, ProcessCost, Rate, Refused};
 use crate::sample::Units;
 
 /// One kind of load.
@@ -25,6 +27,11 @@ pub(crate) enum Load {
     },
     /// Connections that do nothing.
     Idle,
+    /// Very many connections, with requests on all of them by turns.
+    Crowd {
+        /// Bytes of a request, and of its answer.
+        size: usize,
+    },
     /// Datagrams and their answers.
     Datagram {
         /// Client ports.
@@ -55,7 +62,11 @@ pub(crate) struct Row {
     /// What is done.
     pub(crate) load: Load,
     /// More than one: Sheave runs alone, once in each scene.
-    scenes: &'static [Scene],
+    pub(crate) scenes: &'static [Scene],
+    /// What Sheave's figures must be.
+    pub(crate) marks: &'static [Mark],
+    /// In an open loop: the arrival rate, as a share of what the slowest entrant does in a closed one.
+    pub(crate) open_loop: Option<f64>,
 }
 
 /// Services of the large table.
@@ -69,27 +80,139 @@ const TABLES: &[Scene] = &[Scene::Services(FEW_SERVICES), Scene::Services(MANY_S
 const AFFINITY: &[Scene] = &[Scene::Records(0), Scene::Records(RECORDS)];
 const EDITS: &[Scene] = &[Scene::Usual, Scene::Swapping];
 
-/// All rows, in the order of the table.
-pub(crate) static ROWS: [Row; 14] = [
-    Row::all("bulk-1", Load::Bulk { streams: 1 }),
-    Row::all("bulk-4", Load::Bulk { streams: 4 }),
-    Row::all("request-1b", Load::Request { connections: 64, size: 1 }),
-    Row::all("request-1k", Load::Request { connections: 64, size: 1024 }),
-    Row::all("request-64k", Load::Request { connections: 16, size: 65_536 }),
-    Row::all("latency", Load::Request { connections: 1, size: 1024 }),
-    Row::all("connect", Load::Connect { parallel: 32 }),
-    Row::all("idle", Load::Idle),
-    Row::all("udp-64", Load::Datagram { flows: 32, size: 64 }),
-    Row::all("udp-1200", Load::Datagram { flows: 32, size: 1200 }),
-    Row::all("udp-gso-1200", Load::Bundle { flows: 4, size: 1200, count: 40 }),
-    Row { name: "frontends", load: Load::NewFrontends, scenes: TABLES },
-    Row { name: "affinity", load: Load::NewClients, scenes: AFFINITY },
-    Row { name: "swap", load: Load::Request { connections: 64, size: 1024 }, scenes: EDITS },
+const LOCAL: &[Scene] = &[Scene::Local];
+
+const HAPROXY: Rival = Rival::Subject(Subject::Haproxy);
+const NGINX: Rival = Rival::Subject(Subject::Nginx);
+
+/// Marks that several rows share.
+const AHEAD_OF_NGINX: [Mark; 2] = [
+    Mark::at_least("rate", Rate, NGINX, 1.0, None),
+    Mark::at_most("CPU per unit", ProcessCost, NGINX, 1.0, None),
+];
+const MUCH_FASTER_THAN_HAPROXY: Mark = Mark::at_least("rate", Rate, HAPROXY, 1.10, Some(1.25));
+const TAIL_OF_TWO_WORKERS: Mark = Mark::tail_of_two_workers(HAPROXY, 1.0, 0.8);
+
+/// What an open loop asks of the slowest entrant: busy, and far enough from full that queues do not grow without end.
+const BUSY: f64 = 0.6;
+/// The same on connections so many that each request finds the caches cold.
+const BUSY_AND_COLD: f64 = 0.4;
+
+/// All rows, in the order of the runs. The last one is last because it leaves routing rules behind, and a namespace that ever
+/// had any looks up every route in a slower way (`fib_has_custom_rules` in the kernel's net/ipv4/fib_rules.c).
+pub(crate) static ROWS: [Row; 18] = [
+    Row::new(
+        "bulk-1",
+        Load::Bulk { streams: 1 },
+        &[Mark::at_most("CPU per GiB", ProcessCost, HAPROXY, 0.77, Some(0.65)), MUCH_FASTER_THAN_HAPROXY],
+    ),
+    Row::new(
+        "bulk-4",
+        Load::Bulk { streams: 4 },
+        &[
+            Mark::at_most("CPU per GiB", ProcessCost, HAPROXY, 0.48, Some(0.40)),
+            MUCH_FASTER_THAN_HAPROXY,
+            Mark::second_worker(),
+        ],
+    ),
+    Row::new(
+        "request-1b",
+        Load::Request { connections: 64, size: 1 },
+        &[AHEAD_OF_NGINX[0], AHEAD_OF_NGINX[1], TAIL_OF_TWO_WORKERS],
+    ),
+    Row::new(
+        "request-1k",
+        Load::Request { connections: 64, size: 1024 },
+        &[
+            Mark::at_most("CPU per request", ProcessCost, HAPROXY, 0.70, Some(0.60)),
+            Mark::at_most("p99", P99, HAPROXY, 0.80, Some(0.70)),
+            AHEAD_OF_NGINX[0],
+            AHEAD_OF_NGINX[1],
+            TAIL_OF_TWO_WORKERS,
+            Mark::second_worker(),
+        ],
+    ),
+    Row::new(
+        "request-64k",
+        Load::Request { connections: 16, size: 65_536 },
+        &[AHEAD_OF_NGINX[0], AHEAD_OF_NGINX[1], TAIL_OF_TWO_WORKERS],
+    ),
+    Row::new("request-tail", Load::Request { connections: 64, size: 1024 }, &[TAIL_OF_TWO_WORKERS])
+        .in_open_loop(BUSY),
+    Row::new(
+        "latency",
+        Load::Request { connections: 1, size: 1024 },
+        &[
+            Mark::at_least("rate", Rate, NGINX, 1.02, Some(1.10)),
+            Mark::at_most("CPU per request", ProcessCost, NGINX, 0.95, Some(0.80)),
+        ],
+    ),
+    Row::new(
+        "connect",
+        Load::Connect { parallel: 32 },
+        &[
+            Mark::at_most("CPU per connection", ProcessCost, HAPROXY, 0.82, Some(0.70)),
+            Mark::at_least("rate", Rate, HAPROXY, 1.15, Some(1.30)),
+            Mark::second_worker(),
+        ],
+    ),
+    Row::new("connect-tail", Load::Connect { parallel: 32 }, &[]).in_open_loop(BUSY),
+    Row::new("idle", Load::Idle, &[Mark::at_most("KiB per connection", IdleKib, Rival::Nobody, 0.31, None)]),
+    Row::new("crowd", Load::Crowd { size: 1024 }, &[]).in_open_loop(BUSY_AND_COLD),
+    Row::new("udp-64", Load::Datagram { flows: 32, size: 64 }, &[Mark::per_cpu_second(NGINX, 1.81, 2.5)]),
+    Row::new(
+        "udp-1200",
+        Load::Datagram { flows: 32, size: 1200 },
+        &[Mark::per_cpu_second(NGINX, 1.6, 3.0), Mark::second_worker()],
+    ),
+    Row::new(
+        "udp-gso-1200",
+        Load::Bundle { flows: 4, size: 1200, count: 40 },
+        &[Mark::per_cpu_second(NGINX, 10.0, 20.0)],
+    ),
+    Row::new(
+        "frontends",
+        Load::NewFrontends,
+        &[
+            Mark::at_most("refused connections", Refused, Rival::Nobody, 0.0, None),
+            Mark::at_most("median of first connections", P50, Rival::FirstScene, 1.10, Some(1.0)),
+        ],
+    )
+    .in_scenes(TABLES),
+    Row::new(
+        "affinity",
+        Load::NewClients,
+        &[Mark::at_most("median of connections", P50, Rival::FirstScene, 1.10, Some(1.0))],
+    )
+    .in_scenes(AFFINITY),
+    Row::new(
+        "swap",
+        Load::Request { connections: 64, size: 1024 },
+        &[Mark::at_most("p99", P99, Rival::FirstScene, 1.10, Some(1.0))],
+    )
+    .in_scenes(EDITS),
+    Row::new(
+        "connect-local",
+        Load::Connect { parallel: 32 },
+        &[
+            Mark::at_most("CPU per connection", ProcessCost, HAPROXY, 1.0, Some(0.80)),
+            Mark::at_least("rate", Rate, HAPROXY, 1.0, None),
+        ],
+    )
+    .in_scenes(LOCAL),
 ];
 
 impl Row {
-    const fn all(name: &'static str, load: Load) -> Self {
-        Self { name, load, scenes: &[Scene::Usual] }
+    const fn new(name: &'static str, load: Load, marks: &'static [Mark]) -> Self {
+        Self { name, load, scenes: &[Scene::Usual], marks, open_loop: None }
+    }
+
+    const fn in_scenes(self, scenes: &'static [Scene]) -> Self {
+        Self { scenes, ..self }
+    }
+
+    const fn in_open_loop(self, share: f64) -> Self {
+        Self { open_loop: Some(share), ..self }
     }
 
     /// Whether Sheave is compared with itself.
@@ -124,9 +247,9 @@ impl Row {
         if self.is_of_scenes() { self.reference(named(1)).label() } else { self.peer().name().to_owned() }
     }
 
-    /// The same row in its last scene, which is the one that the first is compared with.
-    pub(crate) fn last_scene(&self) -> Scene {
-        self.scenes[self.scenes.len() - 1]
+    /// `subject` as it runs in a row that compares subjects.
+    pub(crate) fn entrant(&self, subject: Subject, workers: usize) -> Entrant {
+        Entrant { subject, workers, scene: self.scenes[0] }
     }
 
     fn peer(&self) -> Subject {
@@ -140,8 +263,12 @@ impl Row {
             // HAProxy does not forward arbitrary datagrams.
             Subject::Haproxy => self.load.is_tcp(),
             // Without a proxy there is no process to weigh.
-            Subject::Direct | Subject::Dnat => self.load != Load::Idle,
+            Subject::Direct | Subject::KubeProxy | Subject::Ipvs => {
+                !matches!(self.load, Load::Idle | Load::Crowd { .. })
+            }
             Subject::Nginx => true,
+            // Only a listener filter that Envoy calls experimental keeps the client's address, and its UDP proxy loses all bundles.
+            Subject::Envoy => self.scenes[0] != Scene::Local && !matches!(self.load, Load::Bundle { .. }),
         }
     }
 
@@ -149,7 +276,10 @@ impl Row {
     pub(crate) fn scales(&self) -> bool {
         let one_after_another = matches!(
             self.load,
-            Load::Bulk { streams: 1 } | Load::Request { connections: 1, .. } | Load::Idle
+            Load::Bulk { streams: 1 }
+                | Load::Request { connections: 1, .. }
+                | Load::Idle
+                | Load::Crowd { .. }
         );
         !self.is_of_scenes() && !one_after_another
     }
@@ -164,6 +294,14 @@ impl Load {
     /// Whether its median latency is that of the path, not of a queue. Then all run on one core.
     pub(crate) fn is_one_at_a_time(self) -> bool {
         matches!(self, Self::Request { connections: 1, .. } | Self::NewFrontends | Self::NewClients)
+    }
+
+    /// The closed loop that shows what an open loop may ask for.
+    pub(crate) fn closed(self) -> Self {
+        match self {
+            Self::Crowd { size } => Self::Request { connections: 64, size },
+            other => other,
+        }
     }
 
     /// In words.
@@ -183,6 +321,9 @@ impl Load {
                 format!("connect, request and answer of 64 B, close; {parallel} under way")
             }
             Self::Idle => "connections that did one exchange and stay".to_owned(),
+            Self::Crowd { size } => {
+                format!("request and answer of {size} B by turns on all connections; KiB: of each connection")
+            }
             Self::Datagram { flows, size } => format!("datagram and answer of {size} B, {flows} flows"),
             Self::Bundle { flows, size, count } => {
                 format!(
@@ -208,7 +349,7 @@ impl Load {
             Self::Bulk { .. } => {
                 Units { rate: "Gbit/s", rate_scale: 8e-9, cost: "s/GiB", cost_scale: f64::from(1 << 30) }
             }
-            Self::Request { .. } => each("k req/s", "us/req"),
+            Self::Request { .. } | Self::Crowd { .. } => each("k req/s", "us/req"),
             Self::Connect { .. } | Self::Idle | Self::NewFrontends | Self::NewClients => {
                 each("k conn/s", "us/conn")
             }

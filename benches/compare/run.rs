@@ -11,15 +11,16 @@ use nix::unistd::Pid;
 
 use crate::admin;
 use crate::cores::OneCore;
-use crate::entrant::{Entrant, Scene};
+use crate::entrant::{Entrant, Scene, Subject};
 use crate::failure::Failure;
-use crate::load::{self, bundle::Shape};
+use crate::load::{self, bundle::Shape, pace::Pace, request::Clients};
 use crate::measure::{Clock, memory_kib, peak_kib};
 use crate::ports::{BUNDLE, DATAGRAM, ECHO, ONCE};
 use crate::rows::Load;
 use crate::sample::{Metric, Moved, Sample, of_run};
-use crate::subjects::{Edits, Installed, Running, address};
-use crate::topology::{Topology, frontend};
+use crate::serve;
+use crate::subjects::{Edits, Installed, Running, Task, address};
+use crate::topology::{CLIENT, Topology, frontend};
 use visits::Tally;
 
 /// A proxy that does not serve by then never will; 30,000 Services take some seconds to read.
@@ -30,6 +31,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a proxy gets to give back memory that only the opening of connections needed.
 const SETTLE: Duration = Duration::from_millis(500);
+
+/// Connections that an open loop may have under way at the same time.
+const OPEN_LOOP_CONNECTIONS: usize = 1_024;
 
 /// How runs are done.
 #[derive(Clone, Debug)]
@@ -42,6 +46,12 @@ pub(crate) struct Setting {
     pub(crate) idle_connections: usize,
     /// Threads of the client that share connections and flows, and of the server.
     pub(crate) load_threads: usize,
+    /// Connections of the crowd row.
+    pub(crate) crowd_connections: usize,
+    /// Files that a proxy may open.
+    pub(crate) files: u64,
+    /// The same in the crowd row.
+    pub(crate) crowd_files: u64,
     /// For configuration files and logs.
     pub(crate) dir: PathBuf,
 }
@@ -51,6 +61,7 @@ struct Stage<'a> {
     topology: &'a Topology,
     entrant: Entrant,
     load: Load,
+    pace: Pace,
     setting: &'a Setting,
     running: Running,
     processes: Vec<Pid>,
@@ -62,11 +73,12 @@ pub(crate) fn once(
     entrant: Entrant,
     installed: &Installed,
     load: Load,
+    pace: Pace,
     setting: &Setting,
 ) -> Result<Sample, Failure> {
     let mut tally = Tally::default();
     loop {
-        let mut stage = Stage::set(topology, entrant, installed, load, setting)?;
+        let mut stage = Stage::set(topology, entrant, installed, (load, pace), setting)?;
         let done = match load {
             Load::NewFrontends | Load::NewClients => stage.visit(&mut tally),
             _ => stage.measure().map(Some),
@@ -84,11 +96,16 @@ impl<'a> Stage<'a> {
         topology: &'a Topology,
         entrant: Entrant,
         installed: &Installed,
-        load: Load,
+        (load, pace): (Load, Pace),
         setting: &'a Setting,
     ) -> Result<Self, Failure> {
-        let running = Running::start(entrant, installed, &topology.gateway, &setting.dir)?;
-        let mut stage = Self { topology, entrant, load, setting, running, processes: Vec::new() };
+        let files = match load {
+            Load::Crowd { .. } => setting.crowd_files,
+            _ => setting.files,
+        };
+        let task = Task { entrant, load, files };
+        let running = Running::start(task, installed, &topology.gateway, &setting.dir)?;
+        let mut stage = Self { topology, entrant, load, pace, setting, running, processes: Vec::new() };
         stage.wait_until_it_serves()?;
         stage.processes = stage.running.processes()?;
         Ok(stage)
@@ -113,9 +130,11 @@ impl<'a> Stage<'a> {
         let limit = Instant::now() + START_LIMIT;
         loop {
             self.running.still_alive()?;
-            let complete = self.entrant.scene == Scene::Usual || admin::ready(&self.topology.gateway)?;
+            let complete = self.entrant.subject != Subject::Sheave || admin::ready(&self.topology.gateway)?;
             let answer = if complete { Some(self.topology.client.call(asked)?) } else { None };
+            let masked = self.entrant.scene == Scene::Local && serve::last_client() != CLIENT;
             let failure = match answer {
+                Some(Ok(())) if masked => "the server does not see the client's address".to_owned(),
                 Some(Ok(())) => return Ok(()),
                 Some(Err(failure)) => failure.to_string(),
                 None => "its table is not complete".to_owned(),
@@ -132,6 +151,7 @@ impl<'a> Stage<'a> {
     fn measure(&self) -> Result<Sample, Failure> {
         let mut sample = match self.load {
             Load::Idle => self.weigh_idle()?,
+            Load::Crowd { size } => self.weigh_crowd(size)?,
             _ => self.put_under_load()?,
         };
         if self.entrant.subject.is_proxy() {
@@ -169,24 +189,29 @@ impl<'a> Stage<'a> {
     }
 
     fn perform(&self, duration: Duration) -> Result<Moved, Failure> {
-        let (address, load) = (self.address(), self.load);
+        let (address, load, pace) = (self.address(), self.load, self.pace);
         let threads = self.setting.load_threads;
         self.topology.client.call(move || match load {
             // Each stream has a thread.
             Load::Bulk { streams } => load::bulk::run(address, streams, duration),
-            Load::Request { connections, size } => load::spread(threads, connections, move |connections| {
-                load::request::run(address, connections, size, duration)
+            Load::Request { connections, size } => load::spread(threads, connections, move |part| {
+                let pace = pace.share(part, connections);
+                Clients::open(address, part, size)?.run(pace, duration)
             }),
-            Load::Connect { parallel } => load::spread(threads, parallel, move |parallel| {
-                load::connect::run(address, parallel, duration)
-            }),
+            Load::Connect { parallel } => {
+                // What waits for a free connection would be measured as if the subject had made it wait.
+                let parallel = if pace.rate().is_some() { OPEN_LOOP_CONNECTIONS } else { parallel };
+                load::spread(threads, parallel, move |part| {
+                    load::connect::run(address, part, pace.share(part, parallel), duration)
+                })
+            }
             Load::Datagram { flows, size } => {
                 load::spread(threads, flows, move |flows| load::datagram::run(address, flows, size, duration))
             }
             Load::Bundle { flows, size, count } => load::spread(threads, flows, move |flows| {
                 load::bundle::run(address, Shape { flows, size, count }, duration)
             }),
-            Load::Idle | Load::NewFrontends | Load::NewClients => {
+            Load::Idle | Load::Crowd { .. } | Load::NewFrontends | Load::NewClients => {
                 Err(Failure::Unsupported("this load has no duration".to_owned()))
             }
         })?
@@ -202,6 +227,28 @@ impl<'a> Stage<'a> {
         client.call(move || crowd.disperse())??;
         let each = (after as f64 - before as f64) / count as f64;
         Ok(Sample::from([(Metric::IdleKib, each)]))
+    }
+
+    /// Memory and latencies while very many connections are open, all of them in use by turns.
+    fn weigh_crowd(&self, size: usize) -> Result<Sample, Failure> {
+        let (address, count, pace) = (self.address(), self.setting.crowd_connections, self.pace);
+        let (warm_up, duration) = (self.setting.warm_up, self.setting.duration);
+        let client = &self.topology.client;
+        let before = memory_kib(&self.processes)?;
+        let mut clients = client.call(move || {
+            let crowd = load::idle::Crowd::gather(address, count)?;
+            let mut clients = Clients::of(crowd.into_streams(), size)?;
+            clients.run(pace, warm_up)?;
+            Ok::<_, Failure>(clients)
+        })??;
+        let clock = Clock::read(&self.processes)?;
+        let (moved, clients) = client.call(move || (clients.run(pace, duration), clients))?;
+        let cost = clock.until(Clock::read(&self.processes)?);
+        let each = (memory_kib(&self.processes)? as f64 - before as f64) / count as f64;
+        client.call(move || drop(clients))?;
+        let mut sample = of_run(moved?, cost, self.load.units(), true);
+        sample.insert(Metric::IdleKib, each);
+        Ok(sample)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a load moved.
 #[derive(Debug, Default)]
@@ -142,15 +142,23 @@ fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Several runs in three numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// How sure the interval of a [`Summary`] is at least, in rounds that are independent of each other.
+const CONFIDENCE: f64 = 0.9;
+
+/// Fewer rounds give no interval of that confidence, whatever they measured.
+pub(crate) const ENOUGH_ROUNDS: usize = 5;
+
+/// Several runs: their median, and the interval in which the median of any number of runs would be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     /// Half of the runs were below.
     pub(crate) median: f64,
-    /// The lowest.
-    pub(crate) min: f64,
-    /// The highest.
-    pub(crate) max: f64,
+    /// The lower end of the interval.
+    pub(crate) low: f64,
+    /// The upper end.
+    pub(crate) high: f64,
+    /// How many runs there were.
+    pub(crate) rounds: usize,
 }
 
 impl Summary {
@@ -158,12 +166,37 @@ impl Summary {
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_unstable_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
+        let rounds = values.len();
+        let outside = outside(rounds);
+        let (low, high) = (*values.get(outside)?, *values.get(rounds.checked_sub(outside + 1)?)?);
+        let middle = rounds / 2;
         let median =
-            if values.len() % 2 == 1 { values[middle] } else { values[middle - 1].midpoint(values[middle]) };
-        Some(Self { median, min, max })
+            if rounds % 2 == 1 { values[middle] } else { values[middle - 1].midpoint(values[middle]) };
+        Some(Self { median, low, high, rounds })
     }
+
+    /// Whether there were enough rounds for an interval.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.rounds >= ENOUGH_ROUNDS
+    }
+}
+
+/// How many of the lowest and of the highest values the interval leaves out. An interval that leaves out `k` at each end misses the median
+/// when at most `k` of the values lie on one side of it, which has the probability of at most `k` heads in as many tosses,
+/// twice. This holds for values of any distribution (order statistics).
+fn outside(rounds: usize) -> usize {
+    let mut exactly = 0.5_f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX));
+    let mut at_most = exactly;
+    let mut outside = 0;
+    while outside < rounds / 2 {
+        exactly *= (rounds - outside) as f64 / (outside + 1) as f64;
+        at_most += exactly;
+        if 2.0 * at_most > 1.0 - CONFIDENCE {
+            break;
+        }
+        outside += 1;
+    }
+    outside
 }
 
 /// The runs of one subject on one row; a run that failed leaves a gap.

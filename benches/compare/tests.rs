@@ -11,15 +11,17 @@ mod report;
 mod results;
 mod rows;
 mod sample;
+mod verdict;
 
 use std::time::Duration;
 
 use entrant::{Entrant, Scene, Subject};
-use marks::{Outcome, Verdict, judge};
+use marks::Outcome;
 use report::Circumstances;
 use results::{Results, RowResult};
 use rows::ROWS;
 use sample::{Cost, Metric, Moved, Sample, Series, Summary, Units, of_run};
+use verdict::{Baseline, Comparison, Verdict, judge, undecided};
 
 const PER_THOUSAND: Units = Units { rate: "k/s", rate_scale: 1e-3, cost: "us", cost_scale: 1e6 };
 
@@ -75,19 +77,50 @@ fn latencies_become_exact_percentiles_whatever_their_order() {
     assert_eq!([Metric::P50, Metric::P99, Metric::P999].map(micros), [500.0, 990.0, 999.0]);
 }
 
+fn summary(median: f64, low: f64, high: f64, rounds: usize) -> Summary {
+    Summary { median, low, high, rounds }
+}
+
 #[test]
-fn a_summary_is_median_lowest_and_highest() {
-    assert_eq!(Summary::of([3.0, 1.0, 2.0]), Some(Summary { median: 2.0, min: 1.0, max: 3.0 }));
-    assert_eq!(Summary::of([4.0, 1.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
+fn a_summary_of_few_rounds_is_median_lowest_and_highest() {
+    assert_eq!(Summary::of([3.0, 1.0, 2.0]), Some(summary(2.0, 1.0, 3.0, 3)));
+    assert_eq!(Summary::of([4.0, 1.0]), Some(summary(2.5, 1.0, 4.0, 2)));
     assert_eq!(Summary::of([]), None);
+    assert!(!Summary::of([1.0; 4]).expect("a summary").is_sure());
+    assert!(Summary::of([1.0; 5]).expect("a summary").is_sure());
+}
+
+/// In tosses of a coin, `left_out` heads or fewer, or as many tails, come up in less than a tenth of all cases; one more would be
+/// too often. The sums are those of Pascal's triangle.
+#[test]
+fn the_interval_leaves_out_as_many_rounds_as_a_tenth_of_doubt_allows() {
+    for (rounds, left_out) in [(5, 0), (7, 0), (8, 1), (10, 1), (11, 2), (13, 3), (15, 3), (16, 4)] {
+        let values = (0..rounds).map(f64::from);
+        let expected = summary(
+            f64::from(rounds - 1) / 2.0,
+            f64::from(left_out),
+            f64::from(rounds - 1 - left_out),
+            rounds as usize,
+        );
+        assert_eq!(Summary::of(values), Some(expected), "{rounds} rounds");
+        let tail = |most: i32| {
+            let mut term = 1.0_f64;
+            let mut sum = 1.0;
+            for heads in 0..most {
+                term *= f64::from(rounds - heads) / f64::from(heads + 1);
+                sum += term;
+            }
+            2.0 * sum / 2.0_f64.powi(rounds)
+        };
+        assert!(tail(left_out) <= 0.1 && tail(left_out + 1) > 0.1, "{rounds} rounds");
+    }
 }
 
 #[test]
 fn ratios_compare_runs_of_the_same_round_and_leave_out_rounds_that_failed() {
     let ours = series(&[Some(2.0), Some(30.0), None, Some(8.0)]);
     let theirs = series(&[Some(1.0), Some(10.0), Some(1.0), None]);
-    let ratio = ours.ratio(&theirs, Metric::Rate);
-    assert_eq!(ratio, Some(Summary { median: 2.5, min: 2.0, max: 3.0 }));
+    assert_eq!(ours.ratio(&theirs, Metric::Rate), Some(summary(2.5, 2.0, 3.0, 2)));
     let unmeasured = [Metric::IdleKib, Metric::PeakKib];
     assert_eq!(unmeasured.map(|metric| ours.ratio(&theirs, metric)), [None, None]);
 }
@@ -128,17 +161,31 @@ fn usual(subject: Subject) -> Entrant {
     entrant(subject, 1, Scene::Usual)
 }
 
-/// A row in which each series had one round with these figures.
+/// A row in which each series had as many rounds as it takes for an interval, all with these figures.
 fn row(name: &str, figures: &[(Entrant, &[(Metric, f64)])]) -> RowResult {
     let row = ROWS.iter().find(|row| row.name == name).expect("a row of that name");
     let entrants: Vec<_> = figures.iter().map(|(entrant, _)| *entrant).collect();
     let mut result = RowResult::new(row, &entrants);
     for (entrant, figures) in figures {
         let series = result.series.get_mut(entrant).expect("its series");
-        series.samples.push(Some(figures.iter().copied().collect()));
+        series.samples = vec![Some(figures.iter().copied().collect()); sample::ENOUGH_ROUNDS];
     }
     result
 }
+
+/// The ratios of Sheave's CPU to HAProxy's in `request-1k`, by round.
+fn request_cpu(ratios: &[f64]) -> RowResult {
+    let mut result = row("request-1k", &[(usual(Subject::Sheave), &[]), (usual(Subject::Haproxy), &[])]);
+    for (subject, scale) in [(Subject::Sheave, true), (Subject::Haproxy, false)] {
+        let cost =
+            |ratio: &f64| Some(Sample::from([(Metric::ProcessCost, if scale { *ratio } else { 1.0 })]));
+        let series = result.series.get_mut(&usual(subject)).expect("its series");
+        series.samples = ratios.iter().map(cost).collect();
+    }
+    result
+}
+
+const REQUEST_CPU: &str = "request-1k CPU per request <= 0.70x haproxy";
 
 fn results(rows: Vec<RowResult>) -> Results {
     Results { rows, obstacles: Vec::new(), workers: vec![1, 2], cores: 2 }
@@ -187,7 +234,7 @@ fn added_latency_is_the_median_beyond_that_of_the_routed_path_in_the_same_round(
     }
     latency.derive_added_latency();
     let added = latency.series[&sheave].summary(Metric::Added);
-    assert_eq!(added, Some(Summary { median: 17.5, min: 15.0, max: 20.0 }));
+    assert_eq!(added, Some(summary(15.0, 15.0, 20.0, 6)));
     assert_eq!(latency.series[&direct].summary(Metric::Added), None);
 }
 
@@ -200,44 +247,82 @@ fn latency_under_many_connections_is_not_taken_for_that_of_the_path() {
 }
 
 #[test]
-fn a_mark_is_met_missed_or_exceeded_by_its_ratio() {
-    let bulk = |rate, cost| {
-        let (sheave, haproxy) = (usual(Subject::Sheave), usual(Subject::Haproxy));
-        let ours = [(Metric::Rate, rate), (Metric::ProcessCost, cost)];
-        let theirs = [(Metric::Rate, 10.0), (Metric::ProcessCost, 1.0)];
-        judge(&results(vec![row("bulk-1", &[(sheave, &ours), (haproxy, &theirs)])]))
-    };
-    let rate = "bulk-1 rate >= 1.10x haproxy";
-    let cost = "bulk-1 CPU per GiB <= 0.80x haproxy";
-    assert_eq!(verdict(&bulk(11.5, 0.7), rate).0, Outcome::Met);
-    assert_eq!(verdict(&bulk(12.5, 0.6), rate).0, Outcome::Moonshot);
-    assert_eq!(verdict(&bulk(12.5, 0.6), cost).0, Outcome::Moonshot);
-    assert_eq!(
-        verdict(&bulk(9.9, 1.0), rate),
-        (Outcome::Missed, "0.99x (0.99..0.99) not met, by 10 %".to_owned())
-    );
-    assert_eq!(
-        verdict(&bulk(9.9, 1.0), cost),
-        (Outcome::Missed, "1.00x (1.00..1.00) not met, by 25 %".to_owned())
-    );
+fn a_mark_is_met_or_missed_where_the_whole_interval_lies_on_one_side_of_it() {
+    let judged = |ratios: &[f64]| verdict(&judge(&results(vec![request_cpu(ratios)])), REQUEST_CPU);
+    for (ratios, outcome, words) in [
+        ([0.55, 0.56, 0.57, 0.58, 0.59], Outcome::Moonshot, "0.57x (0.55..0.59) moonshot met"),
+        ([0.55, 0.56, 0.57, 0.58, 0.61], Outcome::Met, "0.57x (0.55..0.61) met (moonshot 0.60x)"),
+        ([0.55, 0.56, 0.57, 0.58, 0.71], Outcome::WithinNoise, "0.57x (0.55..0.71) within noise, 5 rounds"),
+        ([0.69, 0.80, 0.81, 0.82, 0.83], Outcome::WithinNoise, "0.81x (0.69..0.83) within noise, 5 rounds"),
+        ([0.75, 0.76, 0.77, 0.78, 0.79], Outcome::Missed, "0.77x (0.75..0.79) not met, by 10 %"),
+    ] {
+        assert_eq!(judged(&ratios), (outcome, words.to_owned()));
+    }
+    let few = (Outcome::WithinNoise, "0.50x (0.50..0.50) no verdict from 4 rounds".to_owned());
+    assert_eq!(judged(&[0.5; 4]), few);
 }
 
 #[test]
-fn a_mark_without_its_peer_is_not_measured_and_one_without_its_row_is_not_told() {
+fn those_run_again_whose_interval_holds_a_mark_and_nobody_else() {
+    let pair = [usual(Subject::Sheave), usual(Subject::Haproxy)];
+    assert_eq!(undecided(&request_cpu(&[0.6, 0.65, 0.7, 0.75, 0.8]), 2), pair);
+    assert_eq!(undecided(&request_cpu(&[0.6; 5]), 2), []);
+    let mut row = request_cpu(&[0.6, 0.65, 0.7, 0.75, 0.8]);
+    let nginx = series(&[Some(1.0); 5]);
+    row.series.insert(usual(Subject::Nginx), nginx);
+    assert_eq!(undecided(&row, 2), pair);
+}
+
+#[test]
+fn a_figure_that_is_worse_than_the_baseline_by_more_than_both_intervals_is_a_regression() {
+    let measured = |ratios: &[f64]| results(vec![request_cpu(ratios)]);
+    let before = measured(&[0.60, 0.61, 0.62, 0.63, 0.64]);
+    let text = report::json(&before, &judge(&before), &circumstances());
+    let baseline: Baseline = serde_json::from_str(&text).expect("a baseline");
+    let compared = |ratios: &[f64]| baseline.compare(&judge(&measured(ratios)));
+    let fine = |comparison: Comparison| comparison.compared == 1 && comparison.regressions.is_empty();
+    assert!(fine(compared(&[0.50, 0.51, 0.52, 0.53, 0.54])), "better");
+    assert!(fine(compared(&[0.64, 0.66, 0.67, 0.68, 0.69])), "worse, but the intervals touch");
+    let worse = compared(&[0.65, 0.66, 0.67, 0.68, 0.69]);
+    let words = "request-1k CPU per request to haproxy is 0.67 (0.65..0.69), was 0.62 (0.60..0.64)";
+    assert_eq!(worse.regressions, [words]);
+    let few = compared(&[0.9, 0.9]);
+    assert!(few.compared == 0 && few.regressions.is_empty(), "two rounds have no interval");
+}
+
+#[test]
+fn a_mark_without_its_peer_is_not_measured_and_one_without_its_row_or_series_is_not_reported() {
     let alone = row("connect", &[(usual(Subject::Sheave), &[(Metric::Rate, 20.0)])]);
     let verdicts = judge(&results(vec![alone]));
-    assert_eq!(verdict(&verdicts, "connect rate >= 1.00x haproxy").0, Outcome::NotMeasured);
+    assert_eq!(verdict(&verdicts, "connect rate >= 1.15x haproxy").0, Outcome::NotMeasured);
     assert!(verdicts.iter().all(|verdict| verdict.mark.starts_with("connect ")));
+    assert!(verdicts.iter().all(|verdict| !verdict.mark.contains("2 workers")));
 }
 
 #[test]
 fn datagrams_per_processor_second_are_the_inverse_of_the_cost() {
-    let costs = [(usual(Subject::Sheave), 2.0), (usual(Subject::Nginx), 5.0)];
+    let costs = [(usual(Subject::Sheave), 2.0), (usual(Subject::Nginx), 4.0)];
     let costs = costs.map(|(entrant, cost)| (entrant, [(Metric::ProcessCost, cost)]));
     let udp = row("udp-64", &[(costs[0].0, &costs[0].1), (costs[1].0, &costs[1].1)]);
+    let (outcome, words) = verdict(&judge(&results(vec![udp])), "udp-64 per CPU second >= 1.81x nginx");
+    assert_eq!((outcome, words.as_str()), (Outcome::Met, "2.00x (2.00..2.00) met (moonshot 2.50x)"));
+}
+
+#[test]
+fn the_tail_of_two_workers_is_compared_with_two_threads() {
+    let two = |subject| entrant(subject, 2, Scene::Usual);
+    let (ours, theirs) = (two(Subject::Sheave), two(Subject::Haproxy));
+    let tails = row("request-1b", &[(ours, &[(Metric::P99, 90.0)]), (theirs, &[(Metric::P99, 100.0)])]);
     let (outcome, words) =
-        verdict(&judge(&results(vec![udp])), "udp-64 datagrams per CPU second >= 1.60x nginx");
-    assert_eq!((outcome, words.as_str()), (Outcome::Met, "2.50x (2.50..2.50) met (moonshot 3.00x)"));
+        verdict(&judge(&results(vec![tails])), "request-1b p99, 2 workers <= 1.00x haproxy-2w");
+    assert_eq!((outcome, words.as_str()), (Outcome::Met, "0.90x (0.90..0.90) met (moonshot 0.80x)"));
+}
+
+#[test]
+fn a_size_without_a_rival_is_judged_as_it_is() {
+    let idle = row("idle", &[(usual(Subject::Sheave), &[(Metric::IdleKib, 0.3)])]);
+    let (outcome, words) = verdict(&judge(&results(vec![idle])), "idle KiB per connection <= 0.31");
+    assert_eq!((outcome, words.as_str()), (Outcome::Met, "0.30 (0.30..0.30) met"));
 }
 
 #[test]
@@ -265,10 +350,9 @@ fn the_gain_of_a_second_worker_is_judged_only_where_the_load_leaves_it_a_core() 
         let two = entrant(Subject::Sheave, 2, Scene::Usual);
         row("request-1k", &[(usual(Subject::Sheave), &figures), (two, &doubled)])
     };
-    let mark = "request-1k rate, 2 workers >= 1.70x 1 worker";
-    let few = verdict(&judge(&results(vec![measured()])), mark);
-    assert_eq!(few.0, Outcome::Information);
-    assert!(few.1.contains("CPU per unit 1.05x"), "{}", few.1);
+    let mark = "request-1k rate, 2 workers >= 1.70x sheave";
+    let few = judge(&results(vec![measured()]));
+    assert!(few.iter().all(|verdict| verdict.mark != mark), "on two cores");
     let enough = Results { cores: 4, ..results(vec![measured()]) };
     assert_eq!(verdict(&judge(&enough), mark).0, Outcome::Met);
 }
@@ -306,7 +390,10 @@ fn some_results() -> Results {
     let idle = row("idle", &[(peers[0], &[(Metric::IdleKib, 2.0)]), (peers[1], &[(Metric::IdleKib, 4.0)])]);
     let swapping = entrant(Subject::Sheave, 1, Scene::Swapping);
     let swap = row("swap", &[(peers[0], &[(Metric::P99, 100.0)]), (swapping, &[(Metric::P99, 105.0)])]);
-    Results { obstacles: vec!["dnat: nft is not installed".to_owned()], ..results(vec![bulk, idle, swap]) }
+    Results {
+        obstacles: vec!["ipvs: ipvsadm is not installed".to_owned()],
+        ..results(vec![bulk, idle, swap])
+    }
 }
 
 #[test]
@@ -318,11 +405,12 @@ fn markdown_tells_date_commit_figures_ratios_and_what_was_not_run() {
         "Linux 6.18.0, busy (load average 3.5);",
         "haproxy 2.6.12, nginx 1.22.1",
         "| bulk-1 | 20.0 Gbit/s, 0.100 s/GiB |",
-        "rate 2.00x, CPU 0.50x",
+        "rate 2.00x (2.00..2.00), CPU 0.50x (0.50..0.50)",
         "| idle | 2.00 KiB | 4.00 KiB | - |",
+        "| row | Sheave | HAProxy | nginx | Sheave / HAProxy | Sheave / nginx |",
         "| swap | sheave-swapping |",
         "| bulk-1 rate >= 1.10x haproxy | 2.00x (2.00..2.00) moonshot met |",
-        "Not run: dnat: nft is not installed.",
+        "Not run: ipvs: ipvsadm is not installed.",
     ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
@@ -357,14 +445,17 @@ fn the_chart_is_well_formed_and_tells_each_row_each_ratio_and_the_machine() {
 }
 
 #[test]
-fn json_has_every_run_every_ratio_and_every_mark() {
+fn json_has_every_run_and_every_mark() {
     let results = some_results();
     let text = report::json(&results, &judge(&results), &circumstances());
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let sheave = &json["rows"][0]["series"]["sheave"];
-    assert_eq!(sheave["samples"][0]["rate"], 20.0);
-    assert_eq!(sheave["ratio"]["rate"]["median"], 2.0);
+    let sheave = json["series"].as_array().expect("series").iter().find(|line| line["series"] == "sheave");
+    let sheave = sheave.expect("a line of sheave");
+    assert_eq!((sheave["row"].as_str(), sheave["rateUnit"].as_str()), (Some("bulk-1"), Some("Gbit/s")));
+    assert_eq!(sheave["rounds"]["rate"], serde_json::json!(vec![20.0; 5]));
+    assert_eq!(json["marks"][0]["figure"], "bulk-1 CPU per GiB to haproxy");
     assert_eq!(json["marks"][0]["outcome"], "moonshot");
+    assert_eq!(json["marks"][0]["value"]["median"], 0.5);
     assert_eq!(json["circumstances"]["kernel"], "6.18.0");
-    assert_eq!(json["obstacles"][0], "dnat: nft is not installed");
+    assert_eq!(json["obstacles"][0], "ipvs: ipvsadm is not installed");
 }

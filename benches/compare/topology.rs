@@ -28,7 +28,8 @@ pub(crate) fn client(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0A40_0000 + number % (1 << 17))
 }
 
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+/// The client's own address.
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const GATEWAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 
@@ -96,7 +97,7 @@ impl Host {
     }
 
     /// `ip` with the given words, on this host.
-    fn ip(&self, words: &str) -> Result<(), Failure> {
+    pub(crate) fn ip(&self, words: &str) -> Result<(), Failure> {
         let owned = words.to_owned();
         let output = self.call(move || Command::new("ip").args(owned.split_whitespace()).output())?;
         let output = output.during("run `ip` (Debian package iproute2)")?;

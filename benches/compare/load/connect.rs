@@ -9,50 +9,77 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::{PATIENCE, check, not_after, wait};
+use super::check;
+use super::pace::{Arrivals, Pace};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::{ONCE, ONCE_LEN};
 use crate::sample::Moved;
 
-/// Keeps `parallel` connections under way on one thread for `duration`.
-pub(crate) fn run(address: Ipv4Addr, parallel: usize, duration: Duration) -> Result<Moved, Failure> {
-    let target = SocketAddr::from((address, ONCE));
-    let mut poll = Poll::new().during("make a poll")?;
+/// Makes connections at this pace on one thread for `duration`, at most `parallel` at the same time.
+pub(crate) fn run(
+    address: Ipv4Addr,
+    parallel: usize,
+    pace: Pace,
+    duration: Duration,
+) -> Result<Moved, Failure> {
+    let mut attempts = Attempts::none(SocketAddr::from((address, ONCE)), parallel)?;
     let mut events = Events::with_capacity(parallel);
     let mut latencies = Vec::with_capacity(1 << 18);
-    let start = Instant::now();
-    let (end, limit) = (start + duration, start + duration + PATIENCE);
-    let mut sequence = 0;
-    let mut open = |slot: usize, poll: &Poll| {
-        sequence += 1;
-        Attempt::open(target, slot, pattern::position(slot, sequence), poll)
-    };
-    let mut slots =
-        (0..parallel).map(|slot| open(slot, &poll).map(Some)).collect::<Result<Vec<_>, Failure>>()?;
-    let mut busy = parallel;
-    while busy > 0 {
-        not_after(limit, "a connection")?;
-        wait(&mut poll, &mut events, PATIENCE)?;
+    let mut arrivals = Arrivals::start(pace, duration, &attempts.poll)?;
+    loop {
+        attempts.begin(&mut arrivals)?;
+        if attempts.free.len() == parallel && arrivals.are_over() {
+            break;
+        }
+        arrivals.check_hung("a connection")?;
+        arrivals.wait(&mut attempts.poll, &mut events, !attempts.free.is_empty())?;
         for event in &events {
             let slot = event.token().0;
-            let Some(attempt) = slots[slot].as_mut() else { continue };
+            let Some(attempt) = attempts.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
             let Some(latency) = attempt.advance(event)? else { continue };
             latencies.push(latency);
-            slots[slot] = None;
-            if Instant::now() < end {
-                slots[slot] = Some(open(slot, &poll)?);
-            } else {
-                busy -= 1;
-            }
+            attempts.slots[slot] = None;
+            attempts.free.push(slot);
+            attempts.begin(&mut arrivals)?;
         }
     }
-    Ok(Moved { units: latencies.len() as u64, took: start.elapsed(), latencies, lost: None })
+    Ok(Moved { units: latencies.len() as u64, took: arrivals.elapsed(), latencies, lost: None })
+}
+
+/// The connections of one thread.
+struct Attempts {
+    poll: Poll,
+    target: SocketAddr,
+    slots: Vec<Option<Attempt>>,
+    free: Vec<usize>,
+    sequence: u64,
+}
+
+impl Attempts {
+    fn none(target: SocketAddr, parallel: usize) -> Result<Self, Failure> {
+        let poll = Poll::new().during("make a poll")?;
+        let slots = (0..parallel).map(|_| None).collect();
+        Ok(Self { poll, target, slots, free: (0..parallel).rev().collect(), sequence: 0 })
+    }
+
+    /// Begins the connections that are due, as far as there is room.
+    fn begin(&mut self, arrivals: &mut Arrivals) -> Result<(), Failure> {
+        while let Some(slot) = self.free.last().copied() {
+            let Some(from) = arrivals.next() else { return Ok(()) };
+            self.free.pop();
+            self.sequence += 1;
+            let position = pattern::position(slot, self.sequence);
+            self.slots[slot] = Some(Attempt::open(self.target, slot, position, from, &self.poll)?);
+        }
+        Ok(())
+    }
 }
 
 struct Attempt {
     stream: TcpStream,
     position: u64,
+    /// The time from which the connection counts.
     began: Instant,
     asked: bool,
     answer: [u8; ONCE_LEN],
@@ -60,8 +87,13 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn open(target: SocketAddr, slot: usize, position: u64, poll: &Poll) -> Result<Self, Failure> {
-        let began = Instant::now();
+    fn open(
+        target: SocketAddr,
+        slot: usize,
+        position: u64,
+        began: Instant,
+        poll: &Poll,
+    ) -> Result<Self, Failure> {
         let mut stream = TcpStream::connect(target).during(format!("connect to {target}"))?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut stream, Token(slot), interest).during("poll a connection")?;

@@ -25,6 +25,11 @@ impl Crowd {
         Ok(crowd)
     }
 
+    /// The connections, for a load on them.
+    pub(crate) fn into_streams(self) -> Vec<TcpStream> {
+        self.0
+    }
+
     /// Makes another request on each: none was forgotten.
     pub(crate) fn disperse(mut self) -> Result<(), Failure> {
         self.ask(1)

@@ -1,59 +1,88 @@
-//! Requests and answers on connections that stay open: one under way on each, as a client that waits has it.
+//! Requests and answers on connections that stay open, one under way on each.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{self, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::{PATIENCE, check, not_after, open, wait};
+use super::pace::{Arrivals, Pace};
+use super::{check, open};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::ECHO;
 use crate::sample::Moved;
 
-/// Runs `connections` clients on one thread for `duration`; each sends `size` bytes, and again when the answer is there.
-pub(crate) fn run(
-    address: Ipv4Addr,
-    connections: usize,
-    size: usize,
-    duration: Duration,
-) -> Result<Moved, Failure> {
-    let mut poll = Poll::new().during("make a poll")?;
-    let mut clients = (0..connections)
-        .map(|index| Client::open(address, index, size, &poll))
-        .collect::<Result<Vec<_>, Failure>>()?;
-    let mut events = Events::with_capacity(connections);
-    let mut scratch = vec![0; 65_536];
-    let mut latencies = Vec::with_capacity(1 << 20);
-    let start = Instant::now();
-    let (end, limit) = (start + duration, start + duration + PATIENCE);
-    for client in &mut clients {
-        client.ask()?;
+/// Events that are taken at once; more wait for the next turn.
+const EVENTS: usize = 1024;
+
+/// Clients that share a thread.
+pub(crate) struct Clients {
+    poll: Poll,
+    clients: Vec<Client>,
+    /// Those without a request under way; the one that has waited longest is the next to ask.
+    free: VecDeque<usize>,
+    latencies: Vec<Duration>,
+}
+
+impl Clients {
+    /// Opens `connections` connections for requests of `size` bytes.
+    pub(crate) fn open(address: Ipv4Addr, connections: usize, size: usize) -> Result<Self, Failure> {
+        let streams = (0..connections).map(|_| open(address, ECHO)).collect::<Result<_, Failure>>()?;
+        Self::of(streams, size)
     }
-    let mut busy = connections;
-    while busy > 0 {
-        not_after(limit, "an answer")?;
-        wait(&mut poll, &mut events, PATIENCE)?;
-        for event in &events {
-            let client = &mut clients[event.token().0];
-            if event.is_writable() {
-                client.push()?;
+
+    /// Takes over connections to the echo service.
+    pub(crate) fn of(streams: Vec<net::TcpStream>, size: usize) -> Result<Self, Failure> {
+        let poll = Poll::new().during("make a poll")?;
+        let clients = streams.into_iter().enumerate();
+        let clients = clients.map(|(index, stream)| Client::of(stream, index, size, &poll));
+        let clients = clients.collect::<Result<Vec<_>, Failure>>()?;
+        Ok(Self { poll, free: (0..clients.len()).collect(), clients, latencies: Vec::new() })
+    }
+
+    /// Asks at this pace for `duration`, and waits for the last answers.
+    pub(crate) fn run(&mut self, pace: Pace, duration: Duration) -> Result<Moved, Failure> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut scratch = vec![0; 65_536];
+        self.latencies = Vec::with_capacity(1 << 20);
+        let mut arrivals = Arrivals::start(pace, duration, &self.poll)?;
+        loop {
+            self.ask(&mut arrivals)?;
+            if self.free.len() == self.clients.len() && arrivals.are_over() {
+                break;
             }
-            if !event.is_readable() {
-                continue;
-            }
-            let Some(latency) = client.take(&mut scratch)? else { continue };
-            latencies.push(latency);
-            if Instant::now() < end {
-                client.ask()?;
-            } else {
-                busy -= 1;
+            arrivals.check_hung("an answer")?;
+            arrivals.wait(&mut self.poll, &mut events, !self.free.is_empty())?;
+            for event in &events {
+                let Some(client) = self.clients.get_mut(event.token().0) else { continue };
+                if event.is_writable() {
+                    client.push()?;
+                }
+                if !event.is_readable() {
+                    continue;
+                }
+                let Some(latency) = client.take(&mut scratch)? else { continue };
+                self.latencies.push(latency);
+                self.free.push_back(event.token().0);
+                self.ask(&mut arrivals)?;
             }
         }
+        let latencies = std::mem::take(&mut self.latencies);
+        Ok(Moved { units: latencies.len() as u64, took: arrivals.elapsed(), latencies, lost: None })
     }
-    Ok(Moved { units: latencies.len() as u64, took: start.elapsed(), latencies, lost: None })
+
+    /// Sends the requests that are due, as far as connections are free.
+    fn ask(&mut self, arrivals: &mut Arrivals) -> Result<(), Failure> {
+        while let Some(index) = self.free.front().copied() {
+            let Some(from) = arrivals.next() else { return Ok(()) };
+            self.free.pop_front();
+            self.clients[index].ask(from)?;
+        }
+        Ok(())
+    }
 }
 
 struct Client {
@@ -61,14 +90,14 @@ struct Client {
     index: usize,
     size: usize,
     sequence: u64,
+    /// The time from which the request counts.
     asked: Instant,
     sent: usize,
     received: usize,
 }
 
 impl Client {
-    fn open(address: Ipv4Addr, index: usize, size: usize, poll: &Poll) -> Result<Self, Failure> {
-        let stream = open(address, ECHO)?;
+    fn of(stream: net::TcpStream, index: usize, size: usize, poll: &Poll) -> Result<Self, Failure> {
         stream.set_nonblocking(true).during("make a connection non-blocking")?;
         let mut stream = TcpStream::from_std(stream);
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -81,9 +110,9 @@ impl Client {
         pattern::position(self.index, self.sequence)
     }
 
-    fn ask(&mut self) -> Result<(), Failure> {
+    fn ask(&mut self, from: Instant) -> Result<(), Failure> {
         self.sequence += 1;
-        self.asked = Instant::now();
+        self.asked = from;
         self.sent = 0;
         self.received = 0;
         self.push()

@@ -11,7 +11,7 @@ use super::Circumstances;
 use crate::entrant::Subject;
 use crate::failure::Failure;
 use crate::results::{Results, RowResult};
-use crate::sample::Metric;
+use crate::sample::{Metric, Summary};
 
 const WIDTH: i32 = 960;
 const HEAD: i32 = 76;
@@ -93,12 +93,13 @@ fn axis(area: &Area<'_>, panel: Panel, left: i32, bottom: i32) -> Painted {
 }
 
 fn body(area: &Area<'_>, rows: &[&RowResult], results: &Results) -> Painted {
+    let workers = results.workers.first().copied().unwrap_or(1);
     for (index, row) in rows.iter().enumerate() {
         let top = HEAD + LINE * index as i32;
         say(area, row.row.name, (16, top + LINE / 2), 16, &INK, HPos::Left)?;
         for (panel, left) in PANELS {
             let bars = PEERS.iter().filter_map(|(peer, _, colour)| {
-                ratio(row, results, *peer, panel).map(|ratio| (ratio, colour))
+                ratio(row, workers, *peer, panel).map(|ratio| (ratio, colour))
             });
             let bars: Vec<_> = bars.collect();
             let first = top + (LINE - (BAR + 2) * bars.len() as i32) / 2;
@@ -110,32 +111,42 @@ fn body(area: &Area<'_>, rows: &[&RowResult], results: &Results) -> Painted {
     Ok(())
 }
 
-/// A bar from 1x to `ratio`, with the figure at its right end.
-fn bar(area: &Area<'_>, left: i32, top: i32, ratio: f64, colour: &RGBColor) -> Painted {
+/// A bar from 1x to the median, a line over the interval, and the figure at the right end of both.
+fn bar(area: &Area<'_>, left: i32, top: i32, ratio: Summary, colour: &RGBColor) -> Painted {
     let one = left + BELOW * OCTAVE;
-    let octaves = ratio.log2().clamp(f64::from(-BELOW), f64::from(ABOVE));
-    let end = one + (octaves * f64::from(OCTAVE)).round() as i32;
+    let at = |value: f64| {
+        let octaves = value.log2().clamp(f64::from(-BELOW), f64::from(ABOVE));
+        one + (octaves * f64::from(OCTAVE)).round() as i32
+    };
+    let (end, low, high) = (at(ratio.median), at(ratio.low), at(ratio.high));
     // A bar of no length would not be seen.
     let corners = [(one.min(end), top), (one.max(end).max(one.min(end) + 2), top + BAR)];
     area.draw(&Rectangle::new(corners, colour.filled()))?;
-    say(area, &format!("{ratio:.2}x"), (one.max(end) + 6, top + BAR / 2 + 1), 14, &INK, HPos::Left)
+    let middle = top + BAR / 2;
+    area.draw(&PathElement::new([(low, middle), (high, middle)], INK.stroke_width(1)))?;
+    let figure = format!("{:.2}x", ratio.median);
+    say(area, &figure, (one.max(end).max(high) + 6, middle + 1), 14, &INK, HPos::Left)
 }
 
-/// The median ratio; of cost the other way round, so that more is better. Idle connections have no rate, and cost memory.
-fn ratio(row: &RowResult, results: &Results, peer: Subject, panel: Panel) -> Option<f64> {
-    let series = |subject| row.series.get(&results.usual(subject));
+/// The ratio; of cost the other way round, so that more is better. Idle connections have no rate, and cost memory; the rate of
+/// an open loop is the same for all.
+fn ratio(row: &RowResult, workers: usize, peer: Subject, panel: Panel) -> Option<Summary> {
+    let series = |subject| row.series.get(&row.row.entrant(subject, workers));
     let (ours, theirs) = series(Subject::Sheave).zip(series(peer))?;
     let summary = match panel {
+        Panel::Rate if row.row.open_loop.is_some() => None,
         Panel::Rate => ours.ratio(theirs, Metric::Rate),
         Panel::PerCpu => theirs.ratio(ours, Metric::ProcessCost).or(theirs.ratio(ours, Metric::IdleKib)),
     };
-    summary.map(|summary| summary.median).filter(|ratio| *ratio > 0.0)
+    summary.filter(|ratio| ratio.low > 0.0)
 }
 
 fn foot(area: &Area<'_>, bottom: i32, circumstances: &Circumstances) -> Painted {
     say(area, &circumstances.sentence(), (16, bottom + 26), 14, &GREY, HPos::Left)?;
     let peers = circumstances.peers();
-    let peers = format!("{peers}; medians of interleaved runs; a bar to the right of 1x: Sheave is ahead");
+    let peers = format!(
+        "{peers}; medians of paired rounds, with their intervals; a bar to the right of 1x: Sheave is ahead"
+    );
     say(area, &peers, (16, bottom + 44), 14, &GREY, HPos::Left)
 }
 

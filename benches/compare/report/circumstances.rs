@@ -65,18 +65,18 @@ impl Circumstances {
         let peers: Vec<_> = self
             .versions
             .iter()
-            .filter(|(name, _)| matches!(*name, "haproxy" | "nginx"))
+            .filter(|(name, _)| matches!(*name, "haproxy" | "nginx" | "envoy"))
             .map(|(name, said)| format!("{name} {}", number(said)))
             .collect();
         peers.join(", ")
     }
 }
 
-/// The version in what a program says of it: the first word with a digit, without what stands before that.
+/// The version in what a program says of it: the first part with a digit and a point.
 fn number(said: &str) -> &str {
-    let word = said.split_whitespace().find(|word| word.contains(|c: char| c.is_ascii_digit()));
-    let word = word.unwrap_or("unknown");
-    word.trim_start_matches(|c: char| !c.is_ascii_digit()).split(['-', '+']).next().unwrap_or(word)
+    let mut parts = said.split(|c: char| c.is_whitespace() || c == '/');
+    let version = parts.find(|part| part.starts_with(|c: char| c.is_ascii_digit()) && part.contains('.'));
+    version.map_or("unknown", |version| version.split(['-', '+']).next().unwrap_or(version))
 }
 
 fn commit() -> String {

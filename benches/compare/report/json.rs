@@ -1,64 +1,60 @@
-//! The figures as JSON, with what is needed to judge them: circumstances, options, every single run.
+//! The figures as JSON, with what is needed to judge them: circumstances, options, every single run. `--against` reads the marks.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::Circumstances;
-use crate::marks::Verdict;
 use crate::results::{Results, RowResult};
-use crate::sample::{Metric, Series, Summary};
+use crate::sample::{Metric, Series};
+use crate::verdict::Verdict;
 
-/// All metrics with a ratio that says something.
-const COMPARED: [Metric; 9] = [
-    Metric::Rate,
-    Metric::ProcessCost,
-    Metric::MachineCost,
-    Metric::P50,
-    Metric::P99,
-    Metric::P999,
-    Metric::Added,
-    Metric::PeakKib,
-    Metric::IdleKib,
-];
-
-/// Everything, as text.
+/// Everything, as text: a line for each mark and each series, since files like this are compared and kept.
 pub(crate) fn document(results: &Results, verdicts: &[Verdict], circumstances: &Circumstances) -> String {
-    let document = json!({
-        "circumstances": circumstances,
-        "obstacles": results.obstacles,
-        "rows": results.rows.iter().map(row).collect::<Vec<_>>(),
-        "marks": verdicts,
-    });
-    format!("{document:#}\n")
+    let rows: Vec<_> = results.rows.iter().flat_map(series).collect();
+    let lines = |values: Vec<Value>| {
+        values.iter().map(|value| format!("    {value}")).collect::<Vec<_>>().join(",\n")
+    };
+    format!(
+        "{{\n  \"circumstances\": {},\n  \"obstacles\": {},\n  \"marks\": [\n{}\n  ],\n  \"series\": [\n{}\n  ]\n}}\n",
+        json!(circumstances),
+        json!(results.obstacles),
+        lines(verdicts.iter().map(|verdict| json!(verdict)).collect()),
+        lines(rows),
+    )
 }
 
-fn row(result: &RowResult) -> Value {
+fn series(result: &RowResult) -> Vec<Value> {
     let units = result.row.load.units();
-    let series: Map<String, Value> = result
-        .series
-        .iter()
-        .map(|(entrant, series)| {
-            let ratio = |metric| result.ratio(*entrant, metric).map(|ratio| (metric, ratio));
-            (entrant.label(), figures(series, &COMPARED.into_iter().filter_map(ratio).collect()))
+    let line = |(entrant, series): (&crate::entrant::Entrant, &Series)| {
+        json!({
+            "row": result.row.name,
+            "series": entrant.label(),
+            "load": result.describe(),
+            "rateUnit": units.rate,
+            "costUnit": units.cost,
+            "rounds": rounds(series),
+            "failures": series.failures,
         })
-        .collect();
-    json!({
-        "row": result.row.name,
-        "load": result.row.load.describe(),
-        "rateUnit": units.rate,
-        "costUnit": units.cost,
-        "reference": result.row.reference_name(),
-        "series": series,
-    })
+    };
+    result.series.iter().map(line).collect()
 }
 
-fn figures(series: &Series, ratios: &BTreeMap<Metric, Summary>) -> Value {
-    let summary = |metric| series.summary(metric).map(|summary| (metric, summary));
-    json!({
-        "summary": Metric::ALL.into_iter().filter_map(summary).collect::<BTreeMap<_, _>>(),
-        "ratio": ratios,
-        "samples": series.samples,
-        "failures": series.failures,
-    })
+/// Each metric's figures by round, `null` where the run failed or gave none.
+fn rounds(series: &Series) -> Map<String, Value> {
+    let figures = |metric| {
+        let figure = |sample: &Option<_>| {
+            let sample: Option<&BTreeMap<Metric, f64>> = sample.as_ref();
+            sample.and_then(|sample| sample.get(&metric).copied()).map(four_digits)
+        };
+        series.samples.iter().map(figure).collect::<Vec<_>>()
+    };
+    let named = Metric::ALL.into_iter().map(|metric| (json!(metric), figures(metric)));
+    let measured = named.filter(|(_, figures)| figures.iter().any(Option::is_some));
+    measured.map(|(name, figures)| (name.as_str().unwrap_or_default().to_owned(), json!(figures))).collect()
+}
+
+/// Four significant digits, more than any run is worth.
+fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -1,20 +1,32 @@
 //! The tables of `benches/README.md`, so that nobody types them.
 
-use super::{Circumstances, short};
+use super::{Circumstances, ratio, short};
 use crate::entrant::{Entrant, Subject};
-use crate::marks::{ELSEWHERE, Verdict};
 use crate::results::{Results, RowResult};
 use crate::sample::{Metric, Series};
+use crate::verdict::Verdict;
 
-/// Columns of the table of rows, after the row's name.
-const SUBJECTS: [Subject; 5] =
-    [Subject::Sheave, Subject::Haproxy, Subject::Nginx, Subject::Direct, Subject::Dnat];
+/// Columns of the table of rows, after the row's name, where the subject was there.
+const SUBJECTS: [(Subject, &str); 7] = [
+    (Subject::Sheave, "Sheave"),
+    (Subject::Haproxy, "HAProxy"),
+    (Subject::Nginx, "nginx"),
+    (Subject::Envoy, "Envoy"),
+    (Subject::Direct, "routed"),
+    (Subject::KubeProxy, "kube-proxy's rules"),
+    (Subject::Ipvs, "IPVS"),
+];
+
+/// Columns of ratios.
+const PEERS: [(Subject, &str); 3] =
+    [(Subject::Haproxy, "HAProxy"), (Subject::Nginx, "nginx"), (Subject::Envoy, "Envoy")];
 
 /// All tables.
 pub(crate) fn text(results: &Results, verdicts: &[Verdict], circumstances: &Circumstances) -> String {
     let mut text = String::new();
     let intro = format!(
-        "{}; {}. Medians; the second figure is the proxy's own CPU.\n\n",
+        "{}; {}. Medians of all rounds; the second figure is the proxy's own CPU. Ratios are medians of the ratios of each \
+         round, with their intervals.\n\n",
         circumstances.sentence(),
         circumstances.peers()
     );
@@ -34,29 +46,31 @@ fn compared(text: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    line(
-        text,
-        "| row | Sheave | HAProxy | nginx | routed | nftables DNAT | Sheave / HAProxy | Sheave / nginx |",
-    );
-    line(text, "|---|---|---|---|---|---|---|---|");
+    let there = |(subject, _): &&(Subject, &str)| {
+        rows.iter().any(|row| row.series.keys().any(|entrant| entrant.subject == *subject))
+    };
+    let columns: Vec<_> = SUBJECTS.iter().filter(there).collect();
+    let peers: Vec<_> = PEERS.iter().filter(there).collect();
+    let titles = columns.iter().map(|(_, title)| (*title).to_owned());
+    let titles = titles.chain(peers.iter().map(|(_, title)| format!("Sheave / {title}")));
+    line(text, &format!("| row | {} |", titles.collect::<Vec<_>>().join(" | ")));
+    line(text, &format!("|{}", "---|".repeat(1 + columns.len() + peers.len())));
     for row in rows {
-        for workers in &results.workers {
-            let entrant = |subject| Entrant { workers: *workers, ..results.usual(subject) };
-            if !row.series.contains_key(&entrant(Subject::Sheave)) {
+        for workers in results.workers.iter().copied() {
+            let sheave = row.row.entrant(Subject::Sheave, workers);
+            if !row.series.contains_key(&sheave) {
                 continue;
             }
-            let cells = SUBJECTS.map(|subject| {
-                let series = row.series.get(&entrant(subject));
+            let cells = columns.iter().map(|(subject, _)| {
+                let series = row.series.get(&row.row.entrant(*subject, workers));
                 series.map_or("-".to_owned(), |series| cell(row, series))
             });
-            let ratios = [Subject::Haproxy, Subject::Nginx]
-                .map(|peer| ratios(row, entrant(Subject::Sheave), entrant(peer)));
-            let name = if *workers > 1 {
-                format!("{}, {workers} workers", row.row.name)
-            } else {
-                row.row.name.to_owned()
+            let ratios = peers.iter().map(|(peer, _)| ratios(row, sheave, row.row.entrant(*peer, workers)));
+            let name = match workers {
+                1 => row.row.name.to_owned(),
+                _ => format!("{}, {workers} workers", row.row.name),
             };
-            line(text, &format!("| {name} | {} | {} |", cells.join(" | "), ratios.join(" | ")));
+            line(text, &format!("| {name} | {} |", cells.chain(ratios).collect::<Vec<_>>().join(" | ")));
         }
     }
     line(text, "");
@@ -91,7 +105,6 @@ fn marks(text: &mut String, verdicts: &[Verdict]) {
         line(text, &format!("| {mark} | {verdict} |"));
     }
     line(text, "");
-    line(text, &format!("Not here: {ELSEWHERE}."));
 }
 
 /// The medians of a series in one cell: what a reader compares; the rest is on the terminal and in the JSON.
@@ -103,8 +116,9 @@ fn cell(row: &RowResult, series: &Series) -> String {
     parts.extend(figure(Metric::Rate).map(|rate| format!("{rate} {}", units.rate)));
     parts.extend(figure(Metric::IdleKib).map(|size| format!("{size} KiB")));
     parts.extend(figure(Metric::ProcessCost).map(|cost| format!("{cost} {}", units.cost)));
-    let shown = if row.row.load.is_one_at_a_time() { (Metric::P50, "p50") } else { (Metric::P99, "p99") };
-    parts.extend(figure(shown.0).map(|latency| format!("{} {latency} us", shown.1)));
+    for (metric, name) in latencies(row) {
+        parts.extend(figure(*metric).map(|latency| format!("{name} {latency} us")));
+    }
     parts.extend(figure(Metric::Added).map(|added| format!("{added} us added")));
     parts.extend(counted(Metric::Lost).map(|lost| format!("{lost} lost")));
     parts.extend(counted(Metric::Refused).map(|refused| format!("{refused} refused")));
@@ -112,25 +126,29 @@ fn cell(row: &RowResult, series: &Series) -> String {
     if parts.is_empty() { "failed".to_owned() } else { parts.join(", ") }
 }
 
+/// What a row tells of latencies: the middle where one connection measures the path, the tail elsewhere, and all of it where the
+/// rate is fixed.
+fn latencies(row: &RowResult) -> &'static [(Metric, &'static str)] {
+    const ALL: [(Metric, &str); 3] = [(Metric::P50, "p50"), (Metric::P99, "p99"), (Metric::P999, "p99.9")];
+    match row.row.open_loop {
+        Some(_) => &ALL,
+        None if row.row.load.is_one_at_a_time() => &ALL[..1],
+        None => &ALL[1..2],
+    }
+}
+
 fn ratios(row: &RowResult, ours: Entrant, theirs: Entrant) -> String {
-    let ratio = |metric| {
-        let (ours, theirs) = row.series.get(&ours).zip(row.series.get(&theirs))?;
-        ours.ratio(theirs, metric).map(|ratio| format!("{:.2}x", ratio.median))
+    let Some((ours, theirs)) = row.series.get(&ours).zip(row.series.get(&theirs)) else {
+        return "-".to_owned();
     };
-    let single = row.row.load.is_one_at_a_time();
-    let named = [
-        ("rate", Metric::Rate, !single),
-        ("CPU", Metric::ProcessCost, true),
-        ("p50", Metric::P50, single),
-        ("p99", Metric::P99, !single),
-        ("p99.9", Metric::P999, row.row.is_of_scenes() && !single),
-        ("added", Metric::Added, true),
-        ("memory", Metric::IdleKib, true),
-    ];
+    let closed = row.row.open_loop.is_none() && !row.row.load.is_one_at_a_time();
+    let rate = closed.then_some((Metric::Rate, "rate"));
+    let named = rate.into_iter().chain([(Metric::ProcessCost, "CPU")]).chain(latencies(row).iter().copied());
+    let named = named.chain([(Metric::Added, "added"), (Metric::IdleKib, "memory")]);
     let parts: Vec<_> = named
-        .into_iter()
-        .filter(|(_, _, shown)| *shown)
-        .filter_map(|(name, metric, _)| ratio(metric).map(|ratio| format!("{name} {ratio}")))
+        .filter_map(|(metric, name)| {
+            ours.ratio(theirs, metric).map(|value| format!("{name} {}", ratio(value)))
+        })
         .collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }

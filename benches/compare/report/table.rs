@@ -1,14 +1,15 @@
 //! The table on the terminal.
 
-use super::short;
+use super::{ratio, short};
 use crate::entrant::Entrant;
-use crate::marks::{ELSEWHERE, Verdict};
+
 use crate::results::RowResult;
 use crate::sample::{Metric, Series, Summary};
+use crate::verdict::{Comparison, Verdict};
 
 /// Prints one row: a line for each subject, then what failed.
 pub(crate) fn print_row(row: &RowResult) {
-    println!("\n{}: {}", row.row.name, row.row.load.describe());
+    println!("\n{}: {}", row.row.name, row.describe());
     let mut lines = vec![head(row)];
     lines.extend(row.series.iter().map(|(entrant, series)| line(row, *entrant, series)));
     print_aligned(&lines);
@@ -22,12 +23,18 @@ pub(crate) fn print_row(row: &RowResult) {
 /// Prints the marks.
 pub(crate) fn print_verdicts(verdicts: &[Verdict]) {
     if !verdicts.is_empty() {
-        println!("\nmarks for sheave (median of the ratios of each round, lowest..highest)");
+        println!("\nmarks for sheave (median of the ratios of each round, and its interval)");
     }
     for Verdict { mark, verdict, .. } in verdicts {
         println!("{mark}: {verdict}");
     }
-    println!("{ELSEWHERE}");
+}
+
+/// Prints what became worse since the baseline.
+pub(crate) fn print_comparison(comparison: &Comparison) {
+    let Comparison { regressions, compared, left_out } = comparison;
+    println!("\n{compared} figures compared with the baseline, {left_out} without an interval in both runs");
+    regressions.iter().for_each(|regression| println!("REGRESSION: {regression}"));
 }
 
 /// A column: its title and how it is filled.
@@ -51,10 +58,10 @@ fn columns(row: &RowResult) -> Vec<Column> {
     let column = |title: String, metric, kind| Column { title, metric, kind };
     let all = [
         column(units.rate.to_owned(), Metric::Rate, Kind::Median),
-        column("lowest..highest".to_owned(), Metric::Rate, Kind::Spread),
+        column("interval".to_owned(), Metric::Rate, Kind::Spread),
         column(format!("rate/{to}"), Metric::Rate, Kind::Ratio),
         column(format!("proxy {}", units.cost), Metric::ProcessCost, Kind::Median),
-        column("lowest..highest".to_owned(), Metric::ProcessCost, Kind::Spread),
+        column("interval".to_owned(), Metric::ProcessCost, Kind::Spread),
         column(format!("CPU/{to}"), Metric::ProcessCost, Kind::Ratio),
         column(format!("machine {}", units.cost), Metric::MachineCost, Kind::Median),
         column("p50 us".to_owned(), Metric::P50, Kind::Median),
@@ -66,7 +73,7 @@ fn columns(row: &RowResult) -> Vec<Column> {
         column(format!("added/{to}"), Metric::Added, Kind::Ratio),
         column("lost".to_owned(), Metric::Lost, Kind::Median),
         column("KiB/conn".to_owned(), Metric::IdleKib, Kind::Median),
-        column("lowest..highest".to_owned(), Metric::IdleKib, Kind::Spread),
+        column("interval".to_owned(), Metric::IdleKib, Kind::Spread),
         column(format!("KiB/{to}"), Metric::IdleKib, Kind::Ratio),
         column("refused".to_owned(), Metric::Refused, Kind::Median),
         column("tables/s".to_owned(), Metric::Swaps, Kind::Median),
@@ -92,10 +99,10 @@ fn cell(row: &RowResult, entrant: Entrant, series: &Series, column: &Column) -> 
     match column.kind {
         Kind::Median => series.summary(column.metric).map(|summary| short(summary.median * scale)),
         Kind::Spread => {
-            let Summary { min, max, .. } = series.summary(column.metric)?;
-            Some(format!("{}..{}", short(min * scale), short(max * scale)))
+            let Summary { low, high, .. } = series.summary(column.metric)?;
+            Some(format!("{}..{}", short(low * scale), short(high * scale)))
         }
-        Kind::Ratio => row.ratio(entrant, column.metric).map(|ratio| format!("{:.2}x", ratio.median)),
+        Kind::Ratio => row.ratio(entrant, column.metric).map(ratio),
     }
 }
 

@@ -2,6 +2,8 @@
 //! closes after one request.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -14,6 +16,14 @@ use crate::topology::Host;
 const ECHO_LISTENER: Token = Token(0);
 const ONCE_LISTENER: Token = Token(1);
 const FIRST_PEER: usize = 2;
+
+/// Who connected last.
+static LAST_CLIENT: AtomicU32 = AtomicU32::new(0);
+
+/// The address from which the last connection to any echo server came.
+pub(crate) fn last_client() -> Ipv4Addr {
+    Ipv4Addr::from(LAST_CLIENT.load(Ordering::Relaxed))
+}
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
     let mut service = server.call(Service::listen)??;
@@ -93,7 +103,12 @@ impl Service {
         loop {
             let listener = if lifetime == Lifetime::OneRequest { &self.once } else { &self.echo };
             let mut stream = match listener.accept() {
-                Ok((stream, _)) => stream,
+                Ok((stream, client)) => {
+                    if let IpAddr::V4(client) = client.ip() {
+                        LAST_CLIENT.store(client.into(), Ordering::Relaxed);
+                    }
+                    stream
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error),

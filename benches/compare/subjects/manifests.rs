@@ -22,9 +22,9 @@ const EDIT_EVERY: Duration = Duration::from_millis(55);
 pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
     let folder = dir.join("manifests");
     fs::create_dir_all(&folder).during("make a folder for manifests")?;
-    save(&folder, "bench.yaml", &bench())?;
+    save(&folder, "bench.yaml", &bench(scene))?;
     match scene {
-        Scene::Usual => {}
+        Scene::Usual | Scene::Local => {}
         Scene::Services(count) => {
             let mut text = String::new();
             for number in 0..count {
@@ -110,7 +110,9 @@ ports: [{{name: p, port: {ONCE}, protocol: TCP}}]
     )
 }
 
-fn bench() -> String {
+fn bench(scene: Scene) -> String {
+    let policy = if scene == Scene::Local { "  externalTrafficPolicy: Local\n" } else { "" };
+
     let ports = |indent| {
         let mut text = String::new();
         for (ports, protocol) in [(&TCP[..], "TCP"), (&UDP[..], "UDP")] {
@@ -129,7 +131,7 @@ metadata: {{name: bench, namespace: default}}
 spec:
   type: LoadBalancer
   loadBalancerClass: sheave.dev/l4
-  ports:
+{policy}  ports:
 {service_ports}status:
   loadBalancer: {{ingress: [{{ip: {address}}}]}}
 ---
@@ -138,7 +140,7 @@ kind: EndpointSlice
 metadata: {{name: bench-1, namespace: default, labels: {{kubernetes.io/service-name: bench}}}}
 addressType: IPv4
 endpoints:
-- {{addresses: [{SERVER}], conditions: {{ready: true}}}}
+- {{addresses: [{SERVER}], conditions: {{ready: true}}, nodeName: gateway}}
 ports:
 {slice_ports}"
     )

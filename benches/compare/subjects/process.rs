@@ -9,8 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::rules::Rules;
-use super::{Installed, configure};
-use crate::entrant::{Entrant, Subject};
+use super::{Installed, Task, configure};
 use crate::failure::{During, Failure};
 use crate::measure::process_tree;
 use crate::topology::Host;
@@ -33,28 +32,27 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `entrant` by its program on the gateway, with its files in a folder of its own in `dir`.
+    /// Starts the task's subject by its program on the gateway, with its files in a folder of its own in `dir`.
     pub(crate) fn start(
-        entrant: Entrant,
+        task: Task,
         installed: &Installed,
         gateway: &Host,
         dir: &Path,
     ) -> Result<Self, Failure> {
-        let name = entrant.subject.name();
-        let dir = dir.join(entrant.label());
+        let name = task.entrant.subject.name();
+        let dir = dir.join(task.entrant.label());
         let log = dir.join("log");
-        let program = match (entrant.subject, &installed.program) {
-            (Subject::Dnat, _) => {
-                let rules = Some(Rules::install(gateway)?);
-                return Ok(Self { program: name, dir, log, guard: None, _rules: rules });
-            }
-            (_, Some(program)) => program,
-            (_, None) => return Ok(Self { program: name, dir, log, guard: None, _rules: None }),
+        let rules = Rules::install(task, gateway)?;
+        let program = match &installed.program {
+            Some(program) if task.entrant.subject.is_proxy() => program,
+            _ => return Ok(Self { program: name, dir, log, guard: None, _rules: rules }),
         };
         fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
         let mut command: Vec<OsString> = GUARD.iter().map(OsString::from).collect();
+        // The hard limit as well: programs may raise theirs up to it.
+        command.extend(["prlimit".into(), format!("--nofile={0}:{0}", task.files).into()]);
         command.push(program.into());
-        command.extend(configure::write(entrant, &dir)?);
+        command.extend(configure::write(task, &dir)?);
         let output = File::create(&log).during(format!("make {}", log.display()))?;
         let errors = output.try_clone().during("share a log file")?;
         let spawn = move || {
@@ -63,7 +61,7 @@ impl Running {
             Command::new(first).args(words).stdin(Stdio::null()).stdout(output).stderr(errors).spawn()
         };
         let guard = gateway.call(spawn)?.during("run `setpriv` (Debian package util-linux)")?;
-        Ok(Self { program: name, dir, log, guard: Some(guard), _rules: None })
+        Ok(Self { program: name, dir, log, guard: Some(guard), _rules: rules })
     }
 
     /// The processes of the program, the guard left out; empty for the kernel's own paths.

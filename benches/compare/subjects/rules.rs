@@ -1,13 +1,14 @@
-//! nftables rules on the gateway that send what comes to the subject's address on to the server.
+//! What the gateway's kernel gets for a subject: rules that forward in place of a program, and the way back for a program that
+//! connects from the client's address.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::entrant::Subject;
+use super::{Task, address};
+use crate::entrant::{Scene, Subject};
 use crate::failure::{During, Failure};
-use crate::topology::{Host, SERVER};
-
-use super::address;
+use crate::ports::{TCP, UDP};
+use crate::topology::{Host, SERVER, frontend};
 
 /// How long the kernel remembers connections that have ended, in seconds. Its default of two minutes would fill its table
 /// (`nf_conntrack_max`) with those of a few seconds of the connect row.
@@ -18,58 +19,176 @@ const FORGET_AFTER: [&str; 4] = [
     "net/netfilter/nf_conntrack_tcp_timeout_last_ack",
 ];
 
+/// Services in kube-proxy's table that no load uses.
+const OTHER_SERVICES: u32 = 1_000;
+
+/// The return path of the kernel's Documentation/networking/tproxy.rst: packets for a transparent socket are delivered here,
+/// although their address is the client's.
+const RETURN_PATH: &str = "table inet compare {
+    chain divert {
+        type filter hook prerouting priority mangle;
+        meta l4proto tcp socket transparent 1 meta mark set 1 accept
+    }
+}
+";
+const RETURN_ROUTE: [&str; 2] = ["rule %s fwmark 1 lookup 100", "route %s local default dev lo table 100"];
+
 /// The rules; dropping them takes them away, so that no other subject pays for the kernel's tracking of connections.
 #[derive(Debug)]
 pub(super) struct Rules {
     gateway: Host,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    KubeProxy,
+    Ipvs,
+    ReturnPath,
 }
 
 impl Rules {
-    pub(super) fn install(gateway: &Host) -> Result<Self, Failure> {
-        let text = format!(
-            "table ip compare {{
-    chain translate {{
-        type nat hook prerouting priority dstnat;
-        ip daddr {} dnat to {SERVER}
-    }}
-}}
-",
-            address(Subject::Dnat)
-        );
-        let rules = Self { gateway: gateway.clone() };
-        run(gateway, text)?;
-        for key in FORGET_AFTER {
-            gateway.sysctl(key, "1")?;
+    /// What the task needs, if anything.
+    pub(super) fn install(task: Task, gateway: &Host) -> Result<Option<Self>, Failure> {
+        let kind = match (task.entrant.subject, task.entrant.scene) {
+            (Subject::KubeProxy, _) => Kind::KubeProxy,
+            (Subject::Ipvs, _) => Kind::Ipvs,
+            (Subject::Haproxy | Subject::Nginx, Scene::Local) => Kind::ReturnPath,
+            _ => return Ok(None),
+        };
+        // From here on, dropping it removes what exists already.
+        let rules = Self { gateway: gateway.clone(), kind };
+        match kind {
+            Kind::KubeProxy => rules.run(&NFT, kube_proxy(task.entrant.scene))?,
+            Kind::Ipvs => rules.run(&["ipvsadm", "--restore"], virtual_server())?,
+            Kind::ReturnPath => {
+                rules.run(&NFT, RETURN_PATH.to_owned())?;
+                RETURN_ROUTE.iter().try_for_each(|words| gateway.ip(&words.replace("%s", "add")))?;
+            }
         }
-        Ok(rules)
+        if kind != Kind::ReturnPath {
+            FORGET_AFTER.iter().try_for_each(|key| gateway.sysctl(key, "1"))?;
+        }
+        Ok(Some(rules))
+    }
+
+    fn remove(&self) -> Result<(), Failure> {
+        match self.kind {
+            Kind::KubeProxy => self.run(&NFT, removal("ip")),
+            Kind::Ipvs => self.run(&["ipvsadm", "--clear"], String::new()),
+            Kind::ReturnPath => {
+                RETURN_ROUTE.iter().try_for_each(|words| self.gateway.ip(&words.replace("%s", "delete")))?;
+                self.run(&NFT, removal("inet"))
+            }
+        }
+    }
+
+    /// Runs a program on the gateway with `text` as its input.
+    fn run(&self, command: &'static [&'static str], text: String) -> Result<(), Failure> {
+        let (name, words) = command.split_first().unwrap_or((&"nft", &[]));
+        let program = super::program(name).unwrap_or_else(|| name.into());
+        let output = self.gateway.call(move || {
+            let piped = [Stdio::piped(), Stdio::piped(), Stdio::piped()];
+            let [input, output, errors] = piped;
+            let mut child =
+                Command::new(program).args(words).stdin(input).stdout(output).stderr(errors).spawn()?;
+            if let Some(mut input) = child.stdin.take() {
+                input.write_all(text.as_bytes())?;
+            }
+            child.wait_with_output()
+        })?;
+        let output = output.during(format!("run `{name}`"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Failure::program(name, String::from_utf8_lossy(&output.stderr).trim()))
     }
 }
+
+const NFT: [&str; 3] = ["nft", "-f", "-"];
 
 impl Drop for Rules {
     fn drop(&mut self) {
-        if let Err(failure) = run(&self.gateway, "delete table ip compare\n".to_owned()) {
-            eprintln!("compare: the rules of dnat stay in force: {failure}");
+        if let Err(failure) = self.remove() {
+            eprintln!("compare: rules stay in force on the gateway: {failure}");
         }
     }
 }
 
-fn run(gateway: &Host, text: String) -> Result<(), Failure> {
-    let nft = super::program("nft").unwrap_or_else(|| "nft".into());
-    let output = gateway.call(move || {
-        let mut child = Command::new(nft)
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(text.as_bytes())?;
+/// Text that removes the table, whether it was made or not.
+fn removal(family: &str) -> String {
+    format!("add table {family} compare\ndelete table {family} compare\n")
+}
+
+/// What kube-proxy writes in mode `nftables` for LoadBalancer Services (pkg/proxy/nftables/proxier.go): a map from address and
+/// port to the chain of a Service port, a random number among its endpoints, and a chain for each endpoint. Clients from
+/// outside are masqueraded, but not under the Local policy.
+fn kube_proxy(scene: Scene) -> String {
+    let masquerade = if scene == Scene::Local { "" } else { "jump mark-for-masquerade; " };
+    let mut elements = Vec::new();
+    let mut chains = String::new();
+    let mut service = |name: String, to: String, protocol: &str, endpoints: &[String]| {
+        elements.push(format!("{to} : goto external-{name}"));
+        let numbered = endpoints.iter().enumerate();
+        let choices: Vec<_> =
+            numbered.clone().map(|(index, _)| format!("{index} : goto endpoint-{name}-{index}")).collect();
+        for (index, endpoint) in numbered {
+            let ip = endpoint.split(':').next().unwrap_or_default();
+            chains.push_str(&format!(
+                "chain endpoint-{name}-{index} {{ ip saddr {ip} jump mark-for-masquerade; \
+                 meta l4proto {protocol} dnat to {endpoint}; }}\n"
+            ));
         }
-        child.wait_with_output()
-    })?;
-    let output = output.during("run `nft` (Debian package nftables)")?;
-    if output.status.success() {
-        return Ok(());
+        let (count, choices) = (choices.len(), choices.join(", "));
+        chains.push_str(&format!(
+            "chain service-{name} {{ numgen random mod {count} vmap {{ {choices} }}; }}\n\
+             chain external-{name} {{ {masquerade}goto service-{name}; }}\n"
+        ));
+    };
+    let vip = address(Subject::KubeProxy);
+    let used = TCP.into_iter().map(|port| (port, "tcp")).chain(UDP.into_iter().map(|port| (port, "udp")));
+    for (port, protocol) in used {
+        let endpoint = format!("{SERVER}:{port}");
+        service(format!("p{port}"), format!("{vip} . {protocol} . {port}"), protocol, &[endpoint]);
     }
-    Err(Failure::program("nft", String::from_utf8_lossy(&output.stderr).trim()))
+    for number in 0..OTHER_SERVICES {
+        let endpoints = ["10.2.0.10:80", "10.2.0.11:80"].map(str::to_owned);
+        service(format!("s{number}"), format!("{} . tcp . 80", frontend(number)), "tcp", &endpoints);
+    }
+    let elements = elements.join(",\n");
+    format!(
+        "table ip compare {{
+map service-ips {{ type ipv4_addr . inet_proto . inet_service : verdict; elements = {{ {elements} }}; }}
+map firewall-ips {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+map no-endpoint-services {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+chain mark-for-masquerade {{ meta mark set meta mark | 0x4000; }}
+{chains}
+chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
+chain firewall-check {{ ip daddr . meta l4proto . th dport vmap @firewall-ips; }}
+chain service-endpoints-check {{ ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }}
+chain masquerading {{
+    meta mark & 0x4000 == 0 return;
+    meta mark set meta mark ^ 0x4000;
+    masquerade fully-random;
+}}
+chain filter-prerouting {{
+    type filter hook prerouting priority -110;
+    ct state new jump firewall-check;
+}}
+chain filter-forward {{ type filter hook forward priority -110; ct state new jump service-endpoints-check; }}
+chain nat-prerouting {{ type nat hook prerouting priority dstnat; jump services; }}
+chain nat-postrouting {{ type nat hook postrouting priority srcnat; jump masquerading; }}
+}}
+"
+    )
+}
+
+/// As `ipvsadm --save` writes it: round robin (`rr`) by translation (`-m`).
+fn virtual_server() -> String {
+    let vip = address(Subject::Ipvs);
+    let used = TCP.into_iter().map(|port| ('t', port)).chain(UDP.into_iter().map(|port| ('u', port)));
+    used.map(|(protocol, port)| {
+        format!("-A -{protocol} {vip}:{port} -s rr\n-a -{protocol} {vip}:{port} -r {SERVER}:{port} -m\n")
+    })
+    .collect()
 }
