@@ -20,19 +20,33 @@ pub(crate) fn bind_freebind(socket: &Socket, addr: SocketAddr) -> io::Result<()>
     socket.bind(&addr.into())
 }
 
-/// Binds to the client's address and any port (`IP_TRANSPARENT`, ip(7)). connect(2) chooses the port, so that one port may
-/// serve towards many endpoints (`IP_BIND_ADDRESS_NO_PORT`).
+/// Binds a TCP socket to the client's address (`IP_TRANSPARENT`, ip(7)). connect(2) chooses the port, so that one port may serve
+/// towards many endpoints (`IP_BIND_ADDRESS_NO_PORT`). A port that bind(2) chose or was given would be lost to connect(2) of every
+/// program on the machine (`fastreuse` in `__inet_hash_connect`, net/ipv4/inet_hashtables.c).
+///
+/// # Errors
+/// As [`bind_transparent_udp`].
+pub(crate) fn bind_transparent(socket: &Socket, client: IpAddr) -> io::Result<()> {
+    // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
+    set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1).map_err(not_available)?;
+    bind_transparent_udp(socket, client)
+}
+
+/// Binds a UDP socket to the client's address and any port, which no other socket at that address has: connect(2) would not share it
+/// either (`inet_autobind` in net/ipv4/af_inet.c).
 ///
 /// # Errors
 /// `AddrNotAvailable` around any error of bind(2), and around `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
-pub(crate) fn bind_transparent(socket: &Socket, client: IpAddr) -> io::Result<()> {
+pub(crate) fn bind_transparent_udp(socket: &Socket, client: IpAddr) -> io::Result<()> {
     let bind = || {
         set_transparent(socket, client.is_ipv4())?;
-        // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
-        set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
         socket.bind(&SocketAddr::new(client, 0).into())
     };
-    bind().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))
+    bind().map_err(not_available)
+}
+
+fn not_available(error: io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::AddrNotAvailable, error)
 }
 
 /// Allows a socket to be bound to an address that is not this machine's.

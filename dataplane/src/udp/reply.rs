@@ -39,6 +39,7 @@ fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> 
             return Progress::of_error(&error);
         }
     };
+    state.context.offload.count_answers(upstream, count);
     let counters = &state.counters;
     let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), counters);
     let Some(flow) = flows.answered(client, time::Instant::now().into_std()) else {

@@ -16,7 +16,7 @@ use super::flow_table::FlowOwner;
 use super::local_ports::{LocalPorts, PortLease};
 use crate::paths::Paths;
 use crate::sys::bind::bind_freebind;
-use crate::sys::bind::bind_transparent;
+use crate::sys::bind::bind_transparent_udp;
 use crate::sys::sockets::{UDP_RECEIVE_BUFFER, register};
 use crate::sys::{Errno, mmsg};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
@@ -50,14 +50,19 @@ impl Offload {
         if self.gso.get() == Some(true) { BundleLimit::UNKNOWN } else { BundleLimit::NONE }
     }
 
-    /// Turns on what the kernel has, and registers the socket.
-    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Socket> {
+    /// Has the kernel bundle what the socket receives.
+    fn enable_gro(&self, socket: &socket2::Socket) {
         if self.gro.get()
-            && let Err(error) = mmsg::enable_gro(&socket)
+            && let Err(error) = mmsg::enable_gro(socket)
         {
             self.gro.set(false);
             tracing::info!(%error, "the kernel does not bundle received datagrams (UDP_GRO): going on without");
         }
+    }
+
+    /// Turns on what the kernel has, and registers the socket.
+    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Socket> {
+        self.enable_gro(&socket);
         if self.gso.get().is_none() {
             let supported = mmsg::segmentation_supported(&socket);
             self.gso.set(Some(supported));
@@ -93,10 +98,9 @@ impl Offload {
                 _ => None,
             };
             let socket = new_socket(Domain::for_address(addr))?;
-            socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
             match (source, &lease) {
-                (Some(client), _) => bind_transparent(&socket, client)?,
+                (Some(client), _) => bind_transparent_udp(&socket, client)?,
                 (None, Some(lease)) => match bind_shared(&socket, endpoint.ip, lease.port()) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                     bound => bound?,
@@ -105,12 +109,31 @@ impl Offload {
             }
             socket.connect(&addr.into())?;
             return Ok(Rc::new(Upstream {
-                socket: self.register(Arc::new(socket))?,
+                socket: register(Arc::new(socket), READABLE)?,
                 endpoint,
+                answers: Cell::new(0),
                 _lease: lease,
             }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
+    }
+
+    /// Counts answers of a flow's endpoint. From the second on, the socket has room for a burst of them and bundles them: most flows
+    /// are one question and its answer, and do without these system calls.
+    pub(super) fn count_answers(&self, upstream: &Upstream, count: usize) {
+        const SEVERAL: usize = 2;
+        let before = upstream.answers.get();
+        if before >= SEVERAL {
+            return;
+        }
+        upstream.answers.set(before + count);
+        if before + count >= SEVERAL {
+            let socket = upstream.get_ref();
+            if let Err(error) = socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER) {
+                tracing::debug!(%error, endpoint = %upstream.endpoint, "no larger receive buffer");
+            }
+            self.enable_gro(socket);
+        }
     }
 
     /// Who has the most flows to an endpoint towards which ports are getting scarce, or one was `lacking`; none if they are not.
@@ -151,6 +174,8 @@ impl Offload {
 pub(super) struct Upstream {
     socket: Socket,
     endpoint: EndpointAddr,
+    /// Up to the second, see [`Offload::count_answers`].
+    answers: Cell<usize>,
     _lease: Option<PortLease>,
 }
 
@@ -187,4 +212,33 @@ fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
     mmsg::allow_fragments(&socket, domain)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::{getsockopt, sockopt};
+
+    use super::super::frontend::UdpFrontend;
+    use super::*;
+
+    #[test]
+    fn from_the_second_answer_on_a_flow_has_room_for_bursts_and_bundles() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _reactor = runtime.enter();
+        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
+        let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
+        let open = || offload.upstream(endpoint, None, &nobody).unwrap();
+        let room = |flow: &Upstream| flow.get_ref().recv_buffer_size().unwrap();
+        let bundles = |flow: &Upstream| getsockopt(flow.get_ref(), sockopt::UdpGroSegment).unwrap();
+        let (slow, fast) = (open(), open());
+        let usual = room(&slow);
+        offload.count_answers(&slow, 1);
+        assert_eq!((room(&slow), bundles(&slow)), (usual, false));
+        offload.count_answers(&slow, 1);
+        offload.count_answers(&fast, 2);
+        for flow in [slow, fast] {
+            assert!(room(&flow) > usual && bundles(&flow));
+        }
+    }
 }
