@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Runs of each series; three times as many where a mark is within noise [default: 5, or 2 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of each run in seconds [default: 1, or 0.25 with --quick]
+    /// Length of each run in seconds [default: 1, or 0.2 with --quick]
     #[arg(long)]
     seconds: Option<f64>,
     /// Connections of the idle row; each takes two file descriptors here and two in the proxy
@@ -98,7 +98,7 @@ impl Options {
 
     /// Length of a run.
     pub(crate) fn duration(&self) -> Duration {
-        let seconds = self.seconds.unwrap_or(if self.quick { 0.25 } else { 1.0 });
+        let seconds = self.seconds.unwrap_or(if self.quick { 0.2 } else { 1.0 });
         Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
     }
 
