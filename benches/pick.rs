@@ -1,4 +1,5 @@
-//! What one new connection pays to be told where to go: table lookup and pick.
+//! What a new connection pays for the choice of its endpoint, from the lookup of its frontend to the count of its end: warm, over few
+//! frontends, and cold, over more than the caches hold.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use ipnet::IpNet;
 use sheave_dataplane::balance::hash::mix;
 use sheave_dataplane::select::affinity::{AffinityTable, Scope};
-use sheave_dataplane::select::{ActiveTable, Origin, PickRequest};
+use sheave_dataplane::select::{ActiveTable, PickRequest};
 use sheave_model::{
     AddressSet, Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Protocol,
     Route, Spread, Weight,
@@ -35,14 +36,22 @@ fn client(number: u32) -> ClientAddr {
     ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0xac10_0000u32.wrapping_add(number))), port))
 }
 
-/// One lookup and one pick by the `number`th client.
+/// The `number`th client connects: as in the data plane it is looked up and admitted when it is accepted, and looked up again when an
+/// endpoint is picked. Its end is counted as well.
 fn ask(active: &ActiveTable, asked: u32, clients: u32, number: u32, now: Instant, affinity: &AffinityTable) {
     let random = mix(u64::from(number));
-    let frontend = (random >> 32) as u32 % asked;
+    let addr = frontend_addr((random >> 32) as u32 % asked);
     let client = client((random as u32) % clients);
-    let request = PickRequest { client, origin: Origin::External, random, now, tried: &[] };
-    if let Some(frontend) = active.get(frontend_addr(frontend)) {
-        drop(black_box(frontend.pick(black_box(&request), affinity)));
+    if let Some(frontend) = active.get(addr) {
+        let proxied = frontend.proxied_by().is_some_and(|proxies| proxies.contains(client.ip()));
+        let refused = frontend.refusal(active.origin(addr, client), client).is_some();
+        black_box((proxied, refused, frontend.limiter().is_some(), frontend.timeouts()));
+    }
+    if let Some(frontend) = active.get(addr) {
+        let origin = active.origin(addr, client);
+        let request = PickRequest { client, origin, random, now, tried: &[] };
+        let pick = frontend.pick(black_box(&request), affinity);
+        drop(black_box((pick, frontend.client_source(origin))));
     }
 }
 

@@ -1,11 +1,12 @@
-//! What a change of the routing table costs: comparing, preparing for picking, and the first pick's Maglev table.
+//! What a change of the routing table costs: comparing, and preparing for picking with its Maglev tables. And the memory of a large one.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, criterion_group};
 use sheave_dataplane::balance::hash;
 use sheave_dataplane::balance::maglev::Maglev;
 use sheave_dataplane::balance::weights::Weights;
@@ -53,17 +54,55 @@ fn tables(criterion: &mut Criterion) {
         let empty = ActiveTable::default();
         bencher.iter_batched(setup, |old| ActiveTable::compile(old, &empty), BatchSize::LargeInput);
     });
+    for (frontends, endpoints) in [(FRONTENDS, 10), (FRONTENDS / 10, 100)] {
+        let all = table((0..frontends).map(|number| hashed(number, endpoints)));
+        let name = format!("table/compile/{frontends} Maglev frontends of {endpoints} endpoints, all new");
+        criterion.bench_function(&name, |bencher| {
+            let empty = ActiveTable::default();
+            bencher.iter_batched(
+                || all.clone(),
+                |all| ActiveTable::compile(all, &empty),
+                BatchSize::LargeInput,
+            );
+        });
+    }
+}
+
+/// Frontends whose endpoints are chosen by the client's hash need the most memory.
+fn hashed(number: u32, endpoints: u32) -> Frontend {
+    frontend(number, Algorithm::Maglev, Affinity::None, endpoints)
+}
+
+/// Prints by how much the process grows with what is prepared from the table, without the table itself.
+fn memory() -> io::Result<()> {
+    for (frontends, endpoints) in [(FRONTENDS, 10), (FRONTENDS / 10, 100)] {
+        let table = Arc::new(table((0..frontends).map(|number| hashed(number, endpoints))));
+        let before = resident()?;
+        let active = ActiveTable::compile(Arc::clone(&table), &ActiveTable::default());
+        let grown = (resident()?.saturating_sub(before)) as f64 / 1e6;
+        println!("table/memory/{frontends} Maglev frontends of {endpoints} endpoints: {grown:.1} MB");
+        drop(active);
+    }
+    Ok(())
+}
+
+/// The memory that the process has, in bytes: `VmRSS` of proc(5).
+fn resident() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
+    let kib = kib.ok_or(io::ErrorKind::InvalidData)?;
+    kib.parse::<u64>().map(|kib| kib * 1024).map_err(io::Error::other)
 }
 
 fn maglev(criterion: &mut Criterion) {
     for (name, spread) in [("equal", 1), ("unequal", 7)] {
-        for count in [3, 100, 1_000] {
-            let weights: Vec<u32> = (0..count).map(|number| 1 + number % spread).collect();
+        for count in [33, 100, 1_000] {
             let identities: Box<[u64]> =
                 (0..count).map(|number| hash::endpoint(endpoint_addr(number))).collect();
-            let setup = || Weights::new(&weights).map(|weights| Maglev::new(weights, identities.clone()));
+            let setup = || Weights::new((0..u64::from(count)).map(|number| 1 + number % spread));
             criterion.bench_function(&format!("maglev/build/{count} endpoints, {name} weights"), |bencher| {
-                bencher.iter_batched(setup, |maglev| maglev.inspect(Maglev::build), BatchSize::SmallInput);
+                let build = |weights: Option<Weights>| weights.map(|it| Maglev::new(it, identities.clone()));
+                bencher.iter_batched(setup, build, BatchSize::SmallInput);
             });
         }
     }
@@ -77,4 +116,11 @@ fn config() -> Criterion {
 }
 
 criterion_group! {name = benches; config = config(); targets = tables, maglev}
-criterion_main!(benches);
+
+fn main() -> io::Result<()> {
+    // First, while nothing that was freed is used again.
+    memory()?;
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    Ok(())
+}

@@ -9,6 +9,7 @@ pub mod hash;
 pub mod maglev;
 pub mod p2c;
 pub mod random;
+pub mod rendezvous;
 pub mod round_robin;
 pub mod shares;
 pub mod weights;
@@ -16,12 +17,13 @@ pub mod weights;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use sheave_model::Algorithm;
 
-use clusters::Clusters;
+use clusters::{ClusterSpec, Clusters, Inside};
 use maglev::Maglev;
-use p2c::LeastConnections;
-use random::Random;
+use rendezvous::{MOST_CANDIDATES, Rendezvous, Run, runs};
 use round_robin::RoundRobin;
 use weights::Weights;
 
@@ -44,48 +46,83 @@ pub struct PickInput<'a> {
 }
 
 /// A balancing algorithm over a fixed, non-empty list of candidates.
-pub trait Balance {
-    /// The index of the chosen candidate: a tried one only if there is no other, never one of weight 0.
-    fn choose(&self, input: &PickInput<'_>) -> usize;
+#[derive(Debug)]
+pub struct Balancer {
+    weights: Weights,
+    method: Method,
 }
 
-/// The balancer of any algorithm. Not a boxed trait object: a pick on a rarely used frontend consists of cache misses, and
-/// the box would add one.
+/// Not a boxed trait object: a pick on a rarely used frontend consists of cache misses, and the box would add one.
 #[derive(Debug)]
-pub enum Balancer {
-    /// See [`p2c`].
-    LeastConnections(LeastConnections),
-    /// See [`maglev`].
-    Maglev(Maglev),
-    /// See [`round_robin`].
+enum Method {
+    LeastConnections,
+    Random,
     RoundRobin(RoundRobin),
-    /// See [`random`].
-    Random(Random),
-    /// See [`clusters`].
+    /// The identities of the candidates, and the [`runs`].
+    Rendezvous(Box<[u64]>, Box<[Run]>),
+    Maglev(Arc<Maglev>),
     Clusters(Clusters),
 }
 
 impl Balancer {
     /// The balancer of `algorithm`, without clusters. `identities` are the candidates' [`hash::endpoint`], in the order of
-    /// `weights`.
-    pub fn new(algorithm: Algorithm, weights: Weights, identities: Box<[u64]>) -> Self {
-        match algorithm {
-            Algorithm::LeastConnections => Self::LeastConnections(LeastConnections::new(weights)),
-            Algorithm::Maglev => Self::Maglev(Maglev::new(weights, identities)),
-            Algorithm::RoundRobin => Self::RoundRobin(RoundRobin::new(weights)),
-            Algorithm::Random => Self::Random(Random::new(weights)),
+    /// `weights`. Reuses a table of `known` over the same candidates.
+    pub fn new(
+        algorithm: Algorithm,
+        weights: Weights,
+        identities: impl Iterator<Item = u64>,
+        known: &[Arc<Maglev>],
+    ) -> Self {
+        let method = match algorithm {
+            Algorithm::LeastConnections => Method::LeastConnections,
+            Algorithm::Random => Method::Random,
+            Algorithm::RoundRobin => Method::RoundRobin(RoundRobin::new(&weights)),
+            Algorithm::Maglev if weights.len() > MOST_CANDIDATES => {
+                Method::Maglev(Maglev::new_or_known(&weights, identities.collect(), known))
+            }
+            Algorithm::Maglev => Method::Rendezvous(identities.collect(), runs(&weights)),
+        };
+        Self { weights, method }
+    }
+
+    /// The balancer that chooses a cluster first. `weights` are the candidates' overall shares.
+    pub fn of_clusters(
+        inside: Inside,
+        weights: Weights,
+        clusters: Vec<ClusterSpec>,
+        known: &[Arc<Maglev>],
+    ) -> Self {
+        Self { weights, method: Method::Clusters(Clusters::new(inside, clusters, known)) }
+    }
+
+    /// The share of each candidate.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// The tables that it chooses by.
+    pub fn maglevs(&self) -> Vec<Arc<Maglev>> {
+        match &self.method {
+            Method::Maglev(maglev) => vec![Arc::clone(maglev)],
+            Method::Clusters(clusters) => clusters.maglevs().cloned().collect(),
+            _ => Vec::new(),
         }
     }
-}
 
-impl Balance for Balancer {
-    fn choose(&self, input: &PickInput<'_>) -> usize {
-        match self {
-            Self::LeastConnections(balancer) => balancer.choose(input),
-            Self::Maglev(balancer) => balancer.choose(input),
-            Self::RoundRobin(balancer) => balancer.choose(input),
-            Self::Random(balancer) => balancer.choose(input),
-            Self::Clusters(balancer) => balancer.choose(input),
+    /// Whether each choice takes a turn of its own.
+    pub fn takes_turns(&self) -> bool {
+        matches!(self.method, Method::RoundRobin(_))
+    }
+
+    /// The index of the chosen candidate: a tried one only if there is no other, never one of weight 0.
+    pub fn choose(&self, input: &PickInput<'_>) -> usize {
+        match &self.method {
+            Method::LeastConnections => p2c::choose(&self.weights, input),
+            Method::Random => random::choose(&self.weights, input),
+            Method::RoundRobin(balancer) => balancer.choose(input),
+            Method::Rendezvous(identities, runs) => Rendezvous { identities, runs }.choose(input),
+            Method::Maglev(maglev) => maglev.choose(input),
+            Method::Clusters(clusters) => clusters.choose(input),
         }
     }
 }

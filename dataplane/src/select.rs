@@ -10,7 +10,9 @@ mod unhealthy;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -62,8 +64,31 @@ pub struct PickRequest<'a> {
 /// The number of shards. A power of two.
 const SHARDS: usize = 256;
 
-/// The frontends of one shard.
-type TableShard = HashMap<FrontendAddr, Arc<ActiveFrontend>, foldhash::fast::RandomState>;
+/// The frontends of one shard, found by the address in the frontend itself: a table of pointers alone stays in the cache.
+type TableShard = HashSet<ByAddr, foldhash::fast::RandomState>;
+
+#[derive(Clone, Debug)]
+struct ByAddr(Arc<ActiveFrontend>);
+
+impl Borrow<FrontendAddr> for ByAddr {
+    fn borrow(&self) -> &FrontendAddr {
+        &self.0.addr
+    }
+}
+
+impl Hash for ByAddr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.addr.hash(state);
+    }
+}
+
+impl PartialEq for ByAddr {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.addr == other.0.addr
+    }
+}
+
+impl Eq for ByAddr {}
 
 /// The routing table prepared for picking.
 ///
@@ -106,6 +131,7 @@ fn shard_of(addr: FrontendAddr) -> usize {
 impl ActiveTable {
     /// Prepares `table` with the health of `previous`; frontends with the same value are carried over with their state.
     #[must_use]
+    #[expect(clippy::mutable_key_type, reason = "the key is the address, which never changes")]
     pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
         let table = table.into();
         let mut shards = previous.shards.clone();
@@ -114,11 +140,16 @@ impl ActiveTable {
         for (addr, frontend) in diff(&previous.table, &table) {
             let Some(shard) = shards.get_mut(shard_of(addr)) else { continue };
             let shard = Arc::make_mut(shard);
-            let before = shard.remove(&addr);
+            let before = shard.take(&addr);
             if let Some(spec) = frontend {
                 let limiter = limiters.get(&spec);
-                let active = ActiveFrontend::compile(spec, &unhealthy, limiter, before.as_deref());
-                shard.insert(addr, Arc::new(active));
+                let active = ActiveFrontend::compile(
+                    spec,
+                    &unhealthy,
+                    limiter,
+                    before.as_ref().map(|ByAddr(before)| &**before),
+                );
+                shard.insert(ByAddr(Arc::new(active)));
             }
         }
         Self { table, unhealthy, shards, limiters }
@@ -132,12 +163,11 @@ impl ActiveTable {
         let mut shards = self.shards.clone();
         for shard in &mut shards {
             let affected: Vec<_> =
-                shard.values().filter(|frontend| frontend.depends_on(&changed)).cloned().collect();
-            for before in affected {
-                let spec = Arc::clone(before.spec());
-                let (addr, limiter) = (spec.addr, before.limiter().cloned());
+                shard.iter().filter(|ByAddr(frontend)| frontend.depends_on(&changed)).cloned().collect();
+            for ByAddr(before) in affected {
+                let (spec, limiter) = (Arc::clone(before.spec()), before.limiter().cloned());
                 let after = ActiveFrontend::compile(spec, &unhealthy, limiter, Some(&before));
-                Arc::make_mut(shard).insert(addr, Arc::new(after));
+                Arc::make_mut(shard).replace(ByAddr(Arc::new(after)));
             }
         }
         Self { table: Arc::clone(&self.table), unhealthy, shards, limiters: Arc::clone(&self.limiters) }
@@ -155,7 +185,7 @@ impl ActiveTable {
 
     /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
-        self.shards.get(shard_of(addr))?.get(&addr)
+        self.shards.get(shard_of(addr))?.get(&addr).map(|ByAddr(frontend)| frontend)
     }
 
     /// Whether a client of a frontend is inside the cluster. A packet from the frontend's own address comes from this

@@ -167,7 +167,7 @@ impl Connection {
         let table = worker.shared.table.load();
         // It may have left the table since.
         let active = table.get(frontend);
-        let proxies = active.and_then(|active| active.spec().proxied_by.as_deref());
+        let proxies = active.and_then(|active| active.proxied_by());
         let proxied = proxies.is_some_and(|proxies| proxies.contains(peer.ip()));
         let client = (!proxied).then(|| peer.ip());
         // A client that may use no endpoint does not count: where the kernel cannot filter, it comes this far.
@@ -177,7 +177,7 @@ impl Connection {
         let limiter = active.and_then(|active| active.limiter().filter(|_| counts(active)));
         match Session::admit(worker, (frontend, peer), counters, limiter, client) {
             Ok(session) => {
-                let timeouts = active.map(|active| active.spec().timeouts).unwrap_or_default();
+                let timeouts = active.map(|active| active.timeouts()).unwrap_or_default();
                 Some(Self {
                     frontend,
                     peer,

@@ -1,27 +1,27 @@
 //! Chooses in two steps: first a cluster by its load, then an endpoint inside it.
 //!
-//! With [`Maglev`] inside, both steps are consistent: the client's hash chooses the cluster. Endpoints that come and go in one
+//! With [`Inside::Maglev`] both steps are consistent: the client's hash chooses the cluster. Endpoints that come and go in one
 //! cluster move no client of another, and a client whose endpoint is gone stays in its cluster while that takes traffic.
-//! With [`LeastConnections`] inside, the cluster is random and connections are compared only within a cluster; otherwise
+//! With [`Inside::LeastConnections`] the cluster is random and connections are compared only within a cluster; otherwise
 //! long connections in one cluster would push more traffic to the others than their loads allow.
 //!
-//! Weighted rendezvous hashing chooses the cluster (Thaler and Ravishankar 1998; weights: Schindelhauer and Schomaker 2005):
-//! each draws a random time, exponential in its load, and the first wins. A load that falls moves only its own clients
-//! away, and one that rises only attracts clients. Clusters are few, so drawing for each of them is cheap.
+//! [Rendezvous hashing](super::rendezvous) chooses the cluster: a load that falls moves only its own clients away, and one that
+//! rises only attracts clients.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::hash::mix;
 use super::maglev::Maglev;
-use super::p2c::LeastConnections;
+use super::rendezvous::{self, MOST_CANDIDATES, Rendezvous, Run};
 use super::weights::Weights;
-use super::{Balance, PickInput, Tried};
+use super::{PickInput, Tried, p2c};
 
 /// From this many failures in one cluster on, the cluster is to blame rather than its endpoints.
 pub const SUSPICIOUS: usize = 2;
 
 /// One cluster and its candidates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ClusterSpec {
     /// Its [`hash::cluster`](super::hash::cluster).
     pub identity: u64,
@@ -41,7 +41,7 @@ pub enum Inside {
 }
 
 /// One candidate of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct ClusterMember {
     /// Index among all candidates.
     pub index: u32,
@@ -55,108 +55,90 @@ pub struct ClusterMember {
 #[derive(Debug)]
 pub struct Clusters {
     inside: Inside,
-    specs: Box<[ClusterSpec]>,
-    /// In the order of `specs`, as `inner` is; apart from it, because every choice reads all keys.
-    keys: Box<[ClusterKey]>,
+    /// Apart from `inner`, which is in the same order, because every choice reads all identities.
+    identities: Box<[u64]>,
+    runs: Box<[Run]>,
     inner: Box<[InnerCluster]>,
-}
-
-#[derive(Debug)]
-struct ClusterKey {
-    identity: u64,
-    /// 1 / load.
-    pace: f64,
+    /// The candidates of all clusters, cluster by cluster.
+    member_identities: Box<[u64]>,
+    member_indices: Box<[u32]>,
 }
 
 #[derive(Debug)]
 struct InnerCluster {
-    /// Indices among all candidates.
-    members: Box<[u32]>,
-    balancer: InnerBalancer,
-}
-
-#[derive(Debug)]
-enum InnerBalancer {
-    Maglev(Arc<Maglev>),
-    LeastConnections(LeastConnections),
+    /// Where its candidates begin.
+    start: u32,
+    weights: Weights,
+    runs: Box<[Run]>,
+    /// The table of many candidates.
+    maglev: Option<Arc<Maglev>>,
 }
 
 impl InnerCluster {
-    fn tried(&self, tried: Tried<'_>) -> usize {
-        self.members.iter().filter(|&&index| tried(index as usize)).count()
+    fn range(&self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.weights.len()
     }
 }
 
 impl Clusters {
-    /// A balancer over `clusters`; reuses the Maglev tables of `known` for clusters whose candidates are the same.
-    pub fn new(inside: Inside, clusters: Vec<ClusterSpec>, known: Option<&Self>) -> Self {
-        let key = |&ClusterSpec { identity, load, .. }: &_| ClusterKey { identity, pace: 1.0 / load as f64 };
-        let inner = |cluster: &ClusterSpec| {
-            let weights: Vec<u32> = cluster.members.iter().map(|member| member.weight).collect();
-            let weights = Weights::new(&weights)?;
-            let balancer = match inside {
-                Inside::LeastConnections => InnerBalancer::LeastConnections(LeastConnections::new(weights)),
-                Inside::Maglev => {
-                    InnerBalancer::Maglev(known.and_then(|it| it.maglev(cluster)).unwrap_or_else(|| {
-                        let identities = cluster.members.iter().map(|member| member.identity).collect();
-                        Arc::new(Maglev::of_cluster(weights, identities))
-                    }))
-                }
-            };
-            Some(InnerCluster {
-                members: cluster.members.iter().map(|member| member.index).collect(),
-                balancer,
-            })
+    /// A balancer over `clusters`; reuses the tables of `known` for clusters whose candidates are the same.
+    pub fn new(inside: Inside, mut clusters: Vec<ClusterSpec>, known: &[Arc<Maglev>]) -> Self {
+        // In long runs of equal weight.
+        clusters.sort_by_key(|cluster| cluster.load);
+        clusters.iter_mut().for_each(|cluster| cluster.members.sort_by_key(|member| member.weight));
+        let cluster = |start: &mut u32, ClusterSpec { members, .. }: &ClusterSpec| {
+            let weights = Weights::new(members.iter().map(|member| member.weight.into()))?;
+            let many = inside == Inside::Maglev && members.len() > MOST_CANDIDATES;
+            let identities = || members.iter().map(|member| member.identity).collect();
+            let maglev = many.then(|| Maglev::new_or_known(&weights, identities(), known));
+            *start += members.len() as u32;
+            let runs = rendezvous::runs(&weights);
+            Some(InnerCluster { start: *start - members.len() as u32, weights, runs, maglev })
         };
-        let (keys, inner): (Vec<ClusterKey>, Vec<InnerCluster>) =
-            clusters.iter().filter_map(|cluster| Some((key(cluster), inner(cluster)?))).unzip();
-        Self { inside, specs: clusters.into(), keys: keys.into(), inner: inner.into() }
-    }
-
-    /// Whether this is the balancer over `clusters`.
-    pub fn is_over(&self, inside: Inside, clusters: &[ClusterSpec]) -> bool {
-        inside == self.inside && *self.specs == *clusters
-    }
-
-    /// The Maglev table of the cluster, if its candidates are the same, whatever their indices.
-    fn maglev(&self, cluster: &ClusterSpec) -> Option<Arc<Maglev>> {
-        let candidates = |of: &ClusterSpec| {
-            of.members.iter().map(|member| (member.identity, member.weight)).collect::<Vec<_>>()
-        };
-        let at = self.specs.iter().position(|spec| spec.identity == cluster.identity)?;
-        match &self.inner.get(at)?.balancer {
-            InnerBalancer::Maglev(maglev) if candidates(self.specs.get(at)?) == candidates(cluster) => {
-                Some(Arc::clone(maglev))
-            }
-            _ => None,
+        let members = || clusters.iter().flat_map(|cluster| &cluster.members);
+        let loads = Weights::new(clusters.iter().map(|cluster| cluster.load));
+        Self {
+            inside,
+            identities: clusters.iter().map(|cluster| cluster.identity).collect(),
+            runs: loads.as_ref().map(rendezvous::runs).unwrap_or_default(),
+            inner: clusters.iter().scan(0, cluster).collect(),
+            member_identities: members().map(|member| member.identity).collect(),
+            member_indices: members().map(|member| member.index).collect(),
         }
+    }
+
+    /// The tables of its clusters.
+    pub fn maglevs(&self) -> impl Iterator<Item = &Arc<Maglev>> {
+        self.inner.iter().filter_map(|cluster| cluster.maglev.as_ref())
+    }
+
+    /// The indices of a cluster's candidates among all.
+    fn indices(&self, cluster: &InnerCluster) -> &[u32] {
+        self.member_indices.get(cluster.range()).unwrap_or_default()
+    }
+
+    fn tried(&self, cluster: &InnerCluster, tried: Tried<'_>) -> usize {
+        self.indices(cluster).iter().filter(|&&index| tried(index as usize)).count()
     }
 
     /// The cluster of a client among those that `keep` keeps.
     fn first(&self, client: u64, keep: impl Fn(&InnerCluster) -> bool) -> Option<&InnerCluster> {
-        let mut first = None;
-        let mut earliest = f64::INFINITY;
-        for (key, inner) in self.keys.iter().zip(&self.inner) {
-            let time = exponential(mix(client ^ key.identity)) * key.pace;
-            if time < earliest && keep(inner) {
-                earliest = time;
-                first = Some(inner);
-            }
-        }
-        first
+        let keep = |index: usize| self.inner.get(index).is_some_and(&keep);
+        let clusters = Rendezvous { identities: &self.identities, runs: &self.runs };
+        self.inner.get(clusters.first(client, keep)?)
     }
 
     /// After failures: another candidate of the same cluster, then other clusters, then whatever is left.
     fn again(&self, client: u64, tried: Tried<'_>) -> Option<&InnerCluster> {
-        let left = |inner: &InnerCluster| inner.members.len() - inner.tried(tried);
-        self.first(client, |inner| left(inner) > 0 && inner.tried(tried) < SUSPICIOUS)
-            .or_else(|| self.first(client, |inner| left(inner) > 0))
+        let left = |cluster: &InnerCluster| self.tried(cluster, tried) < cluster.weights.len();
+        self.first(client, |cluster| left(cluster) && self.tried(cluster, tried) < SUSPICIOUS)
+            .or_else(|| self.first(client, left))
             .or_else(|| self.first(client, |_| true))
     }
-}
 
-impl Balance for Clusters {
-    fn choose(&self, input: &PickInput<'_>) -> usize {
+    /// The index of the chosen candidate among all candidates.
+    pub fn choose(&self, input: &PickInput<'_>) -> usize {
         let draw = match self.inside {
             Inside::Maglev => input.hash,
             // Not the number that draws an endpoint, or the cluster would decide which one.
@@ -166,32 +148,22 @@ impl Balance for Clusters {
             None => self.first(draw, |_| true),
             Some(tried) => self.again(draw, tried),
         };
-        let Some(InnerCluster { members, balancer }) = cluster else { return 0 };
-        let index = |member: usize| members.get(member).map_or(0, |&index| index as usize);
-        let load = |member: usize| (input.load)(index(member));
-        let was_tried = |member: usize| input.tried.is_some_and(|tried| tried(index(member)));
+        let Some(cluster) = cluster else { return 0 };
+        let indices = self.indices(cluster);
+        let index = |place: usize| indices.get(place).map_or(0, |&index| index as usize);
+        let load = |place: usize| (input.load)(index(place));
+        let was_tried = |place: usize| input.tried.is_some_and(|tried| tried(index(place)));
         let tried: Option<Tried<'_>> = input.tried.is_some().then_some(&was_tried);
         let input = PickInput { load: &load, tried, ..*input };
-        index(match balancer {
-            InnerBalancer::Maglev(maglev) => maglev.choose(&input),
-            InnerBalancer::LeastConnections(balancer) => balancer.choose(&input),
+        index(match (self.inside, &cluster.maglev) {
+            (Inside::LeastConnections, _) => p2c::choose(&cluster.weights, &input),
+            (Inside::Maglev, Some(maglev)) => maglev.choose(&input),
+            (Inside::Maglev, None) => {
+                let identities = self.member_identities.get(cluster.range()).unwrap_or_default();
+                Rendezvous { identities, runs: &cluster.runs }.choose(&input)
+            }
         })
     }
-}
-
-/// Turns a uniform random number into an exponential one, -ln(u), to about a millionth. By hand, because a library's
-/// logarithm may differ in the last bit from machine to machine, and gateways must agree; IEEE 754 fixes these steps.
-fn exponential(random: u64) -> f64 {
-    // u = fraction / 2^shift, with the fraction from 1/2 to 1.
-    let random = random | 1;
-    let shift = random.leading_zeros();
-    let fraction = ((random << shift) >> 11) as f64 / (1u64 << 53) as f64;
-    // -ln(x) = 2 artanh((1 - x) / (1 + x))
-    let t = (1.0 - fraction) / (1.0 + fraction);
-    let square = t * t;
-    let series =
-        1.0 + square * (1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square * (1.0 / 9.0))));
-    2.0 * t * series + f64::from(shift) * std::f64::consts::LN_2
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
-//! Maglev: a consistent hash with even shares (Eisenbud et al., NSDI 2016, section 3.4), weighted.
+//! Maglev: a consistent hash with even shares (Eisenbud et al., NSDI 2016, section 3.4), weighted. For more candidates than
+//! [rendezvous hashing](super::rendezvous) is for.
 //!
 //! Every gateway with the same candidates builds the same table, in whatever order it learnt them, and so picks the same
 //! endpoint for a client without communication. When one candidate leaves, the others keep nearly all their slots.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
+use super::PickInput;
 use super::hash::mix;
 use super::weights::{Weights, scale};
-use super::{Balance, PickInput};
 
 /// Table sizes: primes, with at least 100 slots per candidate for even shares (the paper's section 5.3), up to 655
 /// candidates. Only two sizes, because a change of size moves nearly every client, and must happen at the same count on
@@ -18,21 +19,16 @@ const SMALL: usize = 16_381;
 const LARGE: usize = 65_537;
 const SMALL_CANDIDATES: usize = SMALL / 100;
 
-/// The size for the members of one cluster among several, up to 40 of them: a frontend has as many tables as clusters.
-const TINY: usize = 4_093;
-const TINY_CANDIDATES: usize = TINY / 100;
-
-/// Candidates and their slots, built on first use: a frontend without traffic needs no table.
+/// Candidates and their slots.
 #[derive(Debug)]
 pub struct Maglev {
     weights: Weights,
     identities: Box<[u64]>,
     size: usize,
-    slots: OnceLock<Slots>,
+    slots: Slots,
 }
 
-/// The candidate of each slot, in the narrowest sufficient type: with ten thousand frontends these tables are most of the
-/// memory.
+/// The candidate of each slot, in the narrowest sufficient type: with many large Services these tables are most of the memory.
 #[derive(Debug)]
 enum Slots {
     Narrow(Box<[u8]>),
@@ -41,70 +37,50 @@ enum Slots {
 }
 
 impl Maglev {
-    /// A balancer over these candidates; `identities` are their hashes, in the order of `weights`.
+    /// Builds the table over these candidates; `identities` are their hashes, in the order of `weights`.
     ///
     /// Beyond 65,537 candidates there are fewer slots than candidates: those without a slot are not chosen.
     pub fn new(weights: Weights, identities: Box<[u64]>) -> Self {
         let size = if identities.len() <= SMALL_CANDIDATES { SMALL } else { LARGE };
-        Self { weights, identities, size, slots: OnceLock::new() }
+        let slots = Slots::new(&fill(&weights, &identities, size), identities.len());
+        Self { weights, identities, size, slots }
     }
 
-    /// For one cluster among several: a smaller table where candidates are few.
-    pub fn of_cluster(weights: Weights, identities: Box<[u64]>) -> Self {
-        let few = identities.len() <= TINY_CANDIDATES;
-        let whole = Self::new(weights, identities);
-        if few { Self { size: TINY, ..whole } } else { whole }
-    }
-
-    /// Builds the table now, unless it exists; otherwise the first choice does.
-    pub fn build(&self) {
-        self.slots();
-    }
-
-    /// How many slots the table has.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
-    /// The candidate of a slot.
-    pub fn slot(&self, slot: usize) -> usize {
-        self.slots().get(slot)
-    }
-
-    fn slots(&self) -> &Slots {
-        self.slots.get_or_init(|| Slots::new(&self.fill(), self.identities.len()))
-    }
-
-    /// Candidates take slots in weighted turns, each in its own permutation, until every slot is taken.
-    fn fill(&self) -> Vec<u32> {
-        let size = self.size;
-        let mut owners = vec![0; size];
-        let mut taken = TakenSlots::new(size);
-        let mut turns = Turns::new(&self.weights, &self.identities, size);
-        for _ in 0..size {
-            let Some((candidate, slots)) = turns.next() else { break };
-            let slot = slots.find(|&slot| taken.take(slot)).unwrap_or_default();
-            owners[slot] = candidate;
+    /// The table over these candidates: one of `known`, or a new one.
+    pub fn new_or_known(weights: &Weights, identities: Box<[u64]>, known: &[Arc<Self>]) -> Arc<Self> {
+        let same = |known: &&Arc<Self>| known.weights == *weights && known.identities == identities;
+        match known.iter().find(same) {
+            Some(same) => Arc::clone(same),
+            None => Arc::new(Self::new(weights.clone(), identities)),
         }
-        owners
     }
-}
 
-impl Balance for Maglev {
-    fn choose(&self, input: &PickInput<'_>) -> usize {
-        let size = self.size;
-        let slots = self.slots();
-        let slot = scale(input.hash, size as u64) as usize;
-        let index = slots.get(slot);
+    /// The candidate of the client's slot, or of the next slot whose candidate was not tried.
+    pub fn choose(&self, input: &PickInput<'_>) -> usize {
+        let slot = scale(input.hash, self.size as u64) as usize;
+        let index = self.slots.get(slot);
         match input.tried {
-            Some(tried) if tried(index) => (slot + 1..size)
+            Some(tried) if tried(index) => (slot + 1..self.size)
                 .chain(0..slot)
-                .map(|slot| slots.get(slot))
+                .map(|slot| self.slots.get(slot))
                 .find(|&index| !tried(index))
                 .unwrap_or(index),
             _ => index,
         }
     }
+}
+
+/// Candidates take slots in weighted turns, each in its own permutation, until every slot is taken.
+fn fill(weights: &Weights, identities: &[u64], size: usize) -> Vec<u32> {
+    let mut owners = vec![0; size];
+    let mut taken = TakenSlots::new(size);
+    let mut turns = Turns::new(weights, identities, size);
+    for _ in 0..size {
+        let Some((candidate, slots)) = turns.next() else { break };
+        let slot = slots.find(|&slot| taken.take(slot)).unwrap_or_default();
+        owners[slot] = candidate;
+    }
+    owners
 }
 
 impl Slots {

@@ -1,10 +1,8 @@
 //! Weighted round robin. The caller counts the turns; the candidate of a turn is fixed.
 
-use std::sync::OnceLock;
-
+use super::PickInput;
 use super::shares::gcd;
 use super::weights::Weights;
-use super::{Balance, PickInput};
 
 /// The longest cycle of unequal weights, or [`PER_CANDIDATE`] turns per candidate: weights such as 65535:65534 are rounded
 /// to it (to 1 in 4,096).
@@ -14,39 +12,37 @@ const PER_CANDIDATE: u64 = 16;
 /// Visits the candidates in turn, each as often per cycle as its weight says, spread over the cycle.
 #[derive(Debug)]
 pub struct RoundRobin {
-    weights: Weights,
-    /// The cycle of unequal weights, built on first use.
-    cycle: OnceLock<Box<[u32]>>,
+    /// Not needed with equal weights.
+    cycle: Option<Box<[u32]>>,
+    /// The number of turns per cycle.
+    turns: usize,
 }
 
 impl RoundRobin {
-    /// A balancer over these candidates.
-    pub fn new(weights: Weights) -> Self {
-        Self { weights, cycle: OnceLock::new() }
+    /// A balancer over candidates of these weights.
+    pub fn new(weights: &Weights) -> Self {
+        let cycle = (!weights.all_equal()).then(|| cycle(weights));
+        let turns = cycle.as_ref().map_or(weights.len(), |cycle| cycle.len());
+        Self { cycle, turns }
     }
 
-    fn at(&self, turn: usize) -> usize {
-        if self.weights.all_equal() {
-            return turn % self.weights.len();
-        }
-        let cycle = self.cycle.get_or_init(|| cycle(&self.weights));
-        cycle.get(turn % cycle.len().max(1)).map_or(0, |&index| index as usize)
-    }
-
-    fn cycle_len(&self) -> usize {
-        self.cycle.get().map_or(self.weights.len(), |cycle| cycle.len())
-    }
-}
-
-impl Balance for RoundRobin {
-    fn choose(&self, input: &PickInput<'_>) -> usize {
+    /// The candidate whose turn it is, or the next that was not tried.
+    pub fn choose(&self, input: &PickInput<'_>) -> usize {
         let index = self.at(input.turn);
         match input.tried {
-            Some(tried) if tried(index) => (1..self.cycle_len())
+            Some(tried) if tried(index) => (1..self.turns)
                 .map(|step| self.at(input.turn.wrapping_add(step)))
                 .find(|&index| !tried(index))
                 .unwrap_or(index),
             _ => index,
+        }
+    }
+
+    fn at(&self, turn: usize) -> usize {
+        let turn = turn % self.turns.max(1);
+        match &self.cycle {
+            None => turn,
+            Some(cycle) => cycle.get(turn).map_or(0, |&index| index as usize),
         }
     }
 }

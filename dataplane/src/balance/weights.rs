@@ -14,13 +14,13 @@ enum Widths {
 
 impl Weights {
     /// Any weights: if all are 0 they share equally, otherwise 0 is never drawn. `None` without candidates.
-    pub fn new(weights: &[u32]) -> Option<Self> {
-        let first = *weights.first()?;
-        if weights.iter().all(|&weight| weight == first) {
-            return Some(Self(Widths::Equal(weights.len())));
+    pub fn new(weights: impl Iterator<Item = u64> + Clone) -> Option<Self> {
+        let first = weights.clone().next()?;
+        if weights.clone().all(|weight| weight == first) {
+            return Some(Self(Widths::Equal(weights.count())));
         }
-        let ends = weights.iter().scan(0u64, |end, &weight| {
-            *end += u64::from(weight);
+        let ends = weights.scan(0u64, |end, weight| {
+            *end = end.saturating_add(weight);
             Some(*end)
         });
         Some(Self(Widths::Ends(ends.collect())))

@@ -24,7 +24,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Counts what one Service has, against what it may have.
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub struct Limiter {
     limits: [AtomicU32; 4],
     open: AtomicU32,
     /// When the next new one is due at an even rate, in nanoseconds since `epoch`.

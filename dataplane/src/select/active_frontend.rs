@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_model::{
-    AddressSet, Affinity, Algorithm, Candidate, ClientAddr, ClientSource, EndpointAddr, Frontend, Route,
+    AddressSet, Affinity, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr, Frontend,
+    FrontendAddr, Route, ServiceTimeouts,
 };
 
 use super::affinity::{AffinityTable, Scope};
 use super::candidates::Candidates;
-use super::endpoint_load::{EndpointLoad, Picked, ServingEndpoints};
+use super::endpoint_load::{EndpointLoad, ServingEndpoints};
 use super::unhealthy::Unhealthy;
 use super::{Origin, Pick, PickRequest};
 use crate::balance::hash;
+use crate::balance::maglev::Maglev;
 use crate::limits::service::Limiter;
 
 /// Where a connection or flow would go.
@@ -35,23 +37,15 @@ pub enum Preview {
 }
 
 /// A route prepared for picking.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum ActiveRoute {
-    Forward(Arc<Candidates>),
+    Forward(Candidates),
     Reject,
     Drop,
 }
 
 impl ActiveRoute {
-    fn new(route: &Route, select: impl FnOnce(&[Candidate]) -> Option<Arc<Candidates>>) -> Self {
-        match route {
-            Route::Forward(candidates) => select(candidates).map_or(Self::Reject, Self::Forward),
-            Route::Reject => Self::Reject,
-            Route::Drop => Self::Drop,
-        }
-    }
-
-    fn candidates(&self) -> Option<&Arc<Candidates>> {
+    fn candidates(&self) -> Option<&Candidates> {
         match self {
             Self::Forward(candidates) => Some(candidates),
             Self::Reject | Self::Drop => None,
@@ -59,19 +53,33 @@ impl ActiveRoute {
     }
 }
 
+/// Session affinity by client address.
+#[derive(Clone, Copy, Debug)]
+struct Sticky {
+    scope: Scope,
+    timeout: Duration,
+}
+
 /// A frontend prepared for picking.
+///
+/// One allocation in which what a pick reads comes first, and behind it only the slice of the endpoints: in a gateway with
+/// thousands of frontends, a pick on one of them consists of cache misses. So it holds copies of what decides in `spec`.
 #[derive(Debug)]
+#[repr(C)]
 pub struct ActiveFrontend {
-    spec: Arc<Frontend>,
-    /// A copy from `spec`: saves a cache miss.
-    affinity: Affinity,
+    pub(super) addr: FrontendAddr,
     /// Whether source ranges exclude anybody.
     ranged: bool,
-    scope: Scope,
+    client_sources: ClientSources,
+    sticky: Option<Sticky>,
     serving: ServingEndpoints,
     external: ActiveRoute,
-    internal: ActiveRoute,
+    /// `None` if it is the external one, so that both take turns together.
+    internal: Option<Box<ActiveRoute>>,
     limiter: Option<Arc<Limiter>>,
+    proxied_by: Option<Arc<AddressSet>>,
+    timeouts: ServiceTimeouts,
+    spec: Arc<Frontend>,
 }
 
 impl ActiveFrontend {
@@ -82,31 +90,45 @@ impl ActiveFrontend {
         limiter: Option<Arc<Limiter>>,
         previous: Option<&Self>,
     ) -> Self {
-        let nothing = ServingEndpoints::default();
-        let serving = ServingEndpoints::new(&spec, previous.map_or(&nothing, |previous| &previous.serving));
-        let previous_external = previous.and_then(|previous| previous.external.candidates());
-        let previous_internal = previous.and_then(|previous| previous.internal.candidates());
+        let serving = ServingEndpoints::new(&spec, previous.map(|previous| &previous.serving));
         let algorithm = effective_algorithm(&spec);
-        let select = |candidates: &[Candidate], known: [Option<&Arc<Candidates>>; 3]| {
-            let known: Vec<_> = known.into_iter().flatten().collect();
-            Candidates::compile(&spec, algorithm, candidates, unhealthy, &serving, &known)
+        let mut known: Vec<Arc<Maglev>> = previous.into_iter().flat_map(Self::maglevs).collect();
+        let prepare = |route: &Route, origin, known: &[Arc<Maglev>]| match route {
+            Route::Forward(candidates) => {
+                let turns = previous.and_then(|previous| previous.route_of(origin).candidates());
+                Candidates::compile(&spec, algorithm, candidates, unhealthy, &serving, (turns, known))
+                    .map_or(ActiveRoute::Reject, ActiveRoute::Forward)
+            }
+            Route::Reject => ActiveRoute::Reject,
+            Route::Drop => ActiveRoute::Drop,
         };
-        let external = ActiveRoute::new(&spec.external, |candidates| {
-            select(candidates, [previous_external, previous_internal, None])
+        let external = prepare(&spec.external, Origin::External, &known);
+        let internal = (spec.internal != spec.external).then(|| {
+            known.extend(external.candidates().into_iter().flat_map(Candidates::maglevs));
+            Box::new(prepare(&spec.internal, Origin::Internal, &known))
         });
-        let internal = ActiveRoute::new(&spec.internal, |candidates| {
-            select(candidates, [external.candidates(), previous_internal, previous_external])
-        });
+        let sticky = match spec.affinity {
+            Affinity::None => None,
+            Affinity::ClientIp { timeout } => Some(Sticky { scope: Scope::of(&spec.service), timeout }),
+        };
         Self {
-            affinity: spec.affinity,
+            addr: spec.addr,
             ranged: *spec.source_ranges.allowed() != AddressSet::all(),
-            scope: Scope::of(&spec.service),
+            client_sources: spec.client_sources,
+            sticky,
             serving,
             external,
             internal,
             limiter,
+            proxied_by: spec.proxied_by.clone(),
+            timeouts: spec.timeouts,
             spec,
         }
+    }
+
+    fn maglevs(&self) -> impl Iterator<Item = Arc<Maglev>> {
+        let routes = [Some(&self.external), self.internal.as_deref()];
+        routes.into_iter().flatten().filter_map(ActiveRoute::candidates).flat_map(Candidates::maglevs)
     }
 
     /// The frontend in the routing table.
@@ -115,17 +137,27 @@ impl ActiveFrontend {
     }
 
     /// The limiter of its Service, if the Service has limits.
-    pub(crate) fn limiter(&self) -> Option<&Arc<Limiter>> {
+    pub fn limiter(&self) -> Option<&Arc<Limiter>> {
         self.limiter.as_ref()
     }
 
+    /// Peers whose connections begin with a PROXY protocol header.
+    pub fn proxied_by(&self) -> Option<&AddressSet> {
+        self.proxied_by.as_deref()
+    }
+
+    /// The timeouts of its Service.
+    pub fn timeouts(&self) -> ServiceTimeouts {
+        self.timeouts
+    }
+
     /// Whether the source ranges allow this client.
-    pub(crate) fn admits(&self, client: ClientAddr) -> bool {
+    pub fn admits(&self, client: ClientAddr) -> bool {
         !self.ranged || self.spec.source_ranges.allowed().contains(client.ip())
     }
 
     /// What [`Self::pick`] returns for a client that gets no endpoint; `None` if it would get one.
-    pub(crate) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
+    pub fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.route(origin, client) {
             ActiveRoute::Forward(_) => None,
             ActiveRoute::Reject => Some(Pick::Reject),
@@ -140,11 +172,11 @@ impl ActiveFrontend {
             ActiveRoute::Reject => return Pick::Reject,
             ActiveRoute::Drop => return Pick::Drop,
         };
-        let index = match self.affinity {
-            Affinity::None => self.balance(candidates, candidates.take_turn(), request),
-            Affinity::ClientIp { timeout } => self.pick_sticky(candidates, timeout, request, affinity),
+        let place = match &self.sticky {
+            None => self.balance(candidates, candidates.take_turn(), request),
+            Some(sticky) => self.pick_sticky(candidates, sticky, request, affinity),
         };
-        candidates.get(index).map_or(Pick::Reject, |(addr, load)| Pick::Forward(Picked::new(addr, load)))
+        self.serving.pick(place).map_or(Pick::Reject, Pick::Forward)
     }
 
     /// What [`Self::pick`] would return, without counting, recording or renewing anything.
@@ -154,17 +186,16 @@ impl ActiveFrontend {
             ActiveRoute::Reject => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
         };
-        let sticky = match self.affinity {
-            Affinity::None => None,
-            Affinity::ClientIp { timeout } => affinity
-                .peek(self.scope, request.client.ip(), timeout, request.now)
-                .filter(|&(endpoint, _)| usable(candidates, endpoint, request).is_some()),
-        };
+        let sticky = self.sticky.and_then(|Sticky { scope, timeout }| {
+            affinity
+                .peek(scope, request.client.ip(), timeout, request.now)
+                .filter(|&(endpoint, _)| self.usable(candidates, endpoint, request).is_some())
+        });
         if let Some((endpoint, remaining)) = sticky {
             return Preview::Affinity { endpoint, remaining };
         }
-        let index = self.balance(candidates, candidates.peek_turn(), request);
-        candidates.get(index).map_or(Preview::Reject, |(addr, _)| Preview::Balanced(addr))
+        let place = self.balance(candidates, candidates.peek_turn(), request);
+        self.serving.get(place).map_or(Preview::Reject, |endpoint| Preview::Balanced(endpoint.addr))
     }
 
     /// The algorithm that chooses an endpoint where no affinity record does.
@@ -179,23 +210,20 @@ impl ActiveFrontend {
     }
 
     /// The same endpoints with their shares; only the proportions are meaningful.
-    pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u32)> {
-        let route = match origin {
-            Origin::External => &self.external,
-            Origin::Internal => &self.internal,
-        };
-        route.candidates().into_iter().flat_map(|candidates| candidates.shares())
+    pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u64)> {
+        let shares = self.route_of(origin).candidates().into_iter().flat_map(Candidates::shares);
+        shares.filter_map(|(place, share)| Some((self.serving.get(place)?.addr, share)))
     }
 
     /// Whether the health of any of these endpoints affects this frontend.
     pub(super) fn depends_on(&self, health: &Unhealthy) -> bool {
-        let protocol = self.spec.addr.protocol;
+        let protocol = self.addr.protocol;
         let any_own = || {
             // Walk the shorter list: an unreachable cluster has many endpoints, of many frontends.
             if health.len() < self.serving.len() {
                 health.iter().any(|(of, endpoint)| of == protocol && self.serves(endpoint))
             } else {
-                self.serving.iter().any(|(endpoint, _)| health.contains(protocol, endpoint))
+                self.serving.iter().any(|endpoint| health.contains(protocol, endpoint.addr))
             }
         };
         self.spec.failover.is_some() && any_own()
@@ -204,57 +232,73 @@ impl ActiveFrontend {
     /// What endpoints see of a client.
     pub fn client_source(&self, origin: Origin) -> ClientSource {
         match origin {
-            Origin::External => self.spec.client_sources.external,
-            Origin::Internal => self.spec.client_sources.internal,
+            Origin::External => self.client_sources.external,
+            Origin::Internal => self.client_sources.internal,
         }
     }
 
     /// Whether the endpoint still serves this frontend, so that its flows stay.
     pub fn serves(&self, endpoint: EndpointAddr) -> bool {
-        self.serving.load(endpoint).is_some()
+        self.serving.position(endpoint).is_some()
     }
 
     /// Every endpoint that still serves this frontend with its load, sorted by address.
-    pub fn loads(&self) -> impl Iterator<Item = (EndpointAddr, &Arc<EndpointLoad>)> {
-        self.serving.iter()
+    pub fn loads(&self) -> impl Iterator<Item = (EndpointAddr, &EndpointLoad)> {
+        self.serving.iter().map(|endpoint| (endpoint.addr, &endpoint.load))
     }
 
     /// Checks source ranges here as well as in the sockets' filter: a filter may be wider than the ranges, and a connection
     /// may have been established before they were narrowed.
     fn route(&self, origin: Origin, client: ClientAddr) -> &ActiveRoute {
+        if self.admits(client) { self.route_of(origin) } else { &ActiveRoute::Drop }
+    }
+
+    fn route_of(&self, origin: Origin) -> &ActiveRoute {
         match origin {
-            _ if !self.admits(client) => &ActiveRoute::Drop,
             Origin::External => &self.external,
-            Origin::Internal => &self.internal,
+            Origin::Internal => self.internal.as_deref().unwrap_or(&self.external),
         }
     }
 
+    /// The place of the balancer's choice.
     fn balance(&self, candidates: &Candidates, turn: usize, request: &PickRequest<'_>) -> usize {
-        let client_hash = match self.affinity {
-            Affinity::None => hash::client(request.client),
-            Affinity::ClientIp { .. } => hash::client_ip(request.client),
+        let client_hash = match self.sticky {
+            None => hash::client(request.client),
+            Some(_) => hash::client_ip(request.client),
         };
-        candidates.choose(client_hash, turn, request)
+        candidates.choose(client_hash, turn, request, &self.serving)
     }
 
     fn pick_sticky(
         &self,
         candidates: &Candidates,
-        timeout: Duration,
+        &Sticky { scope, timeout }: &Sticky,
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
     ) -> usize {
         let client = request.client.ip();
-        let renewed = affinity.renew(self.scope, client, timeout, request.now, |endpoint| {
-            usable(candidates, endpoint, request)
+        let renewed = affinity.renew(scope, client, timeout, request.now, |endpoint| {
+            self.usable(candidates, endpoint, request)
         });
         renewed.unwrap_or_else(|| {
-            let index = self.balance(candidates, candidates.take_turn(), request);
-            if let Some((endpoint, _)) = candidates.get(index) {
-                affinity.record(self.scope, client, endpoint, timeout, request.now);
+            let place = self.balance(candidates, candidates.take_turn(), request);
+            if let Some(endpoint) = self.serving.get(place) {
+                affinity.record(scope, client, endpoint.addr, timeout, request.now);
             }
-            index
+            place
         })
+    }
+
+    /// The place of a recorded endpoint, if it is among the candidates and did not just fail.
+    fn usable(
+        &self,
+        candidates: &Candidates,
+        endpoint: EndpointAddr,
+        request: &PickRequest<'_>,
+    ) -> Option<usize> {
+        let place = self.serving.position(endpoint).filter(|&place| candidates.contains(place))?;
+        let avoided = candidates.avoidable(request.tried, &self.serving);
+        (!avoided.contains(&endpoint)).then_some(place)
     }
 }
 
@@ -264,9 +308,4 @@ fn effective_algorithm(spec: &Frontend) -> Algorithm {
         Affinity::None => spec.algorithm,
         Affinity::ClientIp { .. } => Algorithm::Maglev,
     }
-}
-
-/// The index of a recorded endpoint, if it is among the candidates and did not just fail.
-fn usable(candidates: &Candidates, endpoint: EndpointAddr, request: &PickRequest<'_>) -> Option<usize> {
-    candidates.position(endpoint).filter(|_| !candidates.avoidable(request.tried).contains(&endpoint))
 }

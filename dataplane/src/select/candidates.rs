@@ -7,39 +7,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
 use super::PickRequest;
-use super::endpoint_load::{EndpointLoad, ServingEndpoints};
+use super::endpoint_load::ServingEndpoints;
 use super::unhealthy::Unhealthy;
-use crate::balance::clusters::{ClusterMember, ClusterSpec, Clusters, Inside, SUSPICIOUS};
+use crate::balance::clusters::{ClusterMember, ClusterSpec, Inside, SUSPICIOUS};
 use crate::balance::failover::{self, FailoverCandidate};
+use crate::balance::maglev::Maglev;
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
-use crate::balance::{Balance, Balancer, PickInput, hash};
+use crate::balance::{Balancer, PickInput, hash};
 
-/// One endpoint that may be chosen.
-#[derive(Debug)]
-struct Choice {
-    addr: EndpointAddr,
-    share: u32,
-    load: Arc<EndpointLoad>,
-}
-
-/// Candidates ready for choosing; never empty.
+/// Candidates ready for choosing; never empty. Each is named by its place among the frontend's [`ServingEndpoints`], which are
+/// the same for as long.
 #[derive(Debug)]
 pub(super) struct Candidates {
-    algorithm: Algorithm,
-    /// Sorted by address.
-    choices: Box<[Choice]>,
-    /// Healthy candidates of the next tier, for connections that keep failing: until the chosen endpoints count as unhealthy,
-    /// nothing spills over. Their indices follow those of `choices`.
-    spares: Box<[Choice]>,
     balancer: Balancer,
+    /// Where each candidate is, in ascending order; `None` if all serving endpoints are candidates, as nearly always.
+    places: Option<Box<[u32]>>,
     /// Choices so far. Only round robin counts them: other algorithms need no cache line that every pick writes.
-    turn: Option<AtomicUsize>,
+    turn: AtomicUsize,
+    /// Healthy candidates of the next tier, for connections that keep failing: until the chosen endpoints count as unhealthy,
+    /// nothing spills over.
+    spares: Box<[u32]>,
 }
 
 impl Candidates {
-    /// Prepares `candidates` with the loads in `serving`. Returns one of `known` if it is the same, so that its turns and Maglev
-    /// table are kept; otherwise turns continue from the first of `known`, or each change would begin with the first endpoint
+    /// Prepares `candidates`, with turns that go on from those of `previous`, or each change would begin with the first endpoint
     /// again. `None` without candidates.
     pub(super) fn compile(
         frontend: &Frontend,
@@ -47,134 +39,116 @@ impl Candidates {
         candidates: &[Candidate],
         unhealthy: &Unhealthy,
         serving: &ServingEndpoints,
-        known: &[&Arc<Self>],
-    ) -> Option<Arc<Self>> {
-        let members = members(frontend, candidates, unhealthy);
+        (previous, known): (Option<&Self>, &[Arc<Maglev>]),
+    ) -> Option<Self> {
+        let members = members(frontend, candidates, unhealthy, serving);
         let shares = shares(&members);
+        let weights = Weights::new(shares.iter().map(|&(_, share)| share.into()))?;
         let several = frontend.failover.is_some() && frontend.backends.len() > 1;
-        let clusters = inside(algorithm)
-            .filter(|_| several)
-            .map(|inside| (inside, clusters(frontend, &members, &shares)));
-        let spares = spares(frontend, candidates, unhealthy, &shares);
-        let same = |known: &&&Arc<Self>| {
-            known.is(algorithm, &shares, clusters.as_ref())
-                && known.spares.iter().map(|spare| spare.addr).eq(spares.iter().copied())
-        };
-        if let Some(same) = known.iter().find(same) {
-            return Some(Arc::clone(same));
-        }
-        let weights: Vec<u32> = shares.iter().map(|&(_, share)| share).collect();
-        let weights = Weights::new(&weights)?;
-        let balancer = match clusters {
-            Some((inside, clusters)) => {
-                let known = known.iter().find_map(|known| known.clusters());
-                Balancer::Clusters(Clusters::new(inside, clusters, known))
+        let identity = |place: u32| serving.get(place as usize).map_or(0, |it| hash::endpoint(it.addr));
+        let balancer = match inside(algorithm).filter(|_| several) {
+            Some(inside) => {
+                let clusters = clusters(frontend, &members, &shares, identity);
+                Balancer::of_clusters(inside, weights, clusters, known)
             }
             None => {
-                let identities = shares.iter().map(|&(addr, _)| hash::endpoint(addr)).collect();
-                Balancer::new(algorithm, weights, identities)
+                let identities = shares.iter().map(|&(place, _)| identity(place));
+                Balancer::new(algorithm, weights, identities, known)
             }
         };
-        let turn = known.first().map_or(0, |known| known.peek_turn());
-        let load = |addr| serving.load(addr).cloned().unwrap_or_default();
-        Some(Arc::new(Self {
-            algorithm,
+        Some(Self {
             balancer,
-            choices: shares
-                .into_iter()
-                .map(|(addr, share)| Choice { addr, share, load: load(addr) })
-                .collect(),
-            spares: spares.into_iter().map(|addr| Choice { addr, share: 0, load: load(addr) }).collect(),
-            turn: (algorithm == Algorithm::RoundRobin).then(|| AtomicUsize::new(turn)),
-        }))
+            places: (shares.len() < serving.len()).then(|| shares.iter().map(|&(place, _)| place).collect()),
+            turn: previous.map_or(0, Self::peek_turn).into(),
+            spares: spares(frontend, candidates, unhealthy, serving, &shares),
+        })
     }
 
-    fn is(
-        &self,
-        algorithm: Algorithm,
-        shares: &[(EndpointAddr, u32)],
-        clusters: Option<&(Inside, Vec<ClusterSpec>)>,
-    ) -> bool {
-        let same_clusters = match (self.clusters(), clusters) {
-            (None, None) => true,
-            (Some(own), Some((inside, clusters))) => own.is_over(*inside, clusters),
-            _ => false,
-        };
-        self.algorithm == algorithm && self.shares().eq(shares.iter().copied()) && same_clusters
+    /// The Maglev tables that it chooses by.
+    pub(super) fn maglevs(&self) -> Vec<Arc<Maglev>> {
+        self.balancer.maglevs()
     }
 
-    fn clusters(&self) -> Option<&Clusters> {
-        match &self.balancer {
-            Balancer::Clusters(clusters) => Some(clusters),
-            _ => None,
+    fn len(&self) -> usize {
+        self.balancer.weights().len()
+    }
+
+    /// The place of the candidate with this index.
+    fn place(&self, index: usize) -> usize {
+        match &self.places {
+            None => index,
+            Some(places) => places.get(index).map_or(usize::MAX, |&place| place as usize),
         }
     }
 
-    /// The candidate at `index`.
-    pub(super) fn get(&self, index: usize) -> Option<(EndpointAddr, &Arc<EndpointLoad>)> {
-        let spare = || self.spares.get(index.checked_sub(self.choices.len())?);
-        self.choices.get(index).or_else(spare).map(|choice| (choice.addr, &choice.load))
+    /// The candidates' places with their shares, in ascending order.
+    pub(super) fn shares(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.balancer.weights().iter().enumerate().map(|(index, share)| (self.place(index), share))
     }
 
-    /// The candidates with their shares, sorted.
-    pub(super) fn shares(&self) -> impl Iterator<Item = (EndpointAddr, u32)> {
-        self.choices.iter().map(|choice| (choice.addr, choice.share))
-    }
-
-    /// The index of the endpoint.
-    pub(super) fn position(&self, endpoint: EndpointAddr) -> Option<usize> {
-        self.choices.binary_search_by_key(&endpoint, |choice| choice.addr).ok()
+    /// Whether the endpoint at this place is a candidate.
+    pub(super) fn contains(&self, place: usize) -> bool {
+        self.places.as_ref().is_none_or(|places| places.binary_search(&(place as u32)).is_ok())
     }
 
     /// The endpoints to avoid: `tried`, or none once every candidate was tried.
-    pub(super) fn avoidable<'a>(&self, tried: &'a [EndpointAddr]) -> &'a [EndpointAddr] {
-        if self.is_exhausted(tried) { &[] } else { tried }
+    pub(super) fn avoidable<'a>(
+        &self,
+        tried: &'a [EndpointAddr],
+        serving: &ServingEndpoints,
+    ) -> &'a [EndpointAddr] {
+        if self.is_exhausted(tried, serving) { &[] } else { tried }
     }
 
-    fn is_exhausted(&self, tried: &[EndpointAddr]) -> bool {
-        tried.len() >= self.choices.len() && self.choices.iter().all(|choice| tried.contains(&choice.addr))
+    fn is_exhausted(&self, tried: &[EndpointAddr], serving: &ServingEndpoints) -> bool {
+        let was_tried = |index| serving.get(self.place(index)).is_none_or(|it| tried.contains(&it.addr));
+        tried.len() >= self.len() && (0..self.len()).all(was_tried)
     }
 
     /// The turn of the next choice, for a preview.
     pub(super) fn peek_turn(&self) -> usize {
-        self.turn.as_ref().map_or(0, |turn| turn.load(Ordering::Relaxed))
+        self.turn.load(Ordering::Relaxed)
     }
 
     /// The turn of a choice.
     pub(super) fn take_turn(&self) -> usize {
-        self.turn.as_ref().map_or(0, |turn| turn.fetch_add(1, Ordering::Relaxed))
+        if self.balancer.takes_turns() { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    /// The balancer's choice.
-    pub(super) fn choose(&self, client_hash: u64, turn: usize, request: &PickRequest<'_>) -> usize {
-        if let Some(spare) = self.spare(request) {
+    /// The place of the balancer's choice.
+    pub(super) fn choose(
+        &self,
+        client_hash: u64,
+        turn: usize,
+        request: &PickRequest<'_>,
+        serving: &ServingEndpoints,
+    ) -> usize {
+        let endpoint = |index| serving.get(self.place(index));
+        let load = |index| endpoint(index).map_or(0, |it| it.load.active());
+        let input = PickInput { hash: client_hash, random: request.random, turn, load: &load, tried: None };
+        if request.tried.is_empty() {
+            return self.place(self.balancer.choose(&input));
+        }
+        if let Some(spare) = self.spare(request, serving) {
             return spare;
         }
-        let tried = self.avoidable(request.tried);
-        let was_tried =
-            |index: usize| self.choices.get(index).is_some_and(|choice| tried.contains(&choice.addr));
-        self.balancer.choose(&PickInput {
-            hash: client_hash,
-            random: request.random,
-            turn,
-            load: &|index| self.choices.get(index).map_or(0, |choice| choice.load.active()),
-            tried: if tried.is_empty() { None } else { Some(&was_tried) },
-        })
+        let tried = self.avoidable(request.tried, serving);
+        let was_tried = |index: usize| endpoint(index).is_some_and(|it| tried.contains(&it.addr));
+        let input = PickInput { tried: if tried.is_empty() { None } else { Some(&was_tried) }, ..input };
+        self.place(self.balancer.choose(&input))
     }
 
     /// An endpoint of the next tier, when the clusters in use are to blame for the failures, or all of them were tried.
-    fn spare(&self, request: &PickRequest<'_>) -> Option<usize> {
+    fn spare(&self, request: &PickRequest<'_>, serving: &ServingEndpoints) -> Option<usize> {
         let tried = request.tried;
-        if self.spares.is_empty() || tried.is_empty() {
-            return None;
-        }
-        if tried.len() < SUSPICIOUS && !self.is_exhausted(tried) {
+        if self.spares.is_empty() || (tried.len() < SUSPICIOUS && !self.is_exhausted(tried, serving)) {
             return None;
         }
         let first = (hash::mix(request.random) % self.spares.len() as u64) as usize;
-        let mut in_turn = (first..self.spares.len()).chain(0..first);
-        let untried = |place: &usize| self.spares.get(*place).is_some_and(|it| !tried.contains(&it.addr));
-        in_turn.find(untried).map(|place| self.choices.len() + place)
+        let mut in_turn = self.spares.iter().cycle().skip(first).take(self.spares.len());
+        let untried =
+            |place: &&u32| serving.get(**place as usize).is_some_and(|spare| !tried.contains(&spare.addr));
+        in_turn.find(untried).map(|&place| place as usize)
     }
 }
 
@@ -194,60 +168,64 @@ fn is_healthy(frontend: &Frontend, endpoint: &Endpoint, unhealthy: &Unhealthy) -
     endpoint.state == EndpointState::Ready && !unhealthy.contains(frontend.addr.protocol, endpoint.addr)
 }
 
-/// The healthy candidates of the first tier without a share, sorted by address.
+/// The healthy candidates of the first tier without a share, in ascending order.
 fn spares(
     frontend: &Frontend,
     candidates: &[Candidate],
     unhealthy: &Unhealthy,
-    shares: &[(EndpointAddr, u32)],
-) -> Vec<EndpointAddr> {
+    serving: &ServingEndpoints,
+    shares: &[(u32, u32)],
+) -> Box<[u32]> {
     if frontend.failover.is_none() {
-        return Vec::new();
+        return Box::default();
     }
     let spare = |(_, backend, endpoint): (u32, &Backend, &Endpoint)| {
+        let place = serving.position(endpoint.addr)? as u32;
         let serves = backend.weight.0 > 0
             && endpoint.weight.0 > 0
             && is_healthy(frontend, endpoint, unhealthy)
-            && shares.binary_search_by_key(&endpoint.addr, |&(addr, _)| addr).is_err();
-        serves.then_some((backend.priority, endpoint.addr))
+            && shares.binary_search_by_key(&place, |&(place, _)| place).is_err();
+        serves.then_some((backend.priority, place))
     };
-    let all: Vec<(u32, EndpointAddr)> = resolve(frontend, candidates).filter_map(spare).collect();
+    let all: Vec<(u32, u32)> = resolve(frontend, candidates).filter_map(spare).collect();
     let next = all.iter().map(|&(priority, _)| priority).min();
-    let mut spares: Vec<EndpointAddr> =
-        all.into_iter().filter(|&(priority, _)| Some(priority) == next).map(|(_, addr)| addr).collect();
+    let mut spares: Vec<u32> =
+        all.into_iter().filter(|&(priority, _)| Some(priority) == next).map(|(_, place)| place).collect();
     spares.sort_unstable();
     spares.dedup();
-    spares
+    spares.into()
 }
 
-/// The candidates with their weights on both levels.
+/// The candidates' places with their weights on both levels.
 fn members(
     frontend: &Frontend,
     candidates: &[Candidate],
     unhealthy: &Unhealthy,
-) -> Vec<(EndpointAddr, Member)> {
+    serving: &ServingEndpoints,
+) -> Vec<(u32, Member)> {
     let resolved = resolve(frontend, candidates);
+    let place = |endpoint: &Endpoint| serving.position(endpoint.addr).unwrap_or_default() as u32;
     let Some(rules) = &frontend.failover else {
         let plain = |(number, backend, endpoint): (u32, &Backend, &Endpoint)| Member {
             backend: number,
             backend_weight: backend.weight.0.into(),
             weight: endpoint.weight.0.into(),
         };
-        return resolved.map(|found| (found.2.addr, plain(found))).collect();
+        return resolved.map(|found| (place(found.2), plain(found))).collect();
     };
-    let place = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
+    let of_health = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
         let healthy = is_healthy(frontend, endpoint, unhealthy);
-        (endpoint.addr, FailoverCandidate { backend, weight: endpoint.weight, healthy })
+        (place(endpoint), FailoverCandidate { backend, weight: endpoint.weight, healthy })
     };
-    let (addresses, places): (Vec<_>, Vec<_>) = resolved.map(place).unzip();
-    addresses.into_iter().zip(failover::members(&frontend.backends, &places, rules)).collect()
+    let (places, health): (Vec<_>, Vec<_>) = resolved.map(of_health).unzip();
+    places.into_iter().zip(failover::members(&frontend.backends, &health, rules)).collect()
 }
 
-/// The share of each endpoint, sorted by address. Endpoints of share 0 are left out, so affinity does not keep clients
-/// there either. One address in two backends is one endpoint with the sum of both shares.
-fn shares(members: &[(EndpointAddr, Member)]) -> Vec<(EndpointAddr, u32)> {
-    let (addresses, members): (Vec<_>, Vec<_>) = members.iter().copied().unzip();
-    let mut shares: Vec<_> = addresses.into_iter().zip(shares::fold(&members)).collect();
+/// The share of each place, sorted. Endpoints of share 0 are left out, so affinity does not keep clients there either. One
+/// address in two backends is one endpoint with the sum of both shares.
+fn shares(members: &[(u32, Member)]) -> Vec<(u32, u32)> {
+    let (places, members): (Vec<_>, Vec<_>) = members.iter().copied().unzip();
+    let mut shares: Vec<_> = places.into_iter().zip(shares::fold(&members)).collect();
     shares.retain(|&(_, share)| share > 0);
     shares.sort_unstable();
     shares.dedup_by(|next, kept| {
@@ -273,19 +251,20 @@ fn inside(algorithm: Algorithm) -> Option<Inside> {
 /// between gateways.
 fn clusters(
     frontend: &Frontend,
-    members: &[(EndpointAddr, Member)],
-    shares: &[(EndpointAddr, u32)],
+    members: &[(u32, Member)],
+    shares: &[(u32, u32)],
+    identity: impl Fn(u32) -> u64,
 ) -> Vec<ClusterSpec> {
     let mut loads: BTreeMap<u64, (BTreeMap<u32, u64>, Vec<ClusterMember>)> = BTreeMap::new();
-    for (addr, member) in members {
-        let place = shares.binary_search_by_key(addr, |&(addr, _)| addr);
-        let (Ok(index), Some(backend)) = (place, frontend.backends.get(member.backend as usize)) else {
+    for (place, member) in members {
+        let index = shares.binary_search_by_key(place, |&(place, _)| place);
+        let (Ok(index), Some(backend)) = (index, frontend.backends.get(member.backend as usize)) else {
             continue;
         };
         if member.weight > 0 && member.backend_weight > 0 {
             let (loads, members) = loads.entry(hash::cluster(&backend.cluster)).or_default();
             loads.insert(member.backend, member.backend_weight);
-            let (index, identity) = (index as u32, hash::endpoint(*addr));
+            let (index, identity) = (index as u32, identity(*place));
             members.push(ClusterMember { index, identity, weight: member.weight });
         }
     }

@@ -1,85 +1,153 @@
-//! How many connections or flows each endpoint of a frontend has through this gateway.
+//! The endpoints of a frontend side by side, each with the number of its connections or flows through this gateway.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheave_model::{EndpointAddr, Frontend};
 
+/// One pick in an [`EndpointLoad`]. The bits below hold what is open: 16 million, each with a descriptor or a port. The bits
+/// above last for 10^12 picks; then the count begins anew, as a Prometheus counter may.
+const PICK: u64 = 1 << 24;
+
 /// Connections or flows that an endpoint has through this gateway. Shared by all workers and kept across tables.
+///
+/// One word, so that a pick writes to it once.
 #[derive(Debug, Default)]
-pub struct EndpointLoad {
-    active: AtomicU32,
-    /// Next to `active`, which is written at the same time: no extra cache miss.
-    picks: AtomicU64,
-}
+pub struct EndpointLoad(AtomicU64);
 
 impl EndpointLoad {
     /// Open connections or flows.
     pub fn active(&self) -> u32 {
-        self.active.load(Ordering::Relaxed)
+        (self.0.load(Ordering::Relaxed) % PICK) as u32
     }
 
     /// How often it was chosen since it serves the frontend.
     pub fn picks(&self) -> u64 {
-        self.picks.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) / PICK
+    }
+}
+
+/// An endpoint that serves a frontend. The load lies next to the address, because a pick needs both.
+#[derive(Debug)]
+pub(super) struct ServingEndpoint {
+    pub(super) addr: EndpointAddr,
+    pub(super) load: EndpointLoad,
+}
+
+/// Names one endpoint, and keeps its load alive.
+#[derive(Clone, Debug)]
+pub(super) struct EndpointRef {
+    slice: Arc<[ServingEndpoint]>,
+    index: u32,
+}
+
+impl EndpointRef {
+    fn get(&self) -> &ServingEndpoint {
+        &self.slice[self.index as usize]
     }
 }
 
 /// A chosen endpoint. Counts as one connection or flow of its endpoint until dropped.
 #[derive(Debug)]
-pub struct Picked {
-    addr: EndpointAddr,
-    load: Arc<EndpointLoad>,
-}
+pub struct Picked(EndpointRef);
 
 impl Picked {
-    pub(super) fn new(addr: EndpointAddr, load: &Arc<EndpointLoad>) -> Self {
-        load.active.fetch_add(1, Ordering::Relaxed);
-        load.picks.fetch_add(1, Ordering::Relaxed);
-        Self { addr, load: Arc::clone(load) }
+    fn new(endpoint: EndpointRef) -> Self {
+        endpoint.get().load.0.fetch_add(PICK + 1, Ordering::Relaxed);
+        Self(endpoint)
     }
 
     /// Where to connect.
     pub fn addr(&self) -> EndpointAddr {
-        self.addr
+        self.0.get().addr
     }
 }
 
 impl Drop for Picked {
     fn drop(&mut self) {
-        self.load.active.fetch_sub(1, Ordering::Relaxed);
+        self.0.get().load.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Every endpoint that still serves a frontend, whether or not it may be chosen, with its load. Sorted by address, no address
 /// twice.
-#[derive(Debug, Default)]
-pub(super) struct ServingEndpoints(Box<[(EndpointAddr, Arc<EndpointLoad>)]>);
+#[derive(Clone, Debug)]
+pub(super) enum ServingEndpoints {
+    /// All came with one table.
+    OneSlice(Arc<[ServingEndpoint]>),
+    /// Some were kept when others came or went.
+    Mixed(Arc<[EndpointRef]>),
+}
 
 impl ServingEndpoints {
     /// The frontend's endpoints; those in `previous` keep their loads, or a change of the table would make a loaded endpoint
     /// look idle.
-    pub(super) fn new(frontend: &Frontend, previous: &Self) -> Self {
+    pub(super) fn new(frontend: &Frontend, previous: Option<&Self>) -> Self {
         let endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
         let lingering = frontend.backends.iter().flat_map(|backend| &backend.lingering).copied();
         let mut addresses: Vec<EndpointAddr> =
             endpoints.map(|endpoint| endpoint.addr).chain(lingering).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        let with_load = |addr| (addr, previous.load(addr).cloned().unwrap_or_default());
-        Self(addresses.into_iter().map(with_load).collect())
-    }
-
-    pub(super) fn load(&self, endpoint: EndpointAddr) -> Option<&Arc<EndpointLoad>> {
-        let index = self.0.binary_search_by_key(&endpoint, |&(addr, _)| addr).ok()?;
-        self.0.get(index).map(|(_, load)| load)
+        let Some(previous) = previous else { return Self::OneSlice(slice_of(addresses)) };
+        if addresses.iter().copied().eq(previous.iter().map(|endpoint| endpoint.addr)) {
+            return previous.clone();
+        }
+        let known: Vec<Option<EndpointRef>> = addresses
+            .iter()
+            .map(|&addr| previous.position(addr).and_then(|place| previous.endpoint_ref(place)))
+            .collect();
+        let new = addresses.into_iter().zip(&known).filter(|(_, known)| known.is_none());
+        let slice = slice_of(new.map(|(addr, _)| addr));
+        if slice.len() == known.len() {
+            return Self::OneSlice(slice);
+        }
+        let mut new = (0..).map(|index| EndpointRef { slice: Arc::clone(&slice), index });
+        Self::Mixed(known.into_iter().filter_map(|known| known.or_else(|| new.next())).collect())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        match self {
+            Self::OneSlice(slice) => slice.len(),
+            Self::Mixed(endpoints) => endpoints.len(),
+        }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (EndpointAddr, &Arc<EndpointLoad>)> {
-        self.0.iter().map(|(addr, load)| (*addr, load))
+    pub(super) fn get(&self, place: usize) -> Option<&ServingEndpoint> {
+        match self {
+            Self::OneSlice(slice) => slice.get(place),
+            Self::Mixed(endpoints) => endpoints.get(place).map(EndpointRef::get),
+        }
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ServingEndpoint> {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+
+    /// The place of the endpoint with this address.
+    pub(super) fn position(&self, addr: EndpointAddr) -> Option<usize> {
+        match self {
+            Self::OneSlice(slice) => slice.binary_search_by_key(&addr, |endpoint| endpoint.addr),
+            Self::Mixed(endpoints) => endpoints.binary_search_by_key(&addr, |endpoint| endpoint.get().addr),
+        }
+        .ok()
+    }
+
+    /// Counts a connection or flow of the endpoint at this place.
+    pub(super) fn pick(&self, place: usize) -> Option<Picked> {
+        self.endpoint_ref(place).map(Picked::new)
+    }
+
+    fn endpoint_ref(&self, place: usize) -> Option<EndpointRef> {
+        match self {
+            Self::OneSlice(slice) => {
+                (place < slice.len()).then(|| EndpointRef { slice: Arc::clone(slice), index: place as u32 })
+            }
+            Self::Mixed(endpoints) => endpoints.get(place).cloned(),
+        }
+    }
+}
+
+fn slice_of(addresses: impl IntoIterator<Item = EndpointAddr>) -> Arc<[ServingEndpoint]> {
+    addresses.into_iter().map(|addr| ServingEndpoint { addr, load: EndpointLoad::default() }).collect()
 }

@@ -50,7 +50,7 @@ fn changed(frontend: Frontend, before: &Arc<ActiveFrontend>) -> Arc<ActiveFronte
     let addr = frontend.addr;
     let specs = RoutingTable::new(1, vec![Arc::clone(before.spec())], Arc::default());
     let mut previous = ActiveTable { table: Arc::new(specs), ..ActiveTable::default() };
-    Arc::make_mut(&mut previous.shards[shard_of(addr)]).insert(addr, Arc::clone(before));
+    Arc::make_mut(&mut previous.shards[shard_of(addr)]).insert(ByAddr(Arc::clone(before)));
     Arc::clone(compile([frontend], &previous).get(addr).unwrap())
 }
 

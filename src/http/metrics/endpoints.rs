@@ -1,7 +1,6 @@
 //! Series of endpoints: up to a configured number, and none by default.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use sheave_dataplane::select::{ActiveTable, EndpointLoad};
 use sheave_model::{EndpointAddr, Frontend};
@@ -21,10 +20,10 @@ pub(super) fn write(text: &mut Exposition, table: &ActiveTable, most: usize) {
         omitted += active.loads().count().saturating_sub(room) as u64;
         if room > 0 {
             let (first, clusters) = (frontends::labels(frontend), clusters(frontend));
-            let series = |(addr, load): (EndpointAddr, &Arc<EndpointLoad>)| {
+            let series = |(addr, load): (EndpointAddr, _)| {
                 let cluster = clusters.get(&addr).copied().unwrap_or_default();
                 let own = render(&[("endpoint", &addr.to_string()), ("cluster", cluster)]);
-                (format!("{first},{own}"), Arc::clone(load))
+                (format!("{first},{own}"), load)
             };
             shown.extend(active.loads().take(room).map(series));
         }
@@ -37,7 +36,7 @@ pub(super) fn write(text: &mut Exposition, table: &ActiveTable, most: usize) {
 fn write_each(
     text: &mut Exposition,
     family: &names::Family,
-    endpoints: &[(String, Arc<EndpointLoad>)],
+    endpoints: &[(String, &EndpointLoad)],
     value: impl Fn(&EndpointLoad) -> u64,
 ) {
     let mut samples = text.family(family);

@@ -302,8 +302,8 @@ fn percent(active: &ActiveFrontend, origin: Origin) -> BTreeMap<EndpointAddr, u8
     if active.spec().failover.is_none() {
         return BTreeMap::new();
     }
-    let total: u64 = active.shares(origin).map(|(_, share)| u64::from(share)).sum();
-    let part = |share: u32| (100 * u64::from(share) + total / 2).checked_div(total).unwrap_or_default();
+    let total: u64 = active.shares(origin).map(|(_, share)| share).sum();
+    let part = |share: u64| (100 * share + total / 2).checked_div(total).unwrap_or_default();
     active.shares(origin).map(|(addr, share)| (addr, u8::try_from(part(share)).unwrap_or(100))).collect()
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::balance::hash;
-use crate::balance::tests::{endpoint, input};
+use crate::balance::tests::{endpoint, input, weights_of};
 
 type CandidateList = Vec<(u64, u32)>;
 
@@ -16,13 +16,13 @@ fn equal(count: u32) -> CandidateList {
 
 fn maglev(candidates: &[(u64, u32)]) -> Maglev {
     let (identities, weights): (Vec<u64>, Vec<u32>) = candidates.iter().copied().unzip();
-    Maglev::new(Weights::new(&weights).unwrap(), identities.into())
+    Maglev::new(weights_of(&weights), identities.into())
 }
 
 /// The identity that owns each slot.
 fn owners(candidates: &[(u64, u32)]) -> Vec<u64> {
     let maglev = maglev(candidates);
-    (0..maglev.size()).map(|slot| candidates[maglev.slot(slot)].0).collect()
+    (0..maglev.size).map(|slot| candidates[maglev.slots.get(slot)].0).collect()
 }
 
 fn slots_each(candidates: &[(u64, u32)]) -> BTreeMap<u64, usize> {
@@ -108,10 +108,10 @@ fn the_lightest_beside_the_heaviest_still_gets_a_slot() {
 
 #[test]
 fn the_table_has_a_hundred_slots_per_candidate_in_the_narrowest_type() {
-    let bytes = |count| match maglev(&equal(count)).slots() {
-        Slots::Narrow(slots) => size_of_val(&**slots),
-        Slots::Middle(slots) => size_of_val(&**slots),
-        Slots::Wide(slots) => size_of_val(&**slots),
+    let bytes = |count| match maglev(&equal(count)).slots {
+        Slots::Narrow(slots) => size_of_val(&*slots),
+        Slots::Middle(slots) => size_of_val(&*slots),
+        Slots::Wide(slots) => size_of_val(&*slots),
     };
     assert_eq!(bytes(163), SMALL);
     assert_eq!(bytes(164), LARGE);
@@ -128,11 +128,16 @@ fn more_candidates_than_slots_fill_every_slot_with_another_one() {
 }
 
 #[test]
-fn the_table_is_made_on_first_use_only() {
-    let maglev = maglev(&equal(3));
-    assert!(maglev.slots.get().is_none());
-    maglev.choose(&input());
-    assert!(maglev.slots.get().is_some());
+fn a_known_table_over_the_same_candidates_is_used_again() {
+    let new = |candidates: &[(u64, u32)], known: &[Arc<Maglev>]| {
+        let (identities, weights): (Vec<u64>, Vec<u32>) = candidates.iter().copied().unzip();
+        Maglev::new_or_known(&weights_of(&weights), identities.into(), known)
+    };
+    let mut candidates = equal(40);
+    let known = [new(&equal(41), &[]), new(&candidates, &[])];
+    assert!(Arc::ptr_eq(&new(&candidates, &known), &known[1]));
+    candidates[3].1 += 1;
+    assert!(known.iter().all(|known_one| !Arc::ptr_eq(&new(&candidates, &known), known_one)));
 }
 
 #[test]
@@ -140,8 +145,8 @@ fn a_retry_takes_the_next_other_candidate_in_slot_order() {
     let maglev = maglev(&equal(5));
     for number in 0..1000 {
         let hash = hash::mix(number);
-        let start = scale(hash, maglev.size() as u64) as usize;
-        let in_order = || (start..maglev.size()).chain(0..start).map(|slot| maglev.slot(slot));
+        let start = scale(hash, maglev.size as u64) as usize;
+        let in_order = || (start..maglev.size).chain(0..start).map(|slot| maglev.slots.get(slot));
         let first = in_order().next().unwrap();
         let second = in_order().find(|&index| index != first).unwrap();
         let third = in_order().find(|&index| index != first && index != second).unwrap();

@@ -48,7 +48,7 @@ fn cluster(endpoint: EndpointAddr) -> u32 {
 fn parts(frontend: &ActiveFrontend) -> Vec<f64> {
     let mut sums = vec![0u64; frontend.spec().backends.len()];
     for (endpoint, share) in frontend.shares(Origin::External) {
-        sums[cluster(endpoint) as usize] += u64::from(share);
+        sums[cluster(endpoint) as usize] += share;
     }
     let total: u64 = sums.iter().sum();
     sums.into_iter().map(|sum| sum as f64 / total as f64).collect()

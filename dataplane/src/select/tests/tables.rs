@@ -34,6 +34,29 @@ fn endpoints_that_stay_keep_their_loads() {
 }
 
 #[test]
+fn picks_and_open_connections_are_counted_apart_over_many_changes() {
+    let affinity = AffinityTable::default();
+    let spec = |numbers: &[u32]| {
+        let endpoints: Vec<(u32, u16)> = numbers.iter().map(|&number| (number, 100)).collect();
+        frontend(1, Algorithm::RoundRobin, &endpoints)
+    };
+    let counts = |frontend: &ActiveFrontend| -> Vec<(u64, u32)> {
+        frontend.loads().map(|(_, load)| (load.picks(), load.active())).collect()
+    };
+    let mut frontend = active(spec(&[1, 2]));
+    let held: Vec<_> = (0..5).map(|number| forward(frontend.pick(&external(number), &affinity))).collect();
+    assert_eq!(counts(&frontend), [(3, 3), (2, 2)]);
+    for others in [&[0, 1, 2][..], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4], &[1, 2, 4]] {
+        frontend = changed(spec(others), &frontend);
+    }
+    assert_eq!(counts(&frontend), [(3, 3), (2, 2), (0, 0)]);
+    drop(held);
+    assert_eq!(counts(&frontend), [(3, 0), (2, 0), (0, 0)]);
+    frontend = changed(spec(&[7, 8]), &changed(spec(&[]), &frontend));
+    assert_eq!(counts(&changed(spec(&[1, 7, 8]), &frontend)), [(0, 0); 3]);
+}
+
+#[test]
 fn an_endpoint_that_is_no_candidate_any_more_still_serves_and_keeps_its_load() {
     let mut spec = frontend(1, Algorithm::RoundRobin, &[(1, 100), (2, 100)]);
     let before = active(spec.clone());
