@@ -101,7 +101,7 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     }
     let installed = find(&options.subjects, options.envoy.as_deref(), obstacles);
     let rows = runnable(rows, &installed, &results.workers, obstacles);
-    let setting = setting(options, results.cores, obstacles)?;
+    let setting = setting(options, &rows, results.cores, obstacles)?;
     let pinning = pinning(options, results.cores, &results.workers, obstacles);
     results.obstacles.iter().for_each(|obstacle| println!("CANNOT: {obstacle}"));
     if rows.is_empty() {
@@ -217,8 +217,14 @@ fn runnable(
     left
 }
 
-fn setting(options: &Options, cores: usize, obstacles: &mut Vec<String>) -> Result<Setting, Failure> {
-    let crowd = options.crowd_connections();
+fn setting(
+    options: &Options,
+    rows: &[&Row],
+    cores: usize,
+    obstacles: &mut Vec<String>,
+) -> Result<Setting, Failure> {
+    let crowded = rows.iter().any(|row| matches!(row.load, Load::Crowd { .. }));
+    let crowd = if crowded { options.crowd_connections() } else { 0 };
     let files = allow_files(FILES.max(CROWD_FILES * crowd as u64 + SPARE_FILES))?;
     let mut within = |wanted: usize, files: u64, each: u64| {
         let most = usize::try_from(files.saturating_sub(SPARE_FILES) / each).unwrap_or(usize::MAX);

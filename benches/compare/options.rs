@@ -12,8 +12,8 @@ use crate::sample::ENOUGH_ROUNDS;
 
 /// Compares Sheave with HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, each in the same three network namespaces.
 ///
-/// Takes about half an hour. Needs root or user namespaces. What cannot be run is named, and the rest is run. Answers are
-/// verified; the exit status is 1 when a run failed or a figure regressed, 69 when nothing can be run.
+/// Takes about 20 minutes, more where marks are within noise. Needs root or user namespaces. What cannot be run is named, and
+/// the rest is run. Answers are verified; the exit status is 1 when a run failed or a figure regressed, 69 when nothing can be run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Options {
