@@ -151,7 +151,7 @@ fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) 
         world.gateway.ip(&[object.replace("{}", "del")]);
         expect(nobody, nobody);
     }
-    // Of this end the kernel does not tell.
+    // The kernel sends no notification of this end.
     let link = ["link add gone type veth peer name gone-too", "link set gone up"].map(str::to_owned);
     world.gateway.ip(&[&link[..], &[format!("route add local {cidr} dev gone")]].concat());
     expect(nobody, gateway);

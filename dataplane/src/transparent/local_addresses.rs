@@ -31,7 +31,7 @@ const LOCAL: u8 = 255;
 /// RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE of the same header: routes that come and go.
 const ROUTE_CHANGES: u32 = 0x40 | 0x400;
 
-/// Hears of changes to the local addresses.
+/// A subscription to changes of the local addresses.
 #[derive(Debug)]
 pub(crate) struct LocalAddresses {
     changes: Arc<Socket>,
@@ -65,14 +65,14 @@ impl LocalAddresses {
     /// Waits until the addresses may have changed since they were read. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         if !self.outdated {
-            self.heard().await;
+            self.notified().await;
             self.outdated = true;
         }
         sleep_until(self.pause.into()).await;
     }
 
-    /// Waits for the kernel's word; for ever if the runtime cannot.
-    async fn heard(&mut self) {
+    /// Waits for a notification; for ever if the runtime cannot.
+    async fn notified(&mut self) {
         if self.registered.is_none() {
             self.registered = register(Arc::clone(&self.changes), Interest::READABLE).ok();
         }
@@ -91,8 +91,8 @@ impl LocalAddresses {
         self.outdated
     }
 
-    /// Reads the addresses. Some changes are never heard of, such as the end of an interface with an AnyIP route
-    /// (`fib_flush` in net/ipv4/fib_frontend.c), so this is worth calling now and then.
+    /// Reads the addresses. The kernel sends no notification of some changes, such as the end of an interface with an AnyIP route
+    /// (`fib_flush` in net/ipv4/fib_frontend.c), so callers read now and then all the same.
     ///
     /// # Errors
     /// As socket(2) and recv(2), and those of the kernel's reply.

@@ -109,7 +109,7 @@ fn whole_networks_are_local_where_the_local_table_has_them() {
     });
 }
 
-/// Hears of changes until the address is local, or no longer.
+/// Waits for changes until the address is local, or no longer.
 fn follow(addresses: &mut LocalAddresses, ip: &str, local: bool) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let followed = async {
@@ -121,13 +121,13 @@ fn follow(addresses: &mut LocalAddresses, ip: &str, local: bool) {
             }
         }
     };
-    runtime.block_on(async { timeout(PATIENCE, followed).await }).expect("it is heard of");
+    runtime.block_on(async { timeout(PATIENCE, followed).await }).expect("it is noticed");
     // It belongs to this runtime.
     addresses.registered = None;
 }
 
 #[test]
-fn changes_are_heard_of_and_only_those_of_local_addresses() {
+fn changes_of_local_addresses_are_noticed_and_no_others() {
     in_own_network(|network| {
         let mut addresses = LocalAddresses::follow().unwrap();
         for ip in [V4, V6] {
@@ -144,7 +144,7 @@ fn changes_are_heard_of_and_only_those_of_local_addresses() {
 }
 
 #[test]
-fn changes_that_the_kernel_has_no_room_to_tell_of_are_not_missed() {
+fn changes_are_not_missed_when_the_socket_overflows() {
     in_own_network(|network| {
         let mut addresses = LocalAddresses::follow().unwrap();
         while dropped_packets(&addresses.changes).unwrap() == 0 {
