@@ -27,6 +27,7 @@ use crate::transparent::Transparency;
 use crate::transparent::return_path::ReturnPathError;
 use crate::worker::context::{BrokenSocket, Shared, Timeouts};
 use crate::worker::pool::Workers;
+use crate::worker::port::WorkerPorts;
 use crate::worker::{Command, WorkerSeed};
 use client_addresses::ClientAddresses;
 pub use observer::Observer;
@@ -83,6 +84,7 @@ pub struct Dataplane {
     affinity: Arc<AffinityTable>,
     health: Health,
     capacity: Arc<Capacity>,
+    ports: Arc<WorkerPorts>,
     overload: Overload,
     client_addresses: ClientAddresses,
 }
@@ -91,7 +93,7 @@ impl Dataplane {
     /// Starts the workers, with an empty table.
     ///
     /// # Errors
-    /// If a thread or its reactor cannot be made.
+    /// If a thread or its epoll instance cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
         let Options { workers, timeouts, busy_poll, capacity, udp_flows, listening_sockets, steering, paths } =
             options;
@@ -105,7 +107,7 @@ impl Dataplane {
         let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / worker_count);
         let capacity = Arc::new(Capacity::new(capacity));
         capacity.take(2 * pipes * worker_count);
-        let refusals = Arc::<Refusals>::default();
+        let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
         let shared = Shared {
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
@@ -115,11 +117,11 @@ impl Dataplane {
             timeouts,
             capacity: Arc::clone(&capacity),
             refusals: Arc::clone(&refusals),
+            ports: Arc::clone(&ports),
             broken: report_broken,
         };
         let seed = WorkerSeed {
             index: 0,
-            workers: worker_count,
             shared,
             busy_poll,
             udp_flows,
@@ -139,6 +141,7 @@ impl Dataplane {
             health,
             overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
+            ports,
             client_addresses: ClientAddresses::new(transparency),
         })
     }
@@ -276,7 +279,7 @@ impl Dataplane {
 
     /// Where to set how much memory there is for traffic; unlimited until then.
     pub fn memory_gauge(&self) -> MemoryGauge {
-        self.capacity.gauge()
+        self.capacity.gauge(&self.ports)
     }
 
     /// The endpoints that are taken to be unhealthy, sorted by protocol and address.
@@ -370,6 +373,7 @@ impl Dataplane {
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
         self.listeners.release();
+        self.ports.drain();
         let finished = self.workers.all_reply(Command::Drain, deadline);
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }

@@ -18,7 +18,6 @@ pub mod proxy_protocol;
 pub mod select;
 mod splitmix64;
 mod sys;
-mod task;
 mod tcp;
 pub mod transparent;
 mod udp;

@@ -191,7 +191,7 @@ impl ListenerSet {
         &mut self,
         addr: FrontendAddr,
         admission: &Admission,
-        counters: &[FrontendCounters],
+        counters: &Arc<[FrontendCounters]>,
         workers: &[WorkerHandle],
     ) -> io::Result<Binding> {
         let claim = if self.claims.is_ours(addr, counters) { Claim::Again } else { Claim::First };
@@ -199,8 +199,9 @@ impl ListenerSet {
         let (filter, sockets) = self
             .filters
             .with(&sources, addr.ip, syn_policy, |filter| open::open(addr, claim, filter, workers.len()))?;
-        for ((worker, socket), counters) in workers.iter().zip(&sockets).zip(counters) {
-            worker.send(Command::Listen { addr, socket: Arc::clone(socket), counters: counters.clone() });
+        for (worker, socket) in workers.iter().zip(&sockets) {
+            let (socket, counters) = (Arc::clone(socket), Arc::clone(counters));
+            worker.send(Command::Listen { addr, socket, counters });
         }
         Ok(Binding::Sockets { sockets, filter })
     }
@@ -209,7 +210,7 @@ impl ListenerSet {
         &mut self,
         addr: FrontendAddr,
         admission: &Admission,
-        counters: &[FrontendCounters],
+        counters: &Arc<[FrontendCounters]>,
         workers: &[WorkerHandle],
     ) -> io::Result<Binding> {
         if self.claims.is_reserved(addr) {
@@ -225,7 +226,7 @@ impl ListenerSet {
 
     /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted, which it never is
     /// at an address of this machine itself. Answers to datagrams leave from a socket on the address in any case.
-    fn claim(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> io::Result<()> {
+    fn claim(&mut self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) -> io::Result<()> {
         let takes_over = self.steering.mode() == SteeringMode::Always
             && addr.protocol == Protocol::Tcp
             && !self.claims.is_machine(addr.ip);
@@ -312,16 +313,12 @@ impl ListenerSet {
     /// Gives a worker that was started again the sockets that it had: what waits in their queues is served yet.
     pub(crate) fn serve_again(&self, index: usize, worker: &WorkerHandle) {
         for (addr, listener) in &self.listeners {
-            let (Binding::Sockets { sockets, .. }, Some(counters)) =
-                (&listener.binding, listener.counters.get(index))
-            else {
-                continue;
-            };
+            let Binding::Sockets { sockets, .. } = &listener.binding else { continue };
             if let Some(socket) = sockets.get(index) {
                 worker.send(Command::Listen {
                     addr: *addr,
                     socket: Arc::clone(socket),
-                    counters: counters.clone(),
+                    counters: Arc::clone(&listener.counters),
                 });
             }
         }

@@ -2,8 +2,8 @@
 //! socket connected to one endpoint, and the answers return through the frontend's socket. Datagrams of steered frontends arrive on a
 //! socket that they share.
 //!
-//! The way of a datagram: `read_loop` reads, `forward` sorts by client, `flow_table` decides, `batch` sends; back through `reply` and
-//! `batch`. Everything of one frontend on one worker stays on that worker's thread.
+//! The way of a datagram: `registry` queues the socket that it has come to, `forward` sorts by client, `flow_table` decides, `batch`
+//! sends; back through `reply` and `batch`. Everything of one frontend on one worker stays on that worker's thread.
 
 mod batch;
 mod context;
@@ -12,79 +12,191 @@ mod forward;
 mod frontend;
 mod link;
 mod local_ports;
-mod read_loop;
+mod registry;
 mod reply;
 mod sockets;
 mod steered;
 
-use std::io;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
+use sheave_model::FrontendAddr;
 use socket2::Socket;
 
+use self::context::UdpContext;
+use self::flow_table::FlowOwner;
 use self::forward::forward_batch;
-use self::frontend::{ReplySocket, UdpFrontend};
+use self::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
+use self::registry::{Progress, Source};
+use self::reply::reply_batch;
+use self::steered::SteeredUdp;
 use crate::counters::UdpCounters;
-use sheave_model::FrontendAddr;
+use crate::listener::steering::frontends::SteeredFrontends;
+use crate::worker::context::WorkerContext;
+use crate::worker::token::Key;
 
-pub(crate) use self::context::UdpContext;
-pub(crate) use self::steered::SteeredUdp;
-
-/// One UDP frontend on one worker. Dropping it closes its socket and ends its flows at once.
-///
-/// All its methods belong on the worker's thread, inside its runtime.
-pub(crate) struct UdpListener {
-    state: Rc<UdpFrontend>,
+/// All of UDP on one worker.
+pub(crate) struct Udp {
+    context: Rc<UdpContext>,
+    frontends: UdpFrontends,
+    /// The places of frontends with a socket of their own.
+    own: HashMap<FrontendAddr, Key>,
+    steered: SteeredUdp,
+    /// UdpFrontends that take nothing new, but still have flows.
+    retired: Vec<Key>,
 }
 
-impl UdpListener {
-    /// Starts to serve the frontend on `socket`, which is bound to the frontend's address and nonblocking. By which
-    /// endpoints is looked up in the context's table, again for each batch.
-    pub(crate) fn start(
-        socket: Arc<Socket>,
-        addr: FrontendAddr,
-        counters: Arc<UdpCounters>,
-        context: &Rc<UdpContext>,
-    ) -> io::Result<Self> {
-        let state = UdpFrontend::new(context, addr, counters, ReplySocket::Listening);
-        let socket = context.offload.listening(socket)?;
-        *state.listening.borrow_mut() = Some(forward::start(&state, socket, None));
-        Ok(Self { state })
+impl Udp {
+    /// Serves nothing yet. There may be so many flows over all frontends; the random numbers begin with `random`.
+    pub(crate) fn new(
+        worker: &Rc<WorkerContext>,
+        flows: usize,
+        random: u64,
+        steered: Arc<SteeredFrontends>,
+    ) -> Self {
+        let context = UdpContext::new(worker, flows, random);
+        let steered = SteeredUdp::new(steered, &context);
+        Self {
+            context,
+            frontends: UdpFrontends::default(),
+            own: HashMap::new(),
+            steered,
+            retired: Vec::new(),
+        }
     }
 
-    /// Closes the frontend's socket, so that the kernel refuses strangers with ICMP, and keeps the flows: each goes on
-    /// through a socket of its own, connected to its client, until it is idle. For a frontend that lost its last
-    /// endpoint. If endpoints come back, new clients need a new listener; the two stand side by side.
-    ///
-    /// A flow for which no socket can be made ends.
-    pub(crate) fn retire(&self) {
-        let state = &self.state;
-        let Some(listening) = state.listening.take() else { return };
-        forward::detach_flows(state);
-        read_loop::drain(|| forward_batch(state, &listening.socket));
-        state.flows_changed();
+    /// Serves a frontend on `socket`, which is bound to its address and nonblocking.
+    pub(crate) fn listen(&mut self, addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<UdpCounters>) {
+        let place = self.frontends.insert_with(|place| {
+            UdpFrontend::new(&self.context, place, addr, counters, ReplySocket::Listening)
+        });
+        let listening = self.frontends.get_mut(place).map(|frontend| frontend.listen(Arc::clone(&socket)));
+        let replaced = match listening {
+            Some(Err(error)) => {
+                self.context.worker.report_broken(addr, socket, error);
+                Some(place)
+            }
+            Some(Ok(())) | None => self.own.insert(addr, place),
+        };
+        replaced.map(|place| self.frontends.remove(place));
+    }
+
+    /// Serves a socket of the steered frontends; `addr` is its own.
+    pub(crate) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
+        if let Err(error) = self.steered.listen(addr, Arc::clone(&socket)) {
+            self.context.worker.report_broken(addr, socket, error);
+        }
+    }
+
+    /// Ends a frontend: closes its sockets and ends its flows.
+    pub(crate) fn close(&mut self, addr: FrontendAddr) {
+        let serving = [self.own.remove(&addr), self.steered.remove(addr)];
+        serving.into_iter().flatten().for_each(|place| drop(self.frontends.remove(place)));
+        self.end_retired(|frontend| frontend.addr == addr);
+    }
+
+    /// Takes nothing new on a frontend. Its own socket is closed, so that the kernel refuses strangers with ICMP; each flow goes on
+    /// through a socket connected to its client, until it is idle. A flow for which none can be made ends. If endpoints come back,
+    /// new clients need a new listener; the two stand side by side.
+    pub(crate) fn retire(&mut self, addr: FrontendAddr) {
+        self.end_retired(|frontend| frontend.flows() == 0);
+        let (own, steered) = (self.own.remove(&addr), self.steered.remove(addr));
+        for place in own.into_iter().chain(steered) {
+            let Some(frontend) = self.frontends.get_mut(place).cloned() else { continue };
+            self.retired.push(place);
+            let client_side = frontend.retire();
+            if steered == Some(place) {
+                drop(client_side);
+                self.steered.empty(&mut self.frontends, &frontend);
+            } else if let Some(listening) = client_side {
+                registry::drain(|| forward_batch(&frontend, &listening.socket));
+            }
+            reply::send_last(&self.context);
+            frontend.flows_changed();
+        }
+    }
+
+    fn end_retired(&mut self, is_over: impl Fn(&UdpFrontend) -> bool) {
+        self.retired.retain(|place| {
+            let over = self.frontends.get_mut(*place).is_none_or(|frontend| is_over(frontend));
+            if over {
+                self.frontends.remove(*place);
+            }
+            !over
+        });
     }
 
     /// Opens no new flows and serves the others until they are quiet, for at most two seconds each.
-    pub(crate) fn drain(&self) {
-        self.state.drain();
+    pub(crate) fn drain(&mut self) {
+        self.steered.drain();
+        self.frontends.iter_mut().for_each(|(_, frontend)| frontend.drain());
     }
 
-    /// Waits until a listener that drains or has retired has no flow left. Cancel-safe; one may wait at a time.
-    pub(crate) async fn finished(&self) {
-        self.state.finished().await;
+    /// Whether no flow is left.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.context.budget.is_unused()
     }
 
-    /// How many flows there are.
-    pub(crate) fn flows(&self) -> usize {
-        self.state.flows.borrow().len()
+    /// A socket has something.
+    pub(crate) fn on_socket(&mut self, key: Key) {
+        self.context.registry.on_socket(key);
     }
-}
 
-impl Drop for UdpListener {
-    fn drop(&mut self) {
-        self.state.close();
+    /// Does what is due by `now`, or the first part of it.
+    pub(crate) fn on_time(&mut self, now: Instant) {
+        self.context.registry.on_time(now);
+        self.context.begin_work();
+        let next = || self.context.sweeps.borrow_mut().pop(now);
+        while !self.context.has_worked_enough()
+            && let Some((due, place)) = next()
+        {
+            if let Some(frontend) = self.frontends.get_mut(place) {
+                frontend.sweep(due);
+            }
+        }
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let (resting, sweep) = (self.context.registry.next_deadline(), self.context.sweeps.borrow().next());
+        resting.into_iter().chain(sweep).min()
+    }
+
+    /// Whether some sockets are still to be read.
+    pub(crate) fn has_work(&self) -> bool {
+        self.context.registry.has_ready()
+    }
+
+    /// Reads sockets that have something, a batch of each in turn, until this turn has been long enough.
+    pub(crate) fn serve(&mut self) {
+        self.context.begin_work();
+        while !self.context.has_worked_enough()
+            && let Some((key, source)) = self.context.registry.next_ready()
+        {
+            let progress = self.batch(&source);
+            self.context.registry.put_back(key, progress);
+        }
+    }
+
+    /// Receives one batch and sends it on.
+    fn batch(&mut self, source: &Source) -> Progress {
+        let progress = match source {
+            Source::Inlet(own, socket) => self.steered.batch(&mut self.frontends, *own, socket, None),
+            Source::Frontend(place, socket) | Source::Client(place, socket) => {
+                self.with_frontend(*place, |frontend| forward_batch(frontend, socket))
+            }
+            Source::Endpoint(place, client, upstream) => {
+                self.with_frontend(*place, |frontend| reply_batch(frontend, *client, upstream))
+            }
+        };
+        reply::send_last(&self.context);
+        progress
+    }
+
+    fn with_frontend(&mut self, place: Key, batch: impl FnOnce(&Rc<UdpFrontend>) -> Progress) -> Progress {
+        self.frontends.get_mut(place).map_or(Progress::Drained, |frontend| batch(frontend))
     }
 }
 

@@ -124,7 +124,8 @@ mod panics {
         dataplane.worker_restarts()
     }
 
-    fn panics(in_a_task: bool) {
+    #[test]
+    fn a_worker_that_panics_is_started_again() {
         let (mut dataplane, to) = serving();
         let addr = dataplane.table().table().frontends()[0].addr;
         let accepted = |dataplane: &Dataplane, worker: usize| {
@@ -136,7 +137,7 @@ mod panics {
             streams.push(open(to));
         }
         let (lost, kept) = (accepted(&dataplane, 0), accepted(&dataplane, 1));
-        dataplane.workers[0].send(Command::Panic { in_a_task });
+        dataplane.workers[0].send(Command::Panic);
         wait_until("the worker ends", || !dataplane.runs());
         // These wait in the queue of the one that is gone, or are served by the other.
         let waiting: Vec<TcpStream> = (0..32).map(|_| TcpStream::connect(to).unwrap()).collect();
@@ -156,26 +157,16 @@ mod panics {
     }
 
     #[test]
-    fn a_task_that_panics_ends_its_worker_which_is_started_again() {
-        panics(true);
-    }
-
-    #[test]
-    fn a_loop_that_panics_ends_its_worker_which_is_started_again() {
-        panics(false);
-    }
-
-    #[test]
     fn a_worker_that_keeps_failing_is_left_so() {
         let (mut dataplane, _) = serving();
         for number in 1..=5 {
-            dataplane.workers[1].send(Command::Panic { in_a_task: true });
+            dataplane.workers[1].send(Command::Panic);
             wait_until("it is started again", || restarts(&mut dataplane) == number);
             assert!(dataplane.runs());
         }
-        dataplane.workers[1].send(Command::Panic { in_a_task: true });
+        dataplane.workers[1].send(Command::Panic);
         wait_until("the worker ends", || !dataplane.runs());
-        dataplane.workers[0].send(Command::Panic { in_a_task: true });
+        dataplane.workers[0].send(Command::Panic);
         wait_until("both have ended", || dataplane.workers.iter().all(|worker| !worker.runs()));
         assert_eq!(restarts(&mut dataplane), 5, "now a restart of the process is due");
     }

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
 
-use tokio::sync::Notify;
-
 use crate::counters::ShedReason;
+use crate::worker::port::WorkerPorts;
 
 /// A Service may have so many times what is free: alone, four fifths of all.
 const SHARE: usize = 4;
@@ -48,28 +47,31 @@ pub(crate) struct Capacity {
     spared: AtomicIsize,
     /// Bytes that are to be given back.
     excess: AtomicI64,
-    relief: Notify,
 }
 
 /// Sets how much memory workers have.
 #[derive(Clone, Debug)]
-pub struct MemoryGauge(Arc<Capacity>);
+pub struct MemoryGauge {
+    capacity: Arc<Capacity>,
+    ports: Arc<WorkerPorts>,
+}
 
 impl MemoryGauge {
     /// Descriptors that traffic has.
     pub fn descriptors(&self) -> usize {
-        self.0.descriptors.load(Ordering::Relaxed)
+        self.capacity.descriptors.load(Ordering::Relaxed)
     }
 
     /// Workers count down from there, so it is to be set again, often.
     pub fn set(&self, left: MemoryLeft) {
         let connections = |bytes| isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX / 2);
         let free = connections(left.free);
-        self.0.memory.store(free, Ordering::Relaxed);
-        self.0.spared.store(connections(left.by_small_ones).saturating_sub(free), Ordering::Relaxed);
-        self.0.excess.store(i64::try_from(left.excess).unwrap_or(i64::MAX), Ordering::Relaxed);
+        let Self { capacity, ports } = self;
+        capacity.memory.store(free, Ordering::Relaxed);
+        capacity.spared.store(connections(left.by_small_ones).saturating_sub(free), Ordering::Relaxed);
+        capacity.excess.store(i64::try_from(left.excess).unwrap_or(i64::MAX), Ordering::Relaxed);
         if left.excess > 0 {
-            self.0.relief.notify_waiters();
+            ports.iter().for_each(|port| port.waker.wake());
         }
     }
 }
@@ -95,7 +97,6 @@ impl Capacity {
             memory: AtomicIsize::new(isize::MAX / 2),
             spared: AtomicIsize::new(0),
             excess: AtomicI64::new(0),
-            relief: Notify::new(),
         }
     }
 
@@ -106,9 +107,9 @@ impl Capacity {
         Arc::new(Self::new(CapacityLimits { descriptors: all, connections: all }))
     }
 
-    /// Where to set how much memory there is.
-    pub(crate) fn gauge(self: &Arc<Self>) -> MemoryGauge {
-        MemoryGauge(Arc::clone(self))
+    /// Where to set how much memory there is. The workers are woken when some is to be given back.
+    pub(crate) fn gauge(self: &Arc<Self>, ports: &Arc<WorkerPorts>) -> MemoryGauge {
+        MemoryGauge { capacity: Arc::clone(self), ports: Arc::clone(ports) }
     }
 
     /// Takes room for one connection of a Service that has `own` open.
@@ -172,9 +173,9 @@ impl Capacity {
         (free * MEMORY_OF_A_CONNECTION as usize / connections).clamp(LEAST_HELD, MOST_HELD)
     }
 
-    /// Waits until memory is to be given back. Cancel safe; who does not wait at that moment is told again soon.
-    pub(crate) async fn wants_relief(&self) {
-        self.relief.notified().await;
+    /// Whether memory is to be given back.
+    pub(crate) fn wants_relief(&self) -> bool {
+        self.excess.load(Ordering::Relaxed) > 0
     }
 
     /// Whether so much is still to be given back; then it counts as done.
@@ -234,6 +235,10 @@ mod tests {
 
     fn free(bytes: u64) -> MemoryLeft {
         MemoryLeft { free: bytes, by_small_ones: bytes, excess: 0 }
+    }
+
+    fn set(capacity: &Arc<Capacity>, left: MemoryLeft) {
+        capacity.gauge(&WorkerPorts::new(0).unwrap()).set(left);
     }
 
     /// Takes as many as are given.
@@ -301,14 +306,14 @@ mod tests {
     #[test]
     fn memory_is_shared_like_the_rest_and_counted_down_between_looks() {
         let capacity = Arc::new(capacity(1000));
-        capacity.gauge().set(free(10 * MEMORY_OF_A_CONNECTION));
+        set(&capacity, free(10 * MEMORY_OF_A_CONNECTION));
         let (mut greedy, mut other) = (0, 0);
         fill(&capacity, &mut greedy);
         assert_eq!((greedy, capacity.take_connection(greedy)), (8, Err(ShedReason::Memory)));
         fill(&capacity, &mut other);
         assert_eq!(other, 2);
         assert_eq!(capacity.room_for_flow(0), Err(ShedReason::Memory));
-        capacity.gauge().set(free(0));
+        set(&capacity, free(0));
         assert_eq!(capacity.take_connection(0), Err(ShedReason::Memory));
         capacity.give_connection();
         assert!(capacity.room_for_flow(0).is_ok() && !capacity.has_room_again(10));
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn who_has_next_to_nothing_is_served_though_others_have_taken_all_memory() {
         let capacity = Arc::new(capacity(1000));
-        capacity.gauge().set(MemoryLeft { by_small_ones: 80 * MEMORY_OF_A_CONNECTION, ..free(0) });
+        set(&capacity, MemoryLeft { by_small_ones: 80 * MEMORY_OF_A_CONNECTION, ..free(0) });
         assert_eq!(capacity.take_connection(10), Err(ShedReason::Memory));
         let mut own = 0;
         fill(&capacity, &mut own);
@@ -329,7 +334,7 @@ mod tests {
     fn no_more_is_given_back_than_is_wanted() {
         let capacity = Arc::new(capacity(10));
         assert!(!capacity.relieve_of(1));
-        capacity.gauge().set(MemoryLeft { excess: 100, ..free(0) });
+        set(&capacity, MemoryLeft { excess: 100, ..free(0) });
         assert_eq!([60, 60, 60].map(|bytes| capacity.relieve_of(bytes)), [true, true, false]);
     }
 
@@ -338,9 +343,9 @@ mod tests {
         let capacity = Arc::new(capacity(1000));
         assert_eq!(capacity.bytes_to_hold(), MOST_HELD);
         fill(&capacity, &mut 0);
-        capacity.gauge().set(free(800 * (16 << 10)));
+        set(&capacity, free(800 * (16 << 10)));
         assert_eq!(capacity.bytes_to_hold(), 16 << 10, "of 800 connections each the same");
-        capacity.gauge().set(free(0));
+        set(&capacity, free(0));
         assert_eq!(capacity.bytes_to_hold(), LEAST_HELD);
         (0..800).for_each(|_| capacity.give_connection());
         assert_eq!(capacity.bytes_to_hold(), MOST_HELD);

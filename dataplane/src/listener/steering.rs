@@ -152,7 +152,7 @@ impl Steering {
         &mut self,
         addr: FrontendAddr,
         sources: &AddressSet,
-        counters: &[FrontendCounters],
+        counters: &Arc<[FrontendCounters]>,
         workers: &[WorkerHandle],
     ) -> io::Result<SourceSetLease> {
         let kernel = self.kernel.as_mut().ok_or(io::ErrorKind::Unsupported)?;

@@ -82,11 +82,11 @@ pub(crate) fn dropped_packets(socket: impl AsFd) -> io::Result<u32> {
     if outcome == 0 { Ok(numbers[SK_MEMINFO_DROPS]) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A socket that the worker's reactor watches. Shared, since a listening socket also belongs to whoever opened it.
+/// A socket that tokio's reactor watches, for what is no worker's.
 pub(crate) type Registered = AsyncFd<Arc<Socket>>;
 
-/// Registers a nonblocking socket for these events only, which tokio's own socket types do not allow. Must be called inside the
-/// worker's runtime.
+/// Registers a nonblocking socket for these events only, which tokio's own socket types do not allow. Must be called inside a
+/// runtime.
 pub(crate) fn register(socket: Arc<Socket>, interest: Interest) -> io::Result<Registered> {
     // SAFETY: an `Arc<Socket>` gives the same open descriptor for as long as it lives, and the registration owns it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)

@@ -115,13 +115,6 @@ pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
     info(socket).map_or(0, |info| info.tcpi_bytes_acked.wrapping_add(u64::from(info.tcpi_snd_wnd) << 32))
 }
 
-/// Whether a connection was reset, or both sides have ended it (tcp(7), `TCP_INFO`). False if the kernel does not say.
-pub(crate) fn is_closed(socket: &Socket) -> bool {
-    /// `TCP_CLOSE` of net/tcp_states.h.
-    const CLOSED: u8 = 7;
-    info(socket).is_some_and(|info| info.tcpi_state == CLOSED)
-}
-
 fn info(socket: &Socket) -> Option<libc::tcp_info> {
     // SAFETY: a plain C struct of integers, for which all zeroes are a value. Older kernels fill less of it.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };

@@ -1,23 +1,26 @@
-//! The accept loop of one listening socket on one worker. No error ends it: one table maps each errno to an action.
+//! The listening sockets of one worker. No error ends accepting: one table maps each errno to an action.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::Socket;
-use tokio::io::Interest;
+use socket2::{SockRef, Socket};
 
-use super::SHORTAGE_PAUSE;
-use crate::counters::TcpCounters;
+use super::{SHORTAGE_PAUSE, reset_on_close};
+use crate::counters::FrontendCounters;
 use crate::listener::steering::frontends::SteeredFrontends;
+use crate::select::ActiveFrontend;
+use crate::sys::epoll::Watch;
 use crate::sys::errnos::is_shortage;
-use crate::sys::sockets::Registered;
 use crate::sys::{self, Errno};
 use crate::worker::context::WorkerContext;
-use sheave_model::{ClientAddr, FrontendAddr};
+use crate::worker::deadlines::Deadlines;
+use crate::worker::port::Accepted;
+use crate::worker::token::{Key, KeyedSlab, Token};
+use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 
 /// What to do about a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,105 +64,285 @@ impl AcceptAction {
     }
 }
 
-/// Connections that a loop takes before it yields to the worker's other tasks.
-const BUDGET: usize = 64;
+/// Connections that a socket gives before others have their turn.
+const MOST_AT_ONCE: usize = 64;
 
-/// The accepting side of one listening socket.
-pub(super) struct Acceptor {
-    socket: Registered,
-    addr: FrontendAddr,
-    worker: Rc<WorkerContext>,
+/// A frontend as the listeners know it: its counters, and where it is in the table.
+#[derive(Debug)]
+struct Served {
+    /// Of all workers.
+    counters: Arc<[FrontendCounters]>,
+    /// As of the table of this number.
+    active: Option<Arc<ActiveFrontend>>,
+    table_number: Option<u64>,
 }
 
-impl Acceptor {
-    pub(super) fn new(socket: Registered, addr: FrontendAddr, worker: &Rc<WorkerContext>) -> Self {
-        Self { socket, addr, worker: Rc::clone(worker) }
+impl Served {
+    fn new(counters: Arc<[FrontendCounters]>) -> Self {
+        Self { counters, active: None, table_number: None }
     }
 
-    /// Hands every connection to `serve` for as long as the socket works; gives the error that ended it. Cancel safe:
-    /// no connection is taken and then dropped.
-    pub(super) async fn accept_until_broken(&self, mut serve: impl FnMut(Socket, ClientAddr)) -> io::Error {
-        let mut taken = 0;
-        loop {
-            let accepted =
-                self.socket.async_io(Interest::READABLE, |socket| sys::sockets::accept(socket)).await;
-            let error = match accepted {
-                Ok((stream, peer)) => {
-                    serve(stream, ClientAddr(peer));
-                    taken += 1;
-                    if taken % BUDGET == 0 {
-                        tokio::task::yield_now().await;
-                    }
+    /// The frontend in the present table, looked up once per table.
+    fn active(&mut self, worker: &WorkerContext, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
+        let number = Some(worker.table_number());
+        if self.table_number != number {
+            self.active = worker.table().get(addr).cloned();
+            self.table_number = number;
+        }
+        self.active.as_ref()
+    }
+}
+
+/// One listening socket.
+struct ListeningSocket {
+    socket: Arc<Socket>,
+    addr: FrontendAddr,
+    /// The frontend of all its connections; `None` if frontends are steered to it.
+    served: Option<Served>,
+    /// It has been reported and not had its turn yet.
+    queued: bool,
+    /// It is not watched for a while.
+    rests: bool,
+    /// Connections that it gives in its next turn.
+    batch: usize,
+}
+
+/// The listening sockets of one worker.
+pub(super) struct Listeners {
+    worker: Rc<WorkerContext>,
+    listeners: KeyedSlab<ListeningSocket>,
+    /// Those that are of one frontend alone.
+    of_frontends: HashMap<FrontendAddr, Key>,
+    steered: Arc<SteeredFrontends>,
+    /// Steered frontends that have had a connection.
+    met: HashMap<FrontendAddr, Served, foldhash::fast::RandomState>,
+    ready: VecDeque<Key>,
+    rests: Deadlines<Key>,
+}
+
+impl Listeners {
+    /// Listens nowhere yet.
+    pub(super) fn new(worker: &Rc<WorkerContext>, steered: Arc<SteeredFrontends>) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            listeners: KeyedSlab::default(),
+            of_frontends: HashMap::new(),
+            steered,
+            met: HashMap::default(),
+            ready: VecDeque::new(),
+            rests: Deadlines::new(SHORTAGE_PAUSE),
+        }
+    }
+
+    /// Listens on the socket of one frontend.
+    pub(super) fn listen(
+        &mut self,
+        addr: FrontendAddr,
+        socket: Arc<Socket>,
+        counters: Arc<[FrontendCounters]>,
+    ) {
+        if let Some(key) = self.add(addr, socket, Some(Served::new(counters))) {
+            self.of_frontends.insert(addr, key);
+        }
+    }
+
+    /// Listens on a socket that steered frontends share; the address is its own.
+    pub(super) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
+        self.add(addr, socket, None);
+    }
+
+    fn add(&mut self, addr: FrontendAddr, socket: Arc<Socket>, served: Option<Served>) -> Option<Key> {
+        let listener = ListeningSocket { socket, addr, served, queued: false, rests: false, batch: 1 };
+        let key = self.listeners.insert_with(|_| listener);
+        let listener = self.listeners.get_mut(key)?;
+        let watched =
+            self.worker.poller.add(&*listener.socket, Watch::Listener, Token::TcpListener(key).into());
+        match watched {
+            Ok(()) => Some(key),
+            Err(error) => {
+                self.give_up(key, error);
+                None
+            }
+        }
+    }
+
+    /// The frontend is gone, or takes nothing new: lets go of its socket.
+    pub(super) fn close(&mut self, addr: FrontendAddr) {
+        self.met.remove(&addr);
+        if let Some(key) = self.of_frontends.remove(&addr) {
+            self.remove(key);
+        }
+    }
+
+    fn remove(&mut self, key: Key) -> Option<ListeningSocket> {
+        let listener = self.listeners.remove(key)?;
+        if !listener.rests {
+            self.worker.poller.remove(&*listener.socket);
+        }
+        Some(listener)
+    }
+
+    /// A socket is of no more use.
+    fn give_up(&mut self, key: Key, error: io::Error) {
+        if let Some(ListeningSocket { addr, socket, .. }) = self.remove(key) {
+            self.of_frontends.retain(|_, listener| *listener != key);
+            self.worker.report_broken(addr, socket, error);
+        }
+    }
+
+    /// Connections wait at a socket.
+    pub(super) fn on_ready(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key)
+            && !std::mem::replace(&mut listener.queued, true)
+        {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Takes what waits at the sockets that were reported, a bounded number from each.
+    pub(super) fn serve(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
+        for _ in 0..self.ready.len() {
+            let Some(key) = self.ready.pop_front() else { return };
+            let Some(listener) = self.listeners.get_mut(key) else { continue };
+            listener.queued = false;
+            let batch = listener.batch;
+            // Who is reported again at once has more; then it is asked in vain once per burst, not once per connection.
+            listener.batch = (2 * batch).min(MOST_AT_ONCE);
+            self.accept(key, batch, &mut admit);
+        }
+    }
+
+    /// Watches sockets again that have rested.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        while let Some((_, key)) = self.rests.pop(now) {
+            let Some(listener) = self.listeners.get_mut(key) else { continue };
+            listener.rests = false;
+            let token = Token::TcpListener(key).into();
+            if let Err(error) = self.worker.poller.add(&*listener.socket, Watch::Listener, token) {
+                self.give_up(key, error);
+            }
+        }
+    }
+
+    /// When a socket has rested enough.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.rests.next()
+    }
+
+    /// Takes everything that has shaken hands, and lets go of all sockets.
+    pub(super) fn drain(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
+        let keys: Vec<Key> = self.listeners.iter_mut().map(|(key, _)| key).collect();
+        for key in keys {
+            self.accept(key, usize::MAX, &mut admit);
+            self.remove(key);
+        }
+        self.of_frontends.clear();
+    }
+
+    /// Takes so many connections, unless there are fewer.
+    fn accept(
+        &mut self,
+        key: Key,
+        most: usize,
+        admit: &mut impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>),
+    ) {
+        for _ in 0..most {
+            let Some(listener) = self.listeners.get_mut(key) else { return };
+            let error = match sys::sockets::accept(&*listener.socket) {
+                Ok((socket, peer)) => {
+                    self.accepted(key, socket, ClientAddr(peer), admit);
                     continue;
                 }
                 Err(error) => error,
             };
             match AcceptAction::for_error(&error) {
-                AcceptAction::Retry | AcceptAction::Wait => {}
-                AcceptAction::Pause(rest) => {
-                    self.log_shortage(&error);
-                    tokio::time::sleep(rest).await;
+                AcceptAction::Retry => {}
+                AcceptAction::Wait => {
+                    listener.batch = 1;
+                    return;
                 }
-                AcceptAction::Rebind => return error,
+                AcceptAction::Pause(pause) => {
+                    log_shortage(&self.worker, listener.addr, &error);
+                    // It would be reported all the time.
+                    self.worker.poller.remove(&*listener.socket);
+                    listener.rests = true;
+                    self.rests.push(self.worker.now(), pause, key);
+                    return;
+                }
+                AcceptAction::Rebind => return self.give_up(key, error),
             }
         }
     }
 
-    /// Hands the connections that are waiting right now to `serve`.
-    pub(super) fn accept_waiting(&self, mut serve: impl FnMut(Socket, ClientAddr)) {
-        loop {
-            match sys::sockets::accept(self.socket.get_ref()) {
-                Ok((stream, peer)) => serve(stream, ClientAddr(peer)),
-                Err(error) if AcceptAction::for_error(&error) == AcceptAction::Retry => {}
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Logs what is used up and what helps, but not at each pause of each listener.
-    fn log_shortage(&self, error: &io::Error) {
-        if !self.worker.log_throttle.admits(Instant::now()) {
-            return;
-        }
-        let advice = match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EMFILE) => "raise this process's limit of open files (LimitNOFILE, ulimit -n)",
-            Some(Errno::ENFILE) => "raise the machine's limit of open files (fs.file-max)",
-            Some(Errno::EPERM) => "a firewall rule or security module forbids it",
-            _ => "the machine is short of memory for sockets",
+    /// Gives a connection to whoever is to serve it; one that is to no frontend is reset.
+    fn accepted(
+        &mut self,
+        key: Key,
+        socket: Socket,
+        peer: ClientAddr,
+        admit: &mut impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>),
+    ) {
+        let Self { worker, listeners, met, steered, .. } = self;
+        let Some(ListeningSocket { addr, served, .. }) = listeners.get_mut(key) else { return };
+        let found = match served {
+            Some(served) => Some((*addr, served)),
+            // Who calls the socket itself is no client of anyone.
+            None => called(&socket)
+                .filter(|called| called != addr)
+                .and_then(|called| Some((called, meet(met, steered, called)?))),
         };
-        tracing::warn!(frontend = %self.addr, %error, advice, "cannot accept; clients wait in the queue");
-    }
-}
-
-/// The steered TCP frontends that one worker has met.
-#[derive(Debug)]
-pub(crate) struct SteeredTcp {
-    steered: Arc<SteeredFrontends>,
-    /// Which worker this is.
-    index: usize,
-    met: RefCell<HashMap<FrontendAddr, Arc<TcpCounters>, foldhash::fast::RandomState>>,
-}
-
-impl SteeredTcp {
-    /// None met so far.
-    pub(crate) fn new(steered: Arc<SteeredFrontends>, index: usize) -> Rc<Self> {
-        Rc::new(Self { steered, index, met: RefCell::default() })
-    }
-
-    /// The frontend is gone, or takes nothing new.
-    pub(crate) fn forget(&self, addr: FrontendAddr) {
-        self.met.borrow_mut().remove(&addr);
-    }
-
-    pub(super) fn counters(&self, addr: FrontendAddr) -> Option<Arc<TcpCounters>> {
-        let mut met = self.met.borrow_mut();
-        if let Some(counters) = met.get(&addr) {
-            return Some(Arc::clone(counters));
+        let (own, ports) = (worker.index, &worker.shared.ports);
+        let other = ports.less_busy_than(own, || worker.random.next());
+        let taker = other.unwrap_or(own);
+        let Some((frontend, served, counters)) = found.and_then(|(frontend, served)| {
+            let counters = served.counters.get(taker)?.tcp()?;
+            Some((frontend, served, counters))
+        }) else {
+            return reset_on_close(&SockRef::from(&socket));
+        };
+        let accepted = Accepted { frontend, peer, socket, counters };
+        if taker == own {
+            return admit(accepted, served.active(worker, frontend));
         }
-        let counters = self.steered.counters(addr, self.index)?.tcp()?;
-        met.insert(addr, Arc::clone(&counters));
-        Some(counters)
+        if let Err(mut accepted) = ports.hand_on(taker, accepted)
+            && let Some(counters) = served.counters.get(own).and_then(FrontendCounters::tcp)
+        {
+            accepted.counters = counters;
+            admit(accepted, served.active(worker, frontend));
+        }
     }
+}
+
+/// The address that a client of steered frontends has called.
+fn called(socket: &Socket) -> Option<FrontendAddr> {
+    let called = socket.local_addr().ok()?.as_socket()?;
+    Some(FrontendAddr { ip: called.ip(), port: called.port(), protocol: Protocol::Tcp })
+}
+
+/// A steered frontend, looked up where all workers look only when it is met for the first time.
+fn meet<'m>(
+    met: &'m mut HashMap<FrontendAddr, Served, foldhash::fast::RandomState>,
+    steered: &SteeredFrontends,
+    addr: FrontendAddr,
+) -> Option<&'m mut Served> {
+    match met.entry(addr) {
+        Entry::Occupied(known) => Some(known.into_mut()),
+        Entry::Vacant(new) => Some(new.insert(Served::new(steered.counters(addr)?))),
+    }
+}
+
+/// Logs what is used up and what helps, but not at each pause of each listener.
+fn log_shortage(worker: &WorkerContext, addr: FrontendAddr, error: &io::Error) {
+    if !worker.log_throttle.admits(worker.now()) {
+        return;
+    }
+    let advice = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => "raise this process's limit of open files (LimitNOFILE, ulimit -n)",
+        Some(Errno::ENFILE) => "raise the machine's limit of open files (fs.file-max)",
+        Some(Errno::EPERM) => "a firewall rule or security module forbids it",
+        _ => "the machine is short of memory for sockets",
+    };
+    tracing::warn!(frontend = %addr, %error, advice, "cannot accept; clients wait in the queue");
 }
 
 #[cfg(test)]

@@ -1,286 +1,262 @@
-//! The connections of one worker that are relayed, or whose endpoint is being connected: a table of plain entries, driven by one
-//! task that polls one epoll instance. A connection at rest is an entry here, and has no task, no timer and no buffer.
+//! The connections of one worker, from accept to close: a table of plain entries. A connection at rest is an entry here, and has no
+//! timer and no buffer.
 //!
-//! One poll moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes: connections
+//! One turn moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes: connections
 //! that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has the same two lists,
 //! of sparse and of other flows).
 
-mod connecting;
 mod sweep;
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
-use std::future::poll_fn;
-use std::io;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
-use slab::Slab;
-use tokio::sync::Notify;
-use tokio::task::yield_now;
-use tokio::time::Instant;
-
+use super::connect::CrowdedEndpoints;
 use super::idle_clock::{IdleClock, Tick, ticks};
 use super::relay::{Peer, Relay, RelayState};
 use super::session::Session;
+use super::setup::{self, Established, Setup, SetupContext, SetupStep};
 use super::splice::RelayBuffers;
-use super::stream::Stream;
 use crate::counters::CloseReason;
-use crate::sys::epoll::{Events, Readiness, Watch};
-pub(super) use connecting::Connecting;
-use connecting::Pending;
+use crate::select::ActiveFrontend;
+use crate::sys::epoll::Readiness;
+#[cfg(test)]
+use crate::sys::epoll::Watch;
+use crate::worker::context::WorkerContext;
+use crate::worker::deadlines::Deadlines;
+use crate::worker::port::Accepted;
+#[cfg(test)]
+use crate::worker::token::Token;
+use crate::worker::token::{Key, KeyedSlab};
+use sweep::Sweep;
 
-/// Bytes that one poll moves before other tasks of the worker get their turn: less than a millisecond's work.
-const BYTES_PER_POLL: u64 = 1 << 20;
+/// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
+const BYTES_PER_TURN: u64 = 1 << 20;
 /// A connection that moved as much in its last turn is a stream.
 const STREAM: u64 = 64 << 10;
 
 /// The table.
 pub(crate) struct ConnectionTable {
-    watch: Watch,
-    entries: RefCell<Slab<Entry>>,
+    context: SetupContext,
+    connections: KeyedSlab<Connection>,
     /// Connections to be served next: an event has come, and they are no streams.
-    sparse: RefCell<VecDeque<ConnectionKey>>,
+    sparse: VecDeque<Key>,
     /// Streams with an event, or whose turn ended before they were done.
-    streams: RefCell<VecDeque<ConnectionKey>>,
-    /// Until when each endpoint that is being connected may take.
-    deadlines: RefCell<BTreeSet<(Instant, ConnectionKey)>>,
-    /// The one that is waited for; it may have been met since.
-    next_deadline: Cell<Option<Instant>>,
-    /// There is an earlier one.
-    earlier_deadline: Notify,
-    /// Of the task that drives the table.
-    driver: RefCell<Waker>,
-    serial: Cell<u32>,
-    buffers: RelayBuffers,
-    /// Of connections whose Service has none of its own.
-    idle: Duration,
-    /// Idle time is counted from here.
-    epoch: Instant,
-    /// The shortest idle timeout of any connection, in ticks.
-    shortest_idle: Cell<u32>,
-    /// The same of what the round that is under way has met, or what has begun since.
-    shortest_of_round: Cell<u32>,
-    /// It became shorter.
-    idle_shortened: Notify,
-    /// How long to look for events after the last one, before the thread may sleep.
-    busy_poll: Option<Duration>,
-    busy_until: Cell<Instant>,
+    streams: VecDeque<Key>,
+    /// When those that have no endpoint yet are looked at.
+    setups: Deadlines<Key>,
+    sweep: Sweep,
 }
 
-/// A place in the table, and whose it is: places are used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ConnectionKey {
-    index: u32,
-    serial: u32,
-}
-
-impl ConnectionKey {
-    /// For events of one of the entry's sockets.
-    fn token(self, peer: Peer) -> u64 {
-        u64::from(self.serial) << 32 | u64::from(self.index) << 1 | u64::from(peer == Peer::Client)
-    }
-
-    fn of_token(token: u64) -> (Self, Peer) {
-        let index = token as u32 >> 1;
-        let peer = if token & 1 == 1 { Peer::Client } else { Peer::Endpoint };
-        (Self { index, serial: (token >> 32) as u32 }, peer)
-    }
-}
-
-struct Entry {
-    serial: u32,
+struct Connection {
     /// It is in one of the queues, so it will have a turn anyway.
     queued: bool,
     is_stream: bool,
-    state: EntryState,
+    state: ConnectionState,
 }
 
-enum EntryState {
-    /// An endpoint is being connected, and somebody waits for the outcome.
-    Connecting(Pending),
+#[expect(clippy::large_enum_variant, reason = "most connections are of the large one, most of the time")]
+enum ConnectionState {
+    /// It has no endpoint yet. Boxed, since this is larger than what it becomes, and most stay that for longer.
+    Setup(Box<Setup>),
     Relaying(Relay, Session),
     /// Between the two.
     Changing,
 }
 
+/// What a connection at rest takes beside its sockets.
+const _: () = assert!(size_of::<Connection>() <= 320);
+
 impl ConnectionTable {
-    /// An empty table. A thread that has seen an event looks for more for `busy_poll` before it may sleep, since waking it takes
-    /// longer than looking. Must be called inside the worker's runtime.
-    ///
-    /// # Errors
-    /// If the epoll instance cannot be made.
-    pub(super) fn new(buffers: RelayBuffers, idle: Duration, busy_poll: Duration) -> io::Result<Self> {
-        Ok(Self {
-            watch: Watch::new()?,
-            entries: RefCell::default(),
-            sparse: RefCell::default(),
-            streams: RefCell::default(),
-            deadlines: RefCell::default(),
-            next_deadline: Cell::new(None),
-            earlier_deadline: Notify::new(),
-            driver: RefCell::new(Waker::noop().clone()),
-            serial: Cell::new(0),
-            buffers,
-            idle,
-            epoch: Instant::now(),
-            shortest_idle: Cell::new(ticks(idle)),
-            shortest_of_round: Cell::new(u32::MAX),
-            idle_shortened: Notify::new(),
-            busy_poll: Some(busy_poll).filter(|time| !time.is_zero()),
-            busy_until: Cell::new(Instant::now()),
-        })
-    }
-
-    /// What a client has sent already, up to a few KiB.
-    ///
-    /// # Errors
-    /// If the client has reset the connection meanwhile.
-    pub(super) fn first_bytes(&self, client: &mut Stream) -> io::Result<Vec<u8>> {
-        self.buffers.first_bytes(client)
-    }
-
-    /// Serves the table until it is dropped. One task at a time may do so.
-    pub(crate) async fn drive(&self) {
-        let mut events = Events::new();
-        loop {
-            poll_fn(|cx| self.poll(cx, &mut events)).await;
-            // Not by waking itself: only a task that yields has the reactor asked for what others wait for.
-            yield_now().await;
+    /// An empty table.
+    pub(super) fn new(worker: &Rc<WorkerContext>, buffers: RelayBuffers) -> Self {
+        let sweep = Sweep::new(worker.now(), worker.shared.timeouts.idle);
+        let crowded = CrowdedEndpoints::default();
+        Self {
+            context: SetupContext { worker: Rc::clone(worker), crowded, buffers },
+            connections: KeyedSlab::default(),
+            sparse: VecDeque::new(),
+            streams: VecDeque::new(),
+            setups: Deadlines::new(worker.shared.timeouts.connect),
+            sweep,
         }
     }
 
-    /// Ready when there is more to do at once.
-    fn poll(&self, cx: &mut Context<'_>, events: &mut Events) -> Poll<()> {
-        self.driver.borrow_mut().clone_from(cx.waker());
-        let more = self.poll_events(cx, events).unwrap_or_else(|error| {
-            tracing::error!(%error, "a worker gets no more events of its connections");
-            false
+    /// Takes a connection; `active` is its frontend in the present table, if it is there.
+    pub(super) fn admit(&mut self, accepted: Accepted, active: Option<&Arc<ActiveFrontend>>) {
+        let Some(setup) = setup::admit(&self.context.worker, accepted, active) else { return };
+        let key = self.connections.insert_with(|key| {
+            let state = ConnectionState::Setup(Box::new(setup(key)));
+            Connection { queued: false, is_stream: false, state }
         });
-        self.serve();
-        if more || self.has_queued() { Poll::Ready(()) } else { Poll::Pending }
+        self.set_up(key, |setup, context| Some(setup.begin(context, active)));
     }
 
-    fn has_queued(&self) -> bool {
-        !self.sparse.borrow().is_empty() || !self.streams.borrow().is_empty()
+    /// Applies an event of a client's socket.
+    pub(super) fn on_client(&mut self, key: Key, readiness: Readiness) {
+        self.on_ready(key, Peer::Client, readiness);
     }
 
-    /// Gives queued connections their turns, as far as one poll may go, and at least one stream.
-    fn serve(&self) {
-        let mut moved = 0;
-        while moved < BYTES_PER_POLL && self.serve_next(&self.sparse, &mut moved) {}
-        let streams = self.streams.borrow().len();
-        for served in 0..streams {
-            if served > 0 && moved >= BYTES_PER_POLL || !self.serve_next(&self.streams, &mut moved) {
-                break;
-            }
-        }
+    /// Applies an event of an endpoint's socket.
+    pub(super) fn on_endpoint(&mut self, key: Key, readiness: Readiness) {
+        self.on_ready(key, Peer::Endpoint, readiness);
     }
 
-    /// Gives the first connection of a queue its turn; false if there is none.
-    fn serve_next(&self, queue: &RefCell<VecDeque<ConnectionKey>>, moved: &mut u64) -> bool {
-        let Some(key) = queue.borrow_mut().pop_front() else { return false };
-        let mut entries = self.entries.borrow_mut();
-        if let Some(entry) = entry(&mut entries, key) {
-            entry.queued = false;
-            *moved += self.advance(&mut entries, key);
-        }
-        true
-    }
-
-    /// Gives connections their events; true if there may be more soon.
-    fn poll_events(&self, cx: &mut Context<'_>, events: &mut Events) -> io::Result<bool> {
-        let mut entries = self.entries.borrow_mut();
-        let mut notified = false;
-        let mut on_ready = |token, readiness| {
-            notified = true;
-            let (key, peer) = ConnectionKey::of_token(token);
-            self.on_ready(&mut entries, key, peer, readiness);
-        };
-        loop {
-            match self.watch.poll(cx, events, &mut on_ready)? {
-                // Nothing is left; asking again lets the reactor know whom to wake.
-                Poll::Ready(false) => {}
-                Poll::Ready(true) => return Ok(true),
-                Poll::Pending => break,
-            }
-        }
-        let Some(busy_poll) = self.busy_poll else { return Ok(false) };
-        self.watch.poll_now(events, &mut on_ready)?;
-        let now = Instant::now();
-        if notified {
-            self.busy_until.set(now + busy_poll);
-        }
-        Ok(now < self.busy_until.get())
-    }
-
-    /// Applies an event of one of a connection's sockets.
-    fn on_ready(&self, entries: &mut Slab<Entry>, key: ConnectionKey, peer: Peer, readiness: Readiness) {
-        let Some(entry) = entry(entries, key) else { return };
-        match &mut entry.state {
-            EntryState::Changing => {}
-            EntryState::Connecting(pending) => pending.on_ready(readiness),
-            EntryState::Relaying(relay, _) => {
+    fn on_ready(&mut self, key: Key, peer: Peer, readiness: Readiness) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match &mut connection.state {
+            ConnectionState::Changing => {}
+            ConnectionState::Setup(_) => self.set_up(key, |setup, context| match peer {
+                Peer::Client => setup.on_client(context, readiness),
+                Peer::Endpoint => setup.on_endpoint(context, readiness),
+            }),
+            ConnectionState::Relaying(relay, _) => {
                 relay.on_ready(peer, readiness);
-                if !std::mem::replace(&mut entry.queued, true) {
-                    let queue = if entry.is_stream { &self.streams } else { &self.sparse };
-                    queue.borrow_mut().push_back(key);
+                if !std::mem::replace(&mut connection.queued, true) {
+                    let queue = if connection.is_stream { &mut self.streams } else { &mut self.sparse };
+                    queue.push_back(key);
                 }
             }
         }
     }
 
+    /// Has a connection without an endpoint make its next step, and goes on from there.
+    fn set_up(&mut self, key: Key, step: impl FnOnce(&mut Setup, &SetupContext) -> Option<SetupStep>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let ConnectionState::Setup(setup) = &mut connection.state else { return };
+        match step(setup, &self.context) {
+            None => {}
+            Some(SetupStep::Waits(time)) => {
+                setup.due = self.setups.push(self.context.worker.now(), time, key);
+            }
+            Some(SetupStep::Connected) => self.relay(key),
+            Some(SetupStep::Ends(reason)) => {
+                if let Some(Connection { state: ConnectionState::Setup(setup), .. }) =
+                    self.connections.remove(key)
+                {
+                    setup.end(reason);
+                }
+            }
+        }
+    }
+
+    /// Relays a connection whose endpoint is connected from now on.
+    fn relay(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let state = std::mem::replace(&mut connection.state, ConnectionState::Changing);
+        if let ConnectionState::Setup(setup) = state
+            && let Some(begin) = setup.establish()
+        {
+            self.begin_relay(key, begin);
+        }
+    }
+
+    fn begin_relay(&mut self, key: Key, begin: Established) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let idle = self.sweep.idle_clock(self.context.worker.now(), begin.idle_timeout);
+        let relay = Relay::new(begin.client, begin.endpoint, begin.upload, idle);
+        connection.state = ConnectionState::Relaying(relay, begin.session);
+        // What is there already waits for its turn like everything else.
+        connection.queued = true;
+        self.sparse.push_back(key);
+    }
+
+    /// Relays between two sockets that were not set up here.
+    #[cfg(test)]
+    pub(super) fn relay_between(&mut self, begin: Established) {
+        let state = ConnectionState::Changing;
+        let key = self.connections.insert_with(|_| Connection { queued: false, is_stream: false, state });
+        let poller = &self.context.worker.poller;
+        poller.add(begin.client.socket(), Watch::Stream, Token::Client(key).into()).unwrap();
+        poller.add(begin.endpoint.socket(), Watch::Stream, Token::Endpoint(key).into()).unwrap();
+        self.begin_relay(key, begin);
+    }
+
+    /// Whether connections wait for their turns.
+    pub(super) fn has_work(&self) -> bool {
+        !self.sparse.is_empty() || !self.streams.is_empty()
+    }
+
+    /// Gives queued connections their turns, as far as one turn of the loop may go, and at least one stream.
+    pub(super) fn serve(&mut self) {
+        let mut moved = 0;
+        while moved < BYTES_PER_TURN
+            && let Some(key) = self.sparse.pop_front()
+        {
+            moved += self.serve_one(key);
+        }
+        for served in 0..self.streams.len() {
+            if served > 0 && moved >= BYTES_PER_TURN {
+                break;
+            }
+            let Some(key) = self.streams.pop_front() else { break };
+            moved += self.serve_one(key);
+        }
+    }
+
+    fn serve_one(&mut self, key: Key) -> u64 {
+        let Some(connection) = self.connections.get_mut(key) else { return 0 };
+        connection.queued = false;
+        self.advance(key)
+    }
+
     /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
-    fn advance(&self, entries: &mut Slab<Entry>, key: ConnectionKey) -> u64 {
-        let Some(entry) = entry(entries, key) else { return 0 };
-        let EntryState::Relaying(relay, session) = &mut entry.state else { return 0 };
-        let (relayed, moved) = relay.advance(&self.buffers, &session.counters);
-        entry.is_stream = moved >= STREAM;
+    fn advance(&mut self, key: Key) -> u64 {
+        let Some(connection) = self.connections.get_mut(key) else { return 0 };
+        let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
+        let (relayed, moved) = relay.advance(&self.context.buffers, &session.counters);
+        connection.is_stream = moved >= STREAM;
         match relayed {
             RelayState::Waits => {}
             RelayState::BudgetSpent => {
-                entry.queued = true;
-                self.streams.borrow_mut().push_back(key);
+                connection.queued = true;
+                self.streams.push_back(key);
             }
-            RelayState::Ended(reason) => end(entries, key.index, reason),
+            RelayState::Ended(reason) => self.end(key, reason),
         }
         moved
     }
 
-    /// A connection that may be idle for so long.
-    fn idle_clock(&self, timeout: Duration) -> IdleClock {
-        let clock = IdleClock::new(Tick::now(self.epoch), timeout);
-        // It may begin behind the back of a round that is under way.
-        self.shortest_of_round.update(|shortest| shortest.min(clock.timeout()));
-        if clock.timeout() < self.shortest_idle.get() {
-            self.shortest_idle.set(clock.timeout());
-            self.idle_shortened.notify_one();
+    fn end(&mut self, key: Key, reason: CloseReason) {
+        if let Some(Connection { state: ConnectionState::Relaying(relay, session), .. }) =
+            self.connections.remove(key)
+        {
+            // Counted before anybody can see the sockets closed.
+            session.close(reason);
+            drop(relay);
         }
-        clock
+    }
+
+    /// Looks at what is due.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        while let Some((due, key)) = self.setups.pop(now) {
+            self.set_up(key, |setup, context| (setup.due == due).then(|| setup.on_time(context)));
+        }
+        self.sweep(now);
+        self.context.buffers.on_time(now);
+    }
+
+    /// When something is due.
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
+        let Self { setups, connections, sweep, context, .. } = self;
+        // Most connections have an endpoint long before.
+        let setups = setups.next_that(|due, key| match connections.get_mut(key) {
+            Some(Connection { state: ConnectionState::Setup(setup), .. }) => setup.due == due,
+            _ => false,
+        });
+        [setups, Some(sweep.due()), context.buffers.next_deadline()].into_iter().flatten().min()
     }
 
     /// Resets every connection.
-    pub(crate) fn reset_all(&self) {
-        let entries = std::mem::take(&mut *self.entries.borrow_mut());
-        for (_, entry) in entries {
-            if let EntryState::Relaying(relay, _session) = entry.state {
-                relay.cut();
+    pub(super) fn reset_all(&mut self) {
+        for connection in self.connections.drain() {
+            match connection.state {
+                ConnectionState::Setup(setup) => setup.end(CloseReason::Aborted),
+                ConnectionState::Relaying(relay, _session) => relay.cut(),
+                ConnectionState::Changing => {}
             }
         }
-    }
-}
-
-fn entry(entries: &mut Slab<Entry>, key: ConnectionKey) -> Option<&mut Entry> {
-    entries.get_mut(key.index as usize).filter(|entry| entry.serial == key.serial)
-}
-
-fn end(entries: &mut Slab<Entry>, index: u32, reason: CloseReason) {
-    if let Some(Entry { state: EntryState::Relaying(relay, session), .. }) =
-        entries.try_remove(index as usize)
-    {
-        // Counted before anybody can see the sockets closed.
-        session.close(reason);
-        drop(relay);
     }
 }
 

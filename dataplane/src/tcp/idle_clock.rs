@@ -1,8 +1,6 @@
 //! When a connection counts as idle. No byte that passes touches a clock: a sweep compares byte counts.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The unit of idle time: fine against any timeout, and four bytes hold years of it.
 pub(super) const TICK: Duration = Duration::from_millis(50);
@@ -16,9 +14,9 @@ pub(super) const CHECKS: u32 = 8;
 pub(super) struct Tick(u32);
 
 impl Tick {
-    /// The present one of a table made at `epoch`.
-    pub(super) fn now(epoch: Instant) -> Self {
-        Self(ticks(epoch.elapsed()))
+    /// The one of `now`, counted from `epoch`.
+    pub(super) fn at(now: Instant, epoch: Instant) -> Self {
+        Self(ticks(now.saturating_duration_since(epoch)))
     }
 }
 

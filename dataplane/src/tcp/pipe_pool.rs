@@ -3,10 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
-
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use std::time::{Duration, Instant};
 
 use crate::sys::pipe::{self, Pipe};
 
@@ -50,12 +47,14 @@ pub(crate) struct PipePool {
     /// The fewest free ones since the last look: so many were not needed.
     spare: Cell<usize>,
     no_pipe_before: Cell<Option<Instant>>,
-    filled: Notify,
+    /// When to look for pipes that nobody needs; none while there are none.
+    trim_at: Cell<Option<Instant>>,
+    now: Cell<Instant>,
 }
 
 impl PipePool {
     /// A pool that opens pipes on demand.
-    pub(crate) fn new(budget: PipeBudget) -> Rc<Self> {
+    pub(crate) fn new(budget: PipeBudget, now: Instant) -> Rc<Self> {
         Rc::new(Self {
             free: RefCell::default(),
             open: Cell::new(0),
@@ -63,7 +62,8 @@ impl PipePool {
             budget,
             spare: Cell::new(0),
             no_pipe_before: Cell::new(None),
-            filled: Notify::new(),
+            trim_at: Cell::new(None),
+            now: Cell::new(now),
         })
     }
 
@@ -80,7 +80,7 @@ impl PipePool {
         if self.open.get() >= self.budget.pipes || left < LEAST_SLOTS {
             return None;
         }
-        let now = Instant::now();
+        let now = self.now.get();
         if self.no_pipe_before.get().is_some_and(|then| now < then) {
             return None;
         }
@@ -90,7 +90,9 @@ impl PipePool {
             Some(pipe) => {
                 self.open.set(self.open.get() + 1);
                 self.open_slots.set(self.open_slots.get() + pipe.slots());
-                self.filled.notify_one();
+                if self.trim_at.get().is_none() {
+                    self.trim_at.set(Some(now + KEEP));
+                }
                 Some(pipe)
             }
             None => {
@@ -121,15 +123,18 @@ impl PipePool {
         self.spare.set(self.free.borrow().len());
     }
 
-    /// Closes pipes that are not needed any more, for ever.
-    pub(crate) async fn watch(&self) {
-        loop {
-            self.filled.notified().await;
-            while self.open.get() > 0 {
-                sleep(KEEP).await;
-                self.trim();
-            }
+    /// Closes pipes that are not needed any more, once in a while. `now` is also the moment of what is asked next.
+    pub(super) fn on_time(&self, now: Instant) {
+        self.now.set(now);
+        if self.trim_at.get().is_some_and(|at| at <= now) {
+            self.trim();
+            self.trim_at.set((self.open.get() > 0).then_some(now + KEEP));
         }
+    }
+
+    /// When that is due.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.trim_at.get()
     }
 }
 
@@ -163,11 +168,11 @@ mod tests {
     use super::*;
 
     fn pool(pipes: usize, slots: usize) -> Rc<PipePool> {
-        PipePool::new(PipeBudget { pipes, slots })
+        PipePool::new(PipeBudget { pipes, slots }, Instant::now())
     }
 
-    #[tokio::test]
-    async fn the_limit_holds_and_an_empty_pipe_comes_back() {
+    #[test]
+    fn the_limit_holds_and_an_empty_pipe_comes_back() {
         let pool = pool(1, usize::MAX);
         let lease = pool.take().unwrap();
         assert!(pool.take().is_none());
@@ -175,8 +180,8 @@ mod tests {
         assert!(pool.take().is_some());
     }
 
-    #[tokio::test]
-    async fn a_pipe_with_bytes_left_is_closed_and_makes_room_for_another() {
+    #[test]
+    fn a_pipe_with_bytes_left_is_closed_and_makes_room_for_another() {
         let pool = pool(1, usize::MAX);
         let mut lease = pool.take().unwrap();
         *lease.parts().unwrap().1 = 7;
@@ -185,13 +190,13 @@ mod tests {
         assert_eq!(pool.take().unwrap().level, 0);
     }
 
-    #[tokio::test]
-    async fn a_limit_of_zero_gives_none() {
+    #[test]
+    fn a_limit_of_zero_gives_none() {
         assert!(pool(0, usize::MAX).take().is_none());
     }
 
-    #[tokio::test]
-    async fn pipes_get_smaller_as_the_slots_run_out_and_none_is_useless() {
+    #[test]
+    fn pipes_get_smaller_as_the_slots_run_out_and_none_is_useless() {
         let pool = pool(64, 300);
         let leases: Vec<PipeLease> = std::iter::from_fn(|| pool.take()).collect();
         let slots: Vec<usize> =
@@ -201,28 +206,28 @@ mod tests {
         assert!(pool.take().is_some_and(|lease| lease.pipe.is_some()));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn pipes_that_nobody_needs_are_closed() {
+    #[test]
+    fn pipes_that_nobody_needs_are_closed() {
         let pool = pool(8, usize::MAX);
-        let using = async {
-            let mut leases: Vec<PipeLease> = std::iter::from_fn(|| pool.take()).collect();
-            assert_eq!(pool.open.get(), 8);
-            leases.truncate(2);
-            sleep(3 * KEEP).await;
-            assert_eq!(pool.open.get(), 2, "those in use stay");
-            drop(leases);
-            // One at a time from now on.
-            for _ in 0..20 {
-                drop(pool.take());
-                sleep(KEEP / 4).await;
-            }
-            assert_eq!(pool.open.get(), 1);
-            sleep(3 * KEEP).await;
-            assert_eq!((pool.open.get(), pool.open_slots.get()), (0, 0));
+        let mut now = pool.now.get();
+        let mut pass = |time: Duration| {
+            now += time;
+            pool.on_time(now);
         };
-        tokio::select! {
-            () = using => {}
-            () = pool.watch() => unreachable!(),
+        let mut leases: Vec<PipeLease> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(pool.open.get(), 8);
+        leases.truncate(2);
+        (0..3).for_each(|_| pass(KEEP));
+        assert_eq!(pool.open.get(), 2, "those in use stay");
+        drop(leases);
+        // One at a time from now on.
+        for _ in 0..20 {
+            drop(pool.take());
+            pass(KEEP / 4);
         }
+        assert_eq!(pool.open.get(), 1);
+        (0..3).for_each(|_| pass(KEEP));
+        assert_eq!((pool.open.get(), pool.open_slots.get()), (0, 0));
+        assert_eq!(pool.next_deadline(), None);
     }
 }

@@ -1,18 +1,12 @@
 //! Reading the PROXY protocol header with which a trusted proxy begins a connection and names its client.
 
 use std::io;
-use std::pin::pin;
-use std::sync::Arc;
 
-use socket2::{SockRef, Socket};
 use thiserror::Error;
-use tokio::io::Interest;
-use tokio::time::Sleep;
 
+use super::stream::{ReadOutcome, Stream};
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{Addresses, LONGEST, ParseError, Parsed, parse};
-use crate::sys::sockets::{Registered, register};
-use crate::sys::stream;
 
 /// Bytes to be read at once: a usual header with its additions, and not much of what follows it.
 const READ: usize = 4096;
@@ -49,40 +43,47 @@ impl ProxyHeaderError {
     }
 }
 
-/// Reads a connection's header until `deadline`. Without one the socket will be closed by a reset, which the caller does, so
-/// that it can count the end before anybody sees it.
-pub(super) async fn read(client: &Arc<Socket>, deadline: Sleep) -> Result<ProxyHeader, ProxyHeaderError> {
-    let registered = register(Arc::clone(client), Interest::READABLE)?;
-    let outcome = tokio::select! {
-        biased;
-        outcome = header(&registered) => outcome,
-        () = pin!(deadline) => Err(ProxyHeaderError::Late),
-    };
-    if outcome.is_err() {
-        super::reset_on_close(&SockRef::from(&**client));
-    }
-    outcome
+/// How far a header has been read.
+#[must_use]
+pub(super) enum HeaderRead {
+    /// More is to come.
+    Incomplete,
+    /// It is there.
+    Whole(ProxyHeader),
+    /// It will not come.
+    Failed(ProxyHeaderError),
 }
 
-async fn header(client: &Registered) -> Result<ProxyHeader, ProxyHeaderError> {
-    let mut bytes = Vec::new();
-    loop {
-        let before = bytes.len();
-        // There is room: that many bytes are never an incomplete header.
-        bytes.resize(LONGEST.min(before + READ), 0);
-        let room = &mut bytes[before..];
-        let count = client.async_io(Interest::READABLE, |socket| stream::receive(socket, room)).await?;
-        if count == 0 {
-            return Err(ProxyHeaderError::Ended);
-        }
-        bytes.truncate(before + count);
-        match parse(&bytes) {
-            Parsed::Incomplete => {}
-            Parsed::Header { length, addresses } => {
-                return Ok(ProxyHeader { addresses, sent: bytes.split_off(length) });
+/// A header that is being read.
+#[derive(Debug, Default)]
+pub(super) struct HeaderReader {
+    bytes: Vec<u8>,
+}
+
+impl HeaderReader {
+    /// Reads what is there of the header.
+    pub(super) fn read(&mut self, client: &mut Stream) -> HeaderRead {
+        let bytes = &mut self.bytes;
+        while client.is_readable() {
+            let before = bytes.len();
+            // There is room: that many bytes are never an incomplete header.
+            bytes.resize(LONGEST.min(before + READ), 0);
+            let count = match client.receive(&mut bytes[before..]) {
+                Ok(ReadOutcome::Bytes(count)) => count,
+                Ok(ReadOutcome::NotNow) => 0,
+                Ok(ReadOutcome::End) => return HeaderRead::Failed(ProxyHeaderError::Ended),
+                Err(error) => return HeaderRead::Failed(error.into()),
+            };
+            bytes.truncate(before + count);
+            match parse(bytes) {
+                Parsed::Incomplete => {}
+                Parsed::Header { length, addresses } => {
+                    return HeaderRead::Whole(ProxyHeader { addresses, sent: bytes.split_off(length) });
+                }
+                Parsed::Invalid(flaw) => return HeaderRead::Failed(flaw.into()),
             }
-            Parsed::Invalid(flaw) => return Err(flaw.into()),
         }
+        HeaderRead::Incomplete
     }
 }
 

@@ -55,6 +55,7 @@ impl Relay {
     pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (RelayState, u64) {
         let before = (self.upload.moved(), self.download.moved());
         let outcome = self.advance_both(buffers);
+        self.endpoint.acknowledge();
         let (up, down) = (self.upload.moved() - before.0, self.download.moved() - before.1);
         counters.add_bytes(up, down);
         let relayed = outcome.unwrap_or_else(|(peer, error)| {

@@ -40,7 +40,7 @@ impl Session {
         let capacity = &worker.shared.capacity;
         // First, so that a connection without room does not count for the Service's rates.
         capacity.take_connection(counters.usage().open())?;
-        let permit = limiter.map(|limiter| limiter.admit(client, Instant::now())).transpose();
+        let permit = limiter.map(|limiter| limiter.admit(client, worker.now())).transpose();
         let permit = permit.inspect_err(|_| capacity.give_connection())?.map(Box::new);
         counters.add_accepted();
         Ok(Self {
@@ -58,8 +58,8 @@ impl Session {
     ///
     /// # Errors
     /// Which limit of the client is reached.
-    pub(super) fn identify(&mut self, client: IpAddr) -> Result<(), ShedReason> {
-        self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client, Instant::now()))
+    pub(super) fn identify(&mut self, client: IpAddr, now: Instant) -> Result<(), ShedReason> {
+        self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client, now))
     }
 
     /// Counts for this endpoint from now on.

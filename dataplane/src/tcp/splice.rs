@@ -7,6 +7,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::pipe_pool::{PipeLease, PipePool};
 use super::stream::{ReadOutcome, Stream};
@@ -27,8 +28,6 @@ const SMALL_BURST: u64 = 16 << 10;
 /// The copy buffer that all connections of a worker share. 64 KiB takes what a receive queue usually holds in one call, and stays
 /// within the second-level cache.
 const SCRATCH: usize = 64 << 10;
-/// What is read of a client before its endpoint is connected.
-const FIRST_BYTES: usize = 4 << 10;
 /// Upper bound of one splice; the pipe's slots usually end it earlier.
 const SPLICE_LENGTH: usize = 512 << 10;
 
@@ -46,19 +45,14 @@ impl RelayBuffers {
         Self { scratch: vec![0; SCRATCH].into_boxed_slice().into(), pipes, capacity }
     }
 
-    /// Closes pipes that are not needed any more, for ever.
-    pub(super) async fn watch_pipes(&self) {
-        self.pipes.watch().await;
+    /// Closes pipes that are not needed any more, once in a while.
+    pub(super) fn on_time(&self, now: Instant) {
+        self.pipes.on_time(now);
     }
 
-    /// What a client has sent already, as far as it fits into a packet or two.
-    pub(super) fn first_bytes(&self, client: &mut Stream) -> io::Result<Vec<u8>> {
-        let mut scratch = self.scratch.borrow_mut();
-        let room = scratch.len().min(FIRST_BYTES);
-        Ok(match client.receive(&mut scratch[..room])? {
-            ReadOutcome::Bytes(count) => scratch[..count].to_vec(),
-            ReadOutcome::End | ReadOutcome::NotNow => Vec::new(),
-        })
+    /// When that is due.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.pipes.next_deadline()
     }
 }
 

@@ -12,7 +12,7 @@ use std::net::{Shutdown, SocketAddr};
 use socket2::{SockRef, Socket, TcpKeepalive};
 
 use crate::sys::Errno;
-use crate::sys::epoll::{Readiness, Watch};
+use crate::sys::epoll::Readiness;
 use crate::sys::pipe::Pipe;
 use crate::sys::sockets::KEEPALIVE_IDLE;
 use crate::sys::stream;
@@ -68,7 +68,7 @@ pub(super) struct Stream {
     /// Urgent data is pending. It ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c), and is
     /// no part of what a read gives.
     urgent: bool,
-    /// Urgent data may be ahead that no event has reported: there was none yet, or there is more than was read.
+    /// Urgent data may be ahead that no event has reported yet: there is more than was read.
     unaware: bool,
     nagle: Nagle,
     /// Acknowledgements wait for bytes to go with (TCP_QUICKACK off).
@@ -77,18 +77,24 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// What a listener gave: it has inherited the listener's options. A client mostly has sent something by now.
+    /// What a listener gave: it has inherited the listener's options.
     pub(super) fn accepted(socket: Socket) -> Self {
-        Self::new(socket, true, Nagle::Off, Aged::Unfilter)
+        Self::new(socket, Nagle::Off, Aged::Unfilter)
     }
 
-    /// A socket that is about to be connected: nothing is known until an event comes. With `eager` there are bytes to be
-    /// sent as soon as it is: then they take the handshake's last acknowledgement along, which is not sent by itself
-    /// (`tcp_rcv_synsent_state_process` in net/ipv4/tcp_input.c; HAProxy's `tcp-smart-connect`).
-    pub(super) fn to_connect(socket: Socket, eager: bool) -> Self {
-        let mut stream = Self::new(socket, false, Nagle::Unwritten, Aged::Probe);
-        stream.acknowledges_late = eager && stream.socket.set_tcp_quickack(false).is_ok();
+    /// A socket that is about to be connected. Most clients speak first, and have by then: what they sent takes the handshake's
+    /// last acknowledgement along, which is not sent by itself (`tcp_rcv_synsent_state_process` in net/ipv4/tcp_input.c).
+    pub(super) fn to_connect(socket: Socket) -> Self {
+        let mut stream = Self::new(socket, Nagle::Unwritten, Aged::Probe);
+        stream.acknowledges_late = stream.socket.set_tcp_quickack(false).is_ok();
         stream
+    }
+
+    /// Acknowledges at once from now on: a peer that waits for that before it goes on (RFC 896) is not to wait for ours.
+    pub(super) fn acknowledge(&mut self) {
+        if std::mem::take(&mut self.acknowledges_late) {
+            drop(self.socket.set_tcp_quickack(true));
+        }
     }
 
     /// Begins to connect.
@@ -102,21 +108,22 @@ impl Stream {
         }
     }
 
-    /// Has `watch` report its events.
-    pub(super) fn watch_by(&self, watch: &Watch, token: u64) -> io::Result<()> {
-        watch.add(&self.socket, token)
+    /// For those who watch it.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
-    fn new(socket: Socket, ready: bool, nagle: Nagle, aged: Aged) -> Self {
+    /// Nothing is known until an event comes.
+    fn new(socket: Socket, nagle: Nagle, aged: Aged) -> Self {
         Self {
             socket,
-            readable: ready,
-            writable: ready,
+            readable: false,
+            writable: false,
             finished: false,
             emptied: false,
             broken: false,
             urgent: false,
-            unaware: ready,
+            unaware: false,
             nagle,
             acknowledges_late: false,
             aged,
@@ -139,6 +146,11 @@ impl Stream {
     /// Whether there is room. Of a socket that is being connected: whether that has come to its end, good or bad.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// Whether an event reported an error that no call has returned yet: a reset, mostly.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// The error that an event reported, if any.
@@ -232,11 +244,6 @@ impl Stream {
         self.before_write();
         let sent = self.sent(stream::transmit(&self.socket, bytes))?;
         self.writable &= sent == bytes.len();
-        if self.acknowledges_late {
-            // A peer that waits for an acknowledgement before it goes on (Nagle) is not to wait for ours.
-            self.acknowledges_late = false;
-            drop(self.socket.set_tcp_quickack(true));
-        }
         Ok(sent)
     }
 
@@ -283,11 +290,6 @@ impl Stream {
     /// A number that changes whenever the peer has taken something of what was written.
     pub(super) fn taken_by_peer(&self) -> u64 {
         stream::taken_by_peer(&self.socket)
-    }
-
-    /// Whether the connection is over, though no event may have reported it: a peer that has only ended its side may still wait.
-    pub(super) fn is_closed(&self) -> bool {
-        stream::is_closed(&self.socket)
     }
 
     /// Whether something was written that the peer has not acknowledged.

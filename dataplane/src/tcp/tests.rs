@@ -1,46 +1,38 @@
 //! Relays between real loopback sockets, on the copy path and on the splice path alike.
 
 mod clients;
+pub(super) mod rig;
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheave_model::{ClientAddr, test_util};
+use sheave_model::test_util;
+use sheave_model::{Algorithm, EndpointAddr, RoutingTable};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::session::Session;
+use self::rig::{TableRig, accepted, connecting};
 use super::splice::Direction;
-use super::stream::Stream;
-use super::{Connection, PipeBudget, TcpContext};
 use crate::counters::{CloseReason, TcpCounters};
-use crate::worker::context::{Shared, Timeouts, WorkerContext};
+use crate::select::ActiveTable;
+use crate::worker::context::{Shared, Timeouts};
+use crate::worker::port::Accepted;
+use sheave_model::ClientAddr;
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Enough to fill every socket buffer on the way many times over.
 const BULK: usize = 24 << 20;
 
 /// A client, and the gateway's side of its connection.
-async fn client() -> io::Result<(TcpStream, Stream)> {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let client = TcpStream::connect(listener.local_addr()?).await?;
-    let (accepted, _) = listener.accept()?;
-    accepted.set_nonblocking(true)?;
-    Ok((client, Stream::accepted(accepted.into())))
-}
-
-/// A session of a worker of its own, and its counters.
-fn session(worker: &Rc<WorkerContext>) -> (Session, Arc<TcpCounters>) {
-    let counters = Arc::default();
-    let peer = ClientAddr((Ipv4Addr::LOCALHOST, 1).into());
-    let session = Session::admit(worker, (test_util::frontend_addr(1), peer), &counters, None, None);
-    (session.unwrap(), counters)
+async fn client() -> (TcpStream, Socket) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (client, accepted(&listener).unwrap())
 }
 
 /// Why the only connection that was counted ended.
@@ -51,32 +43,23 @@ fn reason(counters: &TcpCounters) -> CloseReason {
 /// A client and an endpoint with a relay between them, which holds `begin` for the endpoint; the relay's answer comes with
 /// theirs.
 async fn relayed_after<C, E>(
-    (pipes, busy_poll): (usize, Duration),
+    pipes: usize,
     idle: Duration,
     begin: Direction,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
 ) -> (CloseReason, C, E, Arc<TcpCounters>) {
-    let (client, client_side) = client().await.unwrap();
+    let (client, client_side) = client().await;
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(idle)), 1);
-    let context = TcpContext::new(&worker, PipeBudget { pipes, slots: usize::MAX }, busy_poll).unwrap();
-    let connections = &context.connections;
-    let (session, counters) = session(&worker);
+    let rig = TableRig::new(idle, pipes);
     let relay = async {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
-        let stream = Stream::to_connect(socket, begin.holds());
-        stream.connect(endpoints.local_addr().unwrap()).unwrap();
-        let connecting = connections.connecting(stream, idle).unwrap();
-        connecting.connected(|| true).await.unwrap();
-        connecting.relay(client_side, begin, idle, session).unwrap();
+        let counters = rig.relay(client_side, connecting(endpoints.local_addr().unwrap()), begin, idle);
         let (endpoint, _) = endpoints.accept().await.unwrap();
-        let ((), (client, endpoint)) = tokio::join!(worker.all_closed(), parties(client, endpoint));
+        let ((), (client, endpoint)) = tokio::join!(rig.all_closed(), parties(client, endpoint));
         (reason(&counters), client, endpoint, counters)
     };
     tokio::select! {
         answer = relay => answer,
-        () = connections.drive() => unreachable!(),
-        () = connections.watch_idle() => unreachable!(),
+        () = rig.drive(None) => unreachable!(),
     }
 }
 
@@ -85,7 +68,7 @@ async fn relayed<C, E>(
     idle: Duration,
     parties: impl AsyncFnOnce(TcpStream, TcpStream) -> (C, E),
 ) -> (CloseReason, C, E, Arc<TcpCounters>) {
-    relayed_after((pipes, Duration::ZERO), idle, Direction::new(), parties).await
+    relayed_after(pipes, idle, Direction::new(), parties).await
 }
 
 fn pattern(seed: u8) -> Vec<u8> {
@@ -116,18 +99,6 @@ async fn bulk_passes_both_ways_whether_copied_or_spliced() {
         assert!(client == pattern(2) && endpoint == pattern(1), "{pipes} pipes");
         assert_eq!((counters.client_bytes.get(), counters.endpoint_bytes.get()), (BULK as u64, BULK as u64));
     }
-}
-
-#[tokio::test]
-async fn who_looks_before_sleeping_relays_the_same() {
-    let busy = (8, Duration::from_micros(100));
-    let (reason, client, endpoint, _) =
-        relayed_after(busy, LONG, Direction::new(), async |client, endpoint| {
-            tokio::join!(exchange(client, pattern(1)), exchange(endpoint, pattern(2)))
-        })
-        .await;
-    assert_eq!(reason, CloseReason::Finished);
-    assert!(client == pattern(2) && endpoint == pattern(1));
 }
 
 #[tokio::test]
@@ -219,25 +190,19 @@ async fn a_reset_after_a_half_close_is_handed_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_connection_is_closed_after_the_idle_timeout() {
-    let started = tokio::time::Instant::now();
     let idle = Duration::from_secs(100);
-    let (reason, client, endpoint, _) = relayed(8, idle, async |mut client, mut endpoint| {
-        let (mut at_client, mut at_endpoint) = ([0], [0]);
-        tokio::join!(client.read(&mut at_client), endpoint.read(&mut at_endpoint))
-    })
-    .await;
-    assert_eq!((client.unwrap(), endpoint.unwrap()), (0, 0));
-    assert_eq!(reason, CloseReason::Idle);
-    assert!(started.elapsed() >= idle && started.elapsed() < idle * 3 / 2, "{:?}", started.elapsed());
-}
-
-#[test]
-fn the_task_of_a_connection_is_small() {
-    fn returned<'a, S, F>(_: fn(&'a Connection, S) -> F) -> usize {
-        size_of::<F>()
+    let (mut client, client_side) = client().await;
+    let endpoints = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let rig = TableRig::new(idle, 8);
+    let to = connecting(endpoints.local_addr().unwrap());
+    let counters = rig.relay(client_side, to, Direction::new(), idle);
+    let started = tokio::time::Instant::now();
+    tokio::select! {
+        end = client.read_u8() => assert_eq!(end.unwrap_err().kind(), ErrorKind::UnexpectedEof),
+        () = rig.drive(Some(Duration::from_millis(100))) => unreachable!(),
     }
-    let task = size_of::<Connection>() + returned(Connection::serve);
-    assert!(task <= 1024, "{task}");
+    assert_eq!(reason(&counters), CloseReason::Idle);
+    assert!(started.elapsed() >= idle && started.elapsed() < idle * 3 / 2, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -246,7 +211,7 @@ async fn what_a_direction_begins_with_goes_first_and_its_own_part_is_not_counted
     let begin = pattern(3);
     let upload = Direction::beginning_with(begin.clone(), 1000);
     let (reason, (), received, counters) =
-        relayed_after((8, Duration::ZERO), LONG, upload, async |mut client, mut endpoint| {
+        relayed_after(8, LONG, upload, async |mut client, mut endpoint| {
             let asking = async {
                 client.write_all(b"end").await.unwrap();
                 client.shutdown().await.unwrap();
@@ -294,30 +259,32 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     silent.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     silent.listen(0).unwrap();
     let to = silent.local_addr().unwrap().as_socket().unwrap();
+    let _waiting = [connecting(to), connecting(to)];
     let patience = Duration::from_secs(7);
-    let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(LONG)), 1);
-    let context = TcpContext::new(&worker, PipeBudget { pipes: 0, slots: 0 }, Duration::ZERO).unwrap();
-    let connections = &context.connections;
-    let begin = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
-        let stream = Stream::to_connect(socket, false);
-        stream.connect(to).unwrap();
-        connections.connecting(stream, patience).unwrap()
+    let shared = Shared::for_tests(Timeouts { connect: patience, ..Timeouts::all(LONG) });
+    let mut backend = test_util::backend("local", 100, &[(1, 100)]);
+    backend.endpoints[0].addr = EndpointAddr::new(to.ip(), to.port());
+    let mut frontend = test_util::frontend(1, Algorithm::Random, &[(1, 100)]);
+    frontend.backends = Arc::new([backend]);
+    let addr = frontend.addr;
+    let table = RoutingTable::new(1, vec![Arc::new(frontend)], Arc::default());
+    shared.table.store(Arc::new(ActiveTable::compile(table, &ActiveTable::default())));
+    let rig = TableRig::with(shared, 0);
+    let (mut client, socket) = client().await;
+    let counters = Arc::<TcpCounters>::default();
+    let accepted = Accepted {
+        frontend: addr,
+        peer: ClientAddr(client.local_addr().unwrap()),
+        socket,
+        counters: Arc::clone(&counters),
     };
+    let active = rig.worker.table().get(addr).cloned();
+    rig.table.borrow_mut().admit(accepted, active.as_ref());
     let started = tokio::time::Instant::now();
-    let waiting = async {
-        let all = [begin(), begin(), begin()];
-        let mut outcomes = Vec::new();
-        for one in &all {
-            outcomes.push(one.connected(|| true).await.map_err(|error| error.kind()));
-        }
-        outcomes
-    };
-    let outcomes = tokio::select! {
-        outcomes = waiting => outcomes,
-        () = connections.drive() => unreachable!(),
-        () = connections.watch_connects() => unreachable!(),
-    };
-    assert_eq!(outcomes.last(), Some(&Err(ErrorKind::TimedOut)), "{outcomes:?}");
+    tokio::select! {
+        end = client.read_u8() => assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset),
+        () = rig.drive(Some(Duration::from_millis(100))) => unreachable!(),
+    }
+    assert_eq!(reason(&counters), CloseReason::ConnectFailed);
     assert_eq!(started.elapsed().as_secs(), patience.as_secs());
 }

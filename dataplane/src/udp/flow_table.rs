@@ -1,6 +1,6 @@
 //! The flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when that is decided
-//! anew. It has no sockets (a flow's [`Links::Link`] is whatever the caller keeps for it), no tasks and no clock of its own, so that
-//! all of it can be simulated.
+//! anew. It has no sockets (a flow's [`Links::Link`] is whatever the caller keeps for it) and no clock of its own, so that all of it
+//! can be simulated.
 
 mod budget;
 mod expiry;
@@ -288,12 +288,6 @@ impl<L> FlowTable<L> {
     /// Applies `keep` to every flow; those for which it says no end.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(ClientAddr, &mut L) -> bool) {
         self.flows.retain(|client, flow| keep(*client, &mut flow.link));
-    }
-
-    /// Ends all flows.
-    pub(super) fn clear(&mut self) {
-        self.flows.clear();
-        self.queues.clear();
     }
 
     /// How many flows there are.

@@ -4,66 +4,35 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use tokio::time;
+use socket2::Socket;
 
 use super::batch::{self, Payload, Position, SendStats, SendTarget, Sent};
 use super::context::Scratch;
 use super::flow_table::{FlowTable, View};
-use super::frontend::UdpFrontend;
-use super::frontend::{ClientSide, Descriptor, Link};
+use super::frontend::{Link, UdpFrontend};
 use super::link::Opener;
-use super::read_loop::{self, Progress};
-use super::sockets::Socket;
+use super::registry::Progress;
 use crate::counters::DropReason;
-use crate::sys::Errno;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
-use crate::task::Task;
 use sheave_model::{ClientAddr, Path};
 
 /// A sender, and the index of its message in the batch.
 pub(super) type Arrival = (SocketAddr, usize);
-
-/// Starts to read `socket`, which has a descriptor of its own if it is for one client alone.
-pub(super) fn start(
-    state: &Rc<UdpFrontend>,
-    socket: Rc<Socket>,
-    descriptor: Option<Descriptor>,
-) -> Rc<ClientSide> {
-    let reader = Task::spawn(receive(Rc::clone(state), Rc::clone(&socket)));
-    Rc::new(ClientSide { socket, _reader: Some(reader), _descriptor: descriptor })
-}
-
-/// Takes no new flows, and gives each that there is a socket of its own.
-pub(super) fn detach_flows(state: &Rc<UdpFrontend>) {
-    let capacity = &state.context.shared.capacity;
-    state.detach_flows(|client| {
-        // Clients of others need some, too.
-        capacity.room_for_flow(state.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
-        let descriptor = Descriptor::take(capacity)?;
-        let socket = state.context.offload.towards_client(state.addr, client)?;
-        Ok(start(state, socket, Some(descriptor)))
-    });
-}
-
-/// Receives from a socket on the frontend's address, until whoever owns the task drops it.
-pub(super) async fn receive(state: Rc<UdpFrontend>, socket: Rc<Socket>) {
-    read_loop::run(&socket, || forward_batch(&state, &socket)).await;
-}
 
 /// Receives one batch and sends it on.
 pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progress {
     let context = &*state.context;
     let mut scratch = context.scratch.borrow_mut();
     let Scratch { receiver, sender } = &mut *scratch;
-    let count = match receiver.receive(socket.get_ref()) {
+    let count = match context.receive(receiver, socket) {
         Ok(count) => count,
         // A client that is gone; only a socket connected to one reports that.
         Err(error) if crate::sys::errnos::is_peer_unreachable(&error) => return Progress::More,
         Err(error) => return Progress::of_error(&error),
     };
-    let table = context.shared.table.load();
-    let (affinity, random) = (&*context.shared.affinity, &context.random);
-    let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
+    let (worker, table) = (&context.worker, context.worker.table());
+    let (affinity, random) = (&*worker.shared.affinity, &context.random);
+    let view = View { table: &table, affinity, random, now: worker.now() };
     let (mut arrivals, whole) = arrivals(receiver, count);
     state.counters.count_dropped(DropReason::Truncated, count - whole);
     forward_arrivals(state, view, receiver, sender, &mut arrivals[..whole]);
@@ -161,7 +130,7 @@ impl Forwarder<'_> {
             Ok(flow) => {
                 let link = &mut flow.link;
                 let target = SendTarget {
-                    socket: link.upstream.get_ref(),
+                    socket: link.upstream.socket(),
                     to: None,
                     header: &link.header,
                     limit: &mut link.upstream_limit,
@@ -187,13 +156,14 @@ impl Forwarder<'_> {
         counters.add(|it| &it.to_endpoints.datagrams, stats.datagrams);
         counters.add(|it| &it.to_endpoints.bytes, stats.bytes);
         counters.count_dropped(DropReason::SendToEndpoint, stats.lost);
+        self.state.context.count_bytes(stats.bytes);
     }
 
     fn dropped(&self, reason: DropReason, datagrams: usize) {
         let context = &self.state.context;
         self.state.counters.count_dropped(reason, datagrams);
         if let Some(reason) = reason.shed_reason() {
-            context.shared.refusals.count(self.state.addr, self.state.counters.usage(), reason);
+            context.worker.shared.refusals.count(self.state.addr, self.state.counters.usage(), reason);
         }
         let advice = match reason {
             DropReason::NoSocket => {

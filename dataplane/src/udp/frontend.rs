@@ -6,43 +6,46 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-use tokio::task::yield_now;
-use tokio::time;
+use socket2::Socket;
 
 use super::batch::BundleLimit;
-use super::context::UdpContext;
+use super::context::{CLOSING, UdpContext};
 use super::flow_table::FlowOwner;
 use super::flow_table::{FlowTable, FlowTimeouts};
-use super::sockets::{Socket, Upstream};
+use super::registry::{Registration, Source};
+use super::sockets::Upstream;
 use crate::counters::UdpCounters;
 use crate::limits::capacity::Capacity;
 use crate::sys::Errno;
-use crate::task::Task;
+use crate::worker::token::{Key, KeyedSlab};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
 /// While draining, a flow that was quiet for so long is taken to be over.
 pub(super) const DRAIN_IDLE: Duration = Duration::from_secs(2);
 
-/// A socket on the frontend's address, and the task that reads what clients send to it; none if that is read elsewhere. The
+/// Flows that a frontend looks at before others have their turn.
+pub(super) const SWEPT: usize = 256;
+
+/// All frontends of a worker. Dropping one closes its sockets and ends its flows.
+pub(super) type UdpFrontends = KeyedSlab<Rc<UdpFrontend>>;
+
+/// A socket on the frontend's address, and the registration to read what clients send to it; none if that is read elsewhere. The
 /// frontend's own is shared by all its flows; after retirement each flow has one to itself.
-#[derive(Debug)]
 pub(super) struct ClientSide {
-    pub(super) socket: Rc<Socket>,
-    pub(super) _reader: Option<Task>,
-    pub(super) _descriptor: Option<Descriptor>,
+    pub(super) socket: Arc<Socket>,
+    _reading: Option<Registration>,
+    _descriptor: Option<Descriptor>,
 }
 
 /// A descriptor beyond the one that every flow has; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Descriptor(Arc<Capacity>);
+struct Descriptor(Arc<Capacity>);
 
 impl Descriptor {
     /// Takes one.
     ///
     /// # Errors
     /// `EMFILE` if there is none.
-    pub(super) fn take(capacity: &Arc<Capacity>) -> io::Result<Self> {
+    fn take(capacity: &Arc<Capacity>) -> io::Result<Self> {
         if capacity.try_take(1) { Ok(Self(Arc::clone(capacity))) } else { Err(Errno::EMFILE.into()) }
     }
 }
@@ -53,15 +56,7 @@ impl Drop for Descriptor {
     }
 }
 
-impl ClientSide {
-    /// Answers only.
-    pub(super) fn deaf(socket: Rc<Socket>, descriptor: Descriptor) -> Rc<Self> {
-        Rc::new(Self { socket, _reader: None, _descriptor: Some(descriptor) })
-    }
-}
-
 /// Both ends of a flow.
-#[derive(Debug)]
 pub(super) struct Link {
     pub(super) upstream: Rc<Upstream>,
     pub(super) upstream_limit: BundleLimit,
@@ -69,7 +64,7 @@ pub(super) struct Link {
     pub(super) header: Vec<u8>,
     pub(super) client_side: Rc<ClientSide>,
     pub(super) client_limit: BundleLimit,
-    pub(super) _replies: Task,
+    pub(super) _replies: Registration,
 }
 
 /// Where a frontend's clients are answered from.
@@ -81,22 +76,18 @@ pub(super) enum ReplySocket {
     Own,
 }
 
-/// Shared by the tasks of one frontend.
+/// One UDP frontend on one worker.
 pub(super) struct UdpFrontend {
     pub(super) context: Rc<UdpContext>,
+    /// Its place among all.
+    pub(super) place: Key,
     pub(super) addr: FrontendAddr,
     pub(super) flows: RefCell<FlowTable<Link>>,
     answers: ReplySocket,
     /// The frontend's own socket; gone once retired.
-    pub(super) listening: RefCell<Option<Rc<ClientSide>>>,
-    /// There from a frontend's first flow on, until it has none.
-    sweeper: RefCell<Option<Task>>,
-    /// When it looks next.
+    listening: RefCell<Option<Rc<ClientSide>>>,
+    /// When it looks for quiet flows next; none while it has no flows.
     next_sweep: Cell<Option<Instant>>,
-    /// The sweeper should look again.
-    pub(super) rescheduled: Notify,
-    /// The last flow ended.
-    pub(super) emptied: Notify,
     /// Dropped last: while they are used, there are sockets on the address.
     pub(super) counters: Arc<UdpCounters>,
 }
@@ -104,17 +95,17 @@ pub(super) struct UdpFrontend {
 impl UdpFrontend {
     pub(super) fn new(
         context: &Rc<UdpContext>,
+        place: Key,
         addr: FrontendAddr,
         counters: Arc<UdpCounters>,
         answers: ReplySocket,
     ) -> Rc<Self> {
-        let timeouts = FlowTimeouts {
-            idle: context.shared.timeouts.udp_idle,
-            unanswered: context.shared.timeouts.udp_unanswered,
-        };
+        let timeouts = context.worker.shared.timeouts;
+        let timeouts = FlowTimeouts { idle: timeouts.udp_idle, unanswered: timeouts.udp_unanswered };
         let budget = Rc::clone(&context.budget);
         Rc::new_cyclic(|state: &Weak<Self>| Self {
             context: Rc::clone(context),
+            place,
             addr,
             flows: RefCell::new(FlowTable::new(
                 timeouts,
@@ -124,20 +115,30 @@ impl UdpFrontend {
             )),
             counters,
             answers,
-            listening: RefCell::new(None),
-            sweeper: RefCell::new(None),
-            next_sweep: Cell::new(None),
-            rescheduled: Notify::new(),
-            emptied: Notify::new(),
+            listening: RefCell::default(),
+            next_sweep: Cell::default(),
         })
+    }
+
+    /// Serves clients that send to `socket`, which is bound to the frontend's address and nonblocking.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub(super) fn listen(&self, socket: Arc<Socket>) -> io::Result<()> {
+        self.context.offload.prepare(&socket);
+        let reading = self.context.registry.register(Source::Frontend(self.place, Arc::clone(&socket)))?;
+        let listening = ClientSide { socket, _reading: Some(reading), _descriptor: None };
+        *self.listening.borrow_mut() = Some(Rc::new(listening));
+        Ok(())
     }
 
     /// Through what the clients of new flows are answered; a frontend that takes new flows has not retired.
     pub(super) fn client_side(&self) -> io::Result<Rc<ClientSide>> {
         let mut listening = self.listening.borrow_mut();
         if listening.is_none() && self.answers == ReplySocket::Own {
-            let descriptor = Descriptor::take(&self.context.shared.capacity)?;
-            *listening = Some(ClientSide::deaf(self.context.offload.answering(self.addr)?, descriptor));
+            let descriptor = Some(Descriptor::take(&self.context.worker.shared.capacity)?);
+            let socket = self.context.offload.answering(self.addr)?;
+            *listening = Some(Rc::new(ClientSide { socket, _reading: None, _descriptor: descriptor }));
         }
         listening.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -149,29 +150,55 @@ impl UdpFrontend {
 
     /// An endpoint was reported unreachable.
     pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
-        let context = &self.context;
+        let worker = &self.context.worker;
         let error = io::Error::new(error.kind(), error.to_string());
-        context.shared.reports.failed(&context.shared.table.load(), self.addr, endpoint, error);
+        worker.shared.reports.failed(&worker.table(), self.addr, endpoint, error);
     }
 
-    /// To be called when flows may have come or gone: a frontend without flows has no timer.
-    pub(super) fn flows_changed(self: &Rc<Self>) {
+    /// To be called when flows may have come or gone, or their timeouts have changed: they end in time, and the socket of a
+    /// frontend that drains is closed with the last one.
+    pub(super) fn flows_changed(&self) {
         let flows = self.flows.borrow();
-        if flows.is_empty() {
-            self.emptied.notify_one();
-        } else if self.sweeper.borrow().is_none() {
-            *self.sweeper.borrow_mut() = Some(Task::spawn(sweep(Rc::clone(self))));
-        } else if flows.next_check() < self.next_sweep.get() {
-            self.rescheduled.notify_one();
+        let (next, is_over) = (flows.next_check(), flows.is_empty() && !flows.is_accepting());
+        drop(flows);
+        if is_over {
+            self.listening.take();
+        }
+        let now = self.context.worker.now();
+        let Some(due) = next.map(|at| at.max(now)) else { return };
+        if self.next_sweep.get().is_none_or(|next| due < next) {
+            self.context.sweeps.borrow_mut().push(now, due - now, self.place);
+            self.next_sweep.set(Some(due));
         }
     }
 
-    /// Takes no new flows, and gives each that there is a socket of its own, made by `detach` and connected to its client. A flow
-    /// for which none can be made ends.
-    pub(super) fn detach_flows(&self, detach: impl Fn(ClientAddr) -> io::Result<Rc<ClientSide>>) {
+    /// Ends flows that went quiet, if that was to be done at `due`.
+    pub(super) fn sweep(&self, due: Instant) {
+        if self.next_sweep.get() != Some(due) {
+            return;
+        }
+        let (worker, mut flows) = (&self.context.worker, self.flows.borrow_mut());
+        // The timeout may have become another.
+        flows.set_frontend(worker.table().get(self.addr));
+        let before = flows.len();
+        let looks = if flows.expire(worker.now(), SWEPT) { 1 } else { SWEPT };
+        self.context.add_work(looks + CLOSING * (before - flows.len()));
+        let nothing_left = flows.next_check().is_none();
+        drop(flows);
+        self.next_sweep.set(None);
+        if nothing_left && self.answers == ReplySocket::Own {
+            self.listening.take();
+        }
+        self.flows_changed();
+    }
+
+    /// Takes no new flows, and gives each that there is a socket of its own, connected to its client. A flow for which none can be
+    /// made ends. The frontend's own socket is the caller's now.
+    pub(super) fn retire(&self) -> Option<Rc<ClientSide>> {
+        let listening = self.listening.take();
         let mut flows = self.flows.borrow_mut();
         flows.stop_accepting();
-        flows.retain(|client, link| match detach(client) {
+        flows.retain(|client, link| match self.towards_client(client) {
             Ok(client_side) => {
                 link.client_side = client_side;
                 true
@@ -181,31 +208,28 @@ impl UdpFrontend {
                 false
             }
         });
+        listening
+    }
+
+    /// A socket for one client alone.
+    fn towards_client(&self, client: ClientAddr) -> io::Result<Rc<ClientSide>> {
+        let UdpContext { worker, offload, registry, .. } = &*self.context;
+        let capacity = &worker.shared.capacity;
+        // Clients of others need some, too.
+        capacity.room_for_flow(self.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
+        let descriptor = Some(Descriptor::take(capacity)?);
+        let socket = offload.towards_client(self.addr, client)?;
+        let reading = registry.register(Source::Client(self.place, Arc::clone(&socket)))?;
+        Ok(Rc::new(ClientSide { socket, _reading: Some(reading), _descriptor: descriptor }))
     }
 
     /// Takes no new flows, and ends the others once they are quiet.
-    pub(super) fn drain(self: &Rc<Self>) {
+    pub(super) fn drain(&self) {
         let mut flows = self.flows.borrow_mut();
         flows.stop_accepting();
         flows.shorten_idle(DRAIN_IDLE);
         drop(flows);
-        self.rescheduled.notify_one();
         self.flows_changed();
-    }
-
-    /// Waits until one that takes no new flows has none left. Cancel-safe; one may wait at a time.
-    pub(super) async fn finished(&self) {
-        while self.flows.borrow().is_accepting() || !self.flows.borrow().is_empty() {
-            self.emptied.notified().await;
-        }
-    }
-
-    /// Ends everything at once.
-    pub(super) fn close(&self) {
-        self.listening.take();
-        self.sweeper.take();
-        self.flows.borrow_mut().clear();
-        self.emptied.notify_one();
     }
 }
 
@@ -218,32 +242,4 @@ impl FlowOwner for UdpFrontend {
     fn evict(&self, now: Instant, towards: Option<EndpointAddr>) -> bool {
         self.flows.try_borrow_mut().is_ok_and(|mut flows| flows.evict(now, Duration::ZERO, towards))
     }
-}
-
-/// Flows that are looked at before other tasks of the worker get their turn.
-const SWEPT: usize = 256;
-
-/// Ends flows that went quiet, until there are none left.
-async fn sweep(state: Rc<UdpFrontend>) {
-    loop {
-        let next = state.flows.borrow().next_check();
-        let Some(at) = next else { break };
-        state.next_sweep.set(next);
-        tokio::select! {
-            () = time::sleep_until(at.into()) => {}
-            () = state.rescheduled.notified() => {}
-        }
-        // The timeout may have become another.
-        state.flows.borrow_mut().set_frontend(state.context.shared.table.load().get(state.addr));
-        while !state.flows.borrow_mut().expire(time::Instant::now().into_std(), SWEPT) {
-            yield_now().await;
-        }
-    }
-    state.next_sweep.set(None);
-    if state.answers == ReplySocket::Own {
-        state.listening.take();
-    }
-    // Nothing is awaited from here on, so the next flow finds that there is no sweeper.
-    state.sweeper.take();
-    state.emptied.notify_one();
 }

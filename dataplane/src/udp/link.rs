@@ -1,18 +1,18 @@
-//! Opening a flow's link: a socket towards the endpoint with the task that reads it, and the socket that the client is answered
-//! through.
+//! Opening a flow's link: a socket towards the endpoint, registered to be read, and the socket that the client is answered through.
 
 use std::io;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
+use super::context::{FormerWay, OPENING};
 use super::flow_table::FlowOwner;
 use super::flow_table::{Links, Way};
 use super::frontend::{Link, UdpFrontend};
-use super::reply;
+use super::registry::Source;
 use super::sockets::Upstream;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::errnos::{is_out_of_udp_ports, is_peer_unreachable, is_source_unusable};
-use crate::task::{self, Task};
 use sheave_model::{ClientSource, EndpointAddr};
 
 /// Opens links for clients whose datagrams came in on one socket.
@@ -31,11 +31,17 @@ impl Links for Opener<'_> {
             None => (self.state.client_side()?, self.state.initial_limit()),
         };
         let upstream = self.upstream(way)?;
+        let UdpFrontend { context, place, counters, .. } = &**self.state;
+        let replies =
+            context.registry.register(Source::Endpoint(*place, way.client, Rc::clone(&upstream)))?;
         if let Some(Link { upstream, .. }) = previous {
-            let (state, before, back) = (self.state, Rc::clone(upstream), Rc::clone(&client_side));
-            drop(task::spawn(reply::last(Rc::clone(state), way.client, before, back)));
+            context.former_ways.borrow_mut().push(FormerWay {
+                client: way.client,
+                upstream: Rc::clone(upstream),
+                client_socket: Arc::clone(&client_side.socket),
+                counters: Arc::clone(counters),
+            });
         }
-        let replies = Task::spawn(reply::receive(Rc::clone(self.state), way.client, Rc::clone(&upstream)));
         let (upstream_limit, header) = (self.state.initial_limit(), self.header(way));
         Ok(Link { upstream, upstream_limit, header, client_side, client_limit, _replies: replies })
     }
@@ -49,7 +55,8 @@ impl<'a> Opener<'a> {
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
         let UdpFrontend { context, addr: frontend, counters, .. } = &**self.state;
         let source_ip =
-            context.shared.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
+            context.worker.shared.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
+        context.add_work(OPENING);
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
         let opened = from_whom_it_can(source_ip, |source_ip| {
             context.offload.upstream(way.endpoint, source_ip, &owner)
@@ -96,13 +103,13 @@ fn from_whom_it_can<T>(
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use super::*;
-    use std::sync::Arc;
-
     use crate::sys::Errno;
     use crate::udp::local_ports::LocalPorts;
     use crate::udp::sockets::Offload;
+    use crate::worker::context::{Shared, Timeouts, WorkerContext};
     use sheave_model::EndpointAddr;
 
     const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)));
@@ -128,16 +135,16 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
         let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let _reactor = runtime.enter();
         // An address of the other family cannot be bound, whatever one may.
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
-        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
+        let timeouts = Timeouts::all(Duration::from_secs(1));
+        let worker = WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap();
+        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker));
         let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
         let (upstream, source_ip) =
             from_whom_it_can(other_family, |source_ip| offload.upstream(endpoint, source_ip, &nobody))
                 .unwrap();
-        let bound = upstream.get_ref().local_addr().unwrap().as_socket().unwrap();
+        let bound = upstream.socket().local_addr().unwrap().as_socket().unwrap();
         assert_eq!((bound.ip(), source_ip), (endpoint.ip, None));
     }
 }

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::flow_table::FlowOwner;
+use crate::worker::context::WorkerContext;
 use sheave_model::EndpointAddr;
 
 /// The first and last port that the kernel gives to whom it does not matter, and those of them that it does not give.
@@ -44,6 +45,8 @@ const CROWD: usize = 64;
 
 /// The ports of one worker.
 pub(super) struct LocalPorts {
+    /// Its moment is that of this turn.
+    worker: Rc<WorkerContext>,
     ports: Box<[u16]>,
     /// The standard library's hash has random keys, and who knows its answers does not know the next one.
     keys: RandomState,
@@ -78,18 +81,20 @@ pub(super) struct PortLease {
 }
 
 impl LocalPorts {
-    /// Those of one of so many workers, of which each has others: their sockets would meet.
-    pub(super) fn of_worker(index: usize, workers: usize) -> Rc<Self> {
+    /// Those of one worker. Each has others: their sockets would meet.
+    pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
         if !is_ours() {
-            return Self::new(Box::default());
+            return Self::new(worker, Box::default());
         }
         let range = fs::read_to_string(RANGE).ok().and_then(|text| parse_range(&text)).unwrap_or(USUAL);
         let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
-        Self::new(shared(range, &reserved).skip(index).step_by(workers.max(1)).collect())
+        let workers = worker.shared.ports.count().max(1);
+        Self::new(worker, shared(range, &reserved).skip(worker.index).step_by(workers).collect())
     }
 
-    fn new(ports: Box<[u16]>) -> Rc<Self> {
+    fn new(worker: &Rc<WorkerContext>, ports: Box<[u16]>) -> Rc<Self> {
         Rc::new(Self {
+            worker: Rc::clone(worker),
             ports,
             keys: RandomState::new(),
             drawn: Cell::new(0),
@@ -114,7 +119,7 @@ impl LocalPorts {
         endpoint: EndpointAddr,
         owner: &Weak<dyn FlowOwner>,
     ) -> Option<PortLease> {
-        self.lease_at(endpoint, owner, now())
+        self.lease_at(endpoint, owner, self.worker.now())
     }
 
     fn lease_at(
@@ -215,7 +220,7 @@ impl PortLease {
 impl Drop for PortLease {
     fn drop(&mut self) {
         if let Some(towards) = self.pool.endpoints.borrow_mut().get_mut(&self.endpoint) {
-            towards.give_back(self.index, &self.owner, now());
+            towards.give_back(self.index, &self.owner, self.pool.worker.now());
         }
     }
 }
@@ -230,11 +235,6 @@ impl fmt::Debug for PortLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PortLease").field(&self.port()).finish()
     }
-}
-
-/// The runtime's, which tests may stop.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 /// Whether these ports are this process's among all of its network namespace: the kernel lets two of the same user have the same
@@ -278,6 +278,7 @@ fn parse_list(text: &str) -> HashSet<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::context::{Shared, Timeouts};
 
     fn endpoint(number: u8) -> EndpointAddr {
         EndpointAddr::new([10, 0, 0, number].into(), 53)
@@ -295,6 +296,11 @@ mod tests {
         }
     }
 
+    fn pool(ports: std::ops::Range<u16>) -> Rc<LocalPorts> {
+        let timeouts = Timeouts::all(Duration::from_secs(1));
+        LocalPorts::new(&WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap(), ports.collect())
+    }
+
     fn owner() -> Weak<dyn FlowOwner> {
         Rc::downgrade(&(Rc::new(Nobody) as Rc<dyn FlowOwner>))
     }
@@ -307,36 +313,36 @@ mod tests {
 
     #[test]
     fn each_endpoint_has_all_ports_and_no_port_twice() {
-        let pool = LocalPorts::new((1000..1100).collect());
+        let pool = pool(1000..1100);
         for number in [1, 2] {
-            let leases = all(&pool, endpoint(number), now());
+            let leases = all(&pool, endpoint(number), pool.worker.now());
             let ports: HashSet<u16> = leases.iter().map(PortLease::port).collect();
             assert_eq!((leases.len(), ports.len()), (100, 100));
         }
         for number in 3..3 + CROWD as u8 {
-            drop(pool.lease_at(endpoint(number), &owner(), now() + REST));
+            drop(pool.lease_at(endpoint(number), &owner(), pool.worker.now() + REST));
         }
         assert!(pool.endpoints.borrow().len() < CROWD, "endpoints to which nothing goes are forgotten");
     }
 
     #[test]
     fn a_port_that_was_given_back_rests_before_it_is_used_again() {
-        let pool = LocalPorts::new((1000..1070).collect());
-        let began = now();
+        let pool = pool(1000..1070);
+        let began = pool.worker.now();
         let mut leases = all(&pool, endpoint(1), began);
         let freed = leases.pop().map(|lease| lease.port());
         let again = |at| pool.lease_at(endpoint(1), &owner(), at).map(|lease| lease.port());
         assert_eq!(again(began), None);
-        assert_eq!(again(now() + LEAST_REST), freed, "there is no other");
+        assert_eq!(again(pool.worker.now() + LEAST_REST), freed, "there is no other");
         let others: HashSet<u16> = leases.drain(..2).map(|lease| lease.port()).collect();
-        let found = all(&pool, endpoint(1), now() + REST).iter().map(PortLease::port).collect();
+        let found = all(&pool, endpoint(1), pool.worker.now() + REST).iter().map(PortLease::port).collect();
         assert_eq!(others.union(&freed.into_iter().collect()).copied().collect::<HashSet<u16>>(), found);
     }
 
     #[test]
     fn who_has_the_most_flows_to_a_crowded_endpoint_is_known() {
-        let pool = LocalPorts::new((1000..1032).collect());
-        let (few, many, now) = (owner(), owner(), now());
+        let pool = pool(1000..1032);
+        let (few, many, now) = (owner(), owner(), pool.worker.now());
         let lease = |owner: &Weak<dyn FlowOwner>| pool.lease_at(endpoint(1), owner, now).unwrap();
         let _few: Vec<PortLease> = (0..10).map(|_| lease(&few)).collect();
         let mut of_many: Vec<PortLease> = (0..20).map(|_| lease(&many)).collect();

@@ -1,32 +1,25 @@
 //! From an endpoint to its client: batches off the flow's socket, sent through the frontend's, so that they come from the address
 //! that the client addressed.
 
-use std::rc::Rc;
-
-use tokio::time;
+use socket2::Socket;
 
 use super::batch::{self, BundleLimit, Payload, Position, SendTarget, Sent};
-use super::context::Scratch;
-use super::frontend::ClientSide;
+use super::context::{FormerWay, Scratch, UdpContext};
 use super::frontend::UdpFrontend;
-use super::read_loop::{self, Progress};
+use super::registry::{self, Progress};
 use super::sockets::Upstream;
 use crate::counters::{DropReason, UdpCounters};
 use crate::sys::errnos::is_peer_unreachable;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
 use sheave_model::{ClientAddr, EndpointAddr, Protocol};
 
-/// Receives what the endpoint sends, until the flow ends or moves to another one: both drop this task.
-pub(super) async fn receive(state: Rc<UdpFrontend>, client: ClientAddr, upstream: Rc<Upstream>) {
-    read_loop::run(&upstream, || reply_batch(&state, client, &upstream)).await;
-}
-
 /// Receives one batch and sends it to the client.
-fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> Progress {
-    let mut scratch = state.context.scratch.borrow_mut();
+pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> Progress {
+    let context = &*state.context;
+    let mut scratch = context.scratch.borrow_mut();
     let Scratch { receiver, sender } = &mut *scratch;
     let mut flows = state.flows.borrow_mut();
-    let count = match receiver.receive(upstream.get_ref()) {
+    let count = match context.receive(receiver, upstream.socket()) {
         Ok(count) => count,
         Err(error) => {
             if is_peer_unreachable(&error) {
@@ -42,55 +35,53 @@ fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> 
     state.context.offload.count_answers(upstream, count);
     let counters = &state.counters;
     let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), counters);
-    let Some(flow) = flows.answered(client, time::Instant::now().into_std()) else {
-        debug_assert!(false, "a flow that ended has dropped this task");
+    let Some(flow) = flows.answered(client, context.worker.now()) else {
+        debug_assert!(false, "a flow that ended is not registered");
         return Progress::Drained;
     };
-    state.context.shared.reports.answered(Protocol::Udp, flow.endpoint());
+    context.worker.shared.reports.answered(Protocol::Udp, flow.endpoint());
     let link = &mut flow.link;
-    let way = ToClient { state, client, client_side: &link.client_side };
+    let way = ToClient { context, client, socket: &link.client_side.socket, counters };
     way.send(sender, &payloads[..whole], &mut link.client_limit);
     Progress::of_count(count)
 }
 
-/// Sends the client what the endpoint that it had before has answered already, since nobody reads that any more.
-pub(super) async fn last(
-    state: Rc<UdpFrontend>,
-    client: ClientAddr,
-    upstream: Rc<Upstream>,
-    client_side: Rc<ClientSide>,
-) {
-    let mut limit = state.initial_limit();
-    let way = ToClient { state: &state, client, client_side: &client_side };
-    read_loop::drain(|| {
-        let mut scratch = state.context.scratch.borrow_mut();
-        let Scratch { receiver, sender } = &mut *scratch;
-        // Errors tell of what the client has left.
-        let Ok(count) = receiver.receive(upstream.get_ref()) else { return Progress::Failed };
-        let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), &state.counters);
-        way.send(sender, &payloads[..whole], &mut limit);
-        Progress::of_count(count)
-    });
+/// Sends clients what the endpoints that they had before have answered already, since nobody reads that any more.
+pub(super) fn send_last(context: &UdpContext) {
+    let former_ways = std::mem::take(&mut *context.former_ways.borrow_mut());
+    for FormerWay { client, upstream, client_socket, counters } in former_ways {
+        let mut limit = context.offload.initial_limit();
+        let way = ToClient { context, client, socket: &client_socket, counters: &counters };
+        registry::drain(|| {
+            let mut scratch = context.scratch.borrow_mut();
+            let Scratch { receiver, sender } = &mut *scratch;
+            // Errors tell of what the client has left.
+            let Ok(count) = context.receive(receiver, upstream.socket()) else { return Progress::Failed };
+            let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), &counters);
+            way.send(sender, &payloads[..whole], &mut limit);
+            Progress::of_count(count)
+        });
+    }
 }
 
 /// The way back to one client.
 struct ToClient<'a> {
-    state: &'a UdpFrontend,
+    context: &'a UdpContext,
     client: ClientAddr,
-    client_side: &'a ClientSide,
+    socket: &'a Socket,
+    counters: &'a UdpCounters,
 }
 
 impl ToClient<'_> {
     fn send(&self, sender: &mut Sender, payloads: &[Payload<'_>], limit: &mut BundleLimit) {
-        let socket = self.client_side.socket.get_ref();
-        let target = SendTarget { socket, to: Some(self.client.0), header: &[], limit };
+        let target = SendTarget { socket: self.socket, to: Some(self.client.0), header: &[], limit };
         // With an address given nobody is refused: a client that is gone loses its own datagrams only.
         let (Sent::All(stats) | Sent::Refused(stats, _) | Sent::Stale(stats, _)) =
             batch::send(sender, target, payloads, Position::default());
-        let counters = &self.state.counters;
-        counters.add(|it| &it.to_clients.datagrams, stats.datagrams);
-        counters.add(|it| &it.to_clients.bytes, stats.bytes);
-        counters.count_dropped(DropReason::SendToClient, stats.lost);
+        self.counters.add(|it| &it.to_clients.datagrams, stats.datagrams);
+        self.counters.add(|it| &it.to_clients.bytes, stats.bytes);
+        self.counters.count_dropped(DropReason::SendToClient, stats.lost);
+        self.context.count_bytes(stats.bytes);
     }
 }
 

@@ -1,31 +1,22 @@
-//! The sockets of UDP, registered with the worker's reactor: the frontend's own, one per flow towards its endpoint, and those that
+//! The sockets of UDP and their options: the frontend's own, one per flow towards its endpoint, and those that
 //! keep a client reachable after its frontend has closed. None does path MTU discovery: a client cannot see its verdict.
 
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, Type};
-use tokio::io::Interest;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
 use super::local_ports::{LocalPorts, PortLease};
 use crate::paths::Paths;
-use crate::sys::bind::bind_freebind;
-use crate::sys::bind::bind_transparent_udp;
-use crate::sys::sockets::{UDP_RECEIVE_BUFFER, register};
+use crate::sys::bind::{bind_freebind, bind_transparent_udp};
+use crate::sys::sockets::UDP_RECEIVE_BUFFER;
 use crate::sys::{Errno, mmsg};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
-
-pub(super) use crate::sys::sockets::Registered as Socket;
-
-/// What a socket is woken for: datagrams and ICMP errors. Not for room to send: each datagram that leaves would wake the
-/// worker to tell it so.
-pub(super) const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// Ports that are tried before a flow is refused: other programs of the machine may have some.
 const BIND_ATTEMPTS: usize = 8;
@@ -51,7 +42,7 @@ impl Offload {
     }
 
     /// Has the kernel bundle what the socket receives.
-    fn enable_gro(&self, socket: &socket2::Socket) {
+    fn enable_gro(&self, socket: &Socket) {
         if self.gro.get()
             && let Err(error) = mmsg::enable_gro(socket)
         {
@@ -60,22 +51,16 @@ impl Offload {
         }
     }
 
-    /// Turns on what the kernel has, and registers the socket.
-    fn register(&self, socket: Arc<socket2::Socket>) -> io::Result<Socket> {
-        self.enable_gro(&socket);
+    /// Turns on what the kernel has, and learns what it has not.
+    pub(super) fn prepare(&self, socket: &Socket) {
+        self.enable_gro(socket);
         if self.gso.get().is_none() {
-            let supported = mmsg::segmentation_supported(&socket);
+            let supported = mmsg::segmentation_supported(socket);
             self.gso.set(Some(supported));
             if !supported {
                 tracing::info!("the kernel does not cut bundles to send (UDP_SEGMENT): going on without");
             }
         }
-        register(socket, READABLE)
-    }
-
-    /// Takes over a frontend's socket, which is bound and nonblocking.
-    pub(super) fn listening(&self, socket: Arc<socket2::Socket>) -> io::Result<Rc<Socket>> {
-        self.register(socket).map(Rc::new)
     }
 
     /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. Its datagrams have the address
@@ -108,12 +93,7 @@ impl Offload {
                 (None, None) => {}
             }
             socket.connect(&addr.into())?;
-            return Ok(Rc::new(Upstream {
-                socket: register(Arc::new(socket), READABLE)?,
-                endpoint,
-                answers: Cell::new(0),
-                _lease: lease,
-            }));
+            return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), _lease: lease }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
     }
@@ -128,7 +108,7 @@ impl Offload {
         }
         upstream.answers.set(before + count);
         if before + count >= SEVERAL {
-            let socket = upstream.get_ref();
+            let socket = &upstream.socket;
             if let Err(error) = socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER) {
                 tracing::debug!(%error, endpoint = %upstream.endpoint, "no larger receive buffer");
             }
@@ -143,12 +123,13 @@ impl Offload {
 
     /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
     /// steered past it.
-    pub(super) fn answering(&self, frontend: FrontendAddr) -> io::Result<Rc<Socket>> {
+    pub(super) fn answering(&self, frontend: FrontendAddr) -> io::Result<Arc<Socket>> {
         let addr = frontend.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_reuse_port(true)?;
         bind_freebind(&socket, addr)?;
-        self.register(Arc::new(socket)).map(Rc::new)
+        self.prepare(&socket);
+        Ok(Arc::new(socket))
     }
 
     /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
@@ -158,14 +139,15 @@ impl Offload {
         &self,
         frontend: FrontendAddr,
         client: ClientAddr,
-    ) -> io::Result<Rc<Socket>> {
+    ) -> io::Result<Arc<Socket>> {
         let addr = frontend.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         bind_freebind(&socket, addr)?;
         socket.connect(&client.0.into())?;
-        self.register(Arc::new(socket)).map(Rc::new)
+        self.prepare(&socket);
+        Ok(Arc::new(socket))
     }
 }
 
@@ -180,23 +162,20 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    /// Connected to the endpoint.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Whom it talks to.
     pub(super) fn endpoint(&self) -> EndpointAddr {
         self.endpoint
     }
 }
 
-impl Deref for Upstream {
-    type Target = Socket;
-
-    fn deref(&self) -> &Socket {
-        &self.socket
-    }
-}
-
 /// Binds to a port that flows to other endpoints may have, too. Only sockets of the same user may share it so
 /// (`SO_REUSEPORT`, socket(7)), and answers go to whose connection they belong to (`compute_score` in net/ipv4/udp.c).
-fn bind_shared(socket: &socket2::Socket, towards: IpAddr, port: u16) -> io::Result<()> {
+fn bind_shared(socket: &Socket, towards: IpAddr, port: u16) -> io::Result<()> {
     let any: IpAddr = match towards {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -208,29 +187,32 @@ fn bind_shared(socket: &socket2::Socket, towards: IpAddr, port: u16) -> io::Resu
     socket.bind(&SocketAddr::new(any, port).into())
 }
 
-fn new_socket(domain: Domain) -> io::Result<socket2::Socket> {
-    let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
+fn new_socket(domain: Domain) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
     mmsg::allow_fragments(&socket, domain)?;
     Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use nix::sys::socket::{getsockopt, sockopt};
 
     use super::super::frontend::UdpFrontend;
     use super::*;
+    use crate::worker::context::{Shared, Timeouts, WorkerContext};
 
     #[test]
     fn from_the_second_answer_on_a_flow_has_room_for_bursts_and_bundles() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let _reactor = runtime.enter();
-        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(0, 1));
+        let shared = Shared::for_tests(Timeouts::all(Duration::from_secs(1)));
+        let worker = WorkerContext::new(shared, 0, 1).unwrap();
+        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker));
         let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
         let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
         let open = || offload.upstream(endpoint, None, &nobody).unwrap();
-        let room = |flow: &Upstream| flow.get_ref().recv_buffer_size().unwrap();
-        let bundles = |flow: &Upstream| getsockopt(flow.get_ref(), sockopt::UdpGroSegment).unwrap();
+        let room = |flow: &Upstream| flow.socket.recv_buffer_size().unwrap();
+        let bundles = |flow: &Upstream| getsockopt(&flow.socket, sockopt::UdpGroSegment).unwrap();
         let (slow, fast) = (open(), open());
         let usual = room(&slow);
         offload.count_answers(&slow, 1);

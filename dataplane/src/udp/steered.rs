@@ -1,146 +1,129 @@
 //! Datagrams of all steered frontends arrive on one socket per family; their destination names the frontend. What a frontend needs on
 //! this worker is made when its first datagram arrives; its socket for answers exists while it has flows.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::time;
+use socket2::Socket;
 
-use super::UdpListener;
 use super::context::{Scratch, UdpContext};
 use super::flow_table::View;
-use super::forward::{self, Arrival, forward_arrivals};
-use super::frontend::{ReplySocket, UdpFrontend};
-use super::read_loop::{self, Progress};
-use super::sockets::Socket;
+use super::forward::{Arrival, forward_arrivals};
+use super::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
+use super::registry::{self, Progress, Registration, Source};
 use crate::counters::DropReason;
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::mmsg::{BATCH, Receiver};
-use crate::task::Task;
+use crate::worker::token::Key;
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 
 /// Where a message was sent to, and from whom.
 type Steered = (SocketAddr, Arrival);
 
-/// All steered UDP frontends on one worker. All its methods belong on the worker's thread, inside its runtime.
-pub(crate) struct SteeredUdp {
+/// All steered UDP frontends on one worker.
+pub(super) struct SteeredUdp {
     steered: Arc<SteeredFrontends>,
-    /// Which worker this is.
-    index: usize,
     context: Rc<UdpContext>,
-    /// Those that datagrams have come for.
-    frontends: RefCell<HashMap<FrontendAddr, UdpListener, foldhash::fast::RandomState>>,
+    /// The places of those that datagrams have come for.
+    places: HashMap<FrontendAddr, Key, foldhash::fast::RandomState>,
     /// One per family.
-    readers: RefCell<Vec<Reader>>,
-    draining: Cell<bool>,
+    inlets: Vec<Inlet>,
+    draining: bool,
 }
 
-/// A socket that datagrams come in on, and the task that reads it.
-struct Reader {
-    inlet: Rc<Inlet>,
-    _task: Task,
-}
-
+/// A socket that datagrams come in on. Its own address is for no frontend.
 struct Inlet {
-    socket: Rc<Socket>,
-    /// Its own address: what is sent there is for no frontend.
     own: FrontendAddr,
+    socket: Arc<Socket>,
+    _reading: Registration,
 }
 
 impl SteeredUdp {
     /// Listens nowhere yet.
-    pub(crate) fn new(steered: Arc<SteeredFrontends>, index: usize, context: &Rc<UdpContext>) -> Rc<Self> {
-        Rc::new(Self {
-            steered,
-            index,
-            context: Rc::clone(context),
-            frontends: RefCell::default(),
-            readers: RefCell::default(),
-            draining: Cell::new(false),
-        })
+    pub(super) fn new(steered: Arc<SteeredFrontends>, context: &Rc<UdpContext>) -> Self {
+        let (context, places, inlets) = (Rc::clone(context), HashMap::default(), Vec::new());
+        Self { steered, context, places, inlets, draining: false }
     }
 
     /// Serves a socket that reports the destination of datagrams; `own` is its own address.
     ///
     /// # Errors
-    /// If the worker's reactor cannot watch it.
-    pub(crate) fn listen(self: &Rc<Self>, own: FrontendAddr, socket: Arc<socket2::Socket>) -> io::Result<()> {
-        let inlet = Rc::new(Inlet { socket: self.context.offload.listening(socket)?, own });
-        let task = Task::spawn(receive(Rc::clone(self), Rc::clone(&inlet)));
-        self.readers.borrow_mut().push(Reader { inlet, _task: task });
+    /// As epoll_ctl(2).
+    pub(super) fn listen(&mut self, own: FrontendAddr, socket: Arc<Socket>) -> io::Result<()> {
+        self.context.offload.prepare(&socket);
+        let reading = self.context.registry.register(Source::Inlet(own, Arc::clone(&socket)))?;
+        self.inlets.push(Inlet { own, socket, _reading: reading });
         Ok(())
     }
 
-    /// Ends a frontend with all its flows.
-    pub(crate) fn close(&self, addr: FrontendAddr) {
-        self.frontends.borrow_mut().remove(&addr);
+    /// Lets go of a frontend; gives its place. `None` if it is not steered, or nothing ever came for it.
+    pub(super) fn remove(&mut self, addr: FrontendAddr) -> Option<Key> {
+        self.places.remove(&addr)
     }
 
-    /// The frontend takes no new flows; those that it has go on, as with [`UdpListener::retire`]. `None` if it is not steered,
-    /// or nothing ever came for it.
-    pub(crate) fn retire(&self, addr: FrontendAddr) -> Option<UdpListener> {
-        let retired = self.frontends.borrow_mut().remove(&addr)?;
-        forward::detach_flows(&retired.state);
-        retired.state.listening.take();
-        // What waits is for these flows, too.
-        for Reader { inlet, .. } in &*self.readers.borrow() {
-            read_loop::drain(|| self.batch(inlet, Some(&retired.state)));
+    /// Sends on what waits in the sockets, for a frontend that retires among others: that is for its flows, too.
+    pub(super) fn empty(&mut self, frontends: &mut UdpFrontends, retiring: &Rc<UdpFrontend>) {
+        let inlets = std::mem::take(&mut self.inlets);
+        for Inlet { own, socket, .. } in &inlets {
+            registry::drain(|| self.batch(frontends, *own, socket, Some(retiring)));
         }
-        Some(retired)
+        self.inlets = inlets;
     }
 
-    /// Opens no new flows. Each of the answers waits until one frontend's others are quiet.
-    pub(crate) fn drain(&self) -> Vec<impl Future<Output = ()> + use<>> {
-        self.draining.set(true);
-        let frontends = self.frontends.borrow();
-        let states = frontends.values().map(|listener| Rc::clone(&listener.state));
-        states
-            .map(|state| {
-                state.drain();
-                async move { state.finished().await }
-            })
-            .collect()
+    /// From now on no frontend takes new flows.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
     }
 
     /// What the frontend has on this worker; `None` if it is not steered.
-    fn state(&self, addr: FrontendAddr) -> Option<Rc<UdpFrontend>> {
-        let mut frontends = self.frontends.borrow_mut();
-        if let Some(listener) = frontends.get(&addr) {
-            return Some(Rc::clone(&listener.state));
+    fn frontend<'f>(
+        &mut self,
+        frontends: &'f mut UdpFrontends,
+        addr: FrontendAddr,
+    ) -> Option<&'f Rc<UdpFrontend>> {
+        if let Some(place) = self.places.get(&addr) {
+            return frontends.get_mut(*place).map(|frontend| &*frontend);
         }
-        let counters = self.steered.counters(addr, self.index)?.udp()?;
-        let state = UdpFrontend::new(&self.context, addr, counters, ReplySocket::Own);
-        if self.draining.get() {
-            state.drain();
+        let counters = self.steered.counters(addr)?.get(self.context.worker.index)?.udp()?;
+        let place = frontends
+            .insert_with(|place| UdpFrontend::new(&self.context, place, addr, counters, ReplySocket::Own));
+        self.places.insert(addr, place);
+        let frontend = frontends.get_mut(place)?;
+        if self.draining {
+            frontend.drain();
         }
-        frontends.insert(addr, UdpListener { state: Rc::clone(&state) });
-        Some(state)
+        Some(frontend)
     }
 
     /// Receives one batch and sends it on, each frontend's part by itself. A frontend that retires still gets what its flows
     /// are sent; it may be open anew by now, so whatever else there is finds another one.
-    fn batch(&self, Inlet { socket, own }: &Inlet, retiring: Option<&Rc<UdpFrontend>>) -> Progress {
-        let context = &*self.context;
+    pub(super) fn batch(
+        &mut self,
+        frontends: &mut UdpFrontends,
+        own: FrontendAddr,
+        socket: &Socket,
+        retiring: Option<&Rc<UdpFrontend>>,
+    ) -> Progress {
+        let context = Rc::clone(&self.context);
         let mut scratch = context.scratch.borrow_mut();
         let Scratch { receiver, sender } = &mut *scratch;
-        let count = match receiver.receive(socket.get_ref()) {
+        let count = match context.receive(receiver, socket) {
             Ok(count) => count,
             Err(error) => return Progress::of_error(&error),
         };
-        let table = context.shared.table.load();
-        let (affinity, random) = (&*context.shared.affinity, &context.random);
-        let view = View { table: &table, affinity, random, now: time::Instant::now().into_std() };
+        let (worker, table) = (&context.worker, context.worker.table());
+        let (affinity, random) = (&*worker.shared.affinity, &context.random);
+        let view = View { table: &table, affinity, random, now: worker.now() };
         let (mut steered, told) = arrivals(receiver, count);
         let steered = &mut steered[..told];
         steered.sort_unstable();
         for run in steered.chunk_by(|left, right| left.0 == right.0) {
             let (ip, port) = (run[0].0.ip(), run[0].0.port());
             let addr = FrontendAddr { ip, port, protocol: Protocol::Udp };
-            if addr == *own {
+            if addr == own {
                 continue;
             }
             let (mut arrivals, whole) = whole_arrivals(receiver, run);
@@ -150,9 +133,9 @@ impl SteeredUdp {
                 forward_arrivals(retiring, view, receiver, sender, of_its_flows);
                 arrivals = others;
             }
-            let Some(state) = self.state(addr) else { continue };
+            let Some(state) = self.frontend(frontends, addr) else { continue };
             state.counters.count_dropped(DropReason::Truncated, run.len() - whole);
-            forward_arrivals(&state, view, receiver, sender, arrivals);
+            forward_arrivals(state, view, receiver, sender, arrivals);
         }
         Progress::of_count(count)
     }
@@ -168,11 +151,6 @@ fn split_off_flows<'a>(
     arrivals.sort_by_key(|arrival| !has_flow(arrival));
     let split = arrivals.partition_point(has_flow);
     arrivals.split_at_mut(split)
-}
-
-/// Receives from a socket, until whoever owns the task drops it.
-async fn receive(frontends: Rc<SteeredUdp>, inlet: Rc<Inlet>) {
-    read_loop::run(&inlet.socket, || frontends.batch(&inlet, None)).await;
 }
 
 const NOTHING: Steered = {

@@ -1,5 +1,7 @@
 //! Real sockets on loopback, real tables; client, endpoints and gateway share one runtime.
 
+use std::cell::RefCell;
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -8,14 +10,16 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::net::UdpSocket as AsyncSocket;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::{task, time};
+use tokio::task;
 
 use self::fixtures::{follow, frontend, with_sources};
 use super::*;
 use crate::counters::DropReason;
 use crate::select::ActiveTable;
+use crate::sys::epoll::Events;
 use crate::sys::mmsg::Sender;
 use crate::worker::context::{Shared, Timeouts};
+use crate::worker::token::Token;
 use sheave_model::{ClientAddr, ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 
 mod client_source;
@@ -33,7 +37,7 @@ fn on_a_worker(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// Lets all other tasks run until the fact holds; time may stand still meanwhile.
+/// Lets all other tasks run until the fact holds.
 async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     let start = Instant::now();
     while !fact() {
@@ -42,12 +46,47 @@ async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     }
 }
 
-/// One frontend, served.
+/// What of a worker's loop concerns UDP.
+struct Rig {
+    worker: Rc<WorkerContext>,
+    udp: Udp,
+    events: Events,
+    /// Time that the test has passed over.
+    skipped: Duration,
+}
+
+impl Rig {
+    fn now(&self) -> Instant {
+        Instant::now() + self.skipped
+    }
+
+    /// What a command does.
+    fn execute<T>(&mut self, command: impl FnOnce(&mut Udp) -> T) -> T {
+        self.worker.begin_turn(self.now());
+        command(&mut self.udp)
+    }
+
+    fn turn(&mut self) {
+        let now = self.now();
+        self.worker.poller.wait(&mut self.events, false).unwrap();
+        self.worker.begin_turn(now);
+        for (token, _) in self.events.iter() {
+            if let Token::UdpSocket(key) = Token::from(token) {
+                self.udp.on_socket(key);
+            }
+        }
+        self.udp.on_time(now);
+        self.udp.serve();
+    }
+}
+
+/// One frontend, served by a task that turns the loop whenever the test waits.
 struct UdpGateway {
     addr: FrontendAddr,
-    context: Rc<UdpContext>,
+    worker: Rc<WorkerContext>,
     counters: Arc<UdpCounters>,
-    listener: UdpListener,
+    rig: Rc<RefCell<Rig>>,
+    place: Key,
 }
 
 impl UdpGateway {
@@ -56,11 +95,74 @@ impl UdpGateway {
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let counters = Arc::new(UdpCounters::default());
-        let context = UdpContext::new(Shared::for_tests(Timeouts::all(IDLE)), flows, (0, 1), 1);
-        let listener = UdpListener::start(socket, addr, Arc::clone(&counters), &context).unwrap();
-        let gateway = Self { addr, context, counters, listener };
+        let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(IDLE)), 0, 1).unwrap();
+        let mut udp = Udp::new(&worker, flows, 1, Arc::default());
+        udp.listen(addr, socket, Arc::clone(&counters));
+        let place = udp.own[&addr];
+        let rig = Rig { worker: Rc::clone(&worker), udp, events: Events::new(), skipped: Duration::ZERO };
+        let rig = Rc::new(RefCell::new(rig));
+        let turned = Rc::downgrade(&rig);
+        task::spawn_local(async move {
+            while let Some(rig) = turned.upgrade() {
+                rig.borrow_mut().turn();
+                drop(rig);
+                task::yield_now().await;
+            }
+        });
+        let gateway = Self { addr, worker, counters, rig, place };
         gateway.swap(endpoints);
         gateway
+    }
+
+    /// Serves another frontend with the same endpoints; gives its address and counters.
+    fn listen_on_another(&self, endpoints: &[EndpointAddr]) -> (FrontendAddr, Arc<UdpCounters>) {
+        let socket = bind_shared((self.addr.ip, 0).into());
+        let bound = socket.local_addr().unwrap().as_socket().unwrap();
+        let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
+        let counters = Arc::new(UdpCounters::default());
+        self.execute(|udp| udp.listen(addr, socket, Arc::clone(&counters)));
+        let ready: Vec<_> = endpoints.iter().map(|endpoint| (*endpoint, EndpointState::Ready)).collect();
+        let frontends = [self.addr, addr].map(|addr| frontend(addr, &ready));
+        let table = &self.worker.shared.table;
+        table.store(Arc::new(follow(&table.load(), frontends)));
+        (addr, counters)
+    }
+
+    fn turn(&self) {
+        self.rig.borrow_mut().turn();
+    }
+
+    fn execute<T>(&self, command: impl FnOnce(&mut Udp) -> T) -> T {
+        self.rig.borrow_mut().execute(command)
+    }
+
+    fn frontend_at(&self, place: Key) -> Rc<UdpFrontend> {
+        Rc::clone(self.rig.borrow_mut().udp.frontends.get_mut(place).unwrap())
+    }
+
+    fn frontend(&self) -> Rc<UdpFrontend> {
+        self.frontend_at(self.place)
+    }
+
+    fn flows(&self) -> usize {
+        self.frontend().flows()
+    }
+
+    fn skip(&self, time: Duration) {
+        self.rig.borrow_mut().skipped += time;
+    }
+
+    /// Passes over the time until something is due, again and again, until no flow is left; gives the time that was passed over.
+    async fn finished(&self) -> Duration {
+        let start = self.rig.borrow().skipped;
+        until("the flows end", || {
+            let rig = &mut *self.rig.borrow_mut();
+            let due = rig.udp.next_deadline().filter(|_| !rig.udp.is_drained());
+            rig.skipped += due.map_or(Duration::ZERO, |due| due.saturating_duration_since(rig.now()));
+            rig.udp.is_drained()
+        })
+        .await;
+        self.rig.borrow().skipped - start
     }
 
     fn swap(&self, endpoints: &[EndpointAddr]) {
@@ -68,7 +170,7 @@ impl UdpGateway {
     }
 
     fn swap_with_source(&self, endpoints: &[EndpointAddr], source: ClientSource) {
-        let table: &ArcSwap<ActiveTable> = &self.context.shared.table;
+        let table: &ArcSwap<ActiveTable> = &self.worker.shared.table;
         let ready: Vec<_> = endpoints.iter().map(|endpoint| (*endpoint, EndpointState::Ready)).collect();
         let frontend =
             with_sources(frontend(self.addr, &ready), ClientSources { external: source, internal: source });
@@ -81,7 +183,7 @@ impl UdpGateway {
 
     /// The endpoint that the client's flow leads to.
     fn endpoint_of(&self, client: &Client) -> Option<EndpointAddr> {
-        self.listener.state.flows.borrow().endpoint(ClientAddr(client.addr()))
+        self.frontend().flows.borrow().endpoint(ClientAddr(client.addr()))
     }
 
     fn client(&self) -> Client {
@@ -119,8 +221,7 @@ impl Client {
         assert_eq!(self.0.send(datagram).unwrap(), datagram.len());
     }
 
-    /// The next answer; without timer or reactor, so that it works while time stands still and
-    /// tells of ICMP errors.
+    /// The next answer; without reactor, so that it tells of ICMP errors.
     async fn answer(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
         let mut result = Err(io::ErrorKind::WouldBlock.into());

@@ -1,15 +1,15 @@
 //! What the connections and flows of a worker need: what all workers share, and what the worker has to itself.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use sheave_model::FrontendAddr;
 use socket2::Socket;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use crate::health::Reports;
 use crate::limits::capacity::Capacity;
@@ -19,7 +19,11 @@ use crate::paths::Paths;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::splitmix64::SplitMix64;
+use crate::sys::epoll::Poller;
 use crate::transparent::Transparency;
+
+use super::port::{WorkerPort, WorkerPorts};
+use super::token::Token;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) timeouts: Timeouts,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) refusals: Arc<Refusals>,
+    pub(crate) ports: Arc<WorkerPorts>,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<BrokenSocket>,
 }
@@ -70,6 +75,7 @@ impl Shared {
             timeouts,
             capacity: Capacity::unlimited(),
             refusals: Arc::default(),
+            ports: WorkerPorts::new(1).expect("an eventfd"),
             broken: mpsc::unbounded_channel().0,
         }
     }
@@ -89,58 +95,84 @@ const LOG_EVERY: Duration = Duration::from_secs(30);
 /// What everything on one worker shares. Stays on its thread.
 pub(crate) struct WorkerContext {
     pub(crate) shared: Shared,
+    /// Which worker this is.
+    pub(crate) index: usize,
+    pub(crate) poller: Poller,
     pub(crate) random: SplitMix64,
     /// For warnings that the machine is short of something, of all listeners together.
     pub(crate) log_throttle: LogThrottle,
-    draining: Cell<bool>,
-    drain_begins: Notify,
-    open: Cell<usize>,
-    all_closed: Notify,
+    /// When this turn of the loop began.
+    now: Cell<Instant>,
+    table: RefCell<Arc<ActiveTable>>,
+    /// Grows each time that `table` becomes another.
+    table_number: Cell<u64>,
 }
 
 impl WorkerContext {
     /// Nothing is open; the random numbers begin with `random`.
-    pub(crate) fn new(shared: Shared, random: u64) -> Rc<Self> {
-        Rc::new(Self {
-            shared,
+    ///
+    /// # Errors
+    /// As epoll_create(2) and epoll_ctl(2).
+    pub(crate) fn new(shared: Shared, index: usize, random: u64) -> io::Result<Rc<Self>> {
+        let poller = Poller::new()?;
+        shared.ports.of(index).waker.attach(&poller, Token::Waker.into())?;
+        Ok(Rc::new(Self {
+            index,
+            poller,
             random: SplitMix64::new(random),
             log_throttle: LogThrottle::new(LOG_EVERY),
-            draining: Cell::new(false),
-            drain_begins: Notify::new(),
-            open: Cell::new(0),
-            all_closed: Notify::new(),
-        })
+            now: Cell::new(Instant::now()),
+            table: RefCell::new(shared.table.load_full()),
+            table_number: Cell::new(0),
+            shared,
+        }))
     }
 
-    /// Counts one connection or flow as open until the answer is dropped.
-    pub(crate) fn count_open(self: &Rc<Self>) -> OpenCount {
-        self.open.set(self.open.get() + 1);
-        OpenCount(Rc::clone(self))
+    /// When this turn of the loop began: exact enough for timeouts, and no call.
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
     }
 
-    /// Begins to drain: listeners stop.
-    pub(super) fn drain(&self) {
-        self.draining.set(true);
-        self.drain_begins.notify_waiters();
-    }
-
-    /// Waits until the process drains, which it may do already.
-    pub(crate) async fn drain_begins(&self) {
-        let begins = self.drain_begins.notified();
-        if !self.draining.get() {
-            begins.await;
+    /// Begins a turn: what is looked at from now on is of this moment.
+    pub(crate) fn begin_turn(&self, now: Instant) {
+        self.now.set(now);
+        let latest = self.shared.table.load();
+        if !Arc::ptr_eq(&latest, &self.table.borrow()) {
+            *self.table.borrow_mut() = Arc::clone(&latest);
+            self.table_number.update(|number| number + 1);
         }
     }
 
-    /// Waits until no connection or flow is open.
-    pub(crate) async fn all_closed(&self) {
-        while self.open.get() > 0 {
-            self.all_closed.notified().await;
+    /// The table of this turn.
+    pub(crate) fn table(&self) -> Ref<'_, Arc<ActiveTable>> {
+        self.table.borrow()
+    }
+
+    /// Which table that is: what was found in one of the same number is still there.
+    pub(crate) fn table_number(&self) -> u64 {
+        self.table_number.get()
+    }
+
+    /// This worker, as others see it.
+    pub(crate) fn port(&self) -> &WorkerPort {
+        self.shared.ports.of(self.index)
+    }
+
+    /// Counts one TCP connection as open until the answer is dropped.
+    pub(crate) fn count_open(self: &Rc<Self>) -> OpenCount {
+        self.port().opened();
+        OpenCount(Rc::clone(self))
+    }
+
+    /// Tells that a listening socket is of no more use.
+    pub(crate) fn report_broken(&self, addr: FrontendAddr, socket: Arc<Socket>, error: io::Error) {
+        if self.shared.broken.send(BrokenSocket { addr, socket, error }).is_err() {
+            tracing::debug!(frontend = %addr, "nobody is left to bind it again");
         }
     }
 }
 
-/// One open connection or flow.
+/// One open connection.
 pub(crate) struct OpenCount(Rc<WorkerContext>);
 
 impl OpenCount {
@@ -152,9 +184,6 @@ impl OpenCount {
 
 impl Drop for OpenCount {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        if self.0.open.get() == 0 {
-            self.0.all_closed.notify_waiters();
-        }
+        self.0.port().closed();
     }
 }

@@ -42,7 +42,7 @@ impl Workers {
     /// Starts so many, and at least one.
     ///
     /// # Errors
-    /// If a thread or its reactor cannot be made.
+    /// If a thread or its epoll instance cannot be made.
     pub(crate) fn start(count: usize, seed: WorkerSeed) -> io::Result<Self> {
         let handles = (0..count.max(1)).map(|index| start(index, &seed)).collect::<io::Result<_>>()?;
         Ok(Self { seed, handles, restarts: 0, recent: VecDeque::new() })

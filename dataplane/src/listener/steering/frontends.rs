@@ -2,7 +2,7 @@
 //! anything to it, so no connection meets a worker that does not know its frontend.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sheave_model::FrontendAddr;
 
@@ -10,17 +10,17 @@ use crate::counters::FrontendCounters;
 
 /// The steered frontends, with the counters of each worker.
 #[derive(Debug, Default)]
-pub(crate) struct SteeredFrontends(Mutex<HashMap<FrontendAddr, Vec<FrontendCounters>>>);
+pub(crate) struct SteeredFrontends(Mutex<HashMap<FrontendAddr, Arc<[FrontendCounters]>>>);
 
 impl SteeredFrontends {
-    /// The counters of this worker for the frontend; `None` if it is not steered (any more). Takes a lock, so workers keep the
+    /// The counters of each worker for the frontend; `None` if it is not steered (any more). Takes a lock, so workers keep the
     /// answer.
-    pub(crate) fn counters(&self, addr: FrontendAddr, worker: usize) -> Option<FrontendCounters> {
-        self.all().get(&addr)?.get(worker).cloned()
+    pub(crate) fn counters(&self, addr: FrontendAddr) -> Option<Arc<[FrontendCounters]>> {
+        self.all().get(&addr).cloned()
     }
 
-    pub(super) fn insert(&self, addr: FrontendAddr, counters: &[FrontendCounters]) {
-        self.all().insert(addr, counters.to_vec());
+    pub(super) fn insert(&self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) {
+        self.all().insert(addr, Arc::clone(counters));
     }
 
     /// Whether it was there.
@@ -28,7 +28,7 @@ impl SteeredFrontends {
         self.all().remove(&addr).is_some()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<FrontendAddr, Vec<FrontendCounters>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<FrontendAddr, Arc<[FrontendCounters]>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

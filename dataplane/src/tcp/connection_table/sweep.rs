@@ -3,16 +3,14 @@
 //! the whole process.
 
 use std::cmp::Reverse;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use slab::Slab;
-use tokio::time::sleep;
-
-use super::{ConnectionTable, Entry, EntryState, end};
+use super::{ConnectionState, ConnectionTable, IdleClock, Tick, ticks};
 use crate::counters::CloseReason;
 use crate::limits::capacity::Capacity;
-use crate::tcp::idle_clock::{CHECKS, TICK, Tick, ticks};
+use crate::tcp::idle_clock::{CHECKS, TICK};
 use crate::tcp::relay::RelayState;
+use crate::worker::token::Key;
 
 /// Idle connections are looked for as often as this at least, since a connection gets some of its options then.
 const LONGEST_ROUND: Duration = Duration::from_secs(60);
@@ -24,88 +22,126 @@ const LOOKED_AT: usize = 2048;
 /// A connection for which less waits is not reset: it does not help.
 const LEAST: u64 = 64 << 10;
 
-impl ConnectionTable {
-    /// Ends connections that have become idle, for ever: a few are checked at a time, so that no other one waits while
-    /// a large table is walked.
-    pub(crate) async fn watch_idle(&self) {
-        let mut next = 0;
-        loop {
-            tokio::select! {
-                () = sleep(self.until_next_check()) => {}
-                () = self.idle_shortened.notified() => continue,
-            }
-            let mut entries = self.entries.borrow_mut();
-            self.check_some(&mut entries, next);
-            next += CHECKED_AT_A_TIME;
-            if next >= entries.capacity() {
-                let shortest = self.shortest_of_round.replace(u32::MAX);
-                self.shortest_idle.set(shortest.min(ticks(self.idle)));
-                next = 0;
-                if entries.len() < entries.capacity() / 4 {
-                    entries.shrink_to_fit();
-                }
-            }
+/// How far the walks have come, and when the next step is due.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// Idle time is counted from here.
+    epoch: Instant,
+    /// Of connections whose Service has none of its own, in ticks.
+    usual_idle: u32,
+    /// The shortest idle timeout of any connection, in ticks.
+    shortest: u32,
+    /// The same of what the round that is under way has met, or what has begun since.
+    shortest_of_round: u32,
+    /// Where the next check begins, and when it is due.
+    next: usize,
+    due: Instant,
+    /// Where the next search for memory begins.
+    next_holder: usize,
+}
+
+impl Sweep {
+    pub(super) fn new(now: Instant, usual_idle: Duration) -> Self {
+        let usual_idle = ticks(usual_idle);
+        Self {
+            epoch: now,
+            usual_idle,
+            shortest: usual_idle,
+            shortest_of_round: u32::MAX,
+            next: 0,
+            due: now,
+            next_holder: 0,
         }
     }
 
-    /// So that all entries are checked in one round.
-    fn until_next_check(&self) -> Duration {
-        let round = (self.shortest_idle.get() * TICK / CHECKS).clamp(TICK / 2, LONGEST_ROUND);
-        let steps = self.entries.borrow().capacity().div_ceil(CHECKED_AT_A_TIME).max(1);
-        let step = round / u32::try_from(steps).unwrap_or(u32::MAX);
-        step.max(Duration::from_millis(1))
+    /// When the next check is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// A connection that may be idle for so long.
+    pub(super) fn idle_clock(&mut self, now: Instant, timeout: Duration) -> IdleClock {
+        let clock = IdleClock::new(Tick::at(now, self.epoch), timeout);
+        // It may begin behind the back of a round that is under way.
+        self.shortest_of_round = self.shortest_of_round.min(clock.timeout());
+        if clock.timeout() < self.shortest {
+            self.shortest = clock.timeout();
+            // As if nothing longer had been there when the last check was done.
+            self.due = self.due.min(now + self.round());
+        }
+        clock
+    }
+
+    /// How long one round may take.
+    fn round(&self) -> Duration {
+        (self.shortest * TICK / CHECKS).clamp(TICK / 2, LONGEST_ROUND)
+    }
+}
+
+impl ConnectionTable {
+    /// Ends connections that have become idle: a few are checked at a time, so that no other one waits while a large table is
+    /// walked.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        if now < self.sweep.due {
+            return;
+        }
+        let first = self.sweep.next;
+        self.check_some(now, first);
+        let (places, sweep) = (self.connections.capacity(), &mut self.sweep);
+        sweep.next += CHECKED_AT_A_TIME;
+        if sweep.next >= places {
+            let shortest = std::mem::replace(&mut sweep.shortest_of_round, u32::MAX);
+            sweep.shortest = shortest.min(sweep.usual_idle);
+            sweep.next = 0;
+            self.connections.shrink();
+        }
+        // So that all entries are checked in one round.
+        let steps = u32::try_from(places.div_ceil(CHECKED_AT_A_TIME).max(1)).unwrap_or(u32::MAX);
+        sweep.due = now + (sweep.round() / steps).max(Duration::from_millis(1));
     }
 
     /// Checks the entries from `first` on.
-    fn check_some(&self, entries: &mut Slab<Entry>, first: usize) {
-        let now = Tick::now(self.epoch);
+    fn check_some(&mut self, now: Instant, first: usize) {
+        let tick = Tick::at(now, self.sweep.epoch);
         for index in first..first + CHECKED_AT_A_TIME {
-            let Some(EntryState::Relaying(relay, _)) = entries.get_mut(index).map(|entry| &mut entry.state)
+            let Some(key) = self.connections.key_at(index) else { continue };
+            let Some(ConnectionState::Relaying(relay, _)) =
+                self.connections.get_mut(key).map(|it| &mut it.state)
             else {
                 continue;
             };
-            self.shortest_of_round.update(|shortest| shortest.min(relay.idle_ticks()));
-            if let RelayState::Ended(reason) = relay.check_idle(now) {
-                end(entries, index as u32, reason);
+            self.sweep.shortest_of_round = self.sweep.shortest_of_round.min(relay.idle_ticks());
+            if let RelayState::Ended(reason) = relay.check_idle(tick) {
+                self.end(key, reason);
             }
         }
     }
 
-    /// Closes pipes that streams do without, for ever.
-    pub(crate) async fn watch_pipes(&self) {
-        self.buffers.watch_pipes().await;
-    }
-
-    /// Gives back memory whenever more is taken than there may be, for ever.
-    pub(crate) async fn watch_memory(&self, capacity: &Capacity) {
-        let mut next = 0;
-        loop {
-            capacity.wants_relief().await;
-            next = self.relieve_memory(capacity, next);
+    /// Looks at some connections for memory to give back, while more is taken than there may be.
+    pub(in crate::tcp) fn relieve_memory(&mut self, capacity: &Capacity) {
+        if !capacity.wants_relief() {
+            return;
         }
-    }
-
-    /// Looks at some connections from `first` on; gives where to go on.
-    pub(super) fn relieve_memory(&self, capacity: &Capacity, first: usize) -> usize {
-        let mut entries = self.entries.borrow_mut();
-        let last = first + LOOKED_AT;
-        let waiting = |index: usize| match &entries.get(index)?.state {
-            EntryState::Relaying(relay, _) => {
-                Some((relay.waiting(), index)).filter(|(bytes, _)| *bytes >= LEAST)
+        let places = self.sweep.next_holder..self.sweep.next_holder + LOOKED_AT;
+        self.sweep.next_holder = if places.end >= self.connections.capacity() { 0 } else { places.end };
+        let waiting = |(key, connection): (Key, &super::Connection)| match &connection.state {
+            ConnectionState::Relaying(relay, _) => {
+                Some((relay.waiting(), key)).filter(|(bytes, _)| *bytes >= LEAST)
             }
-            EntryState::Connecting(_) | EntryState::Changing => None,
+            ConnectionState::Setup(_) | ConnectionState::Changing => None,
         };
-        let mut holders: Vec<(u64, usize)> = (first..last).filter_map(waiting).collect();
+        let mut holders: Vec<(u64, Key)> = self.connections.range(places).filter_map(waiting).collect();
         holders.sort_unstable_by_key(|holder| Reverse(*holder));
-        for (bytes, index) in holders {
+        for (bytes, key) in holders {
             if !capacity.relieve_of(bytes) {
                 break;
             }
-            if let Some(EntryState::Relaying(relay, _)) = entries.get(index).map(|entry| &entry.state) {
+            if let Some(ConnectionState::Relaying(relay, _)) =
+                self.connections.get_mut(key).map(|it| &it.state)
+            {
                 relay.cut();
             }
-            end(&mut entries, index as u32, CloseReason::Memory);
+            self.end(key, CloseReason::Memory);
         }
-        if last >= entries.capacity() { 0 } else { last }
     }
 }

@@ -71,7 +71,7 @@ impl Gateway {
         worker.send(Command::Listen {
             addr: frontend_addr,
             socket: Arc::new(Socket::from(listener)),
-            counters: FrontendCounters::Tcp(Arc::clone(&counters)),
+            counters: Arc::new([FrontendCounters::Tcp(Arc::clone(&counters))]),
         });
         Self { addr, endpoint, worker, counters, affinity, transparency }
     }
@@ -235,6 +235,27 @@ async fn without_a_header_a_trusted_peer_is_reset_and_nothing_is_picked() {
     .await;
     gateway.assert_refuses(b"GET / HTTP/1.1\r\n", CloseReason::BadProxyHeader).await;
     assert_eq!(gateway.affinity.len(), 0);
+}
+
+#[tokio::test]
+async fn a_header_that_takes_too_long_is_no_header_however_busy_the_peer() {
+    let gateway = Gateway::start(|frontend| {
+        proxied_by_peer(frontend);
+        frontend.timeouts.connect = Some(Duration::from_millis(300));
+    })
+    .await;
+    let late = CloseReason::BadProxyHeader;
+    for begin in [&b""[..], b"PROXY TCP4 192.0.2.1"] {
+        gateway.assert_refuses(begin, late).await;
+    }
+    let mut peer = gateway.connect().await;
+    let mut seen = peer.write_all(b"\r\n\r\n\0\r\nQUIT\n\x20\0\xff\xff").await;
+    while seen.is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seen = peer.write_all(b"x").await;
+    }
+    gateway.settle().await;
+    assert_eq!(gateway.counters.closed(late), 3);
 }
 
 #[tokio::test]

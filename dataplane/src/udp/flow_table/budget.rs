@@ -34,6 +34,11 @@ impl FlowBudget {
         Rc::new(Self { used: Cell::new(0), limit, capacity, largest: RefCell::new(None) })
     }
 
+    /// Whether the worker has no flow.
+    pub(in crate::udp) fn is_unused(&self) -> bool {
+        self.used.get() == 0
+    }
+
     /// Whether there is room for one flow more of a frontend with these counters.
     ///
     /// # Errors

@@ -37,16 +37,17 @@ fn the_socket_towards_an_endpoint_has_the_gateways_address_where_the_clients_can
         ("of the frontend", CLIENT, CLIENT, ENDPOINT),
     ];
     on_a_worker(async {
-        for (whose, frontend, client, to) in cases {
+        for (whose, own_address, client, to) in cases {
             let (_socket, endpoint) = plain_endpoint(to).await;
-            let gateway = UdpGateway::start(frontend, &[endpoint], 10);
-            gateway.context.shared.transparency.set(Some(AddressSet::default()));
+            let gateway = UdpGateway::start(own_address, &[endpoint], 10);
+            gateway.worker.shared.transparency.set(Some(AddressSet::default()));
             let client = ip(client);
-            let mut opener = Opener::new(&gateway.listener.state);
+            let frontend = gateway.frontend();
+            let mut opener = Opener::new(&frontend);
             let way =
                 Way { client: ClientAddr((client, 9).into()), endpoint, source: ClientSource::Transparent };
             let link = opener.open(&way, None).unwrap();
-            let bound = link.upstream.get_ref().local_addr().unwrap().as_socket().unwrap();
+            let bound = link.upstream.socket().local_addr().unwrap().as_socket().unwrap();
             let own = ip(if endpoint.ip.is_ipv4() { V4 } else { V6 });
             assert_eq!((bound.ip(), gateway.counters().source_lost.get()), (own, 1), "{whose} {way:?}");
         }

@@ -1,8 +1,8 @@
 //! Flows and listeners from start to end: idle, retirement, drain, close.
 
 use super::*;
-use crate::udp::flow_table::FlowOwner;
-use crate::udp::frontend::DRAIN_IDLE;
+use crate::udp::frontend::{DRAIN_IDLE, SWEPT};
+use sheave_model::{Frontend, ServiceTimeouts};
 
 #[test]
 fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
@@ -15,7 +15,7 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
         assert_eq!(client.exchange(b"b").await, b"1b");
         gateway.swap(&[second]);
         assert_eq!(client.exchange(b"c").await, b"2c");
-        assert_eq!((gateway.listener.flows(), gateway.endpoint_of(&client)), (1, Some(second)));
+        assert_eq!((gateway.flows(), gateway.endpoint_of(&client)), (1, Some(second)));
     });
 }
 
@@ -57,31 +57,64 @@ fn a_quiet_flow_ends_and_a_busy_one_does_not() {
         let (quiet, busy) = (gateway.client(), gateway.client());
         assert_eq!(quiet.exchange(b"a").await, b"a");
         assert_eq!(busy.exchange(b"b").await, b"b");
-        time::pause();
         for _ in 0..2 {
-            time::advance(IDLE * 2 / 3).await;
+            gateway.skip(IDLE * 2 / 3);
             assert_eq!(busy.exchange(b"c").await, b"c");
         }
-        until("the quiet flow ends", || gateway.listener.flows() == 1).await;
+        until("the quiet flow ends", || gateway.flows() == 1).await;
         assert!(gateway.endpoint_of(&busy).is_some());
-        time::advance(IDLE).await;
-        until("the other ends too", || gateway.listener.flows() == 0).await;
+        gateway.skip(IDLE);
+        until("the other ends too", || gateway.flows() == 0).await;
         assert_eq!(quiet.exchange(b"d").await, b"d", "and comes back as a new flow");
         assert_eq!(gateway.counters().flows_opened.get(), 3);
     });
 }
 
 #[test]
-fn a_dropped_listener_closes_its_socket_and_all_flows() {
+fn flows_end_in_time_when_the_timeout_becomes_shorter() {
+    on_a_worker(async {
+        let (shorter, endpoints) = (IDLE / 3, [endpoint(V4, b"").await]);
+        let gateway = UdpGateway::start(V4, &endpoints, 10);
+        let (quiet, busy) = (gateway.client(), gateway.client());
+        for client in [&quiet, &busy] {
+            assert_eq!(client.exchange(b"a").await, b"a");
+        }
+        let timeouts = ServiceTimeouts { idle: Some(shorter), ..ServiceTimeouts::default() };
+        let frontend = frontend(gateway.addr, &[(endpoints[0], EndpointState::Ready)]);
+        let table = &gateway.worker.shared.table;
+        table.store(Arc::new(follow(&table.load(), [Frontend { timeouts, ..frontend }])));
+        assert_eq!(busy.exchange(b"b").await, b"b");
+        gateway.skip(shorter);
+        until("the quiet flow ends", || gateway.endpoint_of(&quiet).is_none()).await;
+    });
+}
+
+#[test]
+fn many_flows_that_end_at_once_do_so_in_several_turns() {
+    on_a_worker(async {
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 400);
+        for number in 0..=SWEPT {
+            let client =
+                gateway.client_from(IpAddr::from([127, 1, (number / 200) as u8, (number % 200) as u8 + 1]));
+            assert_eq!(client.exchange(b"a").await, b"a");
+        }
+        gateway.skip(IDLE);
+        gateway.turn();
+        assert_eq!(gateway.flows(), 1);
+        gateway.turn();
+        assert_eq!((gateway.flows(), gateway.execute(|udp| udp.next_deadline())), (0, None));
+    });
+}
+
+#[test]
+fn a_closed_listener_closes_its_socket_and_all_flows() {
     on_a_worker(async {
         let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
         let client = gateway.client();
         assert_eq!(client.exchange(b"a").await, b"a");
-        let UdpGateway { listener, counters, .. } = gateway;
-        let state = Rc::downgrade(&listener.state);
-        drop(listener);
-        assert_eq!(counters.flows_active.get(), 0);
-        until("the tasks end", || state.strong_count() == 0).await;
+        let state = Rc::downgrade(&gateway.frontend());
+        gateway.execute(|udp| udp.close(gateway.addr));
+        assert_eq!((gateway.counters.flows_active.get(), state.strong_count()), (0, 0));
         client.send(b"b");
         assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     });
@@ -98,7 +131,7 @@ fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
             }
             gateway.swap(&[]);
             clients[0].send(b"still in the socket");
-            gateway.listener.retire();
+            gateway.execute(|udp| udp.retire(gateway.addr));
             assert_eq!(clients[0].answer().await.unwrap(), b"1still in the socket");
             for client in &clients {
                 assert_eq!(client.exchange(b"b").await, b"1b");
@@ -110,16 +143,14 @@ fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
             // Endpoints come back: strangers have a new listener, and the flows move by themselves.
             gateway.swap(&[endpoint(ip, b"2").await]);
             let socket = bind_shared(gateway.addr.socket_addr());
-            let successor =
-                UdpListener::start(socket, gateway.addr, Arc::clone(&gateway.counters), &gateway.context)
-                    .unwrap();
+            gateway.execute(|udp| udp.listen(gateway.addr, socket, Arc::clone(&gateway.counters)));
+            let successor = gateway.execute(|udp| udp.own[&gateway.addr]);
             assert_eq!(stranger.exchange(b"d").await, b"2d");
             assert_eq!(clients[1].exchange(b"e").await, b"2e");
-            assert_eq!((gateway.listener.flows(), successor.flows()), (2, 1));
+            assert_eq!((gateway.flows(), gateway.frontend_at(successor).flows()), (2, 1));
 
-            time::pause();
-            gateway.listener.finished().await;
-            assert_eq!(gateway.listener.flows(), 0);
+            gateway.finished().await;
+            assert_eq!((gateway.flows(), gateway.frontend_at(successor).flows()), (0, 0));
         });
     }
 }
@@ -130,14 +161,12 @@ fn a_draining_listener_serves_its_flows_until_they_are_quiet() {
         let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
         let (known, stranger) = (gateway.client(), gateway.client());
         assert_eq!(known.exchange(b"a").await, b"a");
-        gateway.listener.drain();
+        gateway.execute(Udp::drain);
         stranger.send(b"b");
         assert_eq!(known.exchange(b"c").await, b"c");
         until("the stranger is refused", || gateway.counters().dropped(DropReason::Draining) == 1).await;
-        time::pause();
-        let start = time::Instant::now();
-        gateway.listener.finished().await;
-        assert!(start.elapsed() <= DRAIN_IDLE + Duration::from_millis(2));
+        let took = gateway.finished().await;
+        assert!(took <= DRAIN_IDLE, "{took:?}");
     });
 }
 
@@ -145,26 +174,10 @@ fn a_draining_listener_serves_its_flows_until_they_are_quiet() {
 fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
     on_a_worker(async {
         let gateway = UdpGateway::start(V4, &[], 10);
-        let waiting = async { gateway.listener.finished().await };
-        let draining = async { gateway.listener.drain() };
-        tokio::join!(waiting, draining);
-    });
-}
-
-#[test]
-fn the_tasks_of_listeners_and_flows_are_small() {
-    on_a_worker(async {
-        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let client = gateway.client();
-        client.exchange(b"a").await;
-        let state = &gateway.listener.state;
-        let socket = Rc::clone(&state.client_side().unwrap().socket);
-        let endpoint = gateway.endpoint_of(&client).unwrap();
-        let nobody: std::rc::Weak<dyn FlowOwner> = std::rc::Weak::<UdpFrontend>::new();
-        let upstream = state.context.offload.upstream(endpoint, None, &nobody).unwrap();
-        let reply = reply::receive(Rc::clone(state), ClientAddr(client.addr()), upstream);
-        let listen = forward::receive(Rc::clone(state), socket);
-        assert!(size_of_val(&reply) <= 512, "{}", size_of_val(&reply));
-        assert!(size_of_val(&listen) <= 512, "{}", size_of_val(&listen));
+        gateway.execute(Udp::drain);
+        assert!(gateway.execute(|udp| udp.is_drained()));
+        let stranger = gateway.client();
+        stranger.send(b"a");
+        assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     });
 }

@@ -20,7 +20,7 @@ fn datagrams_of_every_length_pass_both_ways_unchanged() {
                 assert_eq!(traffic.datagrams.get(), lengths.len() as u64);
                 assert_eq!(traffic.bytes.get(), lengths.iter().sum::<usize>() as u64);
             }
-            assert_eq!((counters.flows_opened.get(), gateway.listener.flows()), (1, 1));
+            assert_eq!((counters.flows_opened.get(), gateway.flows()), (1, 1));
         });
     }
 }
@@ -183,4 +183,26 @@ fn bursts_of_equal_datagrams_pass_whether_or_not_the_path_takes_them_as_bundles(
             assert_eq!(gateway.counters().dropped(DropReason::SendToClient), 0);
         });
     }
+}
+
+#[test]
+fn a_flood_of_new_clients_does_not_hold_up_others_for_longer_than_a_turn() {
+    on_a_worker(async {
+        let endpoints = [endpoint(V4, b"").await];
+        let gateway = UdpGateway::start(V4, &[], 200);
+        let (other, other_counters) = gateway.listen_on_another(&endpoints);
+        let flood: Vec<Client> = (0..100).map(|_| gateway.client()).collect();
+        flood.iter().for_each(|client| client.send(b"a"));
+        let client = UdpSocket::bind((V4, 0)).unwrap();
+        client.send_to(b"b", other.socket_addr()).unwrap();
+        let opened = || (gateway.counters().flows_opened.get(), other_counters.flows_opened.get());
+        gateway.turn();
+        assert!(opened() == (32, 0) && gateway.execute(|udp| udp.has_work()), "{:?}", opened());
+        gateway.turn();
+        assert!(opened().0 < 100 && opened().1 == 1, "{:?}", opened());
+        for client in &flood {
+            assert_eq!(client.answer().await.unwrap(), b"a");
+        }
+        assert!(!gateway.execute(|udp| udp.has_work()));
+    });
 }

@@ -143,7 +143,7 @@ fn a_shortage_of_descriptors_is_shared_as_well() {
         [(); 2].map(|()| World::of_owner(nobody(), Rc::clone(&budget), TIMEOUTS, &ready(&[1])));
     let opened = |world: &mut World| (1..=20).filter(|client| world.datagram(*client).is_ok()).count();
     assert_eq!((opened(&mut first), opened(&mut second)), (8, 2));
-    first.flows.clear();
+    first.flows.retain(|_, _| false);
     assert!(capacity.try_take(8) && !capacity.try_take(1), "what flows took is given back");
 }
 

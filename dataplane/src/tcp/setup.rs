@@ -1,0 +1,393 @@
+//! A connection from accept to relay: admission, the header of a trusted proxy, a pick, an attempt to connect, and after a failure
+//! another, before any byte that the client sent is lost with it.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
+use socket2::SockRef;
+
+use super::connect::{CrowdedEndpoints, Dial, DialFailure};
+use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
+use super::session::Session;
+use super::splice::{Direction, RelayBuffers};
+use super::stream::Stream;
+use super::{SHORTAGE_PAUSE, reset_on_close};
+use crate::counters::CloseReason;
+use crate::proxy_protocol::{self, Addresses, Transport};
+use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
+use crate::sys::epoll::{Readiness, Watch};
+use crate::worker::context::WorkerContext;
+use crate::worker::port::Accepted;
+use crate::worker::token::{Key, Token};
+
+/// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
+const ATTEMPTS: usize = 3;
+
+/// What setting up connections needs of the worker.
+pub(super) struct SetupContext {
+    pub(super) worker: Rc<WorkerContext>,
+    pub(super) crowded: CrowdedEndpoints,
+    pub(super) buffers: RelayBuffers,
+}
+
+/// How far a connection got.
+#[must_use]
+pub(super) enum SetupStep {
+    /// It waits for an event, and is to be looked at after this time anyway.
+    Waits(Duration),
+    /// An endpoint is connected.
+    Connected,
+    /// It is over.
+    Ends(CloseReason),
+}
+
+/// What it waits for.
+enum SetupPhase {
+    /// The header of a trusted proxy.
+    Header(HeaderReader),
+    /// This endpoint, or an end to this machine's shortage of what a socket to it needs.
+    Endpoint(Dial),
+    /// A port towards any of the endpoints that have none; or nothing yet.
+    Port,
+}
+
+/// A connection that has no endpoint yet.
+pub(super) struct Setup {
+    key: Key,
+    frontend: FrontendAddr,
+    peer: ClientAddr,
+    /// The peer, or who a trusted proxy says it is.
+    client: ClientAddr,
+    session: Session,
+    client_side: Stream,
+    header: Option<Box<ProxyHeader>>,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    phase: SetupPhase,
+    attempts: usize,
+    tried: Vec<EndpointAddr>,
+    /// Those of `tried` that have failed for want of a port.
+    crowded: Vec<EndpointAddr>,
+    ports_until: Option<Instant>,
+    /// When it is looked at next.
+    pub(super) due: Instant,
+}
+
+/// What a relay begins with.
+pub(super) struct Established {
+    pub(super) client: Stream,
+    pub(super) endpoint: Stream,
+    pub(super) upload: Direction,
+    pub(super) session: Session,
+    pub(super) idle_timeout: Duration,
+}
+
+/// Takes a place for a connection; `None` if there is none, which was counted, or if it is for no frontend. It is reset then.
+pub(super) fn admit(
+    worker: &Rc<WorkerContext>,
+    accepted: Accepted,
+    active: Option<&Arc<ActiveFrontend>>,
+) -> Option<impl FnOnce(Key) -> Setup> {
+    let Accepted { frontend, peer, socket, counters } = accepted;
+    let proxies = active.and_then(|active| active.proxied_by());
+    let proxied = proxies.is_some_and(|proxies| proxies.contains(peer.ip()));
+    let client = (!proxied).then(|| peer.ip());
+    // A client that may use no endpoint does not count: where the kernel cannot filter, it comes this far.
+    let counts = |active: &Arc<ActiveFrontend>| {
+        proxied || active.refusal(worker.table().origin(frontend, peer), peer).is_none()
+    };
+    let limiter = active.and_then(|active| active.limiter().filter(|_| counts(active)));
+    let session = match Session::admit(worker, (frontend, peer), &counters, limiter, client) {
+        Ok(session) => session,
+        Err(reason) => {
+            worker.shared.refusals.count(frontend, counters.usage(), reason);
+            reset_on_close(&SockRef::from(&socket));
+            return None;
+        }
+    };
+    let (timeouts, now) = (active.map(|active| active.timeouts()).unwrap_or_default(), worker.now());
+    let connect_timeout = timeouts.connect.unwrap_or(worker.shared.timeouts.connect);
+    let phase = match proxied {
+        true => SetupPhase::Header(HeaderReader::default()),
+        false => SetupPhase::Port,
+    };
+    let idle_timeout = timeouts.idle.unwrap_or(worker.shared.timeouts.idle);
+    Some(move |key| Setup {
+        key,
+        frontend,
+        peer,
+        client: peer,
+        session,
+        client_side: Stream::accepted(socket),
+        header: None,
+        connect_timeout,
+        idle_timeout,
+        phase,
+        attempts: 0,
+        tried: Vec::new(),
+        crowded: Vec::new(),
+        ports_until: None,
+        due: now,
+    })
+}
+
+impl Setup {
+    /// Does what can be done at once.
+    pub(super) fn begin(
+        &mut self,
+        context: &SetupContext,
+        active: Option<&Arc<ActiveFrontend>>,
+    ) -> SetupStep {
+        let token = Token::Client(self.key).into();
+        if let Err(error) = context.worker.poller.add(self.client_side.socket(), Watch::Stream, token) {
+            tracing::debug!(peer.addr = %self.peer, %error, "a client cannot be watched");
+            return SetupStep::Ends(CloseReason::Aborted);
+        }
+        match self.phase {
+            // An event says when it comes.
+            SetupPhase::Header(..) => SetupStep::Waits(self.connect_timeout),
+            SetupPhase::Endpoint(_) | SetupPhase::Port => self.search(context, active),
+        }
+    }
+
+    /// Applies an event of the client's socket.
+    pub(super) fn on_client(&mut self, context: &SetupContext, readiness: Readiness) -> Option<SetupStep> {
+        self.client_side.on_ready(readiness);
+        match self.phase {
+            SetupPhase::Header(..) => self.read_header(context),
+            // Nobody waits for the endpoint any more.
+            _ if self.client_side.is_broken() => Some(SetupStep::Ends(CloseReason::ClientReset)),
+            SetupPhase::Endpoint(_) | SetupPhase::Port => None,
+        }
+    }
+
+    /// Applies an event of the endpoint's socket.
+    pub(super) fn on_endpoint(&mut self, context: &SetupContext, readiness: Readiness) -> Option<SetupStep> {
+        let SetupPhase::Endpoint(dial) = &mut self.phase else { return None };
+        let stream = dial.stream()?;
+        stream.on_ready(readiness);
+        if !stream.is_writable() {
+            return None;
+        }
+        let error = stream.take_error();
+        match (error, std::mem::replace(&mut self.phase, SetupPhase::Port)) {
+            (Some(error), SetupPhase::Endpoint(dial)) => Some(self.after(context, dial, error)),
+            (_, phase) => {
+                self.phase = phase;
+                Some(self.connected(context))
+            }
+        }
+    }
+
+    /// What is due, is.
+    pub(super) fn on_time(&mut self, context: &SetupContext) -> SetupStep {
+        match std::mem::replace(&mut self.phase, SetupPhase::Port) {
+            SetupPhase::Header(_) => self.header_failed(&ProxyHeaderError::Late),
+            SetupPhase::Endpoint(mut dial) => match dial.stream() {
+                Some(_) => self.after(context, dial, io::ErrorKind::TimedOut.into()),
+                None => self.attempt(context, dial),
+            },
+            SetupPhase::Port => {
+                let Self { tried, crowded, .. } = self;
+                tried.retain(|endpoint| !crowded.contains(endpoint));
+                crowded.clear();
+                self.search(context, None)
+            }
+        }
+    }
+
+    fn read_header(&mut self, context: &SetupContext) -> Option<SetupStep> {
+        let SetupPhase::Header(reader) = &mut self.phase else { return None };
+        match reader.read(&mut self.client_side) {
+            HeaderRead::Incomplete => None,
+            HeaderRead::Whole(header) => {
+                self.header = Some(Box::new(header));
+                self.client = ClientAddr(self.addresses().client);
+                if let Err(reason) = self.session.identify(self.client.ip(), context.worker.now()) {
+                    let counters = &self.session.counters;
+                    context.worker.shared.refusals.count(self.frontend, counters.usage(), reason);
+                    return Some(SetupStep::Ends(CloseReason::OverLimit));
+                }
+                Some(self.search(context, None))
+            }
+            HeaderRead::Failed(error) => Some(self.header_failed(&error)),
+        }
+    }
+
+    fn header_failed(&self, error: &ProxyHeaderError) -> SetupStep {
+        tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
+        SetupStep::Ends(error.reason())
+    }
+
+    /// Looks for an endpoint and begins to connect it.
+    ///
+    /// Every endpoint is picked by the table of that moment, so one that has just left is not tried.
+    fn search(&mut self, context: &SetupContext, active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
+        let worker = &context.worker;
+        self.phase = SetupPhase::Port;
+        if self.attempts >= ATTEMPTS {
+            return SetupStep::Ends(self.unserved(worker));
+        }
+        let Some((picked, source)) = self.pick(worker, active) else {
+            let now = worker.now();
+            if self.crowded.is_empty() || *self.ports_until.get_or_insert(now + self.connect_timeout) <= now {
+                return SetupStep::Ends(self.unserved(worker));
+            }
+            // Ports come back as connections end.
+            return SetupStep::Waits(SHORTAGE_PAUSE);
+        };
+        if self.attempts > 0 {
+            self.session.counters.add(|it| &it.connect_retries, 1);
+        }
+        self.attempts += 1;
+        let endpoint = picked.addr();
+        let source_ip = worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint);
+        self.attempt(context, Dial::new(picked, source, source_ip, worker.now()))
+    }
+
+    fn pick(
+        &self,
+        worker: &WorkerContext,
+        active: Option<&Arc<ActiveFrontend>>,
+    ) -> Option<(Picked, ClientSource)> {
+        let (table, client, tried) = (worker.table(), self.client, &self.tried[..]);
+        let origin = table.origin(self.frontend, client);
+        let request = PickRequest { client, origin, random: worker.random.next(), now: worker.now(), tried };
+        let frontend = match active {
+            Some(active) => active,
+            None => table.get(self.frontend)?,
+        };
+        match frontend.pick(&request, &worker.shared.affinity) {
+            // An endpoint that failed already comes back only when there is no other.
+            Pick::Forward(picked) if !tried.contains(&picked.addr()) => {
+                Some((picked, frontend.client_source(origin)))
+            }
+            Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
+        }
+    }
+
+    /// Begins to connect the endpoint.
+    fn attempt(&mut self, context: &SetupContext, mut dial: Dial) -> SetupStep {
+        if let Err(error) = dial.begin(&context.worker, &context.crowded, self.key) {
+            return self.after(context, dial, error);
+        }
+        self.phase = SetupPhase::Endpoint(dial);
+        SetupStep::Waits(self.connect_timeout)
+    }
+
+    /// Goes on after a failed attempt.
+    fn after(&mut self, context: &SetupContext, mut dial: Dial, error: io::Error) -> SetupStep {
+        let endpoint = dial.endpoint();
+        let failure = dial.failed(&error, self.connect_timeout);
+        if failure == DialFailure::SourceUnusable {
+            return self.attempt(context, dial);
+        }
+        let Self { client, frontend, .. } = self;
+        tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, "connect failed");
+        match failure {
+            DialFailure::Shortage => {
+                self.phase = SetupPhase::Endpoint(dial);
+                return SetupStep::Waits(SHORTAGE_PAUSE);
+            }
+            DialFailure::SourceUnanswered if self.attempts < ATTEMPTS => {
+                self.attempts += 1;
+                return self.attempt(context, dial);
+            }
+            DialFailure::NoPort => {
+                self.attempts -= 1;
+                self.crowded.push(endpoint);
+                self.log_lack_of_ports(context, endpoint);
+            }
+            DialFailure::Endpoint => {
+                let worker = &context.worker;
+                worker.shared.reports.failed(&worker.table(), self.frontend, endpoint, error);
+            }
+            DialFailure::SourceUnusable | DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
+        }
+        self.tried.push(endpoint);
+        self.search(context, None)
+    }
+
+    fn log_lack_of_ports(&self, context: &SetupContext, endpoint: EndpointAddr) {
+        if context.worker.log_throttle.admits(context.worker.now()) {
+            let frontend = self.frontend;
+            let advice =
+                "widen net.ipv4.ip_local_port_range, set net.ipv4.tcp_tw_reuse to 1, or add endpoints";
+            tracing::warn!(%frontend, %endpoint, advice, "all local ports towards an endpoint are in use; clients wait");
+        }
+    }
+
+    /// Why there is no endpoint.
+    fn unserved(&self, worker: &WorkerContext) -> CloseReason {
+        if !self.tried.is_empty() {
+            return CloseReason::ConnectFailed;
+        }
+        let table = worker.table();
+        match table.get(self.frontend).is_some_and(|frontend| !frontend.admits(self.client)) {
+            true => CloseReason::Denied,
+            false => CloseReason::NoEndpoint,
+        }
+    }
+
+    fn connected(&self, context: &SetupContext) -> SetupStep {
+        if let SetupPhase::Endpoint(dial) = &self.phase {
+            let counters = &self.session.counters;
+            if let Some(totals) = counters.totals() {
+                totals.connect_times.record(context.worker.now().saturating_duration_since(dial.began));
+            }
+            context.worker.shared.reports.answered(self.frontend.protocol, dial.endpoint());
+            counters.add(|it| &it.source_lost, u64::from(dial.has_lost_source()));
+        }
+        SetupStep::Connected
+    }
+
+    /// Both sides of the connection, once there are two.
+    pub(super) fn establish(mut self) -> Option<Established> {
+        let SetupPhase::Endpoint(dial) = std::mem::replace(&mut self.phase, SetupPhase::Port) else {
+            return None;
+        };
+        let upload = self.upload(dial.source);
+        let (endpoint, picked) = dial.into_parts()?;
+        let Self { mut session, client_side: client, idle_timeout, .. } = self;
+        session.set_endpoint(picked);
+        Some(Established { client, endpoint, upload, session, idle_timeout })
+    }
+
+    /// Ends it. The handshake is done, so a reset is as near to a refusal as a proxy can get; an endpoint that may be connected by now
+    /// sees one, too.
+    pub(super) fn end(mut self, reason: CloseReason) {
+        self.client_side.reset_on_close();
+        if let SetupPhase::Endpoint(dial) = &mut self.phase
+            && let Some(endpoint) = dial.stream()
+        {
+            endpoint.reset_on_close();
+        }
+        // Counted before anybody can see the socket closed.
+        self.session.close(reason);
+    }
+
+    /// Client and destination as the PROXY protocol header says, or the connection's own addresses.
+    fn addresses(&self) -> Addresses {
+        self.header
+            .as_ref()
+            .and_then(|header| header.addresses)
+            .unwrap_or_else(|| Addresses { client: self.peer.0, destination: self.frontend.socket_addr() })
+    }
+
+    /// The way to the endpoint, beginning with the header that it expects and with what was read behind the client's own.
+    fn upload(&mut self, source: ClientSource) -> Direction {
+        let mut bytes = match source {
+            ClientSource::Gateway | ClientSource::Transparent => Vec::new(),
+            ClientSource::ProxyV1 => proxy_protocol::write_v1(&self.addresses()),
+            ClientSource::ProxyV2 => proxy_protocol::write_v2(Transport::Stream, &self.addresses()),
+        };
+        let own = bytes.len();
+        if let Some(header) = self.header.take() {
+            bytes.extend(header.sent);
+        }
+        Direction::beginning_with(bytes, own)
+    }
+}

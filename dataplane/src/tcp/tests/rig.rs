@@ -1,0 +1,133 @@
+//! A connection table without a worker's loop around it, turned between the awaits of a test.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_model::{ClientAddr, test_util};
+use socket2::{Domain, Socket, Type};
+
+use crate::counters::{CloseReason, TcpCounters};
+use crate::sys::Errno;
+use crate::sys::epoll::Events;
+use crate::tcp::connection_table::ConnectionTable;
+use crate::tcp::pipe_pool::{PipeBudget, PipePool};
+use crate::tcp::session::Session;
+use crate::tcp::setup::Established;
+use crate::tcp::splice::{Direction, RelayBuffers};
+use crate::tcp::stream::Stream;
+use crate::worker::context::{Shared, Timeouts, WorkerContext};
+use crate::worker::token::Token;
+
+/// The table, and the worker that it belongs to.
+pub(in crate::tcp) struct TableRig {
+    pub(in crate::tcp) worker: Rc<WorkerContext>,
+    pub(in crate::tcp) table: RefCell<ConnectionTable>,
+    events: RefCell<Events>,
+    counters: RefCell<Vec<Arc<TcpCounters>>>,
+}
+
+/// The moment of tokio's clock, which a test may have paused.
+pub(in crate::tcp) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl TableRig {
+    /// Connections may be idle for so long, and have so many pipes.
+    pub(in crate::tcp) fn new(idle: Duration, pipes: usize) -> Self {
+        Self::with(Shared::for_tests(Timeouts::all(idle)), pipes)
+    }
+
+    pub(in crate::tcp) fn with(shared: Shared, pipes: usize) -> Self {
+        let worker = WorkerContext::new(shared, 0, 1).unwrap();
+        worker.begin_turn(now());
+        let pipes = PipePool::new(PipeBudget { pipes, slots: usize::MAX }, now());
+        let buffers = RelayBuffers::new(pipes, Arc::clone(&worker.shared.capacity));
+        let table = RefCell::new(ConnectionTable::new(&worker, buffers));
+        Self { worker, table, events: RefCell::new(Events::new()), counters: RefCell::default() }
+    }
+
+    /// Relays between two sockets from now on; gives the connection's counters.
+    pub(in crate::tcp) fn relay(
+        &self,
+        client: Socket,
+        endpoint: Socket,
+        upload: Direction,
+        idle_timeout: Duration,
+    ) -> Arc<TcpCounters> {
+        let (frontend, peer) = (test_util::frontend_addr(1), ClientAddr((Ipv4Addr::LOCALHOST, 1).into()));
+        let counters = Arc::default();
+        let session = Session::admit(&self.worker, (frontend, peer), &counters, None, None).unwrap();
+        let (client, endpoint) = (Stream::accepted(client), Stream::to_connect(endpoint));
+        let begin = Established { client, endpoint, upload, session, idle_timeout };
+        self.table.borrow_mut().relay_between(begin);
+        self.counters.borrow_mut().push(Arc::clone(&counters));
+        counters
+    }
+
+    /// What the worker's loop does in a turn.
+    pub(in crate::tcp) fn turn(&self) {
+        let (mut events, mut table) = (self.events.borrow_mut(), self.table.borrow_mut());
+        self.worker.poller.wait(&mut events, false).unwrap();
+        let now = now();
+        self.worker.begin_turn(now);
+        for (token, readiness) in events.iter() {
+            match Token::from(token) {
+                Token::Client(key) => table.on_client(key, readiness),
+                Token::Endpoint(key) => table.on_endpoint(key, readiness),
+                Token::Waker | Token::Alarm | Token::TcpListener(_) | Token::UdpSocket(_) => {}
+            }
+        }
+        table.on_time(now);
+        table.serve();
+    }
+
+    /// Turns for ever. Where tokio's clock is paused it goes on in steps of so long.
+    pub(in crate::tcp) async fn drive(&self, step: Option<Duration>) {
+        loop {
+            self.turn();
+            match step {
+                Some(step) => tokio::time::sleep(step).await,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    /// Waits until no connection is open.
+    pub(in crate::tcp) async fn all_closed(&self) {
+        while self.worker.port().open() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Bytes that all clients' connections have moved.
+    pub(in crate::tcp) fn moved(&self) -> u64 {
+        self.counters.borrow().iter().map(|counters| counters.client_bytes.get()).sum()
+    }
+
+    /// Connections that have ended.
+    pub(in crate::tcp) fn ended(&self) -> usize {
+        let ended =
+            |counters: &TcpCounters| CloseReason::ALL.iter().any(|reason| counters.closed(*reason) > 0);
+        self.counters.borrow().iter().filter(|counters| ended(counters)).count()
+    }
+}
+
+/// A socket that is being connected there.
+pub(in crate::tcp) fn connecting(to: std::net::SocketAddr) -> Socket {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), None).unwrap();
+    if let Err(error) = socket.connect(&to.into()) {
+        assert_eq!(error.raw_os_error(), Some(Errno::EINPROGRESS as i32), "{error}");
+    }
+    socket
+}
+
+/// The gateway's side of a client's connection to `listener`.
+pub(in crate::tcp) fn accepted(listener: &std::net::TcpListener) -> io::Result<Socket> {
+    let (accepted, _) = listener.accept()?;
+    accepted.set_nonblocking(true)?;
+    Ok(accepted.into())
+}

@@ -1,0 +1,31 @@
+//! What a worker is told to do.
+
+use std::sync::Arc;
+
+use sheave_model::FrontendAddr;
+use socket2::Socket;
+use tokio::sync::oneshot;
+
+use crate::counters::FrontendCounters;
+use crate::listener::sk_lookup::DeferredRefusal;
+
+/// A command to a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Serve a frontend's own socket. The counters are those of all workers.
+    Listen { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
+    /// The frontend is gone: let go of its socket, and of its UDP flows.
+    Close(FrontendAddr),
+    /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. If it was steered, the kernel refuses
+    /// what still comes once the last worker has dropped the refusal.
+    Retire(FrontendAddr, Option<Arc<DeferredRefusal>>),
+    /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
+    Steer { addr: FrontendAddr, socket: Arc<Socket> },
+    /// Answer, to show that the worker runs.
+    Ping(oneshot::Sender<()>),
+    /// Take nothing new, and answer when the last connection has ended.
+    Drain(oneshot::Sender<()>),
+    /// Panic.
+    #[cfg(test)]
+    Panic,
+}

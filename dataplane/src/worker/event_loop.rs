@@ -1,0 +1,232 @@
+//! The loop of one worker: wait for events, give each to who it is for, and let everyone do a bounded part of its work.
+//!
+//! A turn is short, so that accept, TCP and UDP never wait for each other's floods: whoever has more to do has it in the next one,
+//! before which the kernel is asked for events without waiting.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::oneshot;
+
+use super::command::Command;
+#[cfg(test)]
+use super::context::Timeouts;
+use super::context::{Shared, WorkerContext};
+use super::token::Token;
+use crate::counters::FrontendCounters;
+use crate::listener::steering::frontends::SteeredFrontends;
+use crate::sys::epoll::{Alarm, Events};
+use crate::tcp::{PipeBudget, Tcp};
+use crate::udp::Udp;
+use sheave_model::Protocol;
+
+/// Commands that are executed in a turn: a start opens thousands of frontends.
+const COMMANDS: usize = 256;
+
+/// What a worker is started with.
+#[derive(Clone)]
+pub(crate) struct WorkerSeed {
+    pub(crate) index: usize,
+    pub(crate) shared: Shared,
+    pub(crate) busy_poll: Duration,
+    pub(crate) udp_flows: usize,
+    pub(crate) pipes: PipeBudget,
+    pub(crate) random: u64,
+    pub(crate) steered: Arc<SteeredFrontends>,
+}
+
+#[cfg(test)]
+impl WorkerSeed {
+    /// The only worker, with room for one flow.
+    pub(crate) fn for_tests(timeouts: Timeouts) -> Self {
+        Self {
+            index: 0,
+            shared: Shared::for_tests(timeouts),
+            busy_poll: Duration::ZERO,
+            udp_flows: 1,
+            pipes: PipeBudget { pipes: 8, slots: usize::MAX },
+            random: 1,
+            steered: Arc::default(),
+        }
+    }
+}
+
+/// What runs on a worker's thread.
+pub(crate) struct EventLoop {
+    context: Rc<WorkerContext>,
+    pub(crate) tcp: Tcp,
+    pub(crate) udp: Udp,
+    commands: UnboundedReceiver<Command>,
+    events: Events,
+    alarm: Alarm,
+    /// There may be commands.
+    notified: bool,
+    /// How long to look for events after the last one before the thread may sleep, since waking it takes longer than looking.
+    busy_poll: Duration,
+    busy_until: Instant,
+    /// To be told when the last connection and flow have ended.
+    drained: Option<oneshot::Sender<()>>,
+}
+
+impl EventLoop {
+    /// Serves nothing yet.
+    ///
+    /// # Errors
+    /// If the epoll instance cannot be made.
+    pub(super) fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
+        let WorkerSeed { index, shared, busy_poll, udp_flows, pipes, random, steered } = seed;
+        let context = WorkerContext::new(shared, index, random)?;
+        context.port().set_away(false);
+        Ok(Self {
+            tcp: Tcp::new(&context, pipes, Arc::clone(&steered)),
+            udp: Udp::new(&context, udp_flows, !random, steered),
+            alarm: Alarm::new(&context.poller, Token::Alarm.into())?,
+            context,
+            commands,
+            events: Events::new(),
+            // What was sent before the worker could be woken.
+            notified: true,
+            busy_poll,
+            busy_until: Instant::now(),
+            drained: None,
+        })
+    }
+
+    /// Serves until the owner lets go of the worker.
+    ///
+    /// # Errors
+    /// As epoll_wait(2) and timerfd_settime(2), which nothing helps against.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut now = Instant::now();
+        loop {
+            // The moment when the turn began is exact enough: turns are short.
+            let sleep = !self.has_work(now);
+            if sleep && let Some(due) = self.next_deadline() {
+                self.alarm.ring_by(now, due)?;
+            }
+            self.context.poller.wait(&mut self.events, sleep)?;
+            now = Instant::now();
+            if self.turn(now).is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether there is more to do at once, or soon in all likelihood.
+    fn has_work(&self, now: Instant) -> bool {
+        self.notified || self.tcp.has_work() || self.udp.has_work() || now < self.busy_until
+    }
+
+    /// When something is due.
+    fn next_deadline(&mut self) -> Option<Instant> {
+        [self.tcp.next_deadline(), self.udp.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Handles the events that were waited for, and what is due by `now`.
+    fn turn(&mut self, now: Instant) -> ControlFlow<()> {
+        self.context.begin_turn(now);
+        let mut any = false;
+        for (token, readiness) in self.events.iter() {
+            any = true;
+            match Token::from(token) {
+                Token::Waker => self.notified = true,
+                Token::Alarm => self.alarm.rang(),
+                Token::TcpListener(key) => self.tcp.on_listener(key),
+                Token::Client(key) => self.tcp.on_client(key, readiness),
+                Token::Endpoint(key) => self.tcp.on_endpoint(key, readiness),
+                Token::UdpSocket(key) => self.udp.on_socket(key),
+            }
+        }
+        if any && !self.busy_poll.is_zero() {
+            self.busy_until = now + self.busy_poll;
+        }
+        self.tcp.on_time(now);
+        self.udp.on_time(now);
+        self.tcp.serve();
+        self.udp.serve();
+        // Last, so that who is answered knows that everything before was done.
+        if std::mem::take(&mut self.notified) {
+            self.on_notified()?;
+        }
+        self.finish_drain();
+        ControlFlow::Continue(())
+    }
+
+    /// Executes commands, adopts connections, gives back memory: what others wake the worker for.
+    fn on_notified(&mut self) -> ControlFlow<()> {
+        self.tcp.relieve_memory();
+        // They may be to frontends that came in this turn.
+        let handed_on = self.context.port().take();
+        self.context.begin_turn(self.context.now());
+        self.tcp.adopt(handed_on);
+        for _ in 0..COMMANDS {
+            match self.commands.try_recv() {
+                Ok(command) => self.execute(command),
+                Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
+                Err(TryRecvError::Disconnected) => return ControlFlow::Break(()),
+            }
+        }
+        self.notified = true;
+        ControlFlow::Continue(())
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Listen { addr, socket, counters } => match addr.protocol {
+                Protocol::Tcp => self.tcp.listen(addr, socket, counters),
+                Protocol::Udp => {
+                    // Always: a frontend's counters are of its protocol, for each worker.
+                    if let Some(counters) = counters.get(self.context.index).and_then(FrontendCounters::udp) {
+                        self.udp.listen(addr, socket, counters);
+                    }
+                }
+            },
+            Command::Close(addr) => match addr.protocol {
+                Protocol::Tcp => self.tcp.close(addr),
+                Protocol::Udp => self.udp.close(addr),
+            },
+            // The refusal takes effect after that, when the command is dropped.
+            Command::Retire(addr, _refusal) => match addr.protocol {
+                Protocol::Tcp => self.tcp.close(addr),
+                Protocol::Udp => self.udp.retire(addr),
+            },
+            Command::Steer { addr, socket } => match addr.protocol {
+                Protocol::Tcp => self.tcp.steer(addr, socket),
+                Protocol::Udp => self.udp.steer(addr, socket),
+            },
+            // The receiver may have given up waiting.
+            Command::Ping(reply) => drop(reply.send(())),
+            #[cfg(test)]
+            Command::Panic => panic!("on command"),
+            Command::Drain(reply) => {
+                self.tcp.drain();
+                self.udp.drain();
+                self.drained = Some(reply);
+            }
+        }
+    }
+
+    fn finish_drain(&mut self) {
+        if self.drained.is_some()
+            && self.context.port().open() == 0
+            && self.udp.is_drained()
+            && let Some(reply) = self.drained.take()
+        {
+            // The receiver may have given up waiting.
+            reply.send(()).ok();
+        }
+    }
+}
+
+/// Also by a panic: closing alone would make half an answer look like a whole one.
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.context.port().set_away(true);
+        self.tcp.reset_all();
+    }
+}
