@@ -89,3 +89,5 @@ mod status;
 mod steering;
 #[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod system_calls;
