@@ -286,6 +286,27 @@ fn what_others_made_is_left_alone() {
 }
 
 #[test]
+fn what_others_put_in_the_place_of_ours_is_left_alone() {
+    play_exports("export-swap", |fleet| {
+        let _controller = fleet.exporter();
+        fleet.web("web");
+        wait_until_exported(fleet, &[EAST, WEST]);
+        fleet.plane.delete(POLICY, WEB_POLICY);
+        wait_until_gone(fleet.plane, POLICY, WEB_POLICY);
+        let policy = made_by_user(fleet, POLICY, &json!({}));
+        // Nothing watches policies: what changes is written to ours, which is no more.
+        bind(fleet, &[EAST]);
+        eventually("an Event tells that the name is taken", || {
+            let events = fleet.plane.list("Event");
+            let reasons = events.iter().filter_map(|it| it["reason"].as_str());
+            let ours: Vec<_> = reasons.filter(|reason| reason.starts_with("Export")).collect();
+            if ours == ["ExportNameTaken"] { Ok(()) } else { Err(format!("{ours:?}")) }
+        });
+        assert_eq!(fleet.plane.get(POLICY, WEB_POLICY).unwrap()["spec"], policy["spec"]);
+    });
+}
+
+#[test]
 fn only_those_that_are_ours_are_exported_and_only_if_asked_for() {
     play_exports("export-off", |fleet| {
         fleet.web("web");

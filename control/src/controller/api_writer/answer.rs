@@ -24,7 +24,7 @@ pub(in crate::controller) enum ApiAnswer {
     Undefined(String),
     /// There is an object of the name that was to be created.
     Exists,
-    /// The object has changed since (409, or a failed precondition).
+    /// The object has changed since, or is another one of the name (409, a failed precondition, a 422 about the uid).
     Stale,
     /// Other field managers hold what was applied.
     Conflict(Conflict),
@@ -63,6 +63,7 @@ impl ApiAnswer {
             404 => Self::Undefined(text()),
             409 => conflict(status(), field_manager),
             403 if lacks_right(&status()) => Self::Forbidden(text()),
+            422 if has_another_uid(&status()) => Self::Stale,
             401 => Self::Unauthenticated(text()),
             408 | 429 | 502..=504 => {
                 let seconds = retry_after.and_then(|value| value.trim().parse().ok()).or_else(|| {
@@ -123,6 +124,13 @@ fn lacks_right(status: &Status) -> bool {
         .message
         .as_deref()
         .is_some_and(|message| message.contains("User \"") && message.contains("\" cannot "))
+}
+
+/// A patch with the uid of an object that was deleted, and made again since, fails validation and no precondition: the field is
+/// immutable (apimachinery `ValidateObjectMetaAccessorUpdate`).
+fn has_another_uid(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
+    causes.filter_map(|cause| cause.field.as_deref()).any(|field| field == "metadata.uid")
 }
 
 fn plain(body: &[u8]) -> String {

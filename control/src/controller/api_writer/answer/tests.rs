@@ -45,6 +45,21 @@ fn an_old_version_is_told_from_another_manager() {
 }
 
 #[test]
+fn another_object_of_the_name_is_no_refusal() {
+    let message = "ServiceExport.multicluster.x-k8s.io \"web\" is invalid: metadata.uid: Invalid value: \"u1\": field is immutable";
+    let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": "Invalid value: \"u1\": field is immutable", "field": field});
+    let of = |field: &str| {
+        failure(
+            message,
+            "Invalid",
+            &json!({"name": "web", "kind": "ServiceExport", "causes": [cause(field), cause(field)]}),
+        )
+    };
+    assert_eq!(answer(422, &of("metadata.uid")), ApiAnswer::Stale);
+    assert_eq!(answer(422, &of("spec.types")), ApiAnswer::Refused(message.into()));
+}
+
+#[test]
 fn rivals_are_named_once() {
     let field = ".status.conditions[type=\"sheave.dev/Programmed\"].status";
     let causes = [

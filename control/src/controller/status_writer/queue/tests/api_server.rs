@@ -227,7 +227,7 @@ impl ModelServer {
             return ApiAnswer::Refused("spec.ports: Required value".into());
         };
         if object["metadata"]["uid"] != body["metadata"]["uid"] {
-            return ApiAnswer::Refused("metadata.uid: field is immutable".into());
+            return ApiAnswer::Stale;
         }
         let wanted = fields(&body["status"]);
         let ingress = wanted.get("ingress").and_then(Value::as_array);
