@@ -20,6 +20,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use socket2::Socket;
+
 use crate::counters::{CounterRegistry, FrontendCounters, FrontendUse, Totals};
 use crate::limits::capacity::Capacity;
 use crate::limits::overload::{Frontends, SynPolicy};
@@ -199,9 +201,8 @@ impl ListenerSet {
         let (filter, sockets) = self
             .filters
             .with(&sources, addr.ip, syn_policy, |filter| open::open(addr, claim, filter, workers.len()))?;
-        for (worker, socket) in workers.iter().zip(&sockets) {
-            let (socket, counters) = (Arc::clone(socket), Arc::clone(counters));
-            worker.send(Command::Listen { addr, socket, counters });
+        for (index, (worker, socket)) in workers.iter().zip(&sockets).enumerate() {
+            worker.send(listen(addr, socket, counters, index));
         }
         Ok(Binding::Sockets { sockets, filter })
     }
@@ -315,11 +316,7 @@ impl ListenerSet {
         for (addr, listener) in &self.listeners {
             let Binding::Sockets { sockets, .. } = &listener.binding else { continue };
             if let Some(socket) = sockets.get(index) {
-                worker.send(Command::Listen {
-                    addr: *addr,
-                    socket: Arc::clone(socket),
-                    counters: Arc::clone(&listener.counters),
-                });
+                worker.send(listen(*addr, socket, &listener.counters, index));
             }
         }
         self.steering.serve_again(index, worker);
@@ -408,5 +405,19 @@ impl Frontends for ListenerSet {
             }
             Some(Binding::Nowhere | Binding::Steered(_)) | None => 0,
         }
+    }
+}
+/// Has the worker of this index serve a frontend's socket.
+fn listen(
+    addr: FrontendAddr,
+    socket: &Arc<Socket>,
+    counters: &Arc<[FrontendCounters]>,
+    worker: usize,
+) -> Command {
+    let socket = Arc::clone(socket);
+    match counters.get(worker).and_then(FrontendCounters::udp) {
+        // Its own: as long as it has them, the frontend's address is in use.
+        Some(counters) => Command::ListenUdp { addr, socket, counters },
+        None => Command::ListenTcp { addr, socket, counters: Arc::clone(counters) },
     }
 }

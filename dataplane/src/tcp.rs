@@ -130,7 +130,7 @@ impl Tcp {
 
     /// Whether somebody waits for a turn.
     pub(crate) fn has_work(&self) -> bool {
-        self.connections.has_work()
+        self.listeners.has_work() || self.connections.has_work()
     }
 
     /// When something is due.

@@ -125,6 +125,19 @@ mod panics {
     }
 
     #[test]
+    fn connections_are_handed_to_the_worker_that_has_fewer() {
+        let (dataplane, to) = serving();
+        let mut streams: Vec<TcpStream> = (0..100).map(|_| open(to)).collect();
+        let has = |worker: usize| dataplane.ports.of(worker).open();
+        assert_eq!(has(0) + has(1), 100);
+        // Two and an eighth more are tolerated; the kernel's hash alone is often less even.
+        assert!(has(0).abs_diff(has(1)) <= 10, "{} and {}", has(0), has(1));
+        assert!(streams.iter_mut().all(|stream| exchange(stream).is_ok()));
+        drop(streams);
+        wait_until("all have ended", || has(0) + has(1) == 0);
+    }
+
+    #[test]
     fn a_worker_that_panics_is_started_again() {
         let (mut dataplane, to) = serving();
         let addr = dataplane.table().table().frontends()[0].addr;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
 
 use crate::counters::ShedReason;
-use crate::worker::port::WorkerPorts;
+use crate::worker::port::{WorkerPort, WorkerPorts};
 
 /// A Service may have so many times what is free: alone, four fifths of all.
 const SHARE: usize = 4;
@@ -71,7 +71,7 @@ impl MemoryGauge {
         capacity.spared.store(connections(left.by_small_ones).saturating_sub(free), Ordering::Relaxed);
         capacity.excess.store(i64::try_from(left.excess).unwrap_or(i64::MAX), Ordering::Relaxed);
         if left.excess > 0 {
-            ports.iter().for_each(|port| port.waker.wake());
+            ports.iter().for_each(WorkerPort::ask_for_relief);
         }
     }
 }

@@ -58,6 +58,8 @@ pub(crate) enum Watch {
     Datagrams,
     /// Connections, for as long as one waits.
     Listener,
+    /// Nothing, for now.
+    Nothing,
 }
 
 impl Watch {
@@ -72,6 +74,7 @@ impl Watch {
             }
             Self::Datagrams => EpollFlags::EPOLLIN | EpollFlags::EPOLLET,
             Self::Listener => EpollFlags::EPOLLIN,
+            Self::Nothing => EpollFlags::empty(),
         }
     }
 }
@@ -115,7 +118,15 @@ impl Poller {
         Ok(self.0.add(socket, EpollEvent::new(watch.flags(), token))?)
     }
 
-    /// Lets go of a socket that others have, too, or that is to be added again later. One that is not watched is no error.
+    /// Watches a socket for something else than before, which takes nothing that this machine could lack.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub(crate) fn change(&self, socket: impl AsFd, watch: Watch, token: u64) -> io::Result<()> {
+        Ok(self.0.modify(socket, &mut EpollEvent::new(watch.flags(), token))?)
+    }
+
+    /// Lets go of a socket that others have, too. One that is not watched is no error.
     pub(crate) fn remove(&self, socket: impl AsFd) {
         if let Err(error) = self.0.delete(socket) {
             tracing::debug!(%error, "a socket was not watched");

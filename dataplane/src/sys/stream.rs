@@ -115,6 +115,11 @@ pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
     info(socket).map_or(0, |info| info.tcpi_bytes_acked.wrapping_add(u64::from(info.tcpi_snd_wnd) << 32))
 }
 
+/// How many connections wait to be accepted from a listening socket (`tcp_get_info` in net/ipv4/tcp.c).
+pub(crate) fn waiting_connections(listener: &Socket) -> usize {
+    info(listener).map_or(0, |info| info.tcpi_unacked as usize)
+}
+
 fn info(socket: &Socket) -> Option<libc::tcp_info> {
     // SAFETY: a plain C struct of integers, for which all zeroes are a value. Older kernels fill less of it.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };

@@ -64,8 +64,9 @@ impl AcceptAction {
     }
 }
 
-/// Connections that a socket gives before others have their turn.
+/// Connections that a socket gives before others have their turn, and all sockets together in a turn of the loop.
 const MOST_AT_ONCE: usize = 64;
+const MOST_PER_TURN: usize = 256;
 
 /// A frontend as the listeners know it: its counters, and where it is in the table.
 #[derive(Debug)]
@@ -84,12 +85,21 @@ impl Served {
 
     /// The frontend in the present table, looked up once per table.
     fn active(&mut self, worker: &WorkerContext, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
+        self.look_up(worker, addr);
+        if self.active.is_none() {
+            // It may have come in this turn.
+            worker.begin_turn(worker.now());
+            self.look_up(worker, addr);
+        }
+        self.active.as_ref()
+    }
+
+    fn look_up(&mut self, worker: &WorkerContext, addr: FrontendAddr) {
         let number = Some(worker.table_number());
         if self.table_number != number {
             self.active = worker.table().get(addr).cloned();
             self.table_number = number;
         }
-        self.active.as_ref()
     }
 }
 
@@ -101,9 +111,8 @@ struct ListeningSocket {
     served: Option<Served>,
     /// It has been reported and not had its turn yet.
     queued: bool,
-    /// It is not watched for a while.
-    rests: bool,
-    /// Connections that it gives in its next turn.
+    /// When it had its last turn, and how many connections it might give in it.
+    served_in: u64,
     batch: usize,
 }
 
@@ -117,6 +126,8 @@ pub(super) struct Listeners {
     /// Steered frontends that have had a connection.
     met: HashMap<FrontendAddr, Served, foldhash::fast::RandomState>,
     ready: VecDeque<Key>,
+    /// Counts the turns of the loop.
+    turn: u64,
     rests: Deadlines<Key>,
 }
 
@@ -130,6 +141,7 @@ impl Listeners {
             steered,
             met: HashMap::default(),
             ready: VecDeque::new(),
+            turn: 0,
             rests: Deadlines::new(SHORTAGE_PAUSE),
         }
     }
@@ -152,7 +164,7 @@ impl Listeners {
     }
 
     fn add(&mut self, addr: FrontendAddr, socket: Arc<Socket>, served: Option<Served>) -> Option<Key> {
-        let listener = ListeningSocket { socket, addr, served, queued: false, rests: false, batch: 1 };
+        let listener = ListeningSocket { socket, addr, served, queued: false, served_in: 0, batch: 1 };
         let key = self.listeners.insert_with(|_| listener);
         let listener = self.listeners.get_mut(key)?;
         let watched =
@@ -176,9 +188,7 @@ impl Listeners {
 
     fn remove(&mut self, key: Key) -> Option<ListeningSocket> {
         let listener = self.listeners.remove(key)?;
-        if !listener.rests {
-            self.worker.poller.remove(&*listener.socket);
-        }
+        self.worker.poller.remove(&*listener.socket);
         Some(listener)
     }
 
@@ -201,24 +211,31 @@ impl Listeners {
 
     /// Takes what waits at the sockets that were reported, a bounded number from each.
     pub(super) fn serve(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
-        for _ in 0..self.ready.len() {
-            let Some(key) = self.ready.pop_front() else { return };
+        self.turn += 1;
+        let mut taken = 0;
+        while taken < MOST_PER_TURN
+            && let Some(key) = self.ready.pop_front()
+        {
             let Some(listener) = self.listeners.get_mut(key) else { continue };
-            listener.queued = false;
-            let batch = listener.batch;
             // Who is reported again at once has more; then it is asked in vain once per burst, not once per connection.
-            listener.batch = (2 * batch).min(MOST_AT_ONCE);
-            self.accept(key, batch, &mut admit);
+            let again = listener.served_in + 1 == self.turn;
+            let batch = if again { (2 * listener.batch).min(MOST_AT_ONCE) } else { 1 };
+            (listener.queued, listener.served_in, listener.batch) = (false, self.turn, batch);
+            taken += self.accept(key, batch, &mut admit);
         }
+    }
+
+    /// Whether sockets wait for their turns.
+    pub(super) fn has_work(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// Watches sockets again that have rested.
     pub(super) fn on_time(&mut self, now: Instant) {
         while let Some((_, key)) = self.rests.pop(now) {
             let Some(listener) = self.listeners.get_mut(key) else { continue };
-            listener.rests = false;
             let token = Token::TcpListener(key).into();
-            if let Err(error) = self.worker.poller.add(&*listener.socket, Watch::Listener, token) {
+            if let Err(error) = self.worker.poller.change(&*listener.socket, Watch::Listener, token) {
                 self.give_up(key, error);
             }
         }
@@ -233,23 +250,28 @@ impl Listeners {
     pub(super) fn drain(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
         let keys: Vec<Key> = self.listeners.iter_mut().map(|(key, _)| key).collect();
         for key in keys {
-            self.accept(key, usize::MAX, &mut admit);
+            let Some(listener) = self.listeners.get_mut(key) else { continue };
+            // Clients may come faster than they are served.
+            let waiting = sys::stream::waiting_connections(&listener.socket);
+            self.accept(key, waiting, &mut admit);
             self.remove(key);
         }
         self.of_frontends.clear();
     }
 
-    /// Takes so many connections, unless there are fewer.
+    /// Takes so many connections, unless there are fewer; gives how many.
     fn accept(
         &mut self,
         key: Key,
         most: usize,
         admit: &mut impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>),
-    ) {
-        for _ in 0..most {
-            let Some(listener) = self.listeners.get_mut(key) else { return };
+    ) -> usize {
+        let mut taken = 0;
+        while taken < most {
+            let Some(listener) = self.listeners.get_mut(key) else { break };
             let error = match sys::sockets::accept(&*listener.socket) {
                 Ok((socket, peer)) => {
+                    taken += 1;
                     self.accepted(key, socket, ClientAddr(peer), admit);
                     continue;
                 }
@@ -259,19 +281,26 @@ impl Listeners {
                 AcceptAction::Retry => {}
                 AcceptAction::Wait => {
                     listener.batch = 1;
-                    return;
+                    break;
                 }
                 AcceptAction::Pause(pause) => {
                     log_shortage(&self.worker, listener.addr, &error);
                     // It would be reported all the time.
-                    self.worker.poller.remove(&*listener.socket);
-                    listener.rests = true;
-                    self.rests.push(self.worker.now(), pause, key);
-                    return;
+                    let token = Token::TcpListener(key).into();
+                    if let Err(error) = self.worker.poller.change(&*listener.socket, Watch::Nothing, token) {
+                        self.give_up(key, error);
+                    } else {
+                        self.rests.push(self.worker.now(), pause, key);
+                    }
+                    break;
                 }
-                AcceptAction::Rebind => return self.give_up(key, error),
+                AcceptAction::Rebind => {
+                    self.give_up(key, error);
+                    break;
+                }
             }
         }
+        taken
     }
 
     /// Gives a connection to whoever is to serve it; one that is to no frontend is reset.

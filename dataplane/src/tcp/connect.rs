@@ -114,8 +114,7 @@ impl Dial {
     pub(super) fn failed(&mut self, error: &io::Error, timeout: Duration) -> DialFailure {
         self.stream = None;
         if self.source_ip.is_some() && is_source_unusable(error) {
-            let (source_ip, endpoint) = (self.source_ip.take(), self.endpoint());
-            tracing::debug!(?source_ip, %endpoint, %error, "connecting from the gateway's address");
+            self.source_ip = None;
             return DialFailure::SourceUnusable;
         }
         if is_out_of_tcp_ports(error) {

@@ -33,6 +33,8 @@ use sweep::Sweep;
 
 /// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
 const BYTES_PER_TURN: u64 = 1 << 20;
+/// Deadlines that are looked at in a turn: each may lead to another attempt to connect.
+const DUE_PER_TURN: usize = 256;
 /// A connection that moved as much in its last turn is a stream.
 const STREAM: u64 = 64 << 10;
 
@@ -230,7 +232,8 @@ impl ConnectionTable {
 
     /// Looks at what is due.
     pub(super) fn on_time(&mut self, now: Instant) {
-        while let Some((due, key)) = self.setups.pop(now) {
+        for _ in 0..DUE_PER_TURN {
+            let Some((due, key)) = self.setups.pop(now) else { break };
             self.set_up(key, |setup, context| (setup.due == due).then(|| setup.on_time(context)));
         }
         self.sweep(now);

@@ -2,6 +2,7 @@
 //! another, before any byte that the client sent is lost with it.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,6 +53,15 @@ enum SetupPhase {
     Endpoint(Dial),
     /// A port towards any of the endpoints that have none; or nothing yet.
     Port,
+}
+
+/// What is tried after a failure.
+#[must_use]
+enum NextAttempt {
+    SameEndpoint,
+    /// Once this machine has what a socket needs.
+    SameEndpointLater,
+    AnotherEndpoint,
 }
 
 /// A connection that has no endpoint yet.
@@ -188,7 +198,7 @@ impl Setup {
             SetupPhase::Header(_) => self.header_failed(&ProxyHeaderError::Late),
             SetupPhase::Endpoint(mut dial) => match dial.stream() {
                 Some(_) => self.after(context, dial, io::ErrorKind::TimedOut.into()),
-                None => self.attempt(context, dial),
+                None => self.attempt_again(context, dial),
             },
             SetupPhase::Port => {
                 let Self { tried, crowded, .. } = self;
@@ -203,6 +213,10 @@ impl Setup {
         let SetupPhase::Header(reader) = &mut self.phase else { return None };
         match reader.read(&mut self.client_side) {
             HeaderRead::Incomplete => None,
+            // It has sent that, and left.
+            HeaderRead::Whole(_) if self.client_side.is_broken() => {
+                Some(SetupStep::Ends(CloseReason::ClientReset))
+            }
             HeaderRead::Whole(header) => {
                 self.header = Some(Box::new(header));
                 self.client = ClientAddr(self.addresses().client);
@@ -222,22 +236,38 @@ impl Setup {
         SetupStep::Ends(error.reason())
     }
 
-    /// Looks for an endpoint and begins to connect it.
+    /// Looks for an endpoint until one is being connected. A loop, since thousands may fail at once.
     ///
     /// Every endpoint is picked by the table of that moment, so one that has just left is not tried.
-    fn search(&mut self, context: &SetupContext, active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
-        let worker = &context.worker;
+    fn search(&mut self, context: &SetupContext, mut active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
         self.phase = SetupPhase::Port;
+        loop {
+            let dial = match self.next_dial(&context.worker, active.take()) {
+                Ok(dial) => dial,
+                Err(step) => return step,
+            };
+            if let ControlFlow::Break(step) = self.attempt(context, dial) {
+                return step;
+            }
+        }
+    }
+
+    /// The endpoint to be connected next, or what to do without one.
+    fn next_dial(
+        &mut self,
+        worker: &WorkerContext,
+        active: Option<&Arc<ActiveFrontend>>,
+    ) -> Result<Dial, SetupStep> {
         if self.attempts >= ATTEMPTS {
-            return SetupStep::Ends(self.unserved(worker));
+            return Err(SetupStep::Ends(self.unserved(worker)));
         }
         let Some((picked, source)) = self.pick(worker, active) else {
             let now = worker.now();
             if self.crowded.is_empty() || *self.ports_until.get_or_insert(now + self.connect_timeout) <= now {
-                return SetupStep::Ends(self.unserved(worker));
+                return Err(SetupStep::Ends(self.unserved(worker)));
             }
             // Ports come back as connections end.
-            return SetupStep::Waits(SHORTAGE_PAUSE);
+            return Err(SetupStep::Waits(SHORTAGE_PAUSE));
         };
         if self.attempts > 0 {
             self.session.counters.add(|it| &it.connect_retries, 1);
@@ -245,7 +275,7 @@ impl Setup {
         self.attempts += 1;
         let endpoint = picked.addr();
         let source_ip = worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint);
-        self.attempt(context, Dial::new(picked, source, source_ip, worker.now()))
+        Ok(Dial::new(picked, source, source_ip, worker.now()))
     }
 
     fn pick(
@@ -269,32 +299,56 @@ impl Setup {
         }
     }
 
-    /// Begins to connect the endpoint.
-    fn attempt(&mut self, context: &SetupContext, mut dial: Dial) -> SetupStep {
-        if let Err(error) = dial.begin(&context.worker, &context.crowded, self.key) {
-            return self.after(context, dial, error);
+    /// Begins to connect the endpoint; goes on if another one is to be looked for.
+    fn attempt(&mut self, context: &SetupContext, mut dial: Dial) -> ControlFlow<SetupStep> {
+        loop {
+            let Err(error) = dial.begin(&context.worker, &context.crowded, self.key) else {
+                self.phase = SetupPhase::Endpoint(dial);
+                return ControlFlow::Break(SetupStep::Waits(self.connect_timeout));
+            };
+            match self.failed(context, &mut dial, error) {
+                NextAttempt::SameEndpoint => {}
+                NextAttempt::SameEndpointLater => {
+                    self.phase = SetupPhase::Endpoint(dial);
+                    return ControlFlow::Break(SetupStep::Waits(SHORTAGE_PAUSE));
+                }
+                NextAttempt::AnotherEndpoint => return ControlFlow::Continue(()),
+            }
         }
-        self.phase = SetupPhase::Endpoint(dial);
-        SetupStep::Waits(self.connect_timeout)
     }
 
-    /// Goes on after a failed attempt.
+    /// Tries the endpoint once more, and then others.
+    fn attempt_again(&mut self, context: &SetupContext, dial: Dial) -> SetupStep {
+        match self.attempt(context, dial) {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(()) => self.search(context, None),
+        }
+    }
+
+    /// Goes on after an attempt that had begun.
     fn after(&mut self, context: &SetupContext, mut dial: Dial, error: io::Error) -> SetupStep {
+        match self.failed(context, &mut dial, error) {
+            NextAttempt::SameEndpoint => self.attempt_again(context, dial),
+            NextAttempt::SameEndpointLater => {
+                self.phase = SetupPhase::Endpoint(dial);
+                SetupStep::Waits(SHORTAGE_PAUSE)
+            }
+            NextAttempt::AnotherEndpoint => self.search(context, None),
+        }
+    }
+
+    /// What to try after a failed attempt.
+    fn failed(&mut self, context: &SetupContext, dial: &mut Dial, error: io::Error) -> NextAttempt {
         let endpoint = dial.endpoint();
         let failure = dial.failed(&error, self.connect_timeout);
-        if failure == DialFailure::SourceUnusable {
-            return self.attempt(context, dial);
-        }
         let Self { client, frontend, .. } = self;
-        tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, "connect failed");
+        tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, ?failure, "connect failed");
         match failure {
-            DialFailure::Shortage => {
-                self.phase = SetupPhase::Endpoint(dial);
-                return SetupStep::Waits(SHORTAGE_PAUSE);
-            }
+            DialFailure::SourceUnusable => return NextAttempt::SameEndpoint,
+            DialFailure::Shortage => return NextAttempt::SameEndpointLater,
             DialFailure::SourceUnanswered if self.attempts < ATTEMPTS => {
                 self.attempts += 1;
-                return self.attempt(context, dial);
+                return NextAttempt::SameEndpoint;
             }
             DialFailure::NoPort => {
                 self.attempts -= 1;
@@ -305,10 +359,10 @@ impl Setup {
                 let worker = &context.worker;
                 worker.shared.reports.failed(&worker.table(), self.frontend, endpoint, error);
             }
-            DialFailure::SourceUnusable | DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
+            DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
         }
         self.tried.push(endpoint);
-        self.search(context, None)
+        NextAttempt::AnotherEndpoint
     }
 
     fn log_lack_of_ports(&self, context: &SetupContext, endpoint: EndpointAddr) {

@@ -6,14 +6,16 @@ use sheave_model::FrontendAddr;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
-use crate::counters::FrontendCounters;
+use crate::counters::{FrontendCounters, UdpCounters};
 use crate::listener::sk_lookup::DeferredRefusal;
 
 /// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve a frontend's own socket. The counters are those of all workers.
-    Listen { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
+    /// Serve a TCP frontend's own socket. The counters are those of all workers.
+    ListenTcp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
+    /// Serve a UDP frontend's own socket.
+    ListenUdp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<UdpCounters> },
     /// The frontend is gone: let go of its socket, and of its UDP flows.
     Close(FrontendAddr),
     /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. If it was steered, the kernel refuses

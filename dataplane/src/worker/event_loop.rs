@@ -18,7 +18,6 @@ use super::command::Command;
 use super::context::Timeouts;
 use super::context::{Shared, WorkerContext};
 use super::token::Token;
-use crate::counters::FrontendCounters;
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::epoll::{Alarm, Events};
 use crate::tcp::{PipeBudget, Tcp};
@@ -27,6 +26,9 @@ use sheave_model::Protocol;
 
 /// Commands that are executed in a turn: a start opens thousands of frontends.
 const COMMANDS: usize = 256;
+
+/// Connections of other workers that are adopted in a turn.
+const ADOPTED: usize = 256;
 
 /// What a worker is started with.
 #[derive(Clone)]
@@ -66,7 +68,7 @@ pub(crate) struct EventLoop {
     alarm: Alarm,
     /// There may be commands.
     notified: bool,
-    /// How long to look for events after the last one before the thread may sleep, since waking it takes longer than looking.
+    /// How long to look for events after the last one of TCP before the thread may sleep, since waking it takes longer than looking.
     busy_poll: Duration,
     busy_until: Instant,
     /// To be told when the last connection and flow have ended.
@@ -81,8 +83,7 @@ impl EventLoop {
     pub(super) fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
         let WorkerSeed { index, shared, busy_poll, udp_flows, pipes, random, steered } = seed;
         let context = WorkerContext::new(shared, index, random)?;
-        context.port().set_away(false);
-        Ok(Self {
+        let event_loop = Self {
             tcp: Tcp::new(&context, pipes, Arc::clone(&steered)),
             udp: Udp::new(&context, udp_flows, !random, steered),
             alarm: Alarm::new(&context.poller, Token::Alarm.into())?,
@@ -94,7 +95,9 @@ impl EventLoop {
             busy_poll,
             busy_until: Instant::now(),
             drained: None,
-        })
+        };
+        event_loop.context.port().begin();
+        Ok(event_loop)
     }
 
     /// Serves until the owner lets go of the worker.
@@ -130,10 +133,11 @@ impl EventLoop {
     /// Handles the events that were waited for, and what is due by `now`.
     fn turn(&mut self, now: Instant) -> ControlFlow<()> {
         self.context.begin_turn(now);
-        let mut any = false;
+        let mut tcp = false;
         for (token, readiness) in self.events.iter() {
-            any = true;
-            match Token::from(token) {
+            let token = Token::from(token);
+            tcp |= matches!(token, Token::TcpListener(_) | Token::Client(_) | Token::Endpoint(_));
+            match token {
                 Token::Waker => self.notified = true,
                 Token::Alarm => self.alarm.rang(),
                 Token::TcpListener(key) => self.tcp.on_listener(key),
@@ -142,7 +146,7 @@ impl EventLoop {
                 Token::UdpSocket(key) => self.udp.on_socket(key),
             }
         }
-        if any && !self.busy_poll.is_zero() {
+        if tcp && !self.busy_poll.is_zero() {
             self.busy_until = now + self.busy_poll;
         }
         self.tcp.on_time(now);
@@ -159,9 +163,13 @@ impl EventLoop {
 
     /// Executes commands, adopts connections, gives back memory: what others wake the worker for.
     fn on_notified(&mut self) -> ControlFlow<()> {
-        self.tcp.relieve_memory();
+        let port = self.context.port();
+        if port.takes_relief() {
+            self.tcp.relieve_memory();
+        }
+        let handed_on = port.take(ADOPTED);
+        self.notified = handed_on.len() == ADOPTED;
         // They may be to frontends that came in this turn.
-        let handed_on = self.context.port().take();
         self.context.begin_turn(self.context.now());
         self.tcp.adopt(handed_on);
         for _ in 0..COMMANDS {
@@ -177,15 +185,8 @@ impl EventLoop {
 
     fn execute(&mut self, command: Command) {
         match command {
-            Command::Listen { addr, socket, counters } => match addr.protocol {
-                Protocol::Tcp => self.tcp.listen(addr, socket, counters),
-                Protocol::Udp => {
-                    // Always: a frontend's counters are of its protocol, for each worker.
-                    if let Some(counters) = counters.get(self.context.index).and_then(FrontendCounters::udp) {
-                        self.udp.listen(addr, socket, counters);
-                    }
-                }
-            },
+            Command::ListenTcp { addr, socket, counters } => self.tcp.listen(addr, socket, counters),
+            Command::ListenUdp { addr, socket, counters } => self.udp.listen(addr, socket, counters),
             Command::Close(addr) => match addr.protocol {
                 Protocol::Tcp => self.tcp.close(addr),
                 Protocol::Udp => self.udp.close(addr),
@@ -213,7 +214,7 @@ impl EventLoop {
 
     fn finish_drain(&mut self) {
         if self.drained.is_some()
-            && self.context.port().open() == 0
+            && self.context.port().is_drained()
             && self.udp.is_drained()
             && let Some(reply) = self.drained.take()
         {
@@ -226,7 +227,7 @@ impl EventLoop {
 /// Also by a panic: closing alone would make half an answer look like a whole one.
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        self.context.port().set_away(true);
         self.tcp.reset_all();
+        self.context.port().end();
     }
 }

@@ -3,12 +3,14 @@
 //! The kernel spreads connections over the workers' sockets by a hash (`SO_REUSEPORT`, socket(7)), blind to how many each has. Who
 //! has clearly more than another hands on what it accepts, as HAProxy does (`listener_accept` in its src/listener.c).
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sheave_model::{ClientAddr, FrontendAddr};
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 
 use crate::counters::TcpCounters;
 use crate::sys::epoll::Waker;
@@ -17,6 +19,9 @@ use crate::sys::epoll::Waker;
 const TOLERATED: usize = 2;
 /// Nor is this part of what the other has.
 const TOLERATED_PART: usize = 8;
+/// Connections that wait for a worker at most.
+const LEFT: usize = 16;
+
 /// A connection that was accepted.
 #[derive(Debug)]
 pub(crate) struct Accepted {
@@ -31,57 +36,92 @@ pub(crate) struct Accepted {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerPort {
-    /// TCP connections that it has, or that were left for it.
+    /// TCP connections that it has, or that were left for it; [`AWAY`] and more while nobody serves them.
     open: AtomicUsize,
-    /// It has panicked, or not begun.
-    away: AtomicBool,
+    /// Memory is to be given back.
+    relief: AtomicBool,
     pub(crate) waker: Waker,
-    inbox: Mutex<Vec<Accepted>>,
+    inbox: Mutex<Inbox>,
+}
+
+/// More than any worker has.
+const AWAY: usize = usize::MAX / 2;
+
+/// What others have left for a worker.
+#[derive(Debug, Default)]
+struct Inbox {
+    connections: VecDeque<Accepted>,
+    /// Nothing more is taken: the worker drains, has panicked, or has not begun.
+    closed: bool,
 }
 
 impl WorkerPort {
     /// # Errors
     /// As eventfd(2).
     fn new() -> io::Result<Self> {
-        Ok(Self {
-            open: AtomicUsize::new(0),
-            away: AtomicBool::new(true),
-            waker: Waker::new()?,
-            inbox: Mutex::default(),
-        })
+        let inbox = Inbox { closed: true, ..Inbox::default() };
+        let (open, relief) = (AtomicUsize::new(AWAY), AtomicBool::new(false));
+        Ok(Self { open, relief, waker: Waker::new()?, inbox: Mutex::new(inbox) })
     }
 
     /// TCP connections that it has, or that were left for it.
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+        self.open.load(Ordering::Relaxed)
     }
 
-    /// Says whether it takes what others leave for it.
-    pub(super) fn set_away(&self, away: bool) {
-        self.away.store(away, Ordering::Relaxed);
+    /// The worker serves from now on. None of an earlier worker's connections may be open.
+    pub(crate) fn begin(&self) {
+        let mut inbox = self.inbox();
+        self.open.store(inbox.connections.len(), Ordering::Relaxed);
+        inbox.closed = false;
+    }
+
+    /// The worker is over, whatever it has: resets what nobody will serve.
+    pub(super) fn end(&self) {
+        let mut inbox = self.inbox();
+        inbox.closed = true;
+        for accepted in inbox.connections.drain(..) {
+            drop(SockRef::from(&accepted.socket).set_linger(Some(Duration::ZERO)));
+        }
+        self.open.fetch_add(AWAY, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is open, and nothing more will be left for a worker that keeps to itself.
+    pub(super) fn is_drained(&self) -> bool {
+        let inbox = self.inbox();
+        inbox.closed && inbox.connections.is_empty() && self.open() == 0
     }
 
     /// Counts one more as open.
     pub(super) fn opened(&self) {
-        self.open.fetch_add(1, Ordering::SeqCst);
+        self.open.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts one less.
     pub(crate) fn closed(&self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes what others have left. Each still counts as open: the taker has to say [`closed`](Self::closed).
-    pub(super) fn take(&self) -> Vec<Accepted> {
-        std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes up to so many of what others have left. Each still counts as open: the taker has to say [`closed`](Self::closed).
+    pub(super) fn take(&self, most: usize) -> Vec<Accepted> {
+        let mut inbox = self.inbox();
+        let count = most.min(inbox.connections.len());
+        inbox.connections.drain(..count).collect()
     }
 
-    fn leave(&self, accepted: Accepted) {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        inbox.push(accepted);
-        if inbox.len() == 1 {
-            self.waker.wake();
-        }
+    /// Has the worker look for memory to give back.
+    pub(crate) fn ask_for_relief(&self) {
+        self.relief.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Whether it was asked for since the last time.
+    pub(super) fn takes_relief(&self) -> bool {
+        self.relief.swap(false, Ordering::Relaxed)
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,8 +129,6 @@ impl WorkerPort {
 #[derive(Debug)]
 pub(crate) struct WorkerPorts {
     ports: Box<[WorkerPort]>,
-    /// Nothing is handed on any more: whoever has finished must not get anything new.
-    draining: AtomicBool,
 }
 
 impl WorkerPorts {
@@ -100,7 +138,7 @@ impl WorkerPorts {
     /// As eventfd(2).
     pub(crate) fn new(workers: usize) -> io::Result<Arc<Self>> {
         let ports = (0..workers).map(|_| WorkerPort::new()).collect::<io::Result<_>>()?;
-        Ok(Arc::new(Self { ports, draining: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { ports }))
     }
 
     /// How many workers there are.
@@ -118,9 +156,9 @@ impl WorkerPorts {
         self.ports.iter()
     }
 
-    /// From now on each worker keeps what it accepts.
+    /// From now on each worker keeps what it accepts: whoever has finished must not get anything new.
     pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
+        self.ports.iter().for_each(|port| port.inbox().closed = true);
     }
 
     /// A worker that has clearly fewer connections than the worker `own`: the lesser of two, which is nearly as good as the least of
@@ -139,24 +177,26 @@ impl WorkerPorts {
         };
         let number = |other: usize| if other < own { other } else { other + 1 };
         let other = [first, second].map(number).into_iter().min_by_key(|other| self.of(*other).open())?;
-        let (own, theirs, away) =
-            (self.of(own).open(), self.of(other).open(), self.of(other).away.load(Ordering::Relaxed));
-        (!away && own > theirs + TOLERATED + theirs / TOLERATED_PART).then_some(other)
+        let (own, theirs) = (self.of(own).open(), self.of(other).open());
+        (own > theirs + TOLERATED + theirs / TOLERATED_PART).then_some(other)
     }
 
     /// Leaves a connection to another worker.
     ///
     /// # Errors
-    /// The connection, if everybody is to keep what it has.
+    /// The connection, if that worker takes none.
     pub(crate) fn hand_on(&self, other: usize, accepted: Accepted) -> Result<(), Accepted> {
         let port = self.of(other);
-        // Counted first: who drains looks at the count after it has said so, and this looks the other way round.
-        port.opened();
-        if self.draining.load(Ordering::SeqCst) {
-            port.closed();
+        let mut inbox = port.inbox();
+        // Who does not take what it has been left may be stuck.
+        if inbox.closed || inbox.connections.len() >= LEFT {
             return Err(accepted);
         }
-        port.leave(accepted);
+        port.opened();
+        inbox.connections.push_back(accepted);
+        if inbox.connections.len() == 1 {
+            port.waker.wake();
+        }
         Ok(())
     }
 }
@@ -181,7 +221,7 @@ mod tests {
     /// to the most, at its worst.
     fn worst_spread(workers: usize, arrivals: usize, at_once: usize, hands_on: bool) -> usize {
         let ports = WorkerPorts::new(workers).unwrap();
-        ports.iter().for_each(|port| port.set_away(false));
+        ports.iter().for_each(WorkerPort::begin);
         let (random, mut open, mut worst) = (SplitMix64::new(7), Vec::<usize>::new(), 0);
         for arrival in 0..arrivals {
             if open.len() == at_once {
@@ -194,7 +234,7 @@ mod tests {
             if taker != own {
                 ports.of(own).closed();
                 ports.hand_on(taker, accepted()).unwrap();
-                assert_eq!(ports.of(taker).take().len(), 1);
+                assert_eq!(ports.of(taker).take(9).len(), 1);
             }
             open.push(taker);
             if arrival > 2 * at_once {
@@ -219,12 +259,23 @@ mod tests {
     }
 
     #[test]
-    fn who_drains_keeps_what_it_has() {
+    fn who_drains_or_is_away_gets_nothing() {
         let ports = WorkerPorts::new(2).unwrap();
-        ports.hand_on(1, accepted()).unwrap();
-        assert_eq!((ports.of(1).open(), ports.of(1).take().len()), (1, 1));
+        ports.of(0).begin();
+        assert!(ports.hand_on(1, accepted()).is_err(), "it has not begun");
+        (0..100).for_each(|_| ports.of(0).opened());
+        assert_eq!(ports.less_busy_than(0, || 1), None);
+        ports.of(1).begin();
+        assert_eq!(ports.less_busy_than(0, || 1), Some(1));
+        (0..LEFT).for_each(|_| ports.hand_on(1, accepted()).unwrap());
+        assert!(ports.hand_on(1, accepted()).is_err(), "it may be stuck");
+        assert_eq!((ports.of(1).open(), ports.of(1).take(1).len()), (LEFT, 1));
+        // It panics with one in hand and one waiting.
+        ports.of(1).end();
+        assert_eq!(ports.less_busy_than(0, || 1), None);
+        ports.of(1).begin();
         ports.drain();
-        assert!(ports.hand_on(1, accepted()).is_err());
-        assert_eq!(ports.of(1).open(), 1);
+        assert!(ports.hand_on(1, accepted()).is_err() && ports.of(1).is_drained());
+        assert!(!ports.of(0).is_drained());
     }
 }

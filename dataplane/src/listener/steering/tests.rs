@@ -391,7 +391,8 @@ fn thousands_of_frontends_are_opened_in_no_time_and_need_no_descriptors() {
         dataplane.apply(all);
         let took = started.elapsed();
         assert_eq!((dataplane.failures().count(), dataplane.steering().steered), (0, FRONTENDS as usize));
-        assert!(descriptors() < before + 1000);
+        // Other tests of this process open some, too.
+        assert!(descriptors() < before + FRONTENDS as usize / 2);
         for number in (0..FRONTENDS).step_by(997) {
             ask(numbered(number), None).unwrap();
         }

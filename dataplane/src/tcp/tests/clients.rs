@@ -68,7 +68,7 @@ impl Gateway {
         let transparency = Arc::clone(&seed.shared.transparency);
         let worker = WorkerHandle::start(seed).unwrap();
         let counters = Arc::<TcpCounters>::default();
-        worker.send(Command::Listen {
+        worker.send(Command::ListenTcp {
             addr: frontend_addr,
             socket: Arc::new(Socket::from(listener)),
             counters: Arc::new([FrontendCounters::Tcp(Arc::clone(&counters))]),

@@ -44,6 +44,7 @@ impl TableRig {
     pub(in crate::tcp) fn with(shared: Shared, pipes: usize) -> Self {
         let worker = WorkerContext::new(shared, 0, 1).unwrap();
         worker.begin_turn(now());
+        worker.port().begin();
         let pipes = PipePool::new(PipeBudget { pipes, slots: usize::MAX }, now());
         let buffers = RelayBuffers::new(pipes, Arc::clone(&worker.shared.capacity));
         let table = RefCell::new(ConnectionTable::new(&worker, buffers));
