@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::FrontendAddr;
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 
 use crate::counters::FrontendCounters;
 use crate::listener::steering::frontends::SteeredFrontends;
@@ -141,12 +141,5 @@ impl Tcp {
     /// Resets every connection.
     pub(crate) fn reset_all(&mut self) {
         self.connections.reset_all();
-    }
-}
-
-/// Makes the coming close send RST and discard what is unsent (SO_LINGER of zero, tcp(7)).
-fn reset_on_close(stream: &SockRef<'_>) {
-    if let Err(error) = stream.set_linger(Some(Duration::ZERO)) {
-        tracing::debug!(%error, "the peer will see FIN in place of RST");
     }
 }

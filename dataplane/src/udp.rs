@@ -49,14 +49,9 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Serves nothing yet. There may be so many flows over all frontends; the random numbers begin with `random`.
-    pub(crate) fn new(
-        worker: &Rc<WorkerContext>,
-        flows: usize,
-        random: u64,
-        steered: Arc<SteeredFrontends>,
-    ) -> Self {
-        let context = UdpContext::new(worker, flows, random);
+    /// Serves nothing yet. There may be so many flows over all frontends.
+    pub(crate) fn new(worker: &Rc<WorkerContext>, flows: usize, steered: Arc<SteeredFrontends>) -> Self {
+        let context = UdpContext::new(worker, flows);
         let steered = SteeredUdp::new(steered, &context);
         Self {
             context,

@@ -16,7 +16,8 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use command::Command;
-pub(crate) use event_loop::{EventLoop, WorkerSeed};
+use event_loop::EventLoop;
+pub(crate) use event_loop::WorkerSeed;
 use port::WorkerPorts;
 
 /// A running worker, as its owner sees it. Dropping it ends the thread and everything that it serves, as soon as the

@@ -58,6 +58,13 @@ pub(crate) fn set_int(socket: impl AsFd, level: c_int, option: c_int, value: c_i
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Makes the coming close of a TCP socket send RST and discard what is unsent (SO_LINGER of zero, tcp(7)).
+pub(crate) fn reset_on_close(socket: &Socket) {
+    if let Err(error) = socket.set_linger(Some(Duration::ZERO)) {
+        tracing::debug!(%error, "the peer will see FIN in place of RST");
+    }
+}
+
 /// Packets that the kernel has dropped at the socket since it was made, because of its filter or of full queues
 /// (`SO_MEMINFO`, include/uapi/linux/sock_diag.h). The count wraps around.
 ///

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 
-use super::{SHORTAGE_PAUSE, reset_on_close};
-use crate::counters::FrontendCounters;
+use super::SHORTAGE_PAUSE;
+use crate::counters::{FrontendCounters, TcpCounters};
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::select::ActiveFrontend;
 use crate::sys::epoll::Watch;
@@ -83,12 +83,17 @@ impl Served {
         Self { counters, active: None, table_number: None }
     }
 
+    /// The counters of one worker.
+    fn counters_of(&self, worker: usize) -> Option<Arc<TcpCounters>> {
+        self.counters.get(worker)?.tcp()
+    }
+
     /// The frontend in the present table, looked up once per table.
     fn active(&mut self, worker: &WorkerContext, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
         self.look_up(worker, addr);
         if self.active.is_none() {
             // It may have come in this turn.
-            worker.begin_turn(worker.now());
+            worker.refresh_table();
             self.look_up(worker, addr);
         }
         self.active.as_ref()
@@ -324,17 +329,17 @@ impl Listeners {
         let other = ports.less_busy_than(own, || worker.random.next());
         let taker = other.unwrap_or(own);
         let Some((frontend, served, counters)) = found.and_then(|(frontend, served)| {
-            let counters = served.counters.get(taker)?.tcp()?;
+            let counters = served.counters_of(taker)?;
             Some((frontend, served, counters))
         }) else {
-            return reset_on_close(&SockRef::from(&socket));
+            return sys::sockets::reset_on_close(&socket);
         };
         let accepted = Accepted { frontend, peer, socket, counters };
         if taker == own {
             return admit(accepted, served.active(worker, frontend));
         }
         if let Err(mut accepted) = ports.hand_on(taker, accepted)
-            && let Some(counters) = served.counters.get(own).and_then(FrontendCounters::tcp)
+            && let Some(counters) = served.counters_of(own)
         {
             accepted.counters = counters;
             admit(accepted, served.active(worker, frontend));

@@ -159,23 +159,18 @@ impl CrowdedEndpoints {
 mod tests {
     use std::net::{Ipv6Addr, TcpListener};
 
-    use sheave_model::{Algorithm, ClientAddr, RoutingTable, test_util};
+    use sheave_model::ClientAddr;
 
     use super::*;
     use crate::select::affinity::AffinityTable;
-    use crate::select::{ActiveTable, Origin, Pick, PickRequest};
+    use crate::select::{Origin, Pick, PickRequest};
+    use crate::tcp::tests::rig::table_towards;
     use crate::worker::context::{Shared, Timeouts};
     use crate::worker::token::KeyedSlab;
 
     /// An endpoint as it is picked.
     fn picked(endpoint: EndpointAddr) -> Picked {
-        let mut backend = test_util::backend("local", 100, &[(1, 100)]);
-        backend.endpoints[0].addr = endpoint;
-        let mut frontend = test_util::frontend(1, Algorithm::Random, &[(1, 100)]);
-        frontend.backends = std::sync::Arc::new([backend]);
-        let addr = frontend.addr;
-        let table = RoutingTable::new(1, vec![std::sync::Arc::new(frontend)], std::sync::Arc::default());
-        let table = ActiveTable::compile(table, &ActiveTable::default());
+        let (addr, table) = table_towards(endpoint);
         let client = ClientAddr(([192, 0, 2, 1], 1).into());
         let request =
             PickRequest { client, origin: Origin::External, random: 1, now: Instant::now(), tried: &[] };

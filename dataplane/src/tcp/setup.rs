@@ -2,24 +2,23 @@
 //! another, before any byte that the client sent is lost with it.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
-use socket2::SockRef;
 
+use super::SHORTAGE_PAUSE;
 use super::connect::{CrowdedEndpoints, Dial, DialFailure};
 use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
 use super::session::Session;
 use super::splice::{Direction, RelayBuffers};
 use super::stream::Stream;
-use super::{SHORTAGE_PAUSE, reset_on_close};
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
 use crate::sys::epoll::{Readiness, Watch};
+use crate::sys::sockets::reset_on_close;
 use crate::worker::context::WorkerContext;
 use crate::worker::port::Accepted;
 use crate::worker::token::{Key, Token};
@@ -114,7 +113,7 @@ pub(super) fn admit(
         Ok(session) => session,
         Err(reason) => {
             worker.shared.refusals.count(frontend, counters.usage(), reason);
-            reset_on_close(&SockRef::from(&socket));
+            reset_on_close(&socket);
             return None;
         }
     };
@@ -184,7 +183,7 @@ impl Setup {
         }
         let error = stream.take_error();
         match (error, std::mem::replace(&mut self.phase, SetupPhase::Port)) {
-            (Some(error), SetupPhase::Endpoint(dial)) => Some(self.after(context, dial, error)),
+            (Some(error), SetupPhase::Endpoint(dial)) => Some(self.connect(context, dial, Some(error))),
             (_, phase) => {
                 self.phase = phase;
                 Some(self.connected(context))
@@ -196,10 +195,10 @@ impl Setup {
     pub(super) fn on_time(&mut self, context: &SetupContext) -> SetupStep {
         match std::mem::replace(&mut self.phase, SetupPhase::Port) {
             SetupPhase::Header(_) => self.header_failed(&ProxyHeaderError::Late),
-            SetupPhase::Endpoint(mut dial) => match dial.stream() {
-                Some(_) => self.after(context, dial, io::ErrorKind::TimedOut.into()),
-                None => self.attempt_again(context, dial),
-            },
+            SetupPhase::Endpoint(mut dial) => {
+                let late = dial.stream().map(|_| io::ErrorKind::TimedOut.into());
+                self.connect(context, dial, late)
+            }
             SetupPhase::Port => {
                 let Self { tried, crowded, .. } = self;
                 tried.retain(|endpoint| !crowded.contains(endpoint));
@@ -236,19 +235,14 @@ impl Setup {
         SetupStep::Ends(error.reason())
     }
 
-    /// Looks for an endpoint until one is being connected. A loop, since thousands may fail at once.
+    /// Looks for an endpoint and begins to connect it.
     ///
     /// Every endpoint is picked by the table of that moment, so one that has just left is not tried.
-    fn search(&mut self, context: &SetupContext, mut active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
+    fn search(&mut self, context: &SetupContext, active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
         self.phase = SetupPhase::Port;
-        loop {
-            let dial = match self.next_dial(&context.worker, active.take()) {
-                Ok(dial) => dial,
-                Err(step) => return step,
-            };
-            if let ControlFlow::Break(step) = self.attempt(context, dial) {
-                return step;
-            }
+        match self.next_dial(&context.worker, active) {
+            Ok(dial) => self.connect(context, dial, None),
+            Err(step) => step,
         }
     }
 
@@ -299,41 +293,33 @@ impl Setup {
         }
     }
 
-    /// Begins to connect the endpoint; goes on if another one is to be looked for.
-    fn attempt(&mut self, context: &SetupContext, mut dial: Dial) -> ControlFlow<SetupStep> {
+    /// Begins to connect the endpoint, unless that has failed already, and then others, until one is being connected. A loop, since
+    /// thousands may fail at once.
+    fn connect(
+        &mut self,
+        context: &SetupContext,
+        mut dial: Dial,
+        mut failure: Option<io::Error>,
+    ) -> SetupStep {
         loop {
-            let Err(error) = dial.begin(&context.worker, &context.crowded, self.key) else {
-                self.phase = SetupPhase::Endpoint(dial);
-                return ControlFlow::Break(SetupStep::Waits(self.connect_timeout));
+            let begun = match failure.take() {
+                Some(error) => Err(error),
+                None => dial.begin(&context.worker, &context.crowded, self.key),
             };
-            match self.failed(context, &mut dial, error) {
-                NextAttempt::SameEndpoint => {}
-                NextAttempt::SameEndpointLater => {
-                    self.phase = SetupPhase::Endpoint(dial);
-                    return ControlFlow::Break(SetupStep::Waits(SHORTAGE_PAUSE));
+            let wait = match begun.map_err(|error| self.failed(context, &mut dial, error)) {
+                Ok(()) => self.connect_timeout,
+                Err(NextAttempt::SameEndpoint) => continue,
+                Err(NextAttempt::SameEndpointLater) => SHORTAGE_PAUSE,
+                Err(NextAttempt::AnotherEndpoint) => {
+                    dial = match self.next_dial(&context.worker, None) {
+                        Ok(dial) => dial,
+                        Err(step) => return step,
+                    };
+                    continue;
                 }
-                NextAttempt::AnotherEndpoint => return ControlFlow::Continue(()),
-            }
-        }
-    }
-
-    /// Tries the endpoint once more, and then others.
-    fn attempt_again(&mut self, context: &SetupContext, dial: Dial) -> SetupStep {
-        match self.attempt(context, dial) {
-            ControlFlow::Break(step) => step,
-            ControlFlow::Continue(()) => self.search(context, None),
-        }
-    }
-
-    /// Goes on after an attempt that had begun.
-    fn after(&mut self, context: &SetupContext, mut dial: Dial, error: io::Error) -> SetupStep {
-        match self.failed(context, &mut dial, error) {
-            NextAttempt::SameEndpoint => self.attempt_again(context, dial),
-            NextAttempt::SameEndpointLater => {
-                self.phase = SetupPhase::Endpoint(dial);
-                SetupStep::Waits(SHORTAGE_PAUSE)
-            }
-            NextAttempt::AnotherEndpoint => self.search(context, None),
+            };
+            self.phase = SetupPhase::Endpoint(dial);
+            return SetupStep::Waits(wait);
         }
     }
 

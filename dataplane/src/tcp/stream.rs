@@ -9,12 +9,12 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 
-use socket2::{SockRef, Socket, TcpKeepalive};
+use socket2::{Socket, TcpKeepalive};
 
 use crate::sys::Errno;
 use crate::sys::epoll::Readiness;
 use crate::sys::pipe::Pipe;
-use crate::sys::sockets::KEEPALIVE_IDLE;
+use crate::sys::sockets::{KEEPALIVE_IDLE, reset_on_close};
 use crate::sys::stream;
 
 /// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls in place
@@ -305,7 +305,7 @@ impl Stream {
 
     /// Makes the coming close send RST and discard what is unsent.
     pub(super) fn reset_on_close(&self) {
-        super::reset_on_close(&SockRef::from(&self.socket));
+        reset_on_close(&self.socket);
     }
 
     /// The connection has lived for a while.
@@ -327,7 +327,7 @@ impl Stream {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use socket2::SockFilter;
+    use socket2::{SockFilter, SockRef};
 
     use super::*;
     use crate::sys::bpf::classic::RETURN;

@@ -8,21 +8,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheave_model::test_util;
-use sheave_model::{Algorithm, EndpointAddr, RoutingTable};
+use sheave_model::{ClientAddr, EndpointAddr};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::rig::{TableRig, accepted, connecting};
+use self::rig::{TableRig, accepted, connecting, table_towards};
 use super::splice::Direction;
 use crate::counters::{CloseReason, TcpCounters};
-use crate::select::ActiveTable;
 use crate::worker::context::{Shared, Timeouts};
 use crate::worker::port::Accepted;
-use sheave_model::ClientAddr;
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Enough to fill every socket buffer on the way many times over.
@@ -262,13 +259,8 @@ async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout(
     let _waiting = [connecting(to), connecting(to)];
     let patience = Duration::from_secs(7);
     let shared = Shared::for_tests(Timeouts { connect: patience, ..Timeouts::all(LONG) });
-    let mut backend = test_util::backend("local", 100, &[(1, 100)]);
-    backend.endpoints[0].addr = EndpointAddr::new(to.ip(), to.port());
-    let mut frontend = test_util::frontend(1, Algorithm::Random, &[(1, 100)]);
-    frontend.backends = Arc::new([backend]);
-    let addr = frontend.addr;
-    let table = RoutingTable::new(1, vec![Arc::new(frontend)], Arc::default());
-    shared.table.store(Arc::new(ActiveTable::compile(table, &ActiveTable::default())));
+    let (addr, table) = table_towards(EndpointAddr::new(to.ip(), to.port()));
+    shared.table.store(Arc::new(table));
     let rig = TableRig::with(shared, 0);
     let (mut client, socket) = client().await;
     let counters = Arc::<TcpCounters>::default();

@@ -9,13 +9,13 @@ use std::time::Duration;
 use sheave_model::ClientAddr;
 use socket2::Socket;
 
-use super::flow_table::FlowBudget;
+use super::flow_table::{FlowBudget, View};
 use super::local_ports::LocalPorts;
 use super::registry::Registry;
 use super::sockets::{Offload, Upstream};
 use crate::counters::UdpCounters;
 use crate::log_throttle::LogThrottle;
-use crate::splitmix64::SplitMix64;
+use crate::select::ActiveTable;
 use crate::sys::mmsg::{Receiver, Sender};
 use crate::worker::context::WorkerContext;
 use crate::worker::deadlines::Deadlines;
@@ -51,7 +51,6 @@ pub(super) struct FormerWay {
 /// What all frontends of one worker share for UDP. Lives and dies on the worker's thread.
 pub(super) struct UdpContext {
     pub(super) worker: Rc<WorkerContext>,
-    pub(super) random: SplitMix64,
     pub(super) budget: Rc<FlowBudget>,
     pub(super) offload: Offload,
     pub(super) registry: Rc<Registry>,
@@ -67,12 +66,10 @@ pub(super) struct UdpContext {
 
 impl UdpContext {
     /// Allocates the share of one worker, which may have so many flows over all frontends: beyond that a new one takes the place
-    /// of another. Each flow costs a descriptor (two after its frontend retired), and a port towards its endpoint. The random
-    /// numbers begin with `random`.
-    pub(super) fn new(worker: &Rc<WorkerContext>, flows: usize, random: u64) -> Rc<Self> {
+    /// of another. Each flow costs a descriptor (two after its frontend retired), and a port towards its endpoint.
+    pub(super) fn new(worker: &Rc<WorkerContext>, flows: usize) -> Rc<Self> {
         let shared = &worker.shared;
         Rc::new(Self {
-            random: SplitMix64::new(random),
             budget: FlowBudget::new(flows, Arc::clone(&shared.capacity)),
             offload: Offload::new(Arc::clone(&shared.paths), LocalPorts::of_worker(worker)),
             registry: Registry::new(worker),
@@ -83,6 +80,12 @@ impl UdpContext {
             work: Cell::new(0),
             worker: Rc::clone(worker),
         })
+    }
+
+    /// What flows are routed by in this turn.
+    pub(super) fn view<'a>(&'a self, table: &'a ActiveTable) -> View<'a> {
+        let WorkerContext { shared, random, .. } = &*self.worker;
+        View { table, affinity: &shared.affinity, random, now: self.worker.now() }
     }
 
     /// Receives a batch, as [`Receiver::receive`].

@@ -30,9 +30,8 @@ pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progres
         Err(error) if crate::sys::errnos::is_peer_unreachable(&error) => return Progress::More,
         Err(error) => return Progress::of_error(&error),
     };
-    let (worker, table) = (&context.worker, context.worker.table());
-    let (affinity, random) = (&*worker.shared.affinity, &context.random);
-    let view = View { table: &table, affinity, random, now: worker.now() };
+    let table = context.worker.table();
+    let view = context.view(&table);
     let (mut arrivals, whole) = arrivals(receiver, count);
     state.counters.count_dropped(DropReason::Truncated, count - whole);
     forward_arrivals(state, view, receiver, sender, &mut arrivals[..whole]);

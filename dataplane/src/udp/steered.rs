@@ -10,7 +10,6 @@ use std::sync::Arc;
 use socket2::Socket;
 
 use super::context::{Scratch, UdpContext};
-use super::flow_table::View;
 use super::forward::{Arrival, forward_arrivals};
 use super::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
 use super::registry::{self, Progress, Registration, Source};
@@ -114,9 +113,8 @@ impl SteeredUdp {
             Ok(count) => count,
             Err(error) => return Progress::of_error(&error),
         };
-        let (worker, table) = (&context.worker, context.worker.table());
-        let (affinity, random) = (&*worker.shared.affinity, &context.random);
-        let view = View { table: &table, affinity, random, now: worker.now() };
+        let table = context.worker.table();
+        let view = context.view(&table);
         let (mut steered, told) = arrivals(receiver, count);
         let steered = &mut steered[..told];
         steered.sort_unstable();

@@ -96,7 +96,7 @@ impl UdpGateway {
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let counters = Arc::new(UdpCounters::default());
         let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(IDLE)), 0, 1).unwrap();
-        let mut udp = Udp::new(&worker, flows, 1, Arc::default());
+        let mut udp = Udp::new(&worker, flows, Arc::default());
         udp.listen(addr, socket, Arc::clone(&counters));
         let place = udp.own[&addr];
         let rig = Rig { worker: Rc::clone(&worker), udp, events: Events::new(), skipped: Duration::ZERO };

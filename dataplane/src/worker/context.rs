@@ -136,6 +136,11 @@ impl WorkerContext {
     /// Begins a turn: what is looked at from now on is of this moment.
     pub(crate) fn begin_turn(&self, now: Instant) {
         self.now.set(now);
+        self.refresh_table();
+    }
+
+    /// Looks at the latest table from now on, though the turn began before it was there.
+    pub(crate) fn refresh_table(&self) {
         let latest = self.shared.table.load();
         if !Arc::ptr_eq(&latest, &self.table.borrow()) {
             *self.table.borrow_mut() = Arc::clone(&latest);

@@ -59,10 +59,10 @@ impl WorkerSeed {
 }
 
 /// What runs on a worker's thread.
-pub(crate) struct EventLoop {
+pub(super) struct EventLoop {
     context: Rc<WorkerContext>,
-    pub(crate) tcp: Tcp,
-    pub(crate) udp: Udp,
+    tcp: Tcp,
+    udp: Udp,
     commands: UnboundedReceiver<Command>,
     events: Events,
     alarm: Alarm,
@@ -85,7 +85,7 @@ impl EventLoop {
         let context = WorkerContext::new(shared, index, random)?;
         let event_loop = Self {
             tcp: Tcp::new(&context, pipes, Arc::clone(&steered)),
-            udp: Udp::new(&context, udp_flows, !random, steered),
+            udp: Udp::new(&context, udp_flows, steered),
             alarm: Alarm::new(&context.poller, Token::Alarm.into())?,
             context,
             commands,
@@ -170,7 +170,7 @@ impl EventLoop {
         let handed_on = port.take(ADOPTED);
         self.notified = handed_on.len() == ADOPTED;
         // They may be to frontends that came in this turn.
-        self.context.begin_turn(self.context.now());
+        self.context.refresh_table();
         self.tcp.adopt(handed_on);
         for _ in 0..COMMANDS {
             match self.commands.try_recv() {

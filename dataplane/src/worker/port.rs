@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use sheave_model::{ClientAddr, FrontendAddr};
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 
 use crate::counters::TcpCounters;
 use crate::sys::epoll::Waker;
+use crate::sys::sockets::reset_on_close;
 
 /// So many connections more than another worker are no reason to hand one on: they come and go.
 const TOLERATED: usize = 2;
@@ -81,7 +81,7 @@ impl WorkerPort {
         let mut inbox = self.inbox();
         inbox.closed = true;
         for accepted in inbox.connections.drain(..) {
-            drop(SockRef::from(&accepted.socket).set_linger(Some(Duration::ZERO)));
+            reset_on_close(&accepted.socket);
         }
         self.open.fetch_add(AWAY, Ordering::Relaxed);
     }

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{ClientAddr, test_util};
+use sheave_model::{Algorithm, ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, test_util};
 use socket2::{Domain, Socket, Type};
 
 use crate::counters::{CloseReason, TcpCounters};
+use crate::select::ActiveTable;
 use crate::sys::Errno;
 use crate::sys::epoll::Events;
 use crate::tcp::connection_table::ConnectionTable;
@@ -115,6 +116,17 @@ impl TableRig {
             |counters: &TcpCounters| CloseReason::ALL.iter().any(|reason| counters.closed(*reason) > 0);
         self.counters.borrow().iter().filter(|counters| ended(counters)).count()
     }
+}
+
+/// A table with one frontend, which has one endpoint, there.
+pub(in crate::tcp) fn table_towards(endpoint: EndpointAddr) -> (FrontendAddr, ActiveTable) {
+    let mut backend = test_util::backend("local", 100, &[(1, 100)]);
+    backend.endpoints[0].addr = endpoint;
+    let mut frontend = test_util::frontend(1, Algorithm::Random, &[(1, 100)]);
+    frontend.backends = Arc::new([backend]);
+    let addr = frontend.addr;
+    let table = RoutingTable::new(1, vec![Arc::new(frontend)], Arc::default());
+    (addr, ActiveTable::compile(table, &ActiveTable::default()))
 }
 
 /// A socket that is being connected there.
