@@ -70,16 +70,21 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 fn expect_bystanders_served(world: &World, family: Family, gateway: &Gateway<'_>) {
+    serve_bystanders(world, family, gateway).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn serve_bystanders(world: &World, family: Family, gateway: &Gateway<'_>) -> Result<(), String> {
     assert_eq!(gateway.ask("/readyz").status, 200);
     for _ in 0..20 {
         let asked = world.client.run(|| tcp::ask_from(family.client(1), bystander(family)));
-        asked.expect("another Service is served");
+        asked.map_err(|error| format!("another Service is not served: {error}"))?;
         let client = udp::Client::new(&world.client, family.client(1), at(family.vip(1), 53));
         // A datagram may be lost, and the moment before room is made refuses a flow: nobody's clients ask once.
         let asked = (0..3).find_map(|_| client.ask_briefly().ok());
-        asked.expect("of UDP, too");
+        asked.ok_or("another Service is not served over UDP")?;
     }
     assert_eq!(gateway.ask("/api/routes").status, 200);
+    Ok(())
 }
 
 const FEW: u32 = 512;
@@ -122,7 +127,11 @@ fn a_crowd_leaves_memory_to_the_process_and_to_others(family: Family) {
     let settings = Settings { config: "limits: {memory: 96Mi}\n", ..Settings::default() };
     let gateway = Gateway::start_with(&world, &apps(family), &settings);
     let crowd = silent(&world, crowded(family), THRONG);
-    expect_bystanders_served(&world, family, &gateway);
+    // Without a cgroup of its own the gateway counts what waits in sockets of the whole machine, and so of other cases, which last a
+    // while.
+    eventually_within(patience(60.0), "others are served beside the crowd", || {
+        serve_bystanders(&world, family, &gateway)
+    });
     let open = crowd.iter().filter(|stream| is_open(stream)).count();
     assert!((100..THRONG * 9 / 10).contains(&open), "{open} of the crowd are served");
     assert!(gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"memory\""]) > 0.0);
