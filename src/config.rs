@@ -73,8 +73,9 @@ steering: auto                  # auto: frontends that find no room for sockets 
                                 # always: all frontends do; never: none does
 admin: {listen: "127.0.0.1:9841"}
 healthz: {listen: ""}           # kube-proxy's /healthz and /livez, for example "0.0.0.0:10256"
-timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, drain: 60s}
-                                # udpUnanswered: a UDP flow before its endpoint's first answer
+timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, lameDuck: 5s, drain: 60s}
+                                # udpUnanswered: a UDP flow before its endpoint's first answer;
+                                # lameDuck: after SIGTERM not ready, but accepting, before the drain
 limits:                         # resources of this gateway for traffic; 0 = what the machine has
   connections: 0                # concurrent TCP connections
   udpFlows: 0                   # concurrent UDP flows

@@ -161,7 +161,9 @@ fn help_shows_defaults_and_is_no_mistake() {
     assert_eq!(Cli::from_args(["sheave", "--help"].map(OsString::from)), Err(Exit::Ok));
     let help = Cli::command().render_long_help().to_string();
     assert!(
-        help.contains("timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, drain: 60s}"),
+        help.contains(
+            "timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, lameDuck: 5s, drain: 60s}"
+        ),
         "{help}"
     );
     let mut command = Cli::command();

@@ -54,6 +54,8 @@ fn own_settings(mut config: Config) -> Config {
     config.admin_listen.set_port(0);
     config.healthz_listen = None;
     config.metrics.listen = None;
+    // Nobody routes to it.
+    config.timeouts.lame_duck = Duration::ZERO;
     config.timeouts.drain = Duration::from_secs(1);
     // Its clusters are on loopback, whatever the user's of the same name are behind.
     config.clusters.clear();

@@ -33,8 +33,9 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!((config.healthz_listen, config.metrics.listen), (None, None));
     assert_eq!(config.metrics.limits, SeriesLimits { frontends: 1_000, endpoints: 0 });
     let seconds = |length: Duration| length.as_secs();
-    let Timeouts { connect, idle, udp_idle, udp_unanswered, drain } = config.timeouts;
-    assert_eq!([connect, idle, udp_idle, udp_unanswered, drain].map(seconds), [2, 3600, 60, 10, 60]);
+    let Timeouts { connect, idle, udp_idle, udp_unanswered, lame_duck, drain } = config.timeouts;
+    let timeouts = [connect, idle, udp_idle, udp_unanswered, lame_duck, drain];
+    assert_eq!(timeouts.map(seconds), [2, 3600, 60, 10, 5, 60]);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.logging, Logging { format: LogFormat::Text, level: LogLevel::Info });
     let karmada = Karmada {
@@ -66,7 +67,7 @@ fn every_key_is_read() {
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nbusyPoll: 50us\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
          metrics: {listen: '$(NODE_IP):9843', tokenFile: /t, maxFrontends: 5, maxEndpoints: 6}\n\
-         timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, drain: 1h}\n\
+         timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, lameDuck: 0s, drain: 1h}\n\
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
          perClient: {connections: 7, connectionRate: 6}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
@@ -91,6 +92,7 @@ fn every_key_is_read() {
     assert_eq!(config.metrics, metrics);
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
+    assert_eq!(config.timeouts.lame_duck, Duration::ZERO);
     let number = |number| NonZeroU32::new(number);
     let service = ServiceLimits {
         connections: number(9),

@@ -14,10 +14,12 @@ const IDLE: Duration = Duration::from_secs(60 * 60);
 const UDP_IDLE: Duration = Duration::from_secs(60);
 /// Endpoints that answer at all mostly do so sooner; conntrack waits for 30 s, and has no socket for each flow.
 const UDP_UNANSWERED: Duration = Duration::from_secs(10);
+/// A readiness probe of `deploy` comes once in 5 s; routers that ask at /healthz mostly ask as often.
+const LAME_DUCK: Duration = Duration::from_secs(5);
 /// What a rolling update can wait for; Kubernetes gives Pods 30 s by default, so `deploy` sets it.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// How long to wait for what; never zero.
+/// How long to wait for what; never zero, but for `lame_duck`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timeouts {
     /// For one endpoint to take a connection.
@@ -28,6 +30,8 @@ pub(crate) struct Timeouts {
     pub(crate) udp_idle: Duration,
     /// For an endpoint to answer a new UDP flow.
     pub(crate) udp_unanswered: Duration,
+    /// For load balancers to notice that the process is not ready any more, before it takes nothing new.
+    pub(crate) lame_duck: Duration,
     /// For open connections to finish when the process is stopped.
     pub(crate) drain: Duration,
 }
@@ -40,6 +44,7 @@ impl Timeouts {
             idle: section.get("idle", IDLE, values::timeout),
             udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
             udp_unanswered: section.get("udpUnanswered", UDP_UNANSWERED, values::timeout),
+            lame_duck: section.get("lameDuck", LAME_DUCK, values::delay),
             drain: section.get("drain", DRAIN, values::timeout),
         }
     }

@@ -181,13 +181,16 @@ pub(super) fn socket(value: &Value) -> Result<SocketAddr, ValueError> {
 
 /// A duration longer than nothing.
 pub(super) fn timeout(value: &Value) -> Result<Duration, ValueError> {
-    const WANTED: &str = "a duration";
-    let length = length(value, WANTED, (MAX_TIMEOUT, "a year"), ("500ms, 2s, 1m30s or 1h", "s"))?;
+    let length = delay(value)?;
     if length.is_zero() {
-        let wrong = ValueError::expected(WANTED, value);
-        return Err(ValueError { message: "must be longer than zero".to_owned(), ..wrong });
+        return Err(ValueError { message: "must be longer than zero".to_owned(), hint: None });
     }
     Ok(length)
+}
+
+/// A duration; zero = no delay.
+pub(super) fn delay(value: &Value) -> Result<Duration, ValueError> {
+    length(value, "a duration", (MAX_TIMEOUT, "a year"), ("500ms, 2s, 1m30s or 1h", "s"))
 }
 
 /// A time that a worker may spend in looking for traffic; zero = none.

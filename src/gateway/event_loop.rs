@@ -2,6 +2,7 @@
 //! and answers the admin server. Nothing here blocks.
 
 mod answers;
+mod lame_duck;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,6 +36,7 @@ use crate::http::health::{self, Health};
 use crate::http::metrics::recorder::UPDATE_SECONDS;
 use crate::http::report;
 use crate::retry;
+use lame_duck::Phase;
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -69,7 +71,7 @@ pub(crate) struct EventLoop {
     report: watch::Sender<GatewayReport>,
     /// Of the controller in this process, if there is one.
     controller: Option<watch::Receiver<ControllerStatus>>,
-    draining: bool,
+    phase: Phase,
     /// Nothing will ever be heard again of the objects.
     source_ended: bool,
 }
@@ -102,7 +104,7 @@ impl EventLoop {
             problem_log: ProblemLog::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
             controller: None,
-            draining: false,
+            phase: Phase::Serving,
             source_ended: false,
         })
     }
@@ -128,21 +130,27 @@ impl EventLoop {
         self.role = "run";
     }
 
-    /// Follows the sources and answers `queries` until it is stopped, or until the sources end by themselves: stale endpoints would
-    /// stay in force for ever. Then drains. `ready` is called when the first objects are in force.
+    /// Follows the sources and answers `queries` until the time that `stop` leaves for a lame duck is over, or until the sources end
+    /// by themselves: stale endpoints would stay in force for ever. Then drains. `ready` is called when the first objects are in force.
     pub(crate) async fn run(
         mut self,
         mut queries: mpsc::Receiver<Query>,
-        mut stop: oneshot::Receiver<()>,
+        mut stop: oneshot::Receiver<Duration>,
         ready: impl FnOnce(),
     ) -> Drained {
-        let mut ready = Some(ready);
+        let (mut ready, mut drain_at) = (Some(ready), None);
         let mut retry = tokio::time::interval(retry::EVERY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                _ = &mut stop => break,
+                () = wait_until(drain_at) => break,
+                lame_duck = &mut stop, if drain_at.is_none() => {
+                    drain_at = self.withdraw(lame_duck.unwrap_or_default());
+                    if drain_at.is_none() {
+                        break;
+                    }
+                }
                 update = next(&mut self.sources, &self.store, self.pause) => {
                     let Some(update) = update else {
                         tracing::error!(
@@ -170,8 +178,7 @@ impl EventLoop {
             }
         }
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
-        self.draining = true;
-        self.health.drain();
+        self.enter(Phase::Draining);
         let mut drained = pin!(self.dataplane.drain(self.drain));
         let drained = loop {
             tokio::select! {

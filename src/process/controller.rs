@@ -111,12 +111,12 @@ impl ControllerProcess {
         tokio::select! {
             // The other end is dropped when the controller ends, which it never does by itself.
             _ = status.wait_for(|_| false) => return Exit::Software,
-            () = termination.requested() => {}
+            _ = termination.requested() => {}
         }
         tracing::info!("stopping: releasing the Lease so that another controller can lead at once");
         tokio::select! {
             () = controller.stop() => {}
-            () = termination.requested() => {}
+            _ = termination.requested() => {}
         }
         drop(admin);
         Exit::Ok

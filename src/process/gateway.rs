@@ -25,7 +25,7 @@ use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::report;
 use crate::http::server::Server;
-use crate::process::signals::Termination;
+use crate::process::signals::{Requester, Termination};
 
 /// Queries from the admin server that may wait for the loop.
 const QUEUED_QUERIES: usize = 16;
@@ -207,7 +207,7 @@ impl GatewayProcess {
         let (stop, stopped) = oneshot::channel();
         let running = app.run(inbox, stopped, || started(address));
         let mut running = pin!(running);
-        tokio::select! {
+        let lame_duck = tokio::select! {
             // By itself it ends only when it cannot go on, and has drained.
             _ = &mut running => {
                 if let Some(controller) = controller {
@@ -215,11 +215,14 @@ impl GatewayProcess {
                 }
                 return Exit::Software;
             }
-            () = termination.requested() => {}
-            () = elapsed(duration) => {}
-        }
-        // The loop drains from here on; it holds the other end until it has ended.
-        stop.send(()).ok();
+            requester = termination.requested() => match requester {
+                Requester::Supervisor => config.timeouts.lame_duck,
+                Requester::Terminal => Duration::ZERO,
+            },
+            () = elapsed(duration) => Duration::ZERO,
+        };
+        // The loop ends from here on; it holds the other end until it has.
+        stop.send(lame_duck).ok();
         let ending = async {
             match controller {
                 Some(controller) => tokio::join!(running, controller.stop()).0,
@@ -228,7 +231,7 @@ impl GatewayProcess {
         };
         let drained = tokio::select! {
             drained = ending => drained,
-            () = termination.requested() => Drained::AtDeadline,
+            _ = termination.requested() => Drained::AtDeadline,
         };
         drop(server);
         match drained {

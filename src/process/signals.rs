@@ -1,5 +1,5 @@
 //! SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once. SIGHUP, sent when the terminal closes, only
-//! ever asks for a drain. `process::gateway` and `process::controller` wait for them; `gateway::event_loop` drains.
+//! ever asks for a drain. Only SIGTERM leaves time for a lame duck: it is what kubelets and systemd send. `process::gateway` and `process::controller` wait for them; `gateway::event_loop` drains.
 
 use std::io;
 
@@ -13,6 +13,16 @@ pub(crate) struct Termination {
     /// None once something was asked for, or under nohup(1). A closed terminal can send it twice, from the kernel and
     /// from the shell, without anybody being in a hurry.
     hangup: Option<Signal>,
+}
+
+/// Who asks for the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Requester {
+    /// SIGTERM: whoever routes to this process has to notice that it ends.
+    Supervisor,
+    /// SIGINT or SIGHUP: somebody waits at a terminal, or is gone.
+    Terminal,
 }
 
 impl Termination {
@@ -31,20 +41,21 @@ impl Termination {
     }
 
     /// Waits for the next of them. Cancel safe.
-    pub(crate) async fn requested(&mut self) {
+    pub(crate) async fn requested(&mut self) -> Requester {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = hangup => {}
-        }
+        let requester = tokio::select! {
+            _ = self.terminate.recv() => Requester::Supervisor,
+            _ = self.interrupt.recv() => Requester::Terminal,
+            _ = hangup => Requester::Terminal,
+        };
         // The handler stays, so further ones do nothing.
         self.hangup = None;
+        requester
     }
 }
 

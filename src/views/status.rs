@@ -44,6 +44,9 @@ pub(crate) struct ProcessView {
     /// How clients reach the frontends; null where nothing is forwarded.
     #[serde(default)]
     pub(crate) steering: Option<SteeringView>,
+    /// Is not ready any more, but takes new connections until it drains.
+    #[serde(default)]
+    pub(crate) lame_duck: bool,
     /// Takes nothing new and is about to end.
     pub(crate) draining: bool,
     /// Why `/readyz` refuses, the workers aside; null if the process is ready.

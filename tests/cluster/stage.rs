@@ -111,7 +111,7 @@ impl<'c> Stage<'c> {
         let admin = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
         let text = format!(
             "node: {}\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 2\n\
-             timeouts: {{connect: 2s, idle: 1h, udpIdle: 60s, drain: 20s}}\n{config}",
+             timeouts: {{connect: 2s, idle: 1h, udpIdle: 60s, lameDuck: 0s, drain: 20s}}\n{config}",
             self.node,
             kubeconfig.display(),
             folder.path().join("state").display(),

@@ -38,9 +38,10 @@ impl Config {
         self.text(section, "listen").parse().expect("an address and port")
     }
 
-    /// `timeouts.drain`.
-    pub(crate) fn drain(&self) -> SignedDuration {
-        self.text("timeouts", "drain").parse().expect("a duration")
+    /// How long a process may take to end: `timeouts.lameDuck`, `timeouts.drain`, and what its last work takes.
+    pub(crate) fn longest_end(&self) -> SignedDuration {
+        let time = |key| self.text("timeouts", key).parse::<SignedDuration>().expect("a duration");
+        time("lameDuck") + time("drain") + SignedDuration::from_secs(10)
     }
 
     /// `stateDir`.

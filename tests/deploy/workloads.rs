@@ -82,7 +82,7 @@ fn each_knows_its_node_and_its_own_name() {
 fn connections_may_end_by_themselves_before_the_pod_is_killed() {
     let grace = |pod: &PodSpec| pod.termination_grace_period_seconds.unwrap();
     let [(_, gateway), _] = pods();
-    assert!(grace(&gateway) > Config::read(GATEWAY).drain().as_secs());
+    assert!(grace(&gateway) > Config::read(GATEWAY).longest_end().as_secs());
 
     let overlay = kustomization::of("examples/overlay");
     let [patch] = &overlay.patches[..] else { panic!("one patch is expected: {overlay:?}") };
@@ -90,7 +90,7 @@ fn connections_may_end_by_themselves_before_the_pod_is_killed() {
     let operations: Vec<Value> = serde_saphyr::from_str(&patch.patch).unwrap();
     let [operation] = &operations[..] else { panic!("one operation is expected: {operations:?}") };
     assert_eq!(operation["path"], "/spec/template/spec/terminationGracePeriodSeconds");
-    assert!(operation["value"].as_i64().unwrap() > Config::read(OVERLAY_GATEWAY).drain().as_secs());
+    assert!(operation["value"].as_i64().unwrap() > Config::read(OVERLAY_GATEWAY).longest_end().as_secs());
 }
 
 /// The unit for systemd runs the same program.

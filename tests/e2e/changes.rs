@@ -1,7 +1,6 @@
 //! Edits while traffic flows: what changed takes effect, and nobody else notices.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use crate::support::gateway::{APPS, Gateway, steers};
@@ -40,13 +39,6 @@ fn load(world: &World, family: Family) -> Load {
         let client = family.client(u16::try_from(thread).expect("few threads"));
         tcp::ask_from(client, vip(family)).map(drop)
     })
-}
-
-fn expect_refused(world: &World, to: SocketAddr) {
-    eventually(&format!("{to} refuses"), || match world.client.run(|| tcp::connect(to)) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
 }
 
 fn swapping_all_endpoints_under_load_fails_no_request(family: Family) {
@@ -110,7 +102,7 @@ fn an_unchanged_frontend_keeps_its_sockets(family: Family) {
     eventually("the new frontend serves", || world.client.run(|| tcp::ask(at(family.vip(1), 80))));
     assert_eq!(identity(), before, "after another frontend came");
     gateway.apply(std::slice::from_ref(&kept));
-    expect_refused(&world, at(family.vip(1), 80));
+    tcp::until_refused(&world.client, at(family.vip(1), 80));
     assert_eq!(identity(), before, "after another frontend left");
     // New endpoints change the frontend's backends, not where it listens.
     gateway.apply(&[kept.clone().without_endpoints().ready(family.backend(1))]);
@@ -134,7 +126,7 @@ fn a_removed_frontend_refuses_at_once_and_finishes_its_connections(family: Famil
     let gateway = Gateway::start(&world, &[web(family).ready(family.backend(0))]);
     let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
     gateway.apply(&[]);
-    expect_refused(&world, vip(family));
+    tcp::until_refused(&world.client, vip(family));
     assert_eq!(sockets::listening(&world.gateway, vip(family)), BTreeSet::new());
     for _ in 0..10 {
         talk.say("still there?").unwrap();

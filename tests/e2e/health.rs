@@ -289,13 +289,15 @@ fn an_unwanted_node_fails_healthz_but_not_livez(family: Family) {
 fn a_draining_gateway_sends_load_balancers_elsewhere(family: Family) {
     let world = World::new(1);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
-    let settings = Settings { healthz: HEALTHZ, ..Settings::default() };
+    let settings = Settings { healthz: HEALTHZ, lame_duck: "2s", ..Settings::default() };
     let app = web(family).ready_here(family.backend(0));
     let mut gateway = Gateway::start_with(&world, &[app], &settings);
     let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
     assert_eq!(expect_status(&world, family, 200).body, body(1, true));
     gateway.terminate();
     assert_eq!(expect_status(&world, family, 503).body, body(1, false));
+    expect_healthz(&world, family, 503, "about to drain");
+    gateway.wait_for_status("draining");
     expect_healthz(&world, family, 503, "draining");
     // It is looked after while it drains, however long that takes.
     let proven = || match page(&world, family, "/livez") {

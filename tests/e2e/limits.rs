@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::{App, at};
-use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::tcp::{self, Conversation, Server};
 use crate::support::world::{Family, World};
 
@@ -117,19 +117,12 @@ fn expect_recovery(family: Family, settings: &Settings) {
     gateway.expect_running();
 }
 
-fn expect_refused(world: &World, to: SocketAddr) {
-    eventually("new connections are refused", || match world.client.run(|| tcp::connect(to)) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
-}
-
 fn a_terminated_gateway_lets_connections_finish(family: Family) {
     let (world, _server, app) = single(family);
     let mut gateway = Gateway::start(&world, &[app]);
     let mut talk = world.client.run(|| Conversation::open(vip(family))).unwrap();
     gateway.terminate();
-    expect_refused(&world, vip(family));
+    tcp::until_refused(&world.client, vip(family));
     for _ in 0..5 {
         talk.say("still there?").unwrap();
         let_pass(Duration::from_millis(100));

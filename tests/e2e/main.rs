@@ -66,6 +66,8 @@ mod kinds;
 #[cfg(test)]
 mod kit;
 #[cfg(test)]
+mod lame_duck;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod overload;

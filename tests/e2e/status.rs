@@ -43,6 +43,7 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
     let expected = json!({
         "node": GATEWAY_NODE, "version": env!("CARGO_PKG_VERSION"), "role": "gateway",
         "generation": gateway.generation(), "frontends": 2, "problems": 0, "guard": [], "controller": null,
+        "lameDuck": false,
         "draining": false,
     });
     for (key, value) in expected.as_object().unwrap() {

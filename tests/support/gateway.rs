@@ -55,7 +55,9 @@ pub(crate) struct Settings {
     pub(crate) idle: &'static str,
     /// Idle time-out of UDP flows.
     pub(crate) udp_idle: &'static str,
-    /// Deadline of the drain after SIGTERM.
+    /// How long it serves on after SIGTERM: not at all, so that cases which end it do not wait.
+    pub(crate) lame_duck: &'static str,
+    /// Deadline of the drain after that.
     pub(crate) drain: &'static str,
     /// Where `/healthz` is answered for load balancers in front; empty for nowhere.
     pub(crate) healthz: &'static str,
@@ -78,6 +80,7 @@ impl Default for Settings {
             connect: "2s",
             idle: "1h",
             udp_idle: "60s",
+            lame_duck: "0s",
             drain: "60s",
             healthz: "",
             config: "",
@@ -291,6 +294,19 @@ impl<'w> Gateway<'w> {
         self.process.signal(Signal::SIGTERM);
     }
 
+    /// Asks it to end, as Ctrl-C does.
+    pub(crate) fn interrupt(&self) {
+        self.process.signal(Signal::SIGINT);
+    }
+
+    /// Waits until this key of its status is true.
+    pub(crate) fn wait_for_status(&self, key: &str) {
+        eventually(&format!("it is true: {key}"), || {
+            let status: Value = serde_json::from_str(&self.get("/api/status")).expect("/api/status is JSON");
+            if status[key] == true { Ok(()) } else { Err(status) }
+        });
+    }
+
     /// Lets it do nothing for a while, as a busy machine does.
     pub(crate) fn freeze(&self) {
         self.process.signal(Signal::SIGSTOP);
@@ -337,14 +353,14 @@ fn prepared_folder(apps: &[App]) -> TempDir {
 
 impl Settings {
     fn yaml(&self, folder: &TempDir) -> String {
-        let Self { workers, connect, idle, udp_idle, drain, healthz, config, .. } = self;
+        let Self { workers, connect, idle, udp_idle, lame_duck, drain, healthz, config, .. } = self;
         let state = folder.path().join("state").display().to_string();
         let steering = steering().filter(|_| !config.contains("steering:"));
         let steering = steering.map(|mode| format!("steering: {mode}\n")).unwrap_or_default();
         format!(
             "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nhealthz: {{listen: \"{healthz}\"}}\n\
              stateDir: {state}\n\
-             timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, drain: {drain}}}\n\
+             timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, lameDuck: {lame_duck}, drain: {drain}}}\n\
              logging: {{format: text, level: info}}\n{steering}{config}"
         )
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::host::Host;
-use super::patience::io_deadline;
+use super::patience::{eventually, io_deadline};
 use super::world::{Family, World};
 
 /// A listening server; it stops accepting when dropped.
@@ -119,6 +119,14 @@ impl Answer {
             .and_then(|(name, peer)| Some(Self { name: name.to_owned(), peer: peer.parse().ok()? }));
         parsed.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not an answer: {line:?}")))
     }
+}
+
+/// Waits until connections are refused.
+pub(crate) fn until_refused(host: &Host, to: SocketAddr) {
+    eventually(&format!("{to} refuses"), || match host.run(|| connect(to)) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
 }
 
 /// Connects with the usual deadline. The calling thread must be inside the right host.

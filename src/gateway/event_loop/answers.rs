@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use sheave_model::FrontendAddr;
 
+use super::lame_duck::Phase;
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::gateway::problems;
 use crate::http::admin::{ProbeResult, Query};
@@ -76,7 +77,7 @@ impl EventLoop {
 
     /// Why the process is not ready, if so, apart from the workers' answers.
     pub(super) fn missing(&self) -> Option<&'static str> {
-        if self.draining { Some("draining") } else { self.sources.missing() }
+        self.phase.not_ready().or_else(|| self.sources.missing())
     }
 
     pub(super) fn status(&self) -> ProcessView {
@@ -94,7 +95,8 @@ impl EventLoop {
             problems: self.problem_log.count(),
             controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
-            draining: self.draining,
+            lame_duck: self.phase == Phase::LameDuck,
+            draining: self.phase == Phase::Draining,
             not_ready: self.missing().map(str::to_owned),
             ..ProcessView::default()
         }

@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct RunningLoop {
     queries: mpsc::Sender<Query>,
     observer: Observer,
-    stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<Duration>,
     app: JoinHandle<Drained>,
 }
 
@@ -101,7 +101,7 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
 
     let mut client = TcpStream::connect(frontend).await.unwrap();
     let (mut served, _) = endpoint.accept().await.unwrap();
-    stop.send(()).unwrap();
+    stop.send(Duration::ZERO).unwrap();
     assert_eq!(ask(&queries, Query::Ready).await, Err("draining"));
     assert_eq!(ask(&queries, Query::Live).await, Ok(()));
     assert!(scraped(&queries, &observer).await.contains("sheave_table_frontends 1"));
@@ -169,6 +169,17 @@ async fn before_the_first_objects_it_is_live_but_not_ready() {
 }
 
 #[tokio::test]
+async fn who_was_never_ready_is_no_lame_duck() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut app = app(folder.path());
+    assert_eq!(app.withdraw(DEADLINE), None);
+    let update = Update::Files(Arc::new(manifests::load(folder.path())));
+    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    assert!(app.withdraw(DEADLINE).is_some());
+    assert_eq!(app.missing(), Some("about to drain"));
+}
+
+#[tokio::test]
 async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     // What a runtime was to do ends with it.
@@ -182,7 +193,7 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     app.source_ended = true;
     assert_eq!(app.live(), Err("the object sources have ended"));
     let (_questions, inbox) = mpsc::channel(1);
-    let (_stop, stopped) = oneshot::channel();
+    let (_stop, stopped) = oneshot::channel::<Duration>();
     let ended = tokio::time::timeout(DEADLINE, app.run(inbox, stopped, || ())).await;
     assert_eq!(ended.unwrap(), Drained::Completely);
 }

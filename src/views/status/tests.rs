@@ -76,7 +76,7 @@ fn the_keys_are_those_of_the_contract() {
             "leading": false, "leader": "gw-2", "gateways": null, "services": null, "writeFailures": null, "problems": [],
             "moreProblems": 0,
         },
-        "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "draining": false,
+        "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "lameDuck": false, "draining": false,
         "firstProblems": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
@@ -269,6 +269,15 @@ fn without_the_karmada_api_server_services_are_served_all_the_same() {
     view.karmada.as_mut().unwrap().server = None;
     let told = "it serves no MultiClusterService until the folder of the Karmada control plane can be listed: check that it exists";
     assert_eq!(wrong(&view), [told]);
+}
+
+#[test]
+fn who_is_about_to_drain_says_so() {
+    let view = ProcessView { lame_duck: true, ..well() };
+    assert_eq!(
+        wrong(&view),
+        ["it is about to drain: it is not ready any more, but still accepts new connections"]
+    );
 }
 
 #[test]

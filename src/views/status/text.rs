@@ -101,6 +101,11 @@ fn source(source: &SourceView, title: &str) -> String {
 pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     let source = &view.source;
     let mut wrong = Vec::new();
+    if view.lame_duck {
+        wrong.push(
+            "it is about to drain: it is not ready any more, but still accepts new connections".to_owned(),
+        );
+    }
     if view.draining {
         wrong.push("it is draining: nothing new is accepted, and open connections finish".to_owned());
     }
