@@ -1,5 +1,6 @@
 //! The configuration: one YAML file, overridden by flags. Everything is validated here, and all mistakes are reported together.
 
+mod authorization;
 mod election;
 mod limits;
 mod metrics;
@@ -23,8 +24,9 @@ use sheave_control::projection::RESERVED_PORTS;
 use sheave_dataplane::SteeringMode;
 use sheave_model::FrontendKind;
 
+pub(crate) use self::authorization::Authorization;
 pub(crate) use self::limits::Limits;
-pub(crate) use self::metrics::{Metrics, SeriesLimits};
+pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
 use self::values::ValueError;
@@ -83,16 +85,23 @@ limits:                         # resources of this gateway for traffic; 0 = wha
                                 # connections and flows are refused
   perService: {connections: 0, connectionRate: 0}   # default per Service; rate per second; 0 = none
   perClient: {connections: 0, connectionRate: 0}    # default per client address of a Service
-report: {listen: ""}            # where the controller asks this gateway for failures, for example
-                                # "0.0.0.0:9842"; empty = off
+report:                         # where the controller asks this gateway for failures
+  listen: ""                    # for example "0.0.0.0:9842"; empty = off
+  authorization: ""             # as in metrics; empty without a tokenFile = everybody is answered
+  tokenFile: ""
 metrics:                        # a second listener for /metrics, and how many series it has
   listen: ""                    # for example "127.0.0.1:9843", or "$(NODE_IP):9843" from the
                                 # environment; empty = off
-  tokenFile: ""                 # bearer token of scrapers; required unless listen is on loopback
+  authorization: ""             # required unless listen is on loopback. file: those who show the token
+                                # in tokenFile; kubernetes: those whom the API server lets `get` the
+                                # path (TokenReview, SubjectAccessReview); empty = file, if given
+  tokenFile: ""
+  tls: {certificate: "", key: ""}   # PEM files, read again when they change; empty = no TLS
   maxFrontends: 1000            # frontends with their own series, by address; totals have all
   maxEndpoints: 0               # endpoints with their own series
-gateways:                       # headless Service that selects the gateways' Pods
-  service: sheave-system/sheave-gateways
+gateways:
+  service: sheave-system/sheave-gateways   # headless Service that selects the gateways' Pods
+  tokenFile: ""                 # bearer token by which the controller asks for reports
 leaderElection:                 # as in kube-controller-manager
   lease: sheave-system/sheave-controller
   leaseDuration: 15s
@@ -160,10 +169,14 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// Where the controller may ask what this gateway could not do, if anywhere.
     pub(crate) report_listen: Option<SocketAddr>,
+    /// Whom this gateway tells that.
+    pub(crate) report_authorization: Authorization,
     /// Where metrics are, and how many.
     pub(crate) metrics: Metrics,
     /// The headless Service over the gateways' Pods.
     pub(crate) gateways: ServiceKey,
+    /// The file with the controller's bearer token for gateways, if they want one.
+    pub(crate) gateway_token: Option<PathBuf>,
     /// The Lease that controllers elect their leader by.
     pub(crate) lease: ServiceKey,
     /// How soon another one takes over.
@@ -323,6 +336,15 @@ impl Config {
         let node = root.get("node", None, values::optional(values::name));
         let kubeconfig = root.get("kubeconfig", None, values::optional(values::path));
         let (lease, timing) = root.nested("leaderElection", election::read);
+        let (report_listen, report_authorization) = root.nested("report", |section| {
+            (section.get("listen", None, values::optional(values::socket)), authorization::read(section))
+        });
+        let (gateways, gateway_token) = root.nested("gateways", |section| {
+            let service = ServiceKey::new(NAMESPACE, "sheave-gateways");
+            let token_file =
+                |section: &mut Section<'_>| section.get("tokenFile", None, values::optional(values::path));
+            (section.get("service", service, values::namespaced), token_file(section))
+        });
         let config = Self {
             node: String::new(),
             kubeconfig: overrides.kubeconfig.clone().or(kubeconfig),
@@ -345,12 +367,11 @@ impl Config {
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
             timeouts: root.nested("timeouts", Timeouts::read),
             limits: root.nested("limits", limits::read),
-            report_listen: root
-                .nested("report", |section| section.get("listen", None, values::optional(values::socket))),
+            report_listen,
+            report_authorization,
             metrics: root.nested("metrics", metrics::read),
-            gateways: root.nested("gateways", |section| {
-                section.get("service", ServiceKey::new(NAMESPACE, "sheave-gateways"), values::namespaced)
-            }),
+            gateways,
+            gateway_token,
             lease,
             timing,
             shared_finalizer: root.get("sharedFinalizer", false, values::boolean),

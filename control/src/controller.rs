@@ -23,6 +23,7 @@ pub mod status_writer;
 mod term;
 pub mod uninstall;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ pub struct ControllerOptions {
     pub karmada: Option<Connection>,
     /// The headless Service over the gateways' Pods.
     pub gateways: ServiceKey,
+    /// The file with the bearer token for gateways, if they want one.
+    pub gateway_token: Option<PathBuf>,
     /// A gateway in the same process, which needs no Service.
     pub own_gateway: Option<watch::Receiver<GatewayReport>>,
     /// The Lease that leaders hold.

@@ -4,8 +4,10 @@
 pub mod api;
 mod backoff;
 pub mod controller;
+pub mod delegated_auth;
 mod net;
 pub mod projection;
 pub mod sources;
 pub mod text;
 pub mod time;
+mod token_bucket;

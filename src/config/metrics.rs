@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::authorization::{self, Authorization};
 use super::section::Section;
 use super::values;
 use super::values::ValueError;
@@ -23,10 +24,21 @@ const MOST: usize = 10_000_000;
 pub(crate) struct Metrics {
     /// Where they are besides the admin server, if anywhere.
     pub(crate) listen: Option<MetricsListen>,
-    /// What scrapers show there; none = nothing, which is for loopback alone.
-    pub(crate) token_file: Option<PathBuf>,
+    /// Who is answered there; everybody is for loopback alone.
+    pub(crate) authorization: Authorization,
+    /// By what they are there over TLS, if they are.
+    pub(crate) tls: Option<TlsFiles>,
     /// How many frontends and endpoints have series.
     pub(crate) limits: SeriesLimits,
+}
+
+/// The files of a TLS server, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// Its certificate, and those between it and the authority.
+    pub(crate) certificate: PathBuf,
+    /// Its private key.
+    pub(crate) key: PathBuf,
 }
 
 /// How many have series of their own.
@@ -76,17 +88,51 @@ impl MetricsListen {
 
 pub(super) fn read(section: &mut Section<'_>) -> Metrics {
     let listen = section.get("listen", None, values::optional(listen));
-    let token_file = section.get("tokenFile", None, values::optional(values::path));
-    if listen.is_some_and(|listen: MetricsListen| !listen.is_loopback()) && token_file.is_none() {
-        let message = "is missing, and metrics.listen is not a loopback address".to_owned();
-        let hint = "write the path of a file with the bearer token that scrapers show";
-        section.report("tokenFile", ValueError { message, hint: Some(hint.to_owned()) });
+    let authorization = authorization::read(section);
+    let tls = section.nested("tls", read_tls);
+    if listen.is_some_and(|listen: MetricsListen| !listen.is_loopback()) {
+        require_protection(section, &authorization, tls.is_some());
     }
     let limits = SeriesLimits {
         frontends: section.get("maxFrontends", FRONTENDS, values::at_most(MOST)),
         endpoints: section.get("maxEndpoints", 0, values::at_most(MOST)),
     };
-    Metrics { listen, token_file, limits }
+    Metrics { listen, authorization, tls, limits }
+}
+
+/// Notes what is missing where others than the machine itself can connect.
+fn require_protection(section: &mut Section<'_>, authorization: &Authorization, tls: bool) {
+    let missing = |what: &str| format!("is missing, and metrics.listen is not a loopback address{what}");
+    match authorization {
+        Authorization::Open => {
+            let hint = "write the path of a file with the bearer token that scrapers show, or authorization: kubernetes";
+            let message = missing("");
+            section.report("tokenFile", ValueError { message, hint: Some(hint.to_owned()) });
+        }
+        // The token of a scraper's account is good for more than metrics.
+        Authorization::Kubernetes if !tls => {
+            let hint = "write tls: {certificate: FILE, key: FILE}";
+            let message = missing(": scrapers would send their Kubernetes tokens unencrypted");
+            section.report("tls", ValueError { message, hint: Some(hint.to_owned()) });
+        }
+        Authorization::Kubernetes | Authorization::TokenFile(_) => {}
+    }
+}
+
+fn read_tls(section: &mut Section<'_>) -> Option<TlsFiles> {
+    let certificate = section.get("certificate", None, values::optional(values::path));
+    let key = section.get("key", None, values::optional(values::path));
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+        (None, None) => None,
+        (certificate, _) => {
+            let (absent, other) =
+                if certificate.is_none() { ("certificate", "key") } else { ("key", "certificate") };
+            let message = format!("is missing, and metrics.tls.{other} is given");
+            section.report(absent, ValueError { message, hint: None });
+            None
+        }
+    }
 }
 
 fn listen(value: &Value) -> Result<MetricsListen, ValueError> {

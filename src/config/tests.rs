@@ -66,7 +66,9 @@ fn every_key_is_read() {
          frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nbusyPoll: 50us\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
-         metrics: {listen: '$(NODE_IP):9843', tokenFile: /t, maxFrontends: 5, maxEndpoints: 6}\n\
+         metrics: {listen: '$(NODE_IP):9843', authorization: file, tokenFile: /t, tls: {certificate: /c, key: /k}, \
+         maxFrontends: 5, maxEndpoints: 6}\n\
+         report: {listen: '[::]:9842', authorization: kubernetes}\ngateways: {service: a/b, tokenFile: /g}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, lameDuck: 0s, drain: 1h}\n\
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
          perClient: {connections: 7, connectionRate: 6}}\nstateDir: /s\n\
@@ -86,10 +88,14 @@ fn every_key_is_read() {
     assert_eq!(config.healthz_listen, Some("[::]:10256".parse().unwrap()));
     let metrics = Metrics {
         listen: Some(metrics::MetricsListen::OnNode(9843)),
-        token_file: Some("/t".into()),
+        authorization: Authorization::TokenFile("/t".into()),
+        tls: Some(TlsFiles { certificate: "/c".into(), key: "/k".into() }),
         limits: SeriesLimits { frontends: 5, endpoints: 6 },
     };
     assert_eq!(config.metrics, metrics);
+    assert_eq!(config.report_listen, Some("[::]:9842".parse().unwrap()));
+    assert_eq!(config.report_authorization, Authorization::Kubernetes);
+    assert_eq!((config.gateways, config.gateway_token), (ServiceKey::new("a", "b"), Some("/g".into())));
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
     assert_eq!(config.timeouts.lame_duck, Duration::ZERO);
@@ -153,7 +159,7 @@ fn limits_are_whole_numbers_within_reason_and_memory_has_units() {
 #[test]
 fn metrics_beyond_loopback_need_a_token() {
     const MISSING: &str = "metrics.tokenFile: is missing, and metrics.listen is not a loopback address; \
-                           write the path of a file with the bearer token that scrapers show";
+                           write the path of a file with the bearer token that scrapers show, or authorization: kubernetes";
     for listen in ["$(NODE_IP):9843", "0.0.0.0:9843", "[::]:9843", "192.0.2.7:9843"] {
         assert_eq!(read(&format!("metrics: {{listen: '{listen}'}}")).unwrap_err(), [MISSING]);
         assert!(read(&format!("metrics: {{listen: '{listen}', tokenFile: /t}}")).is_ok());
@@ -168,6 +174,46 @@ fn metrics_beyond_loopback_need_a_token() {
         );
         assert_eq!(read(&format!("metrics: {{listen: '{listen}'}}")).unwrap_err(), [expected]);
     }
+}
+
+#[test]
+fn kubernetes_tokens_are_not_sent_in_the_clear() {
+    let of = |keys: &str| read(&format!("metrics: {{authorization: kubernetes, {keys}}}"));
+    let kept =
+        ["listen: '0.0.0.0:9843', tls: {certificate: /c, key: /k}", "listen: '127.0.0.1:9843'", "listen: ''"];
+    for keys in kept {
+        assert_eq!(of(keys).unwrap().metrics.authorization, Authorization::Kubernetes, "{keys}");
+    }
+    for (keys, mistake) in [
+        (
+            "listen: '$(NODE_IP):9843'",
+            "metrics.tls: is missing, and metrics.listen is not a loopback address: scrapers would send their Kubernetes \
+             tokens unencrypted; write tls: {certificate: FILE, key: FILE}",
+        ),
+        ("tls: {certificate: /c}", "metrics.tls.key: is missing, and metrics.tls.certificate is given"),
+        ("tls: {key: /k}", "metrics.tls.certificate: is missing, and metrics.tls.key is given"),
+        (
+            "tokenFile: /t",
+            "metrics.tokenFile: has no effect, since authorization is kubernetes; remove one of them",
+        ),
+    ] {
+        assert_eq!(of(keys).unwrap_err(), [mistake]);
+    }
+}
+
+#[test]
+fn reports_are_for_everybody_unless_somebody_is_named() {
+    for (keys, expected) in [
+        ("listen: '0.0.0.0:9842'", Authorization::Open),
+        ("tokenFile: /t", Authorization::TokenFile("/t".into())),
+        ("authorization: kubernetes", Authorization::Kubernetes),
+    ] {
+        assert_eq!(read(&format!("report: {{{keys}}}")).unwrap().report_authorization, expected);
+    }
+    assert_eq!(
+        read("report: {authorization: file}").unwrap_err(),
+        ["report.tokenFile: is missing, and authorization is file"]
+    );
 }
 
 #[test]

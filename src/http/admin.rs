@@ -4,7 +4,6 @@
 //! the loop only adds what it alone knows.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,13 +12,15 @@ use axum::extract::{Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use sheave_control::sources::connection::Connection;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Metrics;
 use crate::http::metrics::LoopFacts;
 use crate::http::metrics::scrape::ScrapeQueue;
-use crate::http::server::{Connections, Server, bearer};
+use crate::http::server::guarded::{GuardedListener, Page};
+use crate::http::server::{Connections, Server};
 use crate::views::View as _;
 use crate::views::explain::{Answer, Question, QuestionQuery};
 
@@ -70,16 +71,14 @@ pub(crate) fn serve(
     Server::start(listener, router, connections)
 }
 
-/// Answers scrapes alone on `listener` until the result is dropped, of those who show the token if there is one.
+/// Answers scrapes alone on `listener` until the result is dropped.
 pub(crate) fn serve_metrics(
-    listener: TcpListener,
+    listener: GuardedListener,
     queries: QuerySender,
     scrapes: ScrapeQueue,
-    token_file: Option<&Path>,
     connections: Connections,
 ) -> Server {
-    let router = bearer::guarded(metrics_page(queries, scrapes), token_file);
-    Server::start(listener, router, connections)
+    listener.serve(metrics_page(queries, scrapes), connections)
 }
 
 fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {
@@ -89,16 +88,26 @@ fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {
 /// Opens the address that the configuration gives to scrapers, if it does.
 ///
 /// # Errors
-/// As [`bind`], and what is wrong with the environment. A token that cannot be read is logged: it may come later.
+/// As [`bind`], and what is wrong with the environment.
 pub(crate) async fn bind_metrics(config: &Metrics) -> Result<Option<TcpListener>, String> {
-    let Some(listen) = config.listen else { return Ok(None) };
-    let listener = bind("metrics", listen.addr()?).await?;
-    if let Some(file) = &config.token_file
-        && let Err(error) = bearer::read(file)
-    {
-        tracing::warn!(file = %file.display(), %error, "metrics.tokenFile cannot be read: scrapes get 503 until it can");
+    match config.listen {
+        Some(listen) => bind("metrics", listen.addr()?).await.map(Some),
+        None => Ok(None),
     }
-    Ok(Some(listener))
+}
+
+/// Lets in on `listener` whom the configuration names.
+///
+/// # Errors
+/// As [`GuardedListener::new`].
+pub(crate) fn guard_metrics(
+    listener: Option<TcpListener>,
+    config: &Metrics,
+    connection: Option<&Connection>,
+) -> Result<Option<GuardedListener>, String> {
+    let page = Page { section: "metrics", path: "/metrics", audience: None };
+    let guard = (&config.authorization, config.tls.as_ref());
+    listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
 }
 
 /// Opens the address that `section` of the configuration gives.

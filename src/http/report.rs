@@ -7,10 +7,13 @@ use axum::routing::get;
 use axum::{Json, Router};
 use sheave_control::api::gateway_report::{self, GatewayReport, Trouble, TroubledFrontend};
 use sheave_control::api::problem::Problem;
+use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::config::Config;
+use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
 /// Something that the data plane could not do, and the frontend that it is about.
@@ -49,14 +52,28 @@ fn trouble(Failure { problem, frontend }: &Failure) -> Trouble {
     }
 }
 
+/// Lets in on `listener` whom the configuration names.
+///
+/// # Errors
+/// As [`GuardedListener::new`].
+pub(crate) fn guard(
+    listener: Option<TcpListener>,
+    config: &Config,
+    connection: Option<&Connection>,
+) -> Result<Option<GuardedListener>, String> {
+    let page =
+        Page { section: "report", path: gateway_report::PATH, audience: Some(gateway_report::AUDIENCE) };
+    let guard = (&config.report_authorization, None);
+    listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
+}
+
 /// Answers the controller on `listener` until the result is dropped.
 pub(crate) fn serve(
-    listener: TcpListener,
+    listener: GuardedListener,
     report: watch::Receiver<GatewayReport>,
     connections: Connections,
 ) -> Server {
-    let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
-    Server::start(listener, router, connections)
+    listener.serve(Router::new().route(gateway_report::PATH, get(answer)).with_state(report), connections)
 }
 
 async fn answer(State(report): State<watch::Receiver<GatewayReport>>) -> Response {

@@ -2,7 +2,9 @@
 //! connection gets one answer and little time, and a new connection never waits for old ones: beyond the limit the oldest is closed.
 //! Dropping a server closes its connections.
 
-pub(crate) mod bearer;
+mod bearer;
+pub(crate) mod guarded;
+mod tls;
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +17,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+
+use self::tls::Tls;
 
 /// From accept(2) to the end of the answer. The answer takes no time, so this is the peer's.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -90,8 +95,13 @@ pub(crate) struct Server {
 impl Server {
     /// Answers on `listener` by `router`, with its place among `connections`.
     pub(crate) fn start(listener: TcpListener, router: Router, connections: Connections) -> Self {
+        Self::start_over(listener, router, connections, None)
+    }
+
+    /// The same, over TLS if there is any.
+    fn start_over(listener: TcpListener, router: Router, connections: Connections, tls: Option<Tls>) -> Self {
         let listener = Arc::new(listener);
-        let task = tokio::spawn(serve(Arc::clone(&listener), router, connections)).abort_handle();
+        let task = tokio::spawn(serve(Arc::clone(&listener), router, connections, tls)).abort_handle();
         Self { listener, task }
     }
 }
@@ -106,14 +116,15 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: Arc<TcpListener>, router: Router, connections: Connections) {
+async fn serve(listener: Arc<TcpListener>, router: Router, connections: Connections, tls: Option<Tls>) {
     // Dropped with this task, which ends them all.
     let mut own = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.add(own.spawn(answer(stream, router.clone(), connections.patience)));
+                    let answered = answer(stream, router.clone(), tls.clone());
+                    connections.add(own.spawn(in_time(answered, connections.patience)));
                 }
                 Err(error) => complain(&error).await,
             },
@@ -122,18 +133,31 @@ async fn serve(listener: Arc<TcpListener>, router: Router, connections: Connecti
     }
 }
 
+async fn in_time(answered: impl Future<Output = ()>, patience: Duration) {
+    if tokio::time::timeout(patience, answered).await.is_err() {
+        tracing::debug!(?patience, "an HTTP connection was cut: it took too long");
+    }
+}
+
+async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>) {
+    let Some(tls) = tls else { return exchange(stream, router).await };
+    let Some(acceptor) = tls.acceptor().await else { return };
+    match acceptor.accept(stream).await {
+        Ok(stream) => exchange(stream, router).await,
+        Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+    }
+}
+
 /// Answers one request. Probers connect anew each time, as Kubernetes' own do; a peer that may ask again could do so
 /// without end and without reading.
-async fn answer(stream: TcpStream, router: Router, patience: Duration) {
+async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router) {
     let mut protocol = http1::Builder::new();
     protocol.keep_alive(false);
     // Names are the same in any case, but scripts that probe kube-proxy may look for its own.
     protocol.title_case_headers(true);
     let connection = protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match tokio::time::timeout(patience, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended early"),
-        Err(_) => tracing::debug!(?patience, "an HTTP connection was cut: it took too long"),
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "an HTTP connection ended early");
     }
 }
 

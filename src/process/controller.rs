@@ -20,7 +20,7 @@ use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin as admin_server;
 use crate::http::controller_pages::ControllerPages;
 use crate::http::metrics::recorder;
-use crate::http::server::{Connections, Server, bearer};
+use crate::http::server::{Connections, Server};
 use crate::process::signals::Termination;
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
@@ -44,6 +44,7 @@ pub(crate) fn options(
         },
         karmada,
         gateways: config.gateways.clone(),
+        gateway_token: config.gateway_token.clone(),
         own_gateway,
         lease: config.lease.clone(),
         timing: config.timing.clone(),
@@ -80,6 +81,7 @@ async fn start(config: &Config) -> Result<ControllerProcess, String> {
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let connection = connect(config, "controller").await?;
     let karmada = connect_karmada(config, "controller").await?;
+    let metrics = admin_server::guard_metrics(metrics, &config.metrics, Some(&connection))?;
     let server = connection.server().as_ref().to_owned();
     let karmada_server = karmada.as_ref().map(|karmada| karmada.server().as_ref().to_owned());
     let admin = listener.local_addr().map_err(|error| format!("admin address: {error}"))?;
@@ -96,10 +98,8 @@ async fn start(config: &Config) -> Result<ControllerProcess, String> {
         status: controller.status(),
         own_metrics,
     };
-    let metrics = metrics.map(|listener| {
-        let router = bearer::guarded(page.clone().metrics_router(), config.metrics.token_file.as_deref());
-        Server::start(listener, router, Connections::of_metrics())
-    });
+    let metrics =
+        metrics.map(|listener| listener.serve(page.clone().metrics_router(), Connections::of_metrics()));
     let admin = Server::start(listener, page.router(), Connections::default());
     Ok(ControllerProcess { controller, admin, metrics, termination })
 }

@@ -25,6 +25,7 @@ use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::report;
 use crate::http::server::Server;
+use crate::http::server::guarded::GuardedListener;
 use crate::process::signals::{Requester, Termination};
 
 /// Queries from the admin server that may wait for the loop.
@@ -85,7 +86,7 @@ struct GatewayProcess {
     healthz: Option<TcpListener>,
     /// Answers the controller until dropped.
     report: Option<Server>,
-    metrics: Option<TcpListener>,
+    metrics: Option<GuardedListener>,
     scrapes: ScrapeQueue,
     shares: Capacity,
     termination: Termination,
@@ -104,6 +105,8 @@ async fn start(
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
+    let report = report::guard(report, config, connection.as_ref())?;
+    let metrics = admin::guard_metrics(metrics, &config.metrics, connection.as_ref())?;
     let local = match (&source, &connection) {
         (ObjectSource::Manifests(manifests), _) => SourceAdapter::files(manifests::watch(manifests)),
         (_, Some(connection)) => SourceAdapter::Api(Box::new(ApiSource::start(connection, config))),
@@ -198,9 +201,8 @@ impl GatewayProcess {
             mut termination,
         } = self;
         let (queries, inbox) = mpsc::channel(QUEUED_QUERIES);
-        let token_file = config.metrics.token_file.as_deref();
         let _metrics = metrics.map(|listener| {
-            admin::serve_metrics(listener, queries.clone(), scrapes.clone(), token_file, shares.metrics())
+            admin::serve_metrics(listener, queries.clone(), scrapes.clone(), shares.metrics())
         });
         let server = admin::serve(admin, queries, scrapes, shares.admin());
         let _healthz = healthz.map(|listener| app.health().serve_pages(listener));

@@ -30,6 +30,8 @@ mod recorded;
 #[cfg(test)]
 mod recorded_writes;
 #[cfg(test)]
+mod reviews;
+#[cfg(test)]
 mod scale;
 #[cfg(test)]
 mod transcript;

@@ -37,6 +37,8 @@ mod leadership;
 #[cfg(test)]
 mod life_cycle;
 #[cfg(test)]
+mod metrics_access;
+#[cfg(test)]
 mod neighbours;
 #[cfg(test)]
 mod node_addresses;

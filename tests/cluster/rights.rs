@@ -1,12 +1,16 @@
 //! Both roles do their work with the rights that `deploy` gives them, and need all of them.
 
 use serde_json::json;
+use sheave_control::api::gateway_report::AUDIENCE;
 
 use crate::scene::{CONTROLLER, LEASE, wait_for, wait_until_clean, wait_until_leading};
-use crate::stage::{Role, Stage, pool, service, wait_for_addresses, wait_until_gone};
+use crate::stage::{
+    NODE_ADDRESS, Role, Stage, free_port, pool, service, wait_for_addresses, wait_for_condition,
+    wait_until_gone,
+};
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
 
 /// The account of a gateway as the test API server names it.
@@ -25,16 +29,22 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
             server.faults().plan(Matching::new("watch", "*").by(user), kinds, Fault::Answer(unknown()));
         }
     }
-    let controller = stage.start(&stage.home(Role::Controller, &road, ""));
+    let token = cluster.token(Account::Controller, AUDIENCE).display().to_string();
+    let shows = format!("gateways: {{tokenFile: {token}}}\n");
+    let controller = stage.start(&stage.home(Role::Controller, &road, &shows));
     wait_until_leading(&controller);
-    let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
-    stage.gateway_is(true, None);
+    let port = stage.host.run(|| free_port(NODE_ADDRESS));
+    let reports = format!("report: {{listen: \"{NODE_ADDRESS}:{port}\", authorization: kubernetes}}\n");
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, &reports));
+    stage.gateway_is(true, port);
 
     pool(&cluster, "rights", "203.0.113.80");
     service(&cluster, "web", "");
     stage.slice("web", &[0]);
     let addresses = wait_for_addresses(&cluster, "web");
     assert_eq!(stage.wait_until_served(addresses[0], 80), "endpoint-0");
+    // By its report.
+    wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "True");
     let renewed = || cluster.get("Lease", LEASE).unwrap()["spec"]["renewTime"].clone();
     let first = renewed();
     eventually("the Lease is renewed", || if renewed() == first { Err("not yet") } else { Ok(()) });

@@ -2,8 +2,10 @@
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
+use sheave_control::api::gateway_report;
 
 use crate::config::{CONTROLLER, Config, GATEWAY, OVERLAY_GATEWAY};
 use crate::typed::object;
@@ -142,13 +144,34 @@ fn assert_probes(container: &Container, host: Option<&str>, port: &IntOrString) 
 }
 
 #[test]
-fn the_token_for_metrics_is_where_the_configuration_says_if_it_exists() {
+fn the_controller_shows_gateways_a_token_that_is_for_them_alone() {
+    let [_, (_, controller)] = pods();
+    let folder = mount(&controller, "gateways").to_owned();
+    let volumes = controller.volumes.unwrap();
+    let volume = volumes.iter().find(|volume| volume.name == "gateways").unwrap();
+    let sources = volume.projected.as_ref().unwrap().sources.as_deref().unwrap();
+    let [source] = sources else { panic!("one source is expected: {sources:?}") };
+    let token = source.service_account_token.as_ref().unwrap();
+    assert_eq!(token.audience.as_deref(), Some(gateway_report::AUDIENCE));
+    assert_eq!(Config::read(CONTROLLER).text("gateways", "tokenFile"), format!("{folder}/{}", token.path));
+    for file in [GATEWAY, OVERLAY_GATEWAY] {
+        assert_eq!(Config::read(file).text("report", "authorization"), "kubernetes", "{file}");
+    }
+    let path = [gateway_report::PATH.to_owned()];
+    let role: ClusterRole = object("sheave-controller");
+    let rules = role.rules.unwrap();
+    assert!(rules.iter().any(|rule| rule.non_resource_urls.as_deref() == Some(&path[..])), "{rules:?}");
+}
+
+#[test]
+fn the_certificate_for_metrics_is_where_the_configuration_says_if_it_exists() {
     let [(_, gateway), _] = pods();
     let folder = mount(&gateway, "metrics").to_owned();
     let volumes = gateway.volumes.unwrap();
     let secret = volumes.iter().find_map(|volume| volume.secret.as_ref()).unwrap();
     assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("sheave-metrics"), Some(true)));
-    assert!(files::text(GATEWAY).contains(&format!("tokenFile: {folder}/token}}")));
+    let tls = format!("tls: {{certificate: {folder}/tls.crt, key: {folder}/tls.key}}}}");
+    assert!(files::text(GATEWAY).contains(&tls), "{tls}");
 }
 
 #[test]

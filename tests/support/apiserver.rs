@@ -87,6 +87,16 @@ impl ApiServer {
         self.shared.access().token(user)
     }
 
+    /// A token of a user for another audience than the API server.
+    pub(crate) fn token_for(&self, user: &str, audience: &str) -> String {
+        self.shared.access().token_for(user, audience)
+    }
+
+    /// Nobody is known by the token any more.
+    pub(crate) fn revoke(&self, token: &str) {
+        self.shared.access().revoke(token);
+    }
+
     /// A kubeconfig for a user, who is known from now on. Its namespace is `sheave-system`.
     pub(crate) fn kubeconfig(&self, user: &str) -> String {
         let config = json!({

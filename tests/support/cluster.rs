@@ -168,6 +168,25 @@ impl Cluster {
         path
     }
 
+    /// Writes a token of an account for this audience, and answers its path.
+    pub(crate) fn token(&self, account: Account, audience: &str) -> PathBuf {
+        let user = self.rights.user(account);
+        let token = match &self.backing {
+            Backing::Test(server) => server.token_for(user, audience),
+            Backing::Real(_) => {
+                let account = user.strip_prefix("system:serviceaccount:").and_then(|it| it.split_once(':'));
+                let (namespace, name) = account.expect("a service account");
+                let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+                let request = json!({"spec": {"audiences": [audience]}});
+                let made = self.send("POST", &path, "application/json", &request).expect("a token");
+                made["status"]["token"].as_str().expect("a token").to_owned()
+            }
+        };
+        let path = self.folder.path().join(format!("{account:?}-{audience}.token"));
+        fs::write(&path, token).expect("a file is written");
+        path
+    }
+
     /// Makes or changes objects, given as YAML documents, by server-side apply as another manager than Sheave. Where a
     /// namespace is missing it is the case's own. A `status` is applied as well.
     pub(crate) fn apply(&self, documents: &str) {

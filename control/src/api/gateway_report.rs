@@ -17,6 +17,8 @@ use crate::text::cut_end;
 
 /// The path that a gateway answers on.
 pub const PATH: &str = "/api/report";
+/// The audience of tokens for it: whoever answers in a gateway's place can do nothing else with them.
+pub const AUDIENCE: &str = "gateways.sheave.dev";
 /// The name of the port in the gateways' Service.
 pub const PORT_NAME: &str = "report";
 

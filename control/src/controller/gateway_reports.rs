@@ -4,17 +4,21 @@
 //! that. EndpointSlices decide whether a gateway is ready, not this file.
 
 mod request;
+mod token_file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::token_file::TokenFile;
 use crate::api::gateway_report::{GatewayReport, PORT_NAME};
 use crate::api::store::is_ready;
 use crate::net;
@@ -54,11 +58,11 @@ pub(crate) enum Liveness {
 }
 
 impl GatewayReports {
-    /// Starts polling. Must be called inside a Tokio runtime.
-    pub(crate) fn start() -> Self {
+    /// Starts polling, with the bearer token in this file if there is one. Must be called inside a Tokio runtime.
+    pub(crate) fn start(token_file: Option<PathBuf>) -> Self {
         let (gateways, asked) = watch::channel(Vec::new());
         let (sender, collected) = watch::channel(Collected::default());
-        tokio::spawn(keep_asking(asked, sender));
+        tokio::spawn(keep_asking(asked, sender, token_file.map(TokenFile::new)));
         Self { gateways, collected }
     }
 
@@ -131,7 +135,11 @@ pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>
     addresses
 }
 
-async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: watch::Sender<Collected>) {
+async fn keep_asking(
+    mut gateways: watch::Receiver<Vec<SocketAddr>>,
+    publish: watch::Sender<Collected>,
+    mut token_file: Option<TokenFile>,
+) {
     let mut known: BTreeMap<SocketAddr, GatewayState> = BTreeMap::new();
     let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + EVERY, EVERY);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -145,7 +153,11 @@ async fn keep_asking(mut gateways: watch::Receiver<Vec<SocketAddr>>, publish: wa
         known.retain(|gateway, _| there.contains(gateway));
         // Only new ones: a rollout would poll all of them with each that comes or goes.
         let due: Vec<SocketAddr> = there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
-        for (gateway, answer) in ask_all(&due).await {
+        let token = match &mut token_file {
+            Some(file) => file.read().await,
+            None => None,
+        };
+        for (gateway, answer) in ask_all(&due, token.as_ref()).await {
             take(&mut known, gateway, answer, Instant::now());
         }
         let reports: BTreeMap<_, _> =
@@ -205,7 +217,7 @@ fn take(
                 tracing::warn!(
                     %gateway, %error,
                     "the gateway does not report: what it could not do is not published, and it does not count as serving \
-                     (is report.listen set in its config?)"
+                     (is report.listen set in its config, and gateways.tokenFile in this one?)"
                 );
             }
             known.answers = false;
@@ -216,14 +228,18 @@ fn take(
     }
 }
 
-async fn ask_all(gateways: &[SocketAddr]) -> Vec<(SocketAddr, Result<GatewayReport, request::ReportError>)> {
+async fn ask_all(
+    gateways: &[SocketAddr],
+    token: Option<&HeaderValue>,
+) -> Vec<(SocketAddr, Result<GatewayReport, request::ReportError>)> {
     let mut answers = Vec::with_capacity(gateways.len());
     let mut asking = JoinSet::new();
     for gateway in gateways.iter().copied() {
         if asking.len() >= AT_ONCE {
             answers.extend(asking.join_next().await.and_then(Result::ok));
         }
-        asking.spawn(async move { (gateway, request::get(gateway).await) });
+        let token = token.cloned();
+        asking.spawn(async move { (gateway, request::get(gateway, token).await) });
     }
     while let Some(answer) = asking.join_next().await {
         answers.extend(answer.ok());

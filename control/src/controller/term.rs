@@ -134,7 +134,7 @@ impl LeaderTerm {
             project_at: None,
             problems: ProblemSet::default(),
             synced: false,
-            reports: GatewayReports::start(),
+            reports: GatewayReports::start(options.gateway_token.clone()),
             read: ReadReports::default(),
             gateway_failures: GatewayFailures::default(),
             hold: StartupHold::Idle,

@@ -1,4 +1,5 @@
-//! Bearer token authentication with a token file, as Prometheus sends it (`authorization` in its configuration).
+//! Bearer token authentication, with a token file or by the API server: what Prometheus sends as `authorization` of its
+//! configuration, and the controller to gateways.
 
 use std::io;
 use std::path::Path;
@@ -9,31 +10,64 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use sheave_control::delegated_auth::{AuthDecision, DelegatedAuth};
 
-/// `router` for who shows the token of `file`, or for everybody if there is no file. It is read at each request, so that a new
-/// token needs no restart.
-pub(crate) fn guarded(router: Router, file: Option<&Path>) -> Router {
-    match file {
-        Some(file) => router.layer(middleware::from_fn_with_state(Arc::<Path>::from(file), check)),
-        None => router,
+/// Who is answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Access {
+    /// Everybody who can connect.
+    Open,
+    /// Those who show the token of this file. It is read at each request, so that a new token needs no restart.
+    TokenFile(Arc<Path>),
+    /// Those whom the API server lets in.
+    Kubernetes(DelegatedAuth),
+}
+
+/// `router` for those who have `access`.
+pub(super) fn guarded(router: Router, access: Access) -> Router {
+    match access {
+        Access::Open => router,
+        access => router.layer(middleware::from_fn_with_state(access, check)),
     }
 }
 
-async fn check(State(file): State<Arc<Path>>, request: Request, next: Next) -> Response {
-    let path = Arc::clone(&file);
-    let token = tokio::task::spawn_blocking(move || read(&path)).await;
-    match token.unwrap_or_else(|error| Err(io::Error::other(error))) {
-        Ok(token) if shown(request.headers()).is_some_and(|shown| equal(shown, &token)) => {
-            next.run(request).await
-        }
-        Ok(_) => {
+async fn check(State(access): State<Access>, request: Request, next: Next) -> Response {
+    let decision = match shown(request.headers()) {
+        Some(token) => access.decide(token).await,
+        None => AuthDecision::Unauthenticated,
+    };
+    // Callers without a right to more learn neither paths nor reasons.
+    match decision {
+        AuthDecision::Allowed => next.run(request).await,
+        AuthDecision::Unauthenticated => {
             let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
-            (StatusCode::UNAUTHORIZED, headers, "show the bearer token\n").into_response()
+            (StatusCode::UNAUTHORIZED, headers, "show a valid bearer token\n").into_response()
         }
-        // Callers without the token do not learn the path.
-        Err(error) => {
-            tracing::debug!(file = %file.display(), %error, "the token file cannot be read");
-            (StatusCode::SERVICE_UNAVAILABLE, "the file with the token cannot be read\n").into_response()
+        AuthDecision::Forbidden => {
+            (StatusCode::FORBIDDEN, "this user may not get this path\n").into_response()
+        }
+        AuthDecision::Unavailable => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the token cannot be checked now\n").into_response()
+        }
+    }
+}
+
+impl Access {
+    async fn decide(&self, shown: &str) -> AuthDecision {
+        let file = match self {
+            Self::Open => return AuthDecision::Allowed,
+            Self::Kubernetes(auth) => return auth.decide(shown).await,
+            Self::TokenFile(file) => file,
+        };
+        let path = Arc::clone(file);
+        let token = tokio::task::spawn_blocking(move || read(&path)).await;
+        match token.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(token) if equal(shown, &token) => AuthDecision::Allowed,
+            Ok(_) => AuthDecision::Unauthenticated,
+            Err(error) => {
+                tracing::debug!(file = %file.display(), %error, "the token file cannot be read");
+                AuthDecision::Unavailable
+            }
         }
     }
 }
@@ -49,7 +83,7 @@ pub(crate) fn read(file: &Path) -> io::Result<String> {
 
 fn shown(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
 }
 
 /// Takes as long however many of the bytes are right.
@@ -79,7 +113,10 @@ mod tests {
         };
         assert_eq!(of("Bearer a.b-c").as_deref(), Some("a.b-c"));
         assert_eq!(of("bearer  abc").as_deref(), Some("abc"));
-        assert_eq!((of("Basic abc"), of("abc"), shown(&HeaderMap::new())), (None, None, None));
+        assert_eq!(
+            (of("Basic abc"), of("abc"), of("Bearer  "), shown(&HeaderMap::new())),
+            (None, None, None, None)
+        );
     }
 
     #[test]
@@ -121,7 +158,8 @@ mod tests {
         let file = folder.path().join("token");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let router = guarded(Router::new().fallback(async || "well"), Some(&file));
+        let router =
+            guarded(Router::new().fallback(async || "well"), Access::TokenFile(file.as_path().into()));
         let _server = Server::start(listener, router, Connections::of_admin(4));
         let (first, second) = ("Authorization: Bearer first\r\n", "Authorization: Bearer second\r\n");
         assert_eq!(status(addr, first).await, "503");

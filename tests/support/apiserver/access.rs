@@ -17,10 +17,17 @@ pub(crate) struct Permission {
     pub(crate) verb: String,
     /// The API group; empty for the core group.
     pub(crate) group: String,
-    /// The resource, such as `services/status`.
+    /// The resource, such as `services/status`, or a path that is none, such as `/metrics`.
     pub(crate) resource: String,
     /// The namespace that a Role holds in, or that a refused request was about; `None` for all.
     pub(crate) namespace: Option<String>,
+}
+
+impl Permission {
+    fn of_url(user: &str, verb: &str, url: &str) -> Self {
+        let [user, verb, resource] = [user, verb, url].map(str::to_owned);
+        Self { user, verb, group: String::new(), resource, namespace: None }
+    }
 }
 
 /// Whose request it is.
@@ -38,8 +45,8 @@ pub(crate) enum Caller {
 /// All users and their rights.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// Users by token.
-    tokens: HashMap<String, String>,
+    /// Users by token, and whom the token is for.
+    tokens: HashMap<String, (String, String)>,
     /// Rules by user; a user without an entry may do everything.
     grants: HashMap<String, Vec<Grant>>,
     used: BTreeSet<Permission>,
@@ -54,21 +61,45 @@ struct Grant {
     resources: Vec<String>,
     verbs: Vec<String>,
     names: Vec<String>,
+    /// `nonResourceURLs`.
+    urls: Vec<String>,
 }
+
+/// The audience of tokens for the API server itself (`--api-audiences`).
+pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
 impl Access {
     /// The token of a user, who is known from now on.
     pub(crate) fn token(&mut self, user: &str) -> String {
-        let token = format!("token-of-{user}");
-        self.tokens.insert(token.clone(), user.to_owned());
+        self.token_for(user, API_AUDIENCE)
+    }
+
+    /// A token of a user for this audience.
+    pub(crate) fn token_for(&mut self, user: &str, audience: &str) -> String {
+        let place = if audience == API_AUDIENCE { String::new() } else { format!("-for-{audience}") };
+        let token = format!("token-of-{user}{place}");
+        self.tokens.insert(token.clone(), (user.to_owned(), audience.to_owned()));
         token
+    }
+
+    /// Nobody is known by the token any more.
+    pub(crate) fn revoke(&mut self, token: &str) {
+        self.tokens.remove(token);
+    }
+
+    /// Whose a token is, and whom it is for.
+    pub(crate) fn bearer(&self, token: &str) -> Option<(&str, &str)> {
+        self.tokens.get(token).map(|(user, audience)| (user.as_str(), audience.as_str()))
     }
 
     /// Whose the value of the header `Authorization` is.
     pub(crate) fn caller(&self, authorization: Option<&str>) -> Caller {
         let Some(authorization) = authorization else { return Caller::Anonymous };
-        let user = authorization.strip_prefix("Bearer ").and_then(|token| self.tokens.get(token));
-        user.map_or(Caller::Unknown, |user| Caller::User(user.clone()))
+        let bearer = authorization.strip_prefix("Bearer ").and_then(|token| self.bearer(token));
+        match bearer {
+            Some((user, API_AUDIENCE)) => Caller::User(user.to_owned()),
+            Some(_) | None => Caller::Unknown,
+        }
     }
 
     /// Restricts a user to the rules of these Roles and ClusterRoles, in place of earlier ones.
@@ -97,6 +128,25 @@ impl Access {
                 resource: target.resource_with_subresource(),
                 namespace: target.namespace.clone(),
             });
+        }
+        allowed
+    }
+
+    /// Whether the user may do this with a path that is no resource; remembers the answer.
+    pub(crate) fn allows_url(&mut self, user: &str, verb: &str, path: &str) -> bool {
+        let Some(grants) = self.grants.get(user) else { return true };
+        let used = grants.iter().find_map(|grant| {
+            let url = grant.urls.iter().find(|url| match url.strip_suffix('*') {
+                Some(prefix) => path.starts_with(prefix),
+                None => *url == path,
+            })?;
+            let verb = grant.verbs.iter().find(|word| [verb, "*"].contains(&word.as_str()))?;
+            Some(Permission::of_url(user, verb, url))
+        });
+        let allowed = used.is_some();
+        self.used.extend(used);
+        if !allowed {
+            self.refused.insert(Permission::of_url(user, verb, path));
         }
         allowed
     }
@@ -132,6 +182,7 @@ fn grants_of(role: &Value) -> Vec<Grant> {
             resources: words("resources"),
             verbs: words("verbs"),
             names: words("resourceNames"),
+            urls: words("nonResourceURLs"),
         }
     };
     rules.iter().map(grant).collect()
@@ -169,7 +220,7 @@ impl Grant {
     fn permissions<'a>(&'a self, user: &'a str) -> impl Iterator<Item = Permission> + 'a {
         let pairs =
             self.groups.iter().flat_map(|group| self.resources.iter().map(move |resource| (group, resource)));
-        pairs.flat_map(move |(group, resource)| {
+        let resources = pairs.flat_map(move |(group, resource)| {
             self.verbs.iter().map(move |verb| Permission {
                 user: user.to_owned(),
                 verb: verb.clone(),
@@ -177,6 +228,10 @@ impl Grant {
                 resource: resource.clone(),
                 namespace: self.namespace.clone(),
             })
-        })
+        });
+        let urls = self.urls.iter();
+        resources.chain(
+            urls.flat_map(move |url| self.verbs.iter().map(move |verb| Permission::of_url(user, verb, url))),
+        )
     }
 }

@@ -7,6 +7,7 @@ mod mutate;
 mod negotiate;
 mod options;
 mod represent;
+mod review;
 mod watch;
 
 use std::future::pending;
@@ -151,6 +152,9 @@ fn serve(
     };
     if let Err(refused) = authorize(shared, &record.user, &record.verb, target, query) {
         return refused.into();
+    }
+    if let Some(review) = review::Review::of(target) {
+        return review.answer(shared, &record.verb, body).unwrap_or_else(Reply::from);
     }
     let served = match find(shared, target) {
         Ok(served) => served,

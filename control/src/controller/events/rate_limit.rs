@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::problem::ObjectRef;
+use crate::token_bucket::TokenBucket;
 
 /// As client-go's `EventSourceObjectSpamFilter`: the burst about one object ...
 const OBJECT_BURST: u32 = 25;
@@ -25,15 +26,6 @@ pub(super) struct EventLimits {
     objects: HashMap<ObjectRef, TokenBucket>,
 }
 
-/// Tokens that come back with time.
-#[derive(Clone, Copy, Debug)]
-struct TokenBucket {
-    burst: u32,
-    refill: Duration,
-    /// When all tokens are back. Taking one moves it by `refill`.
-    full_at: Instant,
-}
-
 impl EventLimits {
     pub(super) fn new(now: Instant) -> Self {
         Self { total: TokenBucket::new(TOTAL_BURST, TOTAL_REFILL, now), objects: HashMap::new() }
@@ -43,7 +35,7 @@ impl EventLimits {
     #[must_use]
     pub(super) fn take(&mut self, object: &ObjectRef, now: Instant) -> bool {
         if self.objects.len() > KEPT {
-            self.objects.retain(|_, bucket| bucket.full_at > now);
+            self.objects.retain(|_, bucket| !bucket.is_full(now));
         }
         if !self.total.has_one(now) {
             return false;
@@ -58,20 +50,6 @@ impl EventLimits {
             self.total.take(now);
         }
         free
-    }
-}
-
-impl TokenBucket {
-    fn new(burst: u32, refill: Duration, now: Instant) -> Self {
-        Self { burst, refill, full_at: now }
-    }
-
-    fn has_one(&self, now: Instant) -> bool {
-        self.full_at.saturating_duration_since(now) <= self.refill * (self.burst - 1)
-    }
-
-    fn take(&mut self, now: Instant) {
-        self.full_at = self.full_at.max(now) + self.refill;
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
@@ -41,19 +42,23 @@ pub(super) enum ReportError {
     Silent,
 }
 
-/// The gateway's report now.
-pub(super) async fn get(gateway: SocketAddr) -> Result<GatewayReport, ReportError> {
-    timeout(PATIENCE, exchange(gateway)).await.map_err(|_| ReportError::Silent)?
+/// The gateway's report now. `token` is what it is shown as `Authorization`.
+pub(super) async fn get(
+    gateway: SocketAddr,
+    token: Option<HeaderValue>,
+) -> Result<GatewayReport, ReportError> {
+    timeout(PATIENCE, exchange(gateway, token)).await.map_err(|_| ReportError::Silent)?
 }
 
-async fn exchange(gateway: SocketAddr) -> Result<GatewayReport, ReportError> {
+async fn exchange(gateway: SocketAddr, token: Option<HeaderValue>) -> Result<GatewayReport, ReportError> {
     let stream = TokioIo::new(TcpStream::connect(gateway).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let driver = tokio::spawn(connection);
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = hyper::Uri::from_static(PATH);
-    let host = hyper::header::HeaderValue::from_str(&gateway.to_string());
-    request.headers_mut().insert(hyper::header::HOST, host.map_err(|error| ReportError::Body(error.into()))?);
+    let host = HeaderValue::from_str(&gateway.to_string());
+    request.headers_mut().insert(HOST, host.map_err(|error| ReportError::Body(error.into()))?);
+    request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token)));
     let response = sender.send_request(request).await?;
     if response.status() != StatusCode::OK {
         return Err(ReportError::Refused(response.status()));

@@ -48,7 +48,7 @@ fn a_gateway_of_both_families_is_one_whether_it_reports_or_not() {
 #[tokio::test]
 async fn a_gateway_that_cannot_be_reached_was_asked_all_the_same() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
-    let mut reports = GatewayReports::start();
+    let mut reports = GatewayReports::start(None);
     assert!(reports.asked_all(), "there is none to ask");
     reports.follow(vec![closed]);
     assert!(!reports.asked_all());
@@ -107,7 +107,7 @@ fn http(status: &str, body: &str) -> String {
 #[tokio::test]
 async fn a_report_is_read() {
     let (address, serving) = server(http("200 OK", r#"{"node":"gw-1","generation":7,"future":1}"#)).await;
-    let mut reports = GatewayReports::start();
+    let mut reports = GatewayReports::start(None);
     reports.follow(vec![address]);
     reports.changed().await;
     assert!(reports.any(Liveness::Answering));
@@ -117,6 +117,25 @@ async fn a_report_is_read() {
     );
     let asked = serving.await.unwrap();
     assert!(asked.starts_with("GET /api/report HTTP/1.1\r\nhost: 127.0.0.1:"), "{asked}");
+}
+
+#[tokio::test]
+async fn gateways_are_shown_the_token_of_the_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let asked_by = async |file: PathBuf| {
+        let (address, serving) = server(http("200 OK", r#"{"node":"gw-1","generation":7}"#)).await;
+        let mut reports = GatewayReports::start(Some(file));
+        reports.follow(vec![address]);
+        reports.changed().await;
+        serving.await.unwrap()
+    };
+    assert!(!asked_by(file.clone()).await.contains("authorization"), "there is no file yet");
+    std::fs::write(&file, "first\n").unwrap();
+    let asked = asked_by(file.clone()).await;
+    assert!(asked.contains("\r\nauthorization: Bearer first\r\n"), "{asked}");
+    std::fs::write(&file, "not\na token").unwrap();
+    assert!(!asked_by(file).await.contains("authorization"));
 }
 
 #[tokio::test]
@@ -132,7 +151,7 @@ async fn a_gateway_that_comes_is_asked_alone() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
-    let mut reports = GatewayReports::start();
+    let mut reports = GatewayReports::start(None);
     reports.follow(vec![known]);
     reports.changed().await;
     let before = asked.load(std::sync::atomic::Ordering::Relaxed);
@@ -157,7 +176,7 @@ async fn other_answers_are_no_reports() {
         ("SSH-2.0-x\r\n".to_owned(), "invalid HTTP version parsed"),
     ] {
         let (address, _serving) = server(answer).await;
-        let error = request::get(address).await.unwrap_err().to_string();
+        let error = request::get(address, None).await.unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }

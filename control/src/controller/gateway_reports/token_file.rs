@@ -1,0 +1,50 @@
+//! The controller's bearer token for gateways, read anew for each round: the kubelet renews projected tokens in place.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    path: Arc<Path>,
+    /// It could not be read the last time, which was logged.
+    failing: bool,
+}
+
+impl TokenFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path: path.into(), failing: false }
+    }
+
+    /// The value of `Authorization`, if the file has a token. Gateways that want none answer all the same.
+    pub(super) async fn read(&mut self) -> Option<HeaderValue> {
+        let path = Arc::clone(&self.path);
+        let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path)).await;
+        let value = read.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(|text| header(&text));
+        match value {
+            Ok(value) => {
+                self.failing = false;
+                Some(value)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(
+                        file = %self.path.display(), %error,
+                        "gateways.tokenFile cannot be read: gateways that want a token do not report"
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+fn header(text: &str) -> io::Result<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    value.set_sensitive(true);
+    Ok(value)
+}

@@ -1,0 +1,177 @@
+//! Delegated authentication and authorization: the API server decides who shows a bearer token (TokenReview) and whether that user may
+//! read a path (SubjectAccessReview), as kube-rbac-proxy and Kubernetes' own aggregated servers ask it to.
+//!
+//! Decisions are cached for a short time. Without an API server the cached ones hold for their time, and nobody else is let in.
+
+mod cache;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use self::cache::{DecisionCache, TokenHash};
+use crate::sources::connection::Connection;
+
+/// Reviews that wait for the API server at a time; more would not be answered sooner.
+const AT_ONCE: usize = 4;
+
+/// Whether somebody who shows a token is answered.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthDecision {
+    /// The token is valid, and its user may read the path.
+    Allowed,
+    /// The token is nobody's, has expired, or is for another audience.
+    Unauthenticated,
+    /// The token is valid, and its user may not read the path.
+    Forbidden,
+    /// The API server could not be asked.
+    Unavailable,
+}
+
+/// Asks the API server about readers of one path. Clones share the cache.
+#[derive(Clone, Debug)]
+pub struct DelegatedAuth {
+    reviewer: Arc<Reviewer>,
+}
+
+struct Reviewer {
+    connection: Connection,
+    path: &'static str,
+    audience: Option<&'static str>,
+    cache: Mutex<DecisionCache>,
+    waiting: Semaphore,
+    /// The last review failed, which was logged.
+    failing: AtomicBool,
+}
+
+impl fmt::Debug for Reviewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reviewer")
+            .field("path", &self.path)
+            .field("audience", &self.audience)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DelegatedAuth {
+    /// For readers of `path`. Tokens must be for `audience`; without one, for the API server itself.
+    pub fn new(connection: Connection, path: &'static str, audience: Option<&'static str>) -> Self {
+        let cache = Mutex::new(DecisionCache::new(Instant::now()));
+        let waiting = Semaphore::new(AT_ONCE);
+        Self {
+            reviewer: Arc::new(Reviewer {
+                connection,
+                path,
+                audience,
+                cache,
+                waiting,
+                failing: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Whether the bearer of `token` may read the path.
+    pub async fn decide(&self, token: &str) -> AuthDecision {
+        let reviewer = &*self.reviewer;
+        let hash = TokenHash::of(token);
+        if let Some(decision) = reviewer.cache().get(&hash, Instant::now()) {
+            return decision;
+        }
+        // Whoever can reach the port can make up tokens: the API server must not be flooded with them.
+        let Ok(_slot) = reviewer.waiting.try_acquire() else { return AuthDecision::Unavailable };
+        if !reviewer.cache().may_ask(Instant::now()) {
+            return AuthDecision::Unavailable;
+        }
+        match reviewer.review(token).await {
+            Ok(decision) => {
+                reviewer.log_recovery();
+                reviewer.cache().insert(hash, decision, Instant::now());
+                decision
+            }
+            Err(error) => {
+                reviewer.log_failure(&error);
+                AuthDecision::Unavailable
+            }
+        }
+    }
+}
+
+impl Reviewer {
+    fn cache(&self) -> MutexGuard<'_, DecisionCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn review(&self, token: &str) -> kube::Result<AuthDecision> {
+        let client = self.connection.writer();
+        let Some(user) = self.authenticate(&client, token).await? else {
+            return Ok(AuthDecision::Unauthenticated);
+        };
+        let attributes =
+            NonResourceAttributes { path: Some(self.path.to_owned()), verb: Some("get".to_owned()) };
+        let spec = SubjectAccessReviewSpec {
+            extra: user.extra,
+            groups: user.groups,
+            non_resource_attributes: Some(attributes),
+            uid: user.uid,
+            user: user.username,
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let review = Api::all(client).create(&PostParams::default(), &review).await?;
+        let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+        Ok(if allowed { AuthDecision::Allowed } else { AuthDecision::Forbidden })
+    }
+
+    /// The token's user, if it is valid.
+    async fn authenticate(&self, client: &Client, token: &str) -> kube::Result<Option<UserInfo>> {
+        let audiences = self.audience.map(|audience| vec![audience.to_owned()]);
+        let spec = TokenReviewSpec { audiences, token: token.to_owned() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+        let status = review.status.unwrap_or_default();
+        Ok(self.is_valid(&status).then_some(status.user).flatten())
+    }
+
+    /// An authenticator that knows no audiences answers without any: its yes is about the API server's own ("validate that a
+    /// compatible audience identifier is returned", TokenReviewStatus).
+    fn is_valid(&self, status: &TokenReviewStatus) -> bool {
+        let named = status
+            .user
+            .as_ref()
+            .and_then(|user| user.username.as_deref())
+            .is_some_and(|name| !name.is_empty());
+        let heard = self
+            .audience
+            .is_none_or(|audience| status.audiences.iter().flatten().any(|answered| answered == audience));
+        status.authenticated == Some(true) && named && heard
+    }
+
+    fn log_failure(&self, error: &kube::Error) {
+        if !self.failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                path = self.path, %error,
+                "the API server cannot be asked about bearer tokens: those that it allowed lately are let in, others get 503 \
+                 (the account needs the right to create tokenreviews and subjectaccessreviews)"
+            );
+        }
+    }
+
+    fn log_recovery(&self) {
+        if self.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!(path = self.path, "the API server answers about bearer tokens again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+//! A token bucket. Pure; the time is given.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Tokens that come back with time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenBucket {
+    burst: u32,
+    refill: Duration,
+    /// When all tokens are back. Taking one moves it by `refill`.
+    full_at: Instant,
+}
+
+impl TokenBucket {
+    /// A full one of `burst` tokens, of which one comes back in each `refill`.
+    pub(crate) fn new(burst: u32, refill: Duration, now: Instant) -> Self {
+        Self { burst, refill, full_at: now }
+    }
+
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+
+    pub(crate) fn has_one(&self, now: Instant) -> bool {
+        self.full_at.saturating_duration_since(now) <= self.refill * (self.burst - 1)
+    }
+
+    /// Takes one, which must be there.
+    pub(crate) fn take(&mut self, now: Instant) {
+        self.full_at = self.full_at.max(now) + self.refill;
+    }
+}

@@ -1,0 +1,72 @@
+//! A listener that is open to the network: who is answered there, and whether over TLS.
+
+use std::path::Path;
+
+use axum::Router;
+use sheave_control::delegated_auth::DelegatedAuth;
+use sheave_control::sources::connection::Connection;
+use tokio::net::TcpListener;
+
+use super::bearer::{self, Access};
+use super::tls::Tls;
+use super::{Connections, Server};
+use crate::config::{Authorization, TlsFiles};
+
+/// The page of a listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    /// Its section in the configuration.
+    pub(crate) section: &'static str,
+    /// Its path.
+    pub(crate) path: &'static str,
+    /// The audience that Kubernetes tokens for it must have; none = the API server.
+    pub(crate) audience: Option<&'static str>,
+}
+
+/// A listener with its guard.
+#[derive(Debug)]
+pub(crate) struct GuardedListener {
+    listener: TcpListener,
+    access: Access,
+    tls: Option<Tls>,
+}
+
+impl GuardedListener {
+    /// Guards `listener`, which is for `page`. A token or certificate that cannot be read is logged: it may come later.
+    ///
+    /// # Errors
+    /// If an API server is to be asked, and there is none.
+    pub(crate) fn new(
+        listener: TcpListener,
+        Page { section, path, audience }: Page,
+        (authorization, tls): (&Authorization, Option<&TlsFiles>),
+        connection: Option<&Connection>,
+    ) -> Result<Self, String> {
+        let access = match (authorization, connection) {
+            (Authorization::Open, _) => Access::Open,
+            (Authorization::TokenFile(file), _) => token_file(section, file),
+            (Authorization::Kubernetes, Some(connection)) => {
+                Access::Kubernetes(DelegatedAuth::new(connection.clone(), path, audience))
+            }
+            (Authorization::Kubernetes, None) => {
+                return Err(format!(
+                    "{section}.authorization: kubernetes needs an API server, and there is none"
+                ));
+            }
+        };
+        Ok(Self { listener, access, tls: tls.map(Tls::load) })
+    }
+
+    /// Answers by `router` until the result is dropped.
+    pub(crate) fn serve(self, router: Router, connections: Connections) -> Server {
+        let Self { listener, access, tls } = self;
+        Server::start_over(listener, bearer::guarded(router, access), connections, tls)
+    }
+}
+
+fn token_file(section: &str, file: &Path) -> Access {
+    if let Err(error) = bearer::read(file) {
+        tracing::warn!(file = %file.display(), %error, "{section}.tokenFile cannot be read: requests get 503 until it can");
+    }
+    Access::TokenFile(file.into())
+}

@@ -1,0 +1,120 @@
+//! TLS of a listener, with the certificate that is in the files at the time: they are read for each connection, whose handshake costs
+//! far more. A certificate that cannot be used leaves the last good one in place.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
+
+use crate::config::TlsFiles;
+
+/// A server's certificate and key. Clones share what was read.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    files: Arc<TlsFiles>,
+    loaded: Arc<Mutex<Loaded>>,
+}
+
+/// What was read last.
+#[derive(Debug, Default)]
+struct Loaded {
+    /// Certificate and key, good or not; none if they could not be read.
+    pem: Option<Pem>,
+    /// By the last good ones.
+    config: Option<Arc<ServerConfig>>,
+    /// It was logged that they are not good.
+    failing: bool,
+}
+
+type Pem = (Vec<u8>, Vec<u8>);
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum TlsError {
+    #[error("{0}: {1}")]
+    Read(String, io::Error),
+    #[error("not PEM: {0}")]
+    Pem(#[from] pem::Error),
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl Tls {
+    /// Reads the files, which may become good later.
+    pub(super) fn load(files: &TlsFiles) -> Self {
+        let mut loaded = Loaded::default();
+        loaded.refresh(files);
+        Self { files: Arc::new(files.clone()), loaded: Arc::new(Mutex::new(loaded)) }
+    }
+
+    /// What answers the next client; nothing before there was a good certificate.
+    pub(super) async fn acceptor(&self) -> Option<TlsAcceptor> {
+        let Self { files, loaded } = self.clone();
+        let config = tokio::task::spawn_blocking(move || {
+            let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            loaded.refresh(&files);
+            loaded.config.clone()
+        });
+        config.await.ok().flatten().map(TlsAcceptor::from)
+    }
+}
+
+impl Loaded {
+    fn refresh(&mut self, files: &TlsFiles) {
+        let (pem, config) = match read(files) {
+            Ok(pem) if self.pem.as_ref() == Some(&pem) => return,
+            Ok(pem) => {
+                let config = server_config(&pem);
+                (Some(pem), config)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let changed = self.pem != pem;
+        self.pem = pem;
+        match config {
+            Ok(config) => {
+                tracing::info!(certificate = %files.certificate.display(), "a TLS certificate was read");
+                self.config = Some(config);
+                self.failing = false;
+            }
+            Err(error) => {
+                if changed || !self.failing {
+                    let meanwhile = match self.config {
+                        Some(_) => "the last good one stays in use",
+                        None => "connections are closed until it can",
+                    };
+                    tracing::warn!(
+                        certificate = %files.certificate.display(), key = %files.key.display(), %error,
+                        "a TLS certificate cannot be used: {meanwhile}"
+                    );
+                }
+                self.failing = true;
+            }
+        }
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<Pem, TlsError> {
+    let text =
+        |path: &Path| std::fs::read(path).map_err(|error| TlsError::Read(path.display().to_string(), error));
+    Ok((text(&files.certificate)?, text(&files.key)?))
+}
+
+/// Also checks that the key is the certificate's (rustls, `CertifiedKey::from_der`).
+fn server_config((certificate, key): &Pem) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(key)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Who is answered on the ports that a gateway opens to the network: scrapers and the controller, by their Kubernetes tokens.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sheave_control::api::gateway_report::AUDIENCE;
+use tempfile::TempDir;
+
+use crate::stage::{
+    NODE_ADDRESS, Role, Stage, free_port, pool, service, wait_for_addresses, wait_for_condition,
+};
+use crate::support::apiserver::ApiServer;
+use crate::support::cluster::{Account, Cluster};
+use crate::support::patience::eventually;
+use crate::support::process::Finished;
+
+const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
+/// Known, and of no concern.
+const TENANT: &str = "system:serviceaccount:shop:web";
+
+/// A certificate for the node's address, which is replaced in place.
+struct Certificate {
+    folder: TempDir,
+}
+
+impl Certificate {
+    fn issue(stage: &Stage<'_>) -> Self {
+        let certificate = Self { folder: tempfile::tempdir().expect("a folder") };
+        certificate.renew(stage);
+        certificate
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn renew(&self, stage: &Stage<'_>) {
+        let [certificate, key] = ["tls.crt", "tls.key"].map(|name| self.file(name).display().to_string());
+        let line = format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=gateway -addext \
+             subjectAltName=IP:{NODE_ADDRESS} -keyout {key} -out {certificate}"
+        );
+        stage.host.finish("openssl", &line.split(' ').collect::<Vec<_>>()).expect_success();
+    }
+}
+
+/// The status of what somebody with this token is answered, who trusts this certificate; 0 if nothing.
+fn ask(stage: &Stage<'_>, url: &str, trusted: &Path, token: &str) -> (u16, Finished) {
+    let header = format!("Authorization: Bearer {token}");
+    let trusted = trusted.display().to_string();
+    let mut arguments = vec!["-s", "-S", "-m", "20", "-w", "\n%{http_code}", "--cacert", &trusted, url];
+    if !token.is_empty() {
+        arguments.extend(["-H", &header]);
+    }
+    let answer = stage.host.finish("curl", &arguments);
+    let code = answer.stdout.rsplit('\n').next().and_then(|code| code.parse().ok());
+    (code.unwrap_or_default(), answer)
+}
+
+fn grant(server: &ApiServer, user: &str, path: &str) -> String {
+    let rules = json!([{"nonResourceURLs": [path], "verbs": ["get"]}]);
+    server.authorize(user, &[json!({"kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": rules})]);
+    server.token(user)
+}
+
+#[test]
+fn scrapers_are_those_whom_the_api_server_lets_in() {
+    let cluster = Cluster::simulated("scrape");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let certificate = Certificate::issue(&stage);
+    let address = SocketAddr::from((NODE_ADDRESS, stage.host.run(|| free_port(NODE_ADDRESS))));
+    let config = format!(
+        "metrics: {{listen: \"{address}\", authorization: kubernetes, tls: {{certificate: {}, key: {}}}}}\n",
+        certificate.file("tls.crt").display(),
+        certificate.file("tls.key").display()
+    );
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, &config));
+    let url = format!("https://{address}/metrics");
+    let scrape = |token: &str| ask(&stage, &url, &certificate.file("tls.crt"), token);
+
+    let scraper = grant(server, SCRAPER, "/metrics");
+    let tenant = grant(server, TENANT, "/healthz");
+    let (code, answer) = scrape(&scraper);
+    assert!(code == 200 && answer.stdout.contains("sheave_table_generation"), "{}", answer.stderr);
+    assert_eq!(scrape(&tenant).0, 403);
+    let elsewhere = server.token_for(SCRAPER, AUDIENCE);
+    for nobody in ["", "made-up", elsewhere.as_str()] {
+        assert_eq!(scrape(nobody).0, 401, "{nobody}");
+    }
+
+    // Without the API server nobody else is let in.
+    let late = server.token("system:serviceaccount:monitoring:late");
+    road.close();
+    assert_eq!((scrape(&scraper).0, scrape(&late).0), (200, 503));
+    gateway.wait_for_log("the API server cannot be asked about bearer tokens");
+    road.reopen();
+    eventually("the API server is asked again", || match scrape(&late).0 {
+        200 => Ok(()),
+        code => Err(code),
+    });
+
+    // Nor without the right to ask.
+    server.authorize(Account::Gateway.user(), &[]);
+    assert_eq!(scrape(&server.token("system:serviceaccount:monitoring:third")).0, 503);
+
+    let first = fs::read(certificate.file("tls.crt")).expect("a certificate");
+    certificate.renew(&stage);
+    assert_eq!(scrape(&scraper).0, 200, "the new certificate is in use");
+    let second = certificate.folder.path().join("second");
+    fs::copy(certificate.file("tls.crt"), &second).expect("a copy");
+    fs::write(certificate.file("tls.crt"), first).expect("a file is written");
+    assert_eq!(ask(&stage, &url, &second, &scraper).0, 200, "one without its key is not");
+    gateway.wait_for_log("the last good one stays in use");
+    let plain = url.replace("https", "http");
+    assert_eq!(ask(&stage, &plain, &second, &scraper).0, 0, "nothing is said without TLS");
+}
+
+#[test]
+fn reports_are_for_the_controller() {
+    let cluster = Cluster::simulated("report");
+    let server = cluster.test_server().expect("this is the test server");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let address = SocketAddr::from((NODE_ADDRESS, stage.host.run(|| free_port(NODE_ADDRESS))));
+    let config = format!("report: {{listen: \"{address}\", authorization: kubernetes}}\n");
+    let _gateway = stage.start(&stage.home(Role::Gateway, &road, &config));
+    stage.gateway_is(true, address.port());
+    pool(&cluster, "report", "203.0.113.60");
+    service(&cluster, "web", "");
+
+    // One of a version that shows no token.
+    let silent = stage.start(&stage.home(Role::Controller, &road, ""));
+    wait_for_addresses(&cluster, "web");
+    silent.wait_for_log("it answers 401 Unauthorized");
+    let (reason, _) = wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "False");
+    assert_eq!(reason, "NoGateway");
+    assert!(silent.stop().success());
+
+    let token = cluster.token(Account::Controller, AUDIENCE);
+    let shows = format!("gateways: {{tokenFile: {}}}\n", token.display());
+    let _controller = stage.start(&stage.home(Role::Controller, &road, &shows));
+    wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "True");
+
+    let url = format!("http://{address}/api/report");
+    let ask = |token: &str| ask(&stage, &url, Path::new("/dev/null"), token).0;
+    let token = fs::read_to_string(token).expect("a token");
+    // A token that the API server would take is none here, and the one that is taken here is none there.
+    let own = server.token(Account::Controller.user());
+    assert_eq!((ask(&token), ask(&own), ask("")), (200, 401, 401));
+    server.authorize(TENANT, &[]);
+    assert_eq!(ask(&server.token_for(TENANT, AUDIENCE)), 403);
+}
