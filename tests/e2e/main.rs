@@ -70,6 +70,8 @@ mod lame_duck;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod max_age;
+#[cfg(test)]
 mod overload;
 #[cfg(test)]
 mod pipes;

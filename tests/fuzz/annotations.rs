@@ -44,7 +44,13 @@ pub(crate) fn run(text: &str) {
         "endpoints": [{"addresses": [next()], "nodeName": next(), "zone": next()}],
     });
     // Last, so that lines of older inputs mean what they meant.
-    for name in ["max-connections", "max-connection-rate-per-client", "idle-timeout", "connect-timeout"] {
+    for name in [
+        "max-connections",
+        "max-connection-rate-per-client",
+        "idle-timeout",
+        "connect-timeout",
+        "max-connection-age",
+    ] {
         service["metadata"]["annotations"][format!("sheave.dev/{name}")] = json!(next());
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [service, pool, slice]});

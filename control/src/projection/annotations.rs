@@ -54,6 +54,12 @@ pub(super) const IDLE_TIMEOUT: &str = "sheave.dev/idle-timeout";
 /// `timeouts.connect`.
 pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
 
+/// How old a TCP connection may become, from 1 s to a year, and up to a tenth more at random; then it ends in the next
+/// pause. Default: as old as it likes.
+pub(super) const MAX_CONNECTION_AGE: &str = "sheave.dev/max-connection-age";
+/// How long a connection that is too old may go on without a pause, from 1 s to a year. Default: 30 s.
+pub(super) const MAX_CONNECTION_AGE_GRACE: &str = "sheave.dev/max-connection-age-grace";
+
 /// Class of a MultiClusterService. Default: the `loadBalancerClass` of its Service; without that,
 /// `karmada.handleUnclassified` decides.
 pub(super) const CLASS: &str = "sheave.dev/load-balancer-class";
@@ -79,7 +85,7 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// Percent of healthy endpoints below which health is ignored. Default: `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 22] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
@@ -92,6 +98,8 @@ const KNOWN: [&str; 20] = [
     MAX_CONNECTION_RATE_PER_CLIENT,
     IDLE_TIMEOUT,
     CONNECT_TIMEOUT,
+    MAX_CONNECTION_AGE,
+    MAX_CONNECTION_AGE_GRACE,
     CLASS,
     CLUSTER_WEIGHTS,
     CLUSTER_PRIORITY,

@@ -35,4 +35,8 @@ pub struct ServiceTimeouts {
     pub idle: Option<Duration>,
     /// How long one attempt to connect to an endpoint may take.
     pub connect: Option<Duration>,
+    /// How old a TCP connection may become; `None` = as old as it likes.
+    pub max_age: Option<Duration>,
+    /// How long a TCP connection that is too old may wait for a pause.
+    pub max_age_grace: Option<Duration>,
 }

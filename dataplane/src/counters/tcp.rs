@@ -16,6 +16,8 @@ labelled! {
         EndpointReset = "endpoint_reset",
         /// Nothing moved for the idle timeout.
         Idle = "idle",
+        /// It was older than its Service lets connections become.
+        MaxAge = "max_age",
         /// No endpoint could be connected.
         ConnectFailed = "connect_failed",
         /// The table had no endpoint for this client.

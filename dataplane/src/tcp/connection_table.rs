@@ -5,6 +5,7 @@
 //! that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has the same two lists,
 //! of sparse and of other flows).
 
+mod max_age;
 mod sweep;
 
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 use super::connect::CrowdedEndpoints;
 use super::idle_clock::{IdleClock, Tick, ticks};
-use super::relay::{Peer, Relay, RelayState};
+use super::relay::{Moved, Peer, Relay, RelayState};
 use super::session::Session;
 use super::setup::{self, Established, Setup, SetupContext, SetupStep};
 use super::splice::RelayBuffers;
@@ -29,6 +30,7 @@ use crate::worker::port::Accepted;
 #[cfg(test)]
 use crate::worker::token::Token;
 use crate::worker::token::{Key, KeyedSlab};
+use max_age::{Overage, with_jitter};
 use sweep::Sweep;
 
 /// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
@@ -48,6 +50,8 @@ pub(crate) struct ConnectionTable {
     streams: VecDeque<Key>,
     /// When those that have no endpoint yet are looked at.
     setups: Deadlines<Key>,
+    /// When those that are too old are looked at.
+    overage: Deadlines<Overage>,
     sweep: Sweep,
 }
 
@@ -55,6 +59,10 @@ struct Connection {
     /// It is in one of the queues, so it will have a turn anyway.
     queued: bool,
     is_stream: bool,
+    /// The endpoint did not have the last word.
+    awaits_answer: bool,
+    /// When it is too old.
+    expires: Tick,
     state: ConnectionState,
 }
 
@@ -65,6 +73,12 @@ enum ConnectionState {
     Relaying(Relay, Session),
     /// Between the two.
     Changing,
+}
+
+impl Connection {
+    fn new(state: ConnectionState) -> Self {
+        Self { queued: false, is_stream: false, awaits_answer: false, expires: Tick::NEVER, state }
+    }
 }
 
 /// What a connection at rest takes beside its sockets.
@@ -81,6 +95,7 @@ impl ConnectionTable {
             sparse: VecDeque::new(),
             streams: VecDeque::new(),
             setups: Deadlines::new(worker.shared.timeouts.connect),
+            overage: Deadlines::new(max_age::PAUSE),
             sweep,
         }
     }
@@ -90,7 +105,7 @@ impl ConnectionTable {
         let Some(setup) = setup::admit(&self.context.worker, accepted, active) else { return };
         let key = self.connections.insert_with(|key| {
             let state = ConnectionState::Setup(Box::new(setup(key)));
-            Connection { queued: false, is_stream: false, state }
+            Connection::new(state)
         });
         self.set_up(key, |setup, context| Some(setup.begin(context, active)));
     }
@@ -156,19 +171,26 @@ impl ConnectionTable {
 
     fn begin_relay(&mut self, key: Key, begin: Established) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let idle = self.sweep.idle_clock(self.context.worker.now(), begin.idle_timeout);
+        let now = self.context.worker.now();
+        let idle = self.sweep.idle_clock(now, begin.idle_timeout);
+        let lives = begin.max_age.map(|age| with_jitter(age, self.context.worker.random.next()));
+        let expires = lives.map_or(Tick::NEVER, |lives| self.sweep.tick(now + lives));
+        connection.expires = expires;
         let relay = Relay::new(begin.client, begin.endpoint, begin.upload, idle);
         connection.state = ConnectionState::Relaying(relay, begin.session);
         // What is there already waits for its turn like everything else.
         connection.queued = true;
         self.sparse.push_back(key);
+        if self.sweep.may_miss(expires, now) {
+            self.queue_overage(key, now);
+        }
     }
 
     /// Relays between two sockets that were not set up here.
     #[cfg(test)]
     pub(super) fn relay_between(&mut self, begin: Established) {
         let state = ConnectionState::Changing;
-        let key = self.connections.insert_with(|_| Connection { queued: false, is_stream: false, state });
+        let key = self.connections.insert_with(|_| Connection::new(state));
         let poller = &self.context.worker.poller;
         poller.add(begin.client.socket(), Watch::Stream, Token::Client(key).into()).unwrap();
         poller.add(begin.endpoint.socket(), Watch::Stream, Token::Endpoint(key).into()).unwrap();
@@ -207,8 +229,13 @@ impl ConnectionTable {
     fn advance(&mut self, key: Key) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
-        let (relayed, moved) = relay.advance(&self.context.buffers, &session.counters);
+        let (relayed, Moved { up, down }) = relay.advance(&self.context.buffers, &session.counters);
+        let moved = up + down;
         connection.is_stream = moved >= STREAM;
+        if moved > 0 {
+            // Whose bytes came last, if both have sent some, is not known.
+            connection.awaits_answer = up > 0;
+        }
         match relayed {
             RelayState::Waits => {}
             RelayState::BudgetSpent => {
@@ -237,18 +264,20 @@ impl ConnectionTable {
             self.set_up(key, |setup, context| (setup.due == due).then(|| setup.on_time(context)));
         }
         self.sweep(now);
+        self.end_overage(now);
         self.context.buffers.on_time(now);
     }
 
     /// When something is due.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
-        let Self { setups, connections, sweep, context, .. } = self;
+        let Self { setups, connections, overage, sweep, context, .. } = self;
         // Most connections have an endpoint long before.
         let setups = setups.next_that(|due, key| match connections.get_mut(key) {
             Some(Connection { state: ConnectionState::Setup(setup), .. }) => setup.due == due,
             _ => false,
         });
-        [setups, Some(sweep.due()), context.buffers.next_deadline()].into_iter().flatten().min()
+        let sweeps = [Some(sweep.due()), overage.next()];
+        [setups, context.buffers.next_deadline()].into_iter().chain(sweeps).flatten().min()
     }
 
     /// Resets every connection.

@@ -14,9 +14,17 @@ pub(super) const CHECKS: u32 = 8;
 pub(super) struct Tick(u32);
 
 impl Tick {
+    /// Later than anything.
+    pub(super) const NEVER: Self = Self(u32::MAX);
+
     /// The one of `now`, counted from `epoch`.
     pub(super) fn at(now: Instant, epoch: Instant) -> Self {
         Self(ticks(now.saturating_duration_since(epoch)))
+    }
+
+    /// When it begins, if it counts from `epoch`.
+    pub(super) fn moment(self, epoch: Instant) -> Instant {
+        epoch + TICK * self.0
     }
 }
 

@@ -27,6 +27,13 @@ pub(super) enum RelayState {
     Ended(CloseReason),
 }
 
+/// Bytes that one turn moved: from the client, and from the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) up: u64,
+    pub(super) down: u64,
+}
+
 /// A connection between a client and an endpoint. Dropping it closes both sockets.
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -51,8 +58,8 @@ impl Relay {
         }
     }
 
-    /// Moves what can be moved now, both ways, until both have ended or one side breaks. Gives the number of bytes, too.
-    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (RelayState, u64) {
+    /// Moves what can be moved now, both ways, until both have ended or one side breaks. Gives how much that was, too.
+    pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (RelayState, Moved) {
         let before = (self.upload.moved(), self.download.moved());
         let outcome = self.advance_both(buffers);
         self.endpoint.acknowledge();
@@ -62,7 +69,7 @@ impl Relay {
             tracing::debug!(%error, ?peer, "connection broke");
             RelayState::Ended(self.reset_other(peer))
         });
-        (relayed, up + down)
+        (relayed, Moved { up, down })
     }
 
     fn advance_both(&mut self, buffers: &RelayBuffers) -> Result<RelayState, (Peer, io::Error)> {
@@ -123,16 +130,33 @@ impl Relay {
     pub(super) fn check_idle(&mut self, now: Tick) -> RelayState {
         self.client.age();
         self.endpoint.age();
-        let Self { client, endpoint, upload, download, idle } = self;
+        let moved = self.moved();
+        let Self { client, endpoint, idle, .. } = self;
         // A peer that reads what its own kernel, or ours, holds for it is not idle, though nothing is relayed.
         let taken = || client.taken_by_peer().wrapping_add(endpoint.taken_by_peer());
-        if !idle.is_over(now, upload.moved() + download.moved(), taken) {
+        if !idle.is_over(now, moved, taken) {
             return RelayState::Waits;
         }
-        if upload.holds() || download.holds() || client.has_unsent() || endpoint.has_unsent() {
+        if self.is_under_way() {
             self.cut();
         }
         RelayState::Ended(CloseReason::Idle)
+    }
+
+    /// All that was relayed.
+    pub(super) fn moved(&self) -> u64 {
+        self.upload.moved() + self.download.moved()
+    }
+
+    /// Whether a peer has yet to get what the other has sent.
+    fn is_under_way(&self) -> bool {
+        let Self { client, endpoint, upload, download, .. } = self;
+        upload.holds() || download.holds() || client.has_unsent() || endpoint.has_unsent()
+    }
+
+    /// Whether both peers have got everything, and may send more.
+    pub(super) fn is_at_rest(&self) -> bool {
+        !self.upload.is_over() && !self.download.is_over() && !self.is_under_way()
     }
 
     /// Bytes that wait in the kernel for one of the peers to read them, or for us.

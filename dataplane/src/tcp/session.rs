@@ -14,7 +14,7 @@ use crate::worker::context::{OpenCount, WorkerContext};
 
 /// A connection that counts for its frontend, its endpoint and its worker until it is dropped.
 pub(super) struct Session {
-    frontend: FrontendAddr,
+    pub(super) frontend: FrontendAddr,
     peer: ClientAddr,
     pub(super) counters: Arc<TcpCounters>,
     reason: CloseReason,

@@ -75,6 +75,7 @@ pub(super) struct Setup {
     header: Option<Box<ProxyHeader>>,
     connect_timeout: Duration,
     idle_timeout: Duration,
+    max_age: Option<Duration>,
     phase: SetupPhase,
     attempts: usize,
     tried: Vec<EndpointAddr>,
@@ -92,6 +93,7 @@ pub(super) struct Established {
     pub(super) upload: Direction,
     pub(super) session: Session,
     pub(super) idle_timeout: Duration,
+    pub(super) max_age: Option<Duration>,
 }
 
 /// Takes a place for a connection; `None` if there is none, which was counted, or if it is for no frontend. It is reset then.
@@ -134,6 +136,7 @@ pub(super) fn admit(
         header: None,
         connect_timeout,
         idle_timeout,
+        max_age: timeouts.max_age,
         phase,
         attempts: 0,
         tried: Vec::new(),
@@ -391,9 +394,9 @@ impl Setup {
         };
         let upload = self.upload(dial.source);
         let (endpoint, picked) = dial.into_parts()?;
-        let Self { mut session, client_side: client, idle_timeout, .. } = self;
+        let Self { mut session, client_side: client, idle_timeout, max_age, .. } = self;
         session.set_endpoint(picked);
-        Some(Established { client, endpoint, upload, session, idle_timeout })
+        Some(Established { client, endpoint, upload, session, idle_timeout, max_age })
     }
 
     /// Ends it. The handshake is done, so a reset is as near to a refusal as a proxy can get; an endpoint that may be connected by now

@@ -23,6 +23,10 @@ pub(crate) struct LimitsView {
     idle_timeout_milliseconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connect_timeout_milliseconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connection_age_milliseconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connection_age_grace_milliseconds: Option<u64>,
 }
 
 impl LimitsView {
@@ -34,7 +38,7 @@ impl LimitsView {
             connections_per_client,
             connection_rate_per_client,
         } = frontend.limits;
-        let ServiceTimeouts { idle, connect } = frontend.timeouts;
+        let ServiceTimeouts { idle, connect, max_age, max_age_grace } = frontend.timeouts;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let view = Self {
             connections: connections.map(NonZeroU32::get),
@@ -43,6 +47,8 @@ impl LimitsView {
             connection_rate_per_client: connection_rate_per_client.map(NonZeroU32::get),
             idle_timeout_milliseconds: idle.map(milliseconds),
             connect_timeout_milliseconds: connect.map(milliseconds),
+            max_connection_age_milliseconds: max_age.map(milliseconds),
+            max_connection_age_grace_milliseconds: max_age_grace.map(milliseconds),
         };
         (view != Self::default()).then_some(view)
     }

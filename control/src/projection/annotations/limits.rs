@@ -13,15 +13,21 @@ use crate::projection::options::{LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT};
 use crate::time;
 
 use super::{
-    CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_RATE, MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_CLIENT,
+    CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_AGE, MAX_CONNECTION_AGE_GRACE, MAX_CONNECTION_RATE,
+    MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT,
 };
 
+/// Times that an annotation may have, and how they are written.
+type Allowed = (RangeInclusive<Duration>, &'static str);
+
 /// Shorter, and a packet that is lost once ends the connection (RFC 6298 waits for a second).
-const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
+const LASTING: Allowed = (Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60), "1s to 8760h");
 
 /// Longer than any client waits.
-const CONNECT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+const CONNECT: Allowed = (Duration::from_millis(10)..=Duration::from_secs(60), "10ms to 1m");
+
+/// What holds in place of a timeout that cannot be read.
+const GATEWAYS: &str = "the gateway's own timeout holds";
 
 /// Reads the limits; where an annotation has no good value, or is not there, that of `defaults` holds.
 pub(in crate::projection) fn limits(
@@ -53,8 +59,16 @@ pub(in crate::projection) fn limits(
 /// Reads the timeouts; without a good value those of the gateway hold.
 pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) -> ServiceTimeouts {
     ServiceTimeouts {
-        idle: time(service, IDLE_TIMEOUT, IDLE, "1s to 8760h", report),
-        connect: time(service, CONNECT_TIMEOUT, CONNECT, "10ms to 1m", report),
+        idle: time(service, IDLE_TIMEOUT, &LASTING, GATEWAYS, report),
+        connect: time(service, CONNECT_TIMEOUT, &CONNECT, GATEWAYS, report),
+        max_age: time(
+            service,
+            MAX_CONNECTION_AGE,
+            &LASTING,
+            "connections become as old as they like",
+            report,
+        ),
+        max_age_grace: time(service, MAX_CONNECTION_AGE_GRACE, &LASTING, "the default of 30s holds", report),
     }
 }
 
@@ -76,16 +90,14 @@ fn number(
 fn time(
     service: &Service,
     name: &str,
-    allowed: RangeInclusive<Duration>,
-    range: &str,
+    (allowed, range): &Allowed,
+    otherwise: &str,
     report: &mut Report,
 ) -> Option<Duration> {
     annotations::read(service, name, report, |text| {
         let time = time::parse_duration(text.trim()).ok().filter(|time| allowed.contains(time));
         time.ok_or_else(|| {
-            format!(
-                "{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; the gateway's own timeout holds"
-            )
+            format!("{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; {otherwise}")
         })
     })
 }

@@ -79,6 +79,7 @@ fn annotations_as_long_as_they_can_be_are_quoted_in_part() {
         "sheave.dev/address-pool",
         "sheave.dev/max-connections",
         "sheave.dev/idle-timeout",
+        "sheave.dev/max-connection-age",
         "sheave.dev/unknown",
         "service.beta.kubernetes.io/load-balancer-source-ranges",
     ] {

@@ -1,11 +1,12 @@
-//! What walks the table in the background, a few entries at a time: connections that have become idle end, and where memory runs
+//! What walks the table in the background, a few entries at a time: connections that have become idle end, those that are too old
+//! are found, and where memory runs
 //! out, those for which the most waits are reset. Their peers do not read, and what waits for them would have the kernel kill
 //! the whole process.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::{ConnectionState, ConnectionTable, IdleClock, Tick, ticks};
+use super::{Connection, ConnectionState, ConnectionTable, IdleClock, Tick, ticks};
 use crate::counters::CloseReason;
 use crate::limits::capacity::Capacity;
 use crate::tcp::idle_clock::{CHECKS, TICK};
@@ -61,7 +62,7 @@ impl Sweep {
 
     /// A connection that may be idle for so long.
     pub(super) fn idle_clock(&mut self, now: Instant, timeout: Duration) -> IdleClock {
-        let clock = IdleClock::new(Tick::at(now, self.epoch), timeout);
+        let clock = IdleClock::new(self.tick(now), timeout);
         // It may begin behind the back of a round that is under way.
         self.shortest_of_round = self.shortest_of_round.min(clock.timeout());
         if clock.timeout() < self.shortest {
@@ -70,6 +71,19 @@ impl Sweep {
             self.due = self.due.min(now + self.round());
         }
         clock
+    }
+
+    pub(super) fn tick(&self, moment: Instant) -> Tick {
+        Tick::at(moment, self.epoch)
+    }
+
+    pub(super) fn moment(&self, tick: Tick) -> Instant {
+        tick.moment(self.epoch)
+    }
+
+    /// Whether the next round may come later than that.
+    pub(super) fn may_miss(&self, tick: Tick, now: Instant) -> bool {
+        tick != Tick::NEVER && tick <= self.tick(now + LONGEST_ROUND)
     }
 
     /// How long one round may take.
@@ -102,17 +116,20 @@ impl ConnectionTable {
 
     /// Checks the entries from `first` on.
     fn check_some(&mut self, now: Instant, first: usize) {
-        let tick = Tick::at(now, self.sweep.epoch);
+        let tick = self.sweep.tick(now);
         for index in first..first + CHECKED_AT_A_TIME {
             let Some(key) = self.connections.key_at(index) else { continue };
-            let Some(ConnectionState::Relaying(relay, _)) =
-                self.connections.get_mut(key).map(|it| &mut it.state)
+            let Some(Connection { state: ConnectionState::Relaying(relay, _), expires, .. }) =
+                self.connections.get_mut(key)
             else {
                 continue;
             };
             self.sweep.shortest_of_round = self.sweep.shortest_of_round.min(relay.idle_ticks());
+            let expires = *expires;
             if let RelayState::Ended(reason) = relay.check_idle(tick) {
                 self.end(key, reason);
+            } else if self.sweep.may_miss(expires, now) {
+                self.queue_overage(key, now);
             }
         }
     }

@@ -9,6 +9,7 @@ use socket2::SockRef;
 
 use super::BYTES_PER_TURN;
 use super::sweep::CHECKED_AT_A_TIME;
+use crate::counters::CloseReason;
 use crate::tcp::splice::Direction;
 use crate::tcp::tests::rig::{TableRig, accepted, connecting, now};
 use crate::worker::port::WorkerPorts;
@@ -18,11 +19,16 @@ const QUEUED: usize = 2 << 20;
 
 /// A connection: the client's end and the endpoint's.
 fn connection(rig: &TableRig, idle: Duration) -> (TcpStream, TcpStream) {
+    aging_connection(rig, (idle, None))
+}
+
+/// As [`connection`], with an idle timeout and an age.
+fn aging_connection(rig: &TableRig, times: (Duration, Option<Duration>)) -> (TcpStream, TcpStream) {
     let [clients, endpoints] = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
     let client_side = accepted(&clients).unwrap();
     client_side.set_recv_buffer_size(QUEUED).unwrap();
-    rig.relay(client_side, connecting(endpoints.local_addr().unwrap()), Direction::new(), idle);
+    rig.relay_for(client_side, connecting(endpoints.local_addr().unwrap()), Direction::new(), times);
     (client, endpoints.accept().unwrap().0)
 }
 
@@ -117,6 +123,85 @@ fn each_connection_has_its_own_idle_timeout() {
     assert!(first >= short && first < 2 * short, "{first:?}");
     let all = turn_until(&rig, began + first, step, |_| rig.ended() >= 3) + first;
     assert!(all >= long && all < long * 3 / 2, "{all:?}");
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A connection of some age, from a turn on in which everything was relayed.
+fn aging(rig: &TableRig, age: Duration) -> (TcpStream, TcpStream) {
+    let pair = aging_connection(rig, (10 * HOUR, Some(age)));
+    rig.turn();
+    pair
+}
+
+/// How the stream ends, if it has.
+fn end(mut stream: &TcpStream) -> Result<usize, std::io::ErrorKind> {
+    stream.set_nonblocking(true).unwrap();
+    stream.read(&mut [0; 64]).map_err(|error| error.kind())
+}
+
+const STEP: Duration = Duration::from_millis(50);
+/// The last word is the client's, and the endpoint's.
+const SPOKEN: [&[u8]; 2] = [b"ask", b"answer"];
+
+#[test]
+fn a_connection_that_is_too_old_ends_in_a_pause_between_age_and_a_tenth_more() {
+    let rig = TableRig::new(10 * HOUR, 8);
+    let (age, began) = (Duration::from_secs(600), now());
+    let open: Vec<_> = (0..50).map(|_| aging(&rig, age)).collect();
+    let _forever = connection(&rig, 10 * HOUR);
+    let mut ends = Vec::new();
+    turn_until(&rig, began, STEP, |after| {
+        ends.resize(rig.ended(), after);
+        ends.len() == open.len() || after > 2 * age
+    });
+    let (first, last) = (ends[0], *ends.last().unwrap());
+    // A round of the sweep is a tenth of the age, at most, and a pause a second.
+    assert!(first >= age && last <= age * 12 / 10 + Duration::from_secs(2), "{first:?} to {last:?}");
+    assert!(last - first > age / 20, "{first:?} to {last:?}: they end together");
+    assert_eq!(ends.len(), open.len());
+    for (client, endpoint) in &open {
+        assert_eq!([end(client), end(endpoint)], [Ok(0), Ok(0)], "FIN");
+    }
+    assert_eq!(rig.closed(CloseReason::MaxAge), open.len());
+}
+
+#[test]
+fn a_request_has_the_grace_to_be_answered_and_what_never_rests_is_cut_after_it() {
+    let rig = TableRig::new(10 * HOUR, 8);
+    let (age, began) = (Duration::from_secs(10), now());
+    let [asks, answered, streams, half_closed] = [(); 4].map(|()| aging(&rig, age));
+    for (mut from, words) in [(&asks.0, SPOKEN[0]), (&answered.0, SPOKEN[0]), (&streams.0, SPOKEN[0])] {
+        from.write_all(words).unwrap();
+    }
+    half_closed.0.shutdown(std::net::Shutdown::Write).unwrap();
+    rig.turn();
+    (&answered.1).write_all(SPOKEN[1]).unwrap();
+    rig.turn();
+    let mut ended_at = [Duration::ZERO; 4];
+    turn_until(&rig, began, STEP, |after| {
+        (&streams.1).write_all(b"x").ok();
+        rig.serve();
+        for (ended, at) in rig.ended_each().into_iter().zip(&mut ended_at) {
+            if ended && at.is_zero() {
+                *at = after;
+            }
+        }
+        rig.ended() == 4 || after > HOUR
+    });
+    let [asks_at, answered_at, streams_at, half_closed_at] = ended_at;
+    let precise = age * 12 / 10 + Duration::from_secs(2);
+    assert!(answered_at >= age && answered_at <= precise, "{answered_at:?}");
+    let grace = Duration::from_secs(30);
+    for at in [asks_at, streams_at, half_closed_at] {
+        assert!(at >= age + grace && at <= precise + grace, "{ended_at:?}");
+    }
+    assert_eq!(end(&asks.0), Ok(0), "nothing is cut short");
+    assert_eq!(end(&half_closed.0), Err(std::io::ErrorKind::ConnectionReset));
+    let mut left = Vec::new();
+    streams.0.set_nonblocking(false).unwrap();
+    let cut = (&streams.0).read_to_end(&mut left).unwrap_err();
+    assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 #[test]

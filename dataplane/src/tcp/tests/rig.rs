@@ -60,11 +60,22 @@ impl TableRig {
         upload: Direction,
         idle_timeout: Duration,
     ) -> Arc<TcpCounters> {
+        self.relay_for(client, endpoint, upload, (idle_timeout, None))
+    }
+
+    /// As [`relay`](Self::relay), with an idle timeout and an age.
+    pub(in crate::tcp) fn relay_for(
+        &self,
+        client: Socket,
+        endpoint: Socket,
+        upload: Direction,
+        (idle_timeout, max_age): (Duration, Option<Duration>),
+    ) -> Arc<TcpCounters> {
         let (frontend, peer) = (test_util::frontend_addr(1), ClientAddr((Ipv4Addr::LOCALHOST, 1).into()));
         let counters = Arc::default();
         let session = Session::admit(&self.worker, (frontend, peer), &counters, None, None).unwrap();
         let (client, endpoint) = (Stream::accepted(client), Stream::to_connect(endpoint));
-        let begin = Established { client, endpoint, upload, session, idle_timeout };
+        let begin = Established { client, endpoint, upload, session, idle_timeout, max_age };
         self.table.borrow_mut().relay_between(begin);
         self.counters.borrow_mut().push(Arc::clone(&counters));
         counters
@@ -72,10 +83,16 @@ impl TableRig {
 
     /// What the worker's loop does in a turn.
     pub(in crate::tcp) fn turn(&self) {
-        let (mut events, mut table) = (self.events.borrow_mut(), self.table.borrow_mut());
-        self.worker.poller.wait(&mut events, false).unwrap();
         let now = now();
         self.worker.begin_turn(now);
+        self.table.borrow_mut().on_time(now);
+        self.serve();
+    }
+
+    /// Applies what has happened to sockets, and serves those.
+    pub(in crate::tcp) fn serve(&self) {
+        let (mut events, mut table) = (self.events.borrow_mut(), self.table.borrow_mut());
+        self.worker.poller.wait(&mut events, false).unwrap();
         for (token, readiness) in events.iter() {
             match Token::from(token) {
                 Token::Client(key) => table.on_client(key, readiness),
@@ -83,7 +100,6 @@ impl TableRig {
                 Token::Waker | Token::Alarm | Token::TcpListener(_) | Token::UdpSocket(_) => {}
             }
         }
-        table.on_time(now);
         table.serve();
     }
 
@@ -112,9 +128,19 @@ impl TableRig {
 
     /// Connections that have ended.
     pub(in crate::tcp) fn ended(&self) -> usize {
+        self.ended_each().into_iter().filter(|ended| *ended).count()
+    }
+
+    /// Whether each has ended, in the order in which they began.
+    pub(in crate::tcp) fn ended_each(&self) -> Vec<bool> {
         let ended =
-            |counters: &TcpCounters| CloseReason::ALL.iter().any(|reason| counters.closed(*reason) > 0);
-        self.counters.borrow().iter().filter(|counters| ended(counters)).count()
+            |counters: &Arc<TcpCounters>| CloseReason::ALL.iter().any(|reason| counters.closed(*reason) > 0);
+        self.counters.borrow().iter().map(ended).collect()
+    }
+
+    /// Connections that have ended for this reason.
+    pub(in crate::tcp) fn closed(&self, reason: CloseReason) -> usize {
+        self.counters.borrow().iter().filter(|counters| counters.closed(reason) > 0).count()
     }
 }
 
