@@ -11,10 +11,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use ipnet::IpNet;
 use sheave_dataplane::balance::hash::mix;
 use sheave_dataplane::select::affinity::{AffinityTable, Scope};
-use sheave_dataplane::select::{ActiveTable, PickRequest};
+use sheave_dataplane::select::{ActiveTable, PickRequest, Unhealthy};
 use sheave_model::{
-    AddressSet, Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Protocol,
-    Route, Spread, Weight,
+    AddressSet, Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Route,
+    Spread, Weight,
 };
 
 #[path = "support/frontends.rs"]
@@ -95,18 +95,18 @@ fn across_clusters(algorithm: Algorithm) -> ActiveTable {
         Frontend {
             backends: (0..).zip(whole.backends[0].endpoints.chunks(10)).map(backend).collect(),
             external: Route::Forward(all),
-            failover: Some(Arc::new(Failover {
-                spread: Spread::Backends,
-                overprovisioning: 140,
-                panic_threshold: 50,
-                check: None,
-            })),
+            failover: Some(Failover { spread: Spread::Backends, overprovisioning: 140 }),
             ..whole
         }
     };
-    let unhealthy = (0..20_000).step_by(10).map(|number| (Protocol::Tcp, endpoint_addr(number)));
-    ActiveTable::compile(table((0..1_000).map(frontend)), &ActiveTable::default())
-        .with_health(unhealthy.collect())
+    let table = table((0..1_000).map(frontend));
+    let mut unhealthy = Unhealthy::default();
+    for frontend in table.frontends() {
+        for endpoint in frontend.backends.iter().flat_map(|backend| &backend.endpoints).step_by(10) {
+            unhealthy.insert(&frontend.service, endpoint.addr, "connection refused".into());
+        }
+    }
+    ActiveTable::compile(table, &ActiveTable::default()).with_health(unhealthy)
 }
 
 fn clusters(criterion: &mut Criterion) {

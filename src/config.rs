@@ -123,7 +123,8 @@ karmada:
 clusters: {}                    # interface by which a cluster's endpoints are reached, for example
                                 # member2: {interface: wg-member2}
 failover: {overprovisioning: 140, panicThreshold: 50}
-                                # percent: when clusters spill over, and when health is ignored
+                                # percent: when clusters spill over, and of healthy
+                                # endpoints, below which unhealthy ones are used as well
 "#;
 
 /// The settings, checked and complete.

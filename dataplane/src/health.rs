@@ -1,10 +1,16 @@
-//! The health of endpoints of frontends with failover rules: outlier detection from real connections (`outlier`), active
-//! checks (`active_checks`), and the verdict from both.
+//! The health of endpoints: outlier detection from real connections (`outlier`), active checks (`active_checks`), and the
+//! verdict from both.
 //!
 //! Where an endpoint is checked, the checks decide when it is healthy again; otherwise it returns after a time, and real
 //! traffic tries it.
+//!
+//! A failure is a TCP connection that is not established, or an ICMP error for a datagram. What happens to an established
+//! connection does not count, not even a reset before the first byte: that may be the endpoint's answer to what its client
+//! sent, or to how many connections a client holds, and no client may have an endpoint taken from others. (HAProxy's
+//! `observe layer4` and Envoy's TCP proxy count the same.) Checks find such endpoints.
 
 mod active_checks;
+mod confirm;
 mod log;
 mod outlier;
 mod probe;
@@ -13,7 +19,7 @@ mod reports;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -21,17 +27,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use sheave_model::{EndpointAddr, FrontendAddr, FrontendChange, Protocol, RoutingTable};
+use sheave_model::{EndpointAddr, FrontendAddr, FrontendChange, RoutingTable, ServicePort};
 use tokio::sync::mpsc;
 
 use self::active_checks::{ActiveChecks, CheckVerdict};
-use self::log::{DetectedBy, Log};
+use self::confirm::{Confirmations, SecondOpinion};
+use self::log::Log;
 use self::outlier::{Outlier, Transition};
-use self::reports::{EndpointKey, Report};
+use self::reports::{EndpointKey, Report, Suspects};
 use crate::paths::Paths;
 use crate::select::{ActiveTable, Unhealthy};
+use crate::sys::errnos::is_local_shortage;
 
-pub(crate) use self::reports::Reports;
+pub(crate) use self::reports::{ConnectedFrom, Reports};
 
 /// How many reports are processed in one batch.
 const BATCH: usize = 256;
@@ -43,12 +51,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// An endpoint that new traffic avoids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnhealthyEndpoint {
+    /// Which Service port avoids it.
+    pub service: ServicePort,
     /// Where it serves.
     pub addr: EndpointAddr,
-    /// What it serves there.
-    pub protocol: Protocol,
     /// The error, for people.
-    pub why: String,
+    pub why: Arc<str>,
     /// When it became unhealthy.
     pub since: Instant,
 }
@@ -74,14 +82,6 @@ struct Suspect {
     report_next: Arc<AtomicBool>,
 }
 
-/// Why an endpoint is unhealthy.
-#[derive(Debug)]
-struct Diagnosis {
-    why: String,
-    since: Instant,
-    by: DetectedBy,
-}
-
 /// The health of all endpoints.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -92,7 +92,10 @@ pub(crate) struct Health {
     /// When to check on a suspect; an entry with another time than the suspect's is stale.
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
     checks: ActiveChecks,
-    unhealthy: BTreeMap<EndpointKey, Diagnosis>,
+    confirmations: Confirmations,
+    unhealthy: Unhealthy,
+    /// Since when each of `unhealthy` is.
+    since: HashMap<EndpointKey, Instant>,
     ejections: u64,
     /// `unhealthy` differs from when it was last taken.
     changed: bool,
@@ -114,7 +117,9 @@ impl Health {
             suspects: HashMap::new(),
             deadlines: BinaryHeap::new(),
             checks: ActiveChecks::default(),
-            unhealthy: BTreeMap::new(),
+            confirmations: Confirmations::default(),
+            unhealthy: Unhealthy::default(),
+            since: HashMap::new(),
             ejections: 0,
             changed: false,
             suspects_changed: false,
@@ -143,7 +148,7 @@ impl Health {
         }
         for frontend in changes.iter().filter_map(|(addr, _)| previous.get(*addr)) {
             for key in self.checks.remove(frontend) {
-                self.reassess(key);
+                self.reassess(&key);
             }
         }
         if !self.suspects.is_empty() {
@@ -154,18 +159,18 @@ impl Health {
     }
 
     fn forget_removed(&mut self, changed: &BTreeSet<FrontendAddr>, active: &ActiveTable) {
-        let stays = |addr: FrontendAddr, endpoint| {
-            let frontend = active.get(addr).filter(|frontend| frontend.spec().failover.is_some());
-            frontend.is_some_and(|frontend| frontend.serves(endpoint))
-        };
+        let stays =
+            |addr: FrontendAddr, endpoint| active.get(addr).is_some_and(|frontend| frontend.serves(endpoint));
         let removed: Vec<EndpointKey> = self
             .suspects
             .iter()
-            .filter(|(key, suspect)| changed.contains(&suspect.frontend) && !stays(suspect.frontend, key.1))
-            .map(|(key, _)| *key)
+            .filter(|(key, suspect)| {
+                changed.contains(&suspect.frontend) && !stays(suspect.frontend, key.addr)
+            })
+            .map(|(key, _)| key.clone())
             .collect();
         for key in removed {
-            self.forget(key);
+            self.forget(&key);
         }
     }
 
@@ -193,11 +198,10 @@ impl Health {
             };
             tokio::select! {
                 Some(report) = self.inbox.recv() => self.receive(report, &table.load()),
-                Some(verdict) = self.checks.next() => {
-                    if let Some(verdict) = verdict {
-                        self.apply_verdict(verdict);
-                    }
+                Some(verdicts) = self.checks.next() => {
+                    verdicts.into_iter().for_each(|verdict| self.apply_verdict(verdict));
                 }
+                Some(opinion) = self.confirmations.next() => self.apply_opinion(opinion, &table.load()),
                 () = wake => self.expire(now()),
             }
             self.publish_suspects();
@@ -206,7 +210,7 @@ impl Health {
 
     /// The unhealthy endpoints, if they changed since the last call.
     pub(crate) fn take_changed(&mut self) -> Option<Unhealthy> {
-        std::mem::take(&mut self.changed).then(|| self.unhealthy.keys().copied().collect())
+        std::mem::take(&mut self.changed).then(|| self.unhealthy.clone())
     }
 
     /// The verdict was applied, which took this long.
@@ -219,7 +223,19 @@ impl Health {
         let mut next = Some(first);
         for _ in 0..BATCH {
             match next {
-                Some(Report::Failed(key, frontend, error)) => self.failed(key, frontend, &error, active),
+                Some(Report::Failed(addr, frontend, from, error)) => {
+                    // It may be gone since.
+                    let serving = active.get(frontend).filter(|frontend| frontend.serves(addr));
+                    if let Some(service) = serving.map(|frontend| frontend.spec().service.clone()) {
+                        let key = EndpointKey { service, addr };
+                        match from {
+                            ConnectedFrom::Gateway => self.failed(key, frontend, &error),
+                            ConnectedFrom::Client => {
+                                self.confirmations.start(key, frontend, now(), &self.paths);
+                            }
+                        }
+                    }
+                }
                 Some(Report::Answered(key)) => self.answered(key),
                 None => return,
             }
@@ -227,25 +243,36 @@ impl Health {
         }
     }
 
-    fn failed(&mut self, key: EndpointKey, frontend: FrontendAddr, error: &io::Error, active: &ActiveTable) {
-        // It may be gone since.
-        let serves = active.get(frontend).is_some_and(|frontend| frontend.serves(key.1));
-        if !serves || self.unhealthy.contains_key(&key) {
+    fn apply_opinion(&mut self, opinion: SecondOpinion, active: &ActiveTable) {
+        let SecondOpinion { key, frontend, result } = opinion;
+        match result {
+            Ok(()) => self.answered(key),
+            Err(error) if is_local_shortage(&error) => {}
+            Err(error) => {
+                if active.get(frontend).is_some_and(|frontend| frontend.serves(key.addr)) {
+                    self.failed(key, frontend, &error);
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, key: EndpointKey, frontend: FrontendAddr, error: &io::Error) {
+        if self.since.contains_key(&key) {
             return;
         }
         let now = now();
-        let suspect = self.suspects.entry(key).or_insert_with(|| {
+        let jitter = self.jitter.hash_one((&key, now));
+        let suspect = self.suspects.entry(key.clone()).or_insert_with(|| {
             self.suspects_changed = true;
             Suspect { outlier: Outlier::new(now), frontend, report_next: Arc::default() }
         });
         suspect.frontend = frontend;
         suspect.report_next.store(true, Ordering::Relaxed);
-        let turn = suspect.outlier.failed(now, self.jitter.hash_one((key, now)));
-        if turn == Transition::Ejected {
+        if suspect.outlier.failed(now, jitter) == Transition::Ejected {
             self.ejections += 1;
-            self.unhealthy_for(key, error.to_string(), DetectedBy::Frontend(frontend));
-            if self.checks.eject(key) {
-                self.forget(key);
+            self.set_unhealthy(&key, error.to_string());
+            if self.checks.eject(&key) {
+                self.forget(&key);
             }
         }
         self.watch(key);
@@ -254,32 +281,31 @@ impl Health {
     fn answered(&mut self, key: EndpointKey) {
         let Some(suspect) = self.suspects.get_mut(&key) else { return };
         match suspect.outlier.succeeded() {
-            Transition::Forgotten => self.forget(key),
+            Transition::Forgotten => self.forget(&key),
             Transition::None | Transition::Ejected | Transition::Returned => self.watch(key),
         }
     }
 
-    fn apply_verdict(&mut self, CheckVerdict { key, cluster, failure }: CheckVerdict) {
+    fn apply_verdict(&mut self, CheckVerdict { key, failure }: CheckVerdict) {
         match failure {
-            Some(failure) => self.unhealthy_for(key, failure.to_string(), DetectedBy::Cluster(cluster)),
-            None => self.reassess(key),
+            Some(failure) => self.set_unhealthy(&key, failure),
+            None => self.reassess(&key),
         }
     }
 
     /// Handles the suspects that are due.
     fn expire(&mut self, now: Instant) {
-        while let Some(&Reverse((at, key))) = self.deadlines.peek()
-            && at <= now
+        while self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now)
+            && let Some(Reverse((_, key))) = self.deadlines.pop()
         {
-            self.deadlines.pop();
             let Some(suspect) = self.suspects.get_mut(&key) else { continue };
             match suspect.outlier.expire(now) {
                 Transition::Returned => {
                     suspect.report_next.store(true, Ordering::Relaxed);
-                    self.reassess(key);
+                    self.reassess(&key);
                     self.watch(key);
                 }
-                Transition::Forgotten => self.forget(key),
+                Transition::Forgotten => self.forget(&key),
                 Transition::None | Transition::Ejected => {}
             }
         }
@@ -291,45 +317,51 @@ impl Health {
         self.deadlines.extend(due.map(|at| Reverse((at, key))));
     }
 
-    fn forget(&mut self, key: EndpointKey) {
-        self.suspects_changed |= self.suspects.remove(&key).is_some();
+    fn forget(&mut self, key: &EndpointKey) {
+        self.suspects_changed |= self.suspects.remove(key).is_some();
         self.reassess(key);
     }
 
-    fn unhealthy_for(&mut self, key: EndpointKey, why: String, by: DetectedBy) {
-        if !self.unhealthy.contains_key(&key) {
+    fn set_unhealthy(&mut self, key: &EndpointKey, why: String) {
+        if !self.since.contains_key(key) {
             self.changed = true;
-            self.log.unhealthy(key, &by, &why);
-            self.unhealthy.insert(key, Diagnosis { why, since: now(), by });
+            self.log.unhealthy(key, &why);
+            self.unhealthy.insert(&key.service, key.addr, why.into());
+            self.since.insert(key.clone(), now());
         }
     }
 
     /// Makes it healthy again, unless it is still ejected or fails a check.
-    fn reassess(&mut self, key: EndpointKey) {
-        let ejected = self.suspects.get(&key).is_some_and(|suspect| suspect.outlier.is_ejected());
+    fn reassess(&mut self, key: &EndpointKey) {
+        let ejected = self.suspects.get(key).is_some_and(|suspect| suspect.outlier.is_ejected());
         if !ejected
             && !self.checks.is_failing(key)
-            && let Some(diagnosis) = self.unhealthy.remove(&key)
+            && let Some(since) = self.since.remove(key)
         {
             self.changed = true;
-            self.log.healthy(key, &diagnosis.by, now().saturating_duration_since(diagnosis.since));
+            self.unhealthy.remove(&key.service, key.addr);
+            self.log.healthy(key, now().saturating_duration_since(since));
         }
     }
 
     fn publish_suspects(&mut self) {
         if std::mem::take(&mut self.suspects_changed) {
-            let doubt = |(key, suspect): (&EndpointKey, &Suspect)| (*key, Arc::clone(&suspect.report_next));
-            self.reports.set_suspects(self.suspects.iter().map(doubt).collect());
+            let mut suspects = Suspects::default();
+            for (key, suspect) in &self.suspects {
+                let waiting = (key.service.clone(), Arc::clone(&suspect.report_next));
+                suspects.entry(key.addr).or_default().push(waiting);
+            }
+            self.reports.set_suspects(suspects);
         }
     }
 
-    /// The unhealthy endpoints, sorted by protocol and address.
+    /// The unhealthy endpoints, sorted by Service port and address.
     pub(crate) fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
-        self.unhealthy.iter().map(|(&(protocol, addr), diagnosis)| UnhealthyEndpoint {
-            addr,
-            protocol,
-            why: diagnosis.why.clone(),
-            since: diagnosis.since,
+        let mut keys: Vec<_> = self.since.iter().collect();
+        keys.sort_unstable();
+        keys.into_iter().filter_map(|(EndpointKey { service, addr }, since)| {
+            let why = Arc::clone(self.unhealthy.of(service)?.get(addr)?);
+            Some(UnhealthyEndpoint { service: service.clone(), addr: *addr, why, since: *since })
         })
     }
 

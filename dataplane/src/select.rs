@@ -22,7 +22,7 @@ use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, diff};
 use crate::limits::service::Limiters;
 pub use active_frontend::{ActiveFrontend, Preview};
 pub use endpoint_load::{EndpointLoad, Picked};
-pub use unhealthy::Unhealthy;
+pub use unhealthy::{Unhealthy, UnhealthyEndpoints};
 
 /// The class of a client; decides between a frontend's external and internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,15 +155,14 @@ impl ActiveTable {
         Self { table, unhealthy, shards, limiters }
     }
 
-    /// The same table with these unhealthy endpoints. Frontends without failover rules, and those whose endpoints' health
-    /// did not change, are carried over.
+    /// The same table with these unhealthy endpoints. Frontends whose endpoints' health did not change are carried over.
     #[must_use]
     pub fn with_health(&self, unhealthy: Unhealthy) -> Self {
         let changed = self.unhealthy.difference(&unhealthy);
         let mut shards = self.shards.clone();
         for shard in &mut shards {
             let affected: Vec<_> =
-                shard.iter().filter(|ByAddr(frontend)| frontend.depends_on(&changed)).cloned().collect();
+                shard.iter().filter(|ByAddr(it)| changed.contains(&it.spec().service)).cloned().collect();
             for ByAddr(before) in affected {
                 let (spec, limiter) = (Arc::clone(before.spec()), before.limiter().cloned());
                 let after = ActiveFrontend::compile(spec, &unhealthy, limiter, Some(&before));
@@ -173,7 +172,7 @@ impl ActiveTable {
         Self { table: Arc::clone(&self.table), unhealthy, shards, limiters: Arc::clone(&self.limiters) }
     }
 
-    /// The endpoints that count as unhealthy.
+    /// The endpoints that are unhealthy.
     pub fn unhealthy(&self) -> &Unhealthy {
         &self.unhealthy
     }

@@ -1,10 +1,11 @@
 //! Options of the projection and the data plane, from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sheave_control::projection::{self, Role};
 use sheave_dataplane::Timeouts;
-use sheave_model::Path;
+use sheave_model::{HealthPolicy, Path};
 
 use super::capacity::Capacity;
 use crate::config::Config;
@@ -23,6 +24,10 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
         node_port_addresses: config.node_port_addresses.clone(),
         reserved_ports: config.reserved_ports.clone(),
         limits: config.limits.service,
+        health: Arc::new(HealthPolicy {
+            panic_threshold: config.failover.panic_threshold,
+            ..HealthPolicy::default()
+        }),
         role,
         fleet: projection::FleetOptions {
             handle_unclassified: config.karmada.handle_unclassified,
@@ -32,7 +37,6 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             not_ready_hold: config.karmada.not_ready_hold,
             paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
             overprovisioning: config.failover.overprovisioning,
-            panic_threshold: config.failover.panic_threshold,
         },
     }
 }

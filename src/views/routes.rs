@@ -1,6 +1,7 @@
 //! The routing table as `sheave routes` and `/api/routes` show it. The JSON is a contract: keys are added, never renamed.
 
 mod failover;
+mod health;
 mod limits;
 mod published;
 mod text;
@@ -18,6 +19,7 @@ use sheave_model::{
 };
 
 pub(crate) use self::failover::FailoverView;
+pub(crate) use self::health::HealthView;
 pub(crate) use self::limits::LimitsView;
 pub(crate) use self::published::{HealthCheckView, PublishedView};
 use super::problem::ProblemView;
@@ -100,6 +102,9 @@ pub(crate) struct FrontendView {
     pub(crate) external: RouteView,
     /// What clients inside the cluster get.
     pub(crate) internal: RouteView,
+    /// How the health of endpoints counts.
+    #[serde(default)]
+    pub(crate) health: HealthView,
     /// How traffic is spread over clusters; null where there is one alone.
     #[serde(default)]
     pub(crate) failover: Option<FailoverView>,
@@ -275,7 +280,8 @@ impl From<&Frontend> for FrontendView {
             closed: None,
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),
-            failover: frontend.failover.as_deref().map(FailoverView::from),
+            health: HealthView::from(frontend.health.as_ref()),
+            failover: frontend.failover.map(FailoverView::from),
             backends: frontend.backends.iter().map(BackendView::from).collect(),
         }
     }

@@ -72,6 +72,8 @@ mod limits;
 #[cfg(test)]
 mod max_age;
 #[cfg(test)]
+mod outliers;
+#[cfg(test)]
 mod overload;
 #[cfg(test)]
 mod pipes;

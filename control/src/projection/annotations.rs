@@ -3,6 +3,7 @@
 pub(super) mod client_address;
 pub(super) mod clusters;
 pub(super) mod failover;
+pub(super) mod health;
 pub(super) mod limits;
 
 use std::collections::{BTreeMap, HashSet};
@@ -75,14 +76,14 @@ pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
 /// Clusters that get no new connections, as `member1,member2`. On a Cluster, `true` drains it for every
 /// MultiClusterService.
 pub(super) const DRAIN: &str = "sheave.dev/drain";
-/// How endpoints of other clusters are checked: `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, then
-/// `interval=5s`, `timeout`, `failures` and `successes` as needed. Default: only connections show their
-/// health.
+/// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, then `interval=5s`,
+/// `timeout`, `failures` and `successes` as needed. Default: only connections show its health.
 pub(super) const HEALTH_CHECK: &str = "sheave.dev/health-check";
 /// How far a tier may lose health before the next one helps, in percent: with 140, a tier of which 60 % is
 /// healthy carries 84 % of its traffic. Default: `failover.overprovisioning`.
 pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
-/// Percent of healthy endpoints below which health is ignored. Default: `failover.panicThreshold`.
+/// Percent of healthy endpoints below which unhealthy ones are used as well. Default:
+/// `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
 const KNOWN: [&str; 22] = [

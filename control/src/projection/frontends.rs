@@ -252,7 +252,6 @@ fn backend(plan: &Plan, member: &ClusterMember, serving: PortEndpoints) -> Backe
         priority: member.priority,
         // Within one cluster nothing is measured by it.
         capacity: if plan.fleet.is_some() { serving.capacity.max(served) } else { served },
-        remote: !member.own,
         endpoints: serving.endpoints,
         lingering: serving.lingering,
     }
@@ -299,7 +298,8 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         internal,
         limits: plan.limits,
         timeouts: plan.timeouts,
-        failover: plan.fleet.as_ref().map(|fleet| fleet.failover.clone()),
+        health: Arc::clone(&plan.health),
+        failover: plan.fleet.as_ref().map(|fleet| fleet.failover),
         backends: target.backends.clone(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use sheave_model::{FrontendKind, Path, ServiceLimits};
+use sheave_model::{FrontendKind, HealthPolicy, Path, ServiceLimits};
 
 use crate::api::store::ServiceKey;
 
@@ -50,6 +50,8 @@ pub struct Options {
     pub reserved_ports: Vec<RangeInclusive<u16>>,
     /// What each Service may take of a gateway, unless its annotations say otherwise.
     pub limits: ServiceLimits,
+    /// How endpoints' health counts, unless a Service's annotations say otherwise.
+    pub health: Arc<HealthPolicy>,
     /// Who decides about load balancer addresses.
     pub role: Role,
     /// What concerns MultiClusterServices alone.
@@ -73,8 +75,6 @@ pub struct FleetOptions {
     pub paths: BTreeMap<Arc<str>, Path>,
     /// As in [`sheave_model::Failover`].
     pub overprovisioning: u16,
-    /// As in [`sheave_model::Failover`].
-    pub panic_threshold: u8,
 }
 
 impl Default for FleetOptions {
@@ -87,7 +87,6 @@ impl Default for FleetOptions {
             not_ready_hold: None,
             paths: BTreeMap::new(),
             overprovisioning: 140,
-            panic_threshold: 50,
         }
     }
 }
@@ -106,6 +105,7 @@ impl Default for Options {
             node_port_addresses: Vec::new(),
             reserved_ports: RESERVED_PORTS.to_vec(),
             limits: ServiceLimits::default(),
+            health: Arc::default(),
             role: Role::Standalone,
             fleet: FleetOptions::default(),
         }

@@ -22,7 +22,8 @@ use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
 
 use sheave_model::{
-    Affinity, Algorithm, Failover, FrontendKind, FrontendSource, Path, ServiceLimits, ServiceTimeouts, Weight,
+    Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, Path, ServiceLimits,
+    ServiceTimeouts, Weight,
 };
 
 /// A Service's slices by name.
@@ -51,6 +52,7 @@ pub(super) struct Plan {
     pub(super) client_address: ClientAddress,
     pub(super) limits: ServiceLimits,
     pub(super) timeouts: ServiceTimeouts,
+    pub(super) health: Arc<HealthPolicy>,
     pub(super) health_check_port: Option<u16>,
     /// The clusters that it is served from; `None` = the gateway's own.
     pub(super) fleet: Option<FleetPlan>,
@@ -109,7 +111,7 @@ impl Plan {
 pub(super) struct FleetPlan {
     /// By name. A cluster that has nothing, or whose endpoints do not count, is none.
     pub(super) members: Vec<ClusterMember>,
-    pub(super) failover: Arc<Failover>,
+    pub(super) failover: Failover,
     pub(super) status: FleetStatus,
     /// Slices that were found and do not count.
     pub(super) left: Vec<UncountedSlice>,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Affinity, FrontendKind};
 
-use super::annotations::{client_address, limits};
+use super::annotations::{client_address, health, limits};
 use super::class::FrontendKinds;
 use super::eligibility::{TrafficPolicies, TrafficPolicy};
 use super::families::Families;
@@ -66,6 +66,7 @@ pub(super) fn read<'a>(
         client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),
         limits: limits::limits(service, options.limits, &mut report),
         timeouts: limits::timeouts(service, &mut report),
+        health: health::read(service, &options.health, &mut report),
         health_check_port: health_checks::port(spec, &kinds, policies.external, &mut report),
         ports,
         listed_ports,

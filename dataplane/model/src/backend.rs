@@ -16,8 +16,6 @@ pub struct Backend {
     /// How many endpoints the cluster has, including those that serve nothing at present: [`Failover`](crate::Failover)
     /// measures its health by this, or by the number of `endpoints` if that is larger.
     pub capacity: u32,
-    /// Not the gateway's own cluster: news of its endpoints arrives late.
-    pub remote: bool,
     /// Every endpoint that still serves, sorted by address and port. [`Route`](crate::Route) lists those that may be chosen.
     pub endpoints: Vec<Endpoint>,
     /// Endpoints that are neither Ready nor Terminating but still serve existing flows: never chosen, but their flows stay

@@ -9,6 +9,7 @@ use crate::address_set::AddressSet;
 use crate::backend::Backend;
 use crate::endpoint::Endpoint;
 use crate::failover::Failover;
+use crate::health::HealthPolicy;
 use crate::limits::{ServiceLimits, ServiceTimeouts};
 use crate::source_ranges::SourceRanges;
 
@@ -257,8 +258,10 @@ pub struct Frontend {
     pub limits: ServiceLimits,
     /// Timeouts of the Service.
     pub timeouts: ServiceTimeouts,
-    /// How traffic is spread over several clusters; `None` = over all candidates, regardless of health.
-    pub failover: Option<Arc<Failover>>,
+    /// How the health of its endpoints decides which of them get new traffic.
+    pub health: Arc<HealthPolicy>,
+    /// How traffic is spread over several clusters; `None` = there is only one.
+    pub failover: Option<Failover>,
     /// Endpoints by cluster; shared by the frontends of one Service port.
     pub backends: Arc<[Backend]>,
 }

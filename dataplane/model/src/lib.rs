@@ -10,6 +10,7 @@ mod backend;
 mod endpoint;
 mod failover;
 mod frontend;
+mod health;
 mod limits;
 mod source_ranges;
 mod table;
@@ -19,11 +20,12 @@ pub mod test_util;
 pub use address_set::AddressSet;
 pub use backend::Backend;
 pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
-pub use failover::{Check, CheckKind, Failover, Spread};
+pub use failover::{Failover, Spread};
 pub use frontend::{
     Affinity, Algorithm, Candidate, ClientAddr, ClientSource, ClientSources, Frontend, FrontendAddr,
     FrontendKind, FrontendSource, Protocol, Route, ServicePort,
 };
+pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{ServiceLimits, ServiceTimeouts};
 pub use source_ranges::SourceRanges;
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

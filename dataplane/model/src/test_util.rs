@@ -41,7 +41,6 @@ pub fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend 
         weight: Weight(weight),
         priority: 0,
         capacity: 0,
-        remote: false,
         endpoints,
         lingering: Vec::new(),
     }
@@ -77,6 +76,7 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         internal: all,
         limits: ServiceLimits::default(),
         timeouts: ServiceTimeouts::default(),
+        health: Arc::default(),
         failover: None,
         backends: Arc::new([backend("local", 100, endpoints)]),
     }

@@ -6,9 +6,31 @@
 
 use std::collections::BTreeMap;
 
-use sheave_model::{Backend, Failover, Spread, Weight};
+use sheave_model::{Backend, Frontend, Spread, Weight};
 
 use super::shares::Member;
+
+/// The rules of one frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailoverRules {
+    /// As in [`Failover`](sheave_model::Failover).
+    pub spread: Spread,
+    /// As in [`Failover`](sheave_model::Failover).
+    pub overprovisioning: u16,
+    /// As in [`HealthPolicy`](sheave_model::HealthPolicy).
+    pub panic_threshold: u8,
+}
+
+impl FailoverRules {
+    /// Those of `frontend`. Within one cluster only the panic threshold matters.
+    pub fn of(frontend: &Frontend) -> Self {
+        let (spread, overprovisioning) = match frontend.failover {
+            Some(failover) => (failover.spread, failover.overprovisioning),
+            None => (Spread::Endpoints, 100),
+        };
+        Self { spread, overprovisioning, panic_threshold: frontend.health.panic_threshold }
+    }
+}
 
 /// What shares depend on of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +56,7 @@ const GRAIN: u128 = 1 << 24;
 /// Endpoints that serve but are no candidates were left out by a policy and do not count as lost, nor do those of a backend
 /// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere, every
 /// candidate counts as healthy: traffic is never refused while an endpoint exists.
-pub fn members(backends: &[Backend], candidates: &[FailoverCandidate], rules: &Failover) -> Vec<Member> {
+pub fn members(backends: &[Backend], candidates: &[FailoverCandidate], rules: FailoverRules) -> Vec<Member> {
     let mut clusters = ClusterHealth::all(backends, candidates);
     if clusters.iter().all(|cluster| cluster.healthy == 0) {
         clusters.iter_mut().for_each(|cluster| cluster.healthy = cluster.candidates);

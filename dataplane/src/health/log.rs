@@ -1,34 +1,12 @@
 //! Logs which endpoints become unhealthy and healthy, a limited number of them.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use sheave_model::FrontendAddr;
 
 use super::reports::EndpointKey;
 
 /// Lines per window; the first line of the next window has the number of suppressed ones.
 const LINES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
-
-/// Who detected that an endpoint is unhealthy.
-#[derive(Debug)]
-pub(super) enum DetectedBy {
-    /// A client of this frontend.
-    Frontend(FrontendAddr),
-    /// A check of this cluster's endpoints.
-    Cluster(Arc<str>),
-}
-
-impl fmt::Display for DetectedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frontend(addr) => write!(f, "frontend {addr}"),
-            Self::Cluster(name) => write!(f, "cluster {name}"),
-        }
-    }
-}
 
 /// Limits the lines.
 #[derive(Debug, Default)]
@@ -39,15 +17,17 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn unhealthy(&mut self, (protocol, endpoint): EndpointKey, by: &DetectedBy, why: &str) {
+    pub(super) fn unhealthy(&mut self, EndpointKey { service, addr }: &EndpointKey, why: &str) {
         if let Some(suppressed) = self.admits(Instant::now()) {
-            tracing::info!(%endpoint, %protocol, of = %by, reason = why, suppressed, "endpoint is unhealthy");
+            let protocol = service.protocol;
+            tracing::info!(%service, %protocol, endpoint = %addr, reason = why, suppressed, "endpoint is unhealthy");
         }
     }
 
-    pub(super) fn healthy(&mut self, (protocol, endpoint): EndpointKey, by: &DetectedBy, after: Duration) {
+    pub(super) fn healthy(&mut self, EndpointKey { service, addr }: &EndpointKey, after: Duration) {
         if let Some(suppressed) = self.admits(Instant::now()) {
-            tracing::info!(%endpoint, %protocol, of = %by, ?after, suppressed, "endpoint is healthy again");
+            let protocol = service.protocol;
+            tracing::info!(%service, %protocol, endpoint = %addr, ?after, suppressed, "endpoint is healthy again");
         }
     }
 

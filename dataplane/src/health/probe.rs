@@ -54,7 +54,11 @@ pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) ->
     tokio::time::timeout(check.timeout, answer).await.unwrap_or(Err(ProbeError::Late(check.timeout)))
 }
 
-async fn connect(endpoint: EndpointAddr, paths: &Paths) -> io::Result<TcpStream> {
+/// Connects to `endpoint` from the gateway's address.
+///
+/// # Errors
+/// As socket(2) and connect(2).
+pub(super) async fn connect(endpoint: EndpointAddr, paths: &Paths) -> io::Result<TcpStream> {
     let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     paths.bind(&SockRef::from(&socket), endpoint.path)?;
     socket.connect(endpoint.socket_addr()).await

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
+use sheave_model::{EndpointAddr, FrontendAddr, ServicePort};
 use tokio::sync::mpsc;
 
 use crate::select::ActiveTable;
@@ -15,17 +15,32 @@ use crate::select::ActiveTable;
 /// The queue of reports. What does not fit is lost: that many failures are enough.
 const WAITING: usize = 1024;
 
-/// An endpoint of one protocol.
-pub(super) type EndpointKey = (Protocol, EndpointAddr);
+/// An endpoint of one Service port. Each Service judges by its own connections and its own check, so nobody's annotations,
+/// EndpointSlices or clients decide about the endpoints of another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct EndpointKey {
+    pub(super) service: ServicePort,
+    pub(super) addr: EndpointAddr,
+}
 
-/// Suspects, each with a flag: report its next success.
-pub(super) type Suspects = HashMap<EndpointKey, Arc<AtomicBool>, foldhash::fast::RandomState>;
+/// Suspects by address, each with a flag: report its next success.
+pub(super) type Suspects =
+    HashMap<EndpointAddr, Vec<(ServicePort, Arc<AtomicBool>)>, foldhash::fast::RandomState>;
+
+/// From which address a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectedFrom {
+    /// The gateway's: the client has no part in it.
+    Gateway,
+    /// The client's own.
+    Client,
+}
 
 /// What happened to an endpoint.
 #[derive(Debug)]
 pub(super) enum Report {
     /// A client of this frontend could not be connected to it.
-    Failed(EndpointKey, FrontendAddr, io::Error),
+    Failed(EndpointAddr, FrontendAddr, ConnectedFrom, io::Error),
     /// A suspect answered.
     Answered(EndpointKey),
 }
@@ -50,35 +65,41 @@ impl Reports {
         Self::new().0
     }
 
-    /// A connection to an endpoint failed, not because of this machine. Counts only for frontends with failover rules.
+    /// A connection to an endpoint failed, not because of this machine. Of one that is known to be unhealthy that is no news.
     pub(crate) fn failed(
         &self,
         table: &ActiveTable,
         frontend: FrontendAddr,
         endpoint: EndpointAddr,
+        from: ConnectedFrom,
         error: io::Error,
     ) {
-        if table.get(frontend).is_some_and(|frontend| frontend.spec().failover.is_some()) {
-            self.sender.try_send(Report::Failed((frontend.protocol, endpoint), frontend, error)).ok();
+        let service = table.get(frontend).map(|frontend| &frontend.spec().service);
+        if service.is_some_and(|service| !table.unhealthy().contains(service, endpoint)) {
+            self.sender.try_send(Report::Failed(endpoint, frontend, from, error)).ok();
         }
     }
 
-    /// An endpoint answered.
-    pub(crate) fn answered(&self, protocol: Protocol, endpoint: EndpointAddr) {
+    /// An endpoint answered a client of this frontend.
+    pub(crate) fn answered(&self, table: &ActiveTable, frontend: FrontendAddr, endpoint: EndpointAddr) {
         if self.any_suspect.load(Ordering::Relaxed) {
-            self.report_success((protocol, endpoint));
+            self.report_success(table, frontend, endpoint);
         }
     }
 
     #[cold]
-    fn report_success(&self, key: EndpointKey) {
+    fn report_success(&self, table: &ActiveTable, frontend: FrontendAddr, addr: EndpointAddr) {
         let suspects = self.suspects.load();
-        let Some(report_next) = suspects.get(&key) else { return };
-        if report_next.load(Ordering::Relaxed)
-            && report_next.swap(false, Ordering::Relaxed)
-            && self.sender.try_send(Report::Answered(key)).is_err()
-        {
-            report_next.store(true, Ordering::Relaxed);
+        let waiting = suspects.get(&addr).into_iter().flatten();
+        for (service, report_next) in waiting.filter(|(_, report_next)| report_next.load(Ordering::Relaxed)) {
+            if table.get(frontend).is_some_and(|frontend| frontend.spec().service == *service)
+                && report_next.swap(false, Ordering::Relaxed)
+            {
+                let key = EndpointKey { service: service.clone(), addr };
+                if self.sender.try_send(Report::Answered(key)).is_err() {
+                    report_next.store(true, Ordering::Relaxed);
+                }
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::limits::capacity::CapacityLimits;
 use crate::{Dataplane, Options, SteeringMode, Timeouts};
 use sheave_model::test_util::{self, table};
 use sheave_model::{
-    Algorithm, Check, CheckKind, EndpointAddr, Failover, Frontend, FrontendAddr, Path, Protocol, Spread,
+    Algorithm, Check, CheckKind, EndpointAddr, Frontend, FrontendAddr, HealthPolicy, Path, Protocol,
 };
 
 mod checked;
@@ -23,20 +23,18 @@ mod real_traffic;
 const PATIENCE: Duration = Duration::from_secs(20);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A frontend over these endpoints, with rules between clusters.
+/// A frontend over these endpoints.
 fn frontend(protocol: Protocol, endpoints: &[EndpointAddr], check: Option<Check>) -> Frontend {
     let numbers: Vec<(u32, u16)> = (0..).zip(endpoints).map(|(number, _)| (number, 100)).collect();
     let mut frontend = test_util::frontend(1, Algorithm::RoundRobin, &numbers);
-    let mut backend = test_util::backend("member1", 100, &numbers);
+    let mut backend = test_util::backend("local", 100, &numbers);
     for (endpoint, addr) in backend.endpoints.iter_mut().zip(endpoints) {
         endpoint.addr = *addr;
     }
-    backend.remote = true;
     frontend.addr = FrontendAddr { ip: own_address(), port: 8080, protocol };
     frontend.service.protocol = protocol;
     frontend.backends = Arc::new([backend]);
-    let (spread, overprovisioning, panic_threshold) = (Spread::Endpoints, 140, 0);
-    frontend.failover = Some(Arc::new(Failover { spread, overprovisioning, panic_threshold, check }));
+    frontend.health = Arc::new(HealthPolicy { check, ..HealthPolicy::default() });
     frontend
 }
 

@@ -90,6 +90,7 @@ impl ActiveFrontend {
         limiter: Option<Arc<Limiter>>,
         previous: Option<&Self>,
     ) -> Self {
+        let unhealthy = unhealthy.of(&spec.service);
         let serving = ServingEndpoints::new(&spec, previous.map(|previous| &previous.serving));
         let algorithm = effective_algorithm(&spec);
         let mut known: Vec<Arc<Maglev>> = previous.into_iter().flat_map(Self::maglevs).collect();
@@ -213,20 +214,6 @@ impl ActiveFrontend {
     pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u64)> {
         let shares = self.route_of(origin).candidates().into_iter().flat_map(Candidates::shares);
         shares.filter_map(|(place, share)| Some((self.serving.get(place)?.addr, share)))
-    }
-
-    /// Whether the health of any of these endpoints affects this frontend.
-    pub(super) fn depends_on(&self, health: &Unhealthy) -> bool {
-        let protocol = self.addr.protocol;
-        let any_own = || {
-            // Walk the shorter list: an unreachable cluster has many endpoints, of many frontends.
-            if health.len() < self.serving.len() {
-                health.iter().any(|(of, endpoint)| of == protocol && self.serves(endpoint))
-            } else {
-                self.serving.iter().any(|endpoint| health.contains(protocol, endpoint.addr))
-            }
-        };
-        self.spec.failover.is_some() && any_own()
     }
 
     /// What endpoints see of a client.

@@ -8,9 +8,9 @@ use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, Endpoi
 
 use super::PickRequest;
 use super::endpoint_load::ServingEndpoints;
-use super::unhealthy::Unhealthy;
+use super::unhealthy::UnhealthyEndpoints;
 use crate::balance::clusters::{ClusterMember, ClusterSpec, Inside, SUSPICIOUS};
-use crate::balance::failover::{self, FailoverCandidate};
+use crate::balance::failover::{self, FailoverCandidate, FailoverRules};
 use crate::balance::maglev::Maglev;
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
@@ -37,7 +37,7 @@ impl Candidates {
         frontend: &Frontend,
         algorithm: Algorithm,
         candidates: &[Candidate],
-        unhealthy: &Unhealthy,
+        unhealthy: Option<&UnhealthyEndpoints>,
         serving: &ServingEndpoints,
         (previous, known): (Option<&Self>, &[Arc<Maglev>]),
     ) -> Option<Self> {
@@ -163,16 +163,15 @@ fn resolve<'a>(
     })
 }
 
-/// Whether the endpoint is Ready and not known to be unhealthy.
-fn is_healthy(frontend: &Frontend, endpoint: &Endpoint, unhealthy: &Unhealthy) -> bool {
-    endpoint.state == EndpointState::Ready && !unhealthy.contains(frontend.addr.protocol, endpoint.addr)
+fn is_unhealthy(endpoint: &Endpoint, unhealthy: Option<&UnhealthyEndpoints>) -> bool {
+    unhealthy.is_some_and(|unhealthy| unhealthy.contains_key(&endpoint.addr))
 }
 
 /// The healthy candidates of the first tier without a share, in ascending order.
 fn spares(
     frontend: &Frontend,
     candidates: &[Candidate],
-    unhealthy: &Unhealthy,
+    unhealthy: Option<&UnhealthyEndpoints>,
     serving: &ServingEndpoints,
     shares: &[(u32, u32)],
 ) -> Box<[u32]> {
@@ -183,7 +182,8 @@ fn spares(
         let place = serving.position(endpoint.addr)? as u32;
         let serves = backend.weight.0 > 0
             && endpoint.weight.0 > 0
-            && is_healthy(frontend, endpoint, unhealthy)
+            && endpoint.state == EndpointState::Ready
+            && !is_unhealthy(endpoint, unhealthy)
             && shares.binary_search_by_key(&place, |&(place, _)| place).is_err();
         serves.then_some((backend.priority, place))
     };
@@ -200,25 +200,30 @@ fn spares(
 fn members(
     frontend: &Frontend,
     candidates: &[Candidate],
-    unhealthy: &Unhealthy,
+    unhealthy: Option<&UnhealthyEndpoints>,
     serving: &ServingEndpoints,
 ) -> Vec<(u32, Member)> {
-    let resolved = resolve(frontend, candidates);
+    let resolved = || resolve(frontend, candidates);
     let place = |endpoint: &Endpoint| serving.position(endpoint.addr).unwrap_or_default() as u32;
-    let Some(rules) = &frontend.failover else {
+    let all_healthy = resolved().all(|(_, _, endpoint)| !is_unhealthy(endpoint, unhealthy));
+    if frontend.failover.is_none() && all_healthy {
         let plain = |(number, backend, endpoint): (u32, &Backend, &Endpoint)| Member {
             backend: number,
             backend_weight: backend.weight.0.into(),
             weight: endpoint.weight.0.into(),
         };
-        return resolved.map(|found| (place(found.2), plain(found))).collect();
-    };
+        return resolved().map(|found| (place(found.2), plain(found))).collect();
+    }
+    // Where all are Terminating, that says nothing about the one or the other.
+    let any_ready = resolved().any(|(_, _, endpoint)| endpoint.state == EndpointState::Ready);
     let of_health = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
-        let healthy = is_healthy(frontend, endpoint, unhealthy);
+        let counts = endpoint.state == EndpointState::Ready || !any_ready;
+        let healthy = counts && !is_unhealthy(endpoint, unhealthy);
         (place(endpoint), FailoverCandidate { backend, weight: endpoint.weight, healthy })
     };
-    let (places, health): (Vec<_>, Vec<_>) = resolved.map(of_health).unzip();
-    places.into_iter().zip(failover::members(&frontend.backends, &health, rules)).collect()
+    let (places, health): (Vec<_>, Vec<_>) = resolved().map(of_health).unzip();
+    let members = failover::members(&frontend.backends, &health, FailoverRules::of(frontend));
+    places.into_iter().zip(members).collect()
 }
 
 /// The share of each place, sorted. Endpoints of share 0 are left out, so affinity does not keep clients there either. One

@@ -2,6 +2,7 @@
 
 mod affinity;
 mod clusters;
+mod health;
 mod tables;
 
 use std::collections::BTreeSet;

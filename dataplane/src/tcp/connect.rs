@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
 use super::SHORTAGE_PAUSE;
 use super::stream::Stream;
+use crate::health::ConnectedFrom;
 use crate::select::Picked;
 use crate::sys::Errno;
 use crate::sys::bind::bind_transparent;
@@ -61,6 +62,11 @@ impl Dial {
     /// Whom it is to reach.
     pub(super) fn endpoint(&self) -> EndpointAddr {
         self.picked.addr()
+    }
+
+    /// Whose address the endpoint sees.
+    pub(super) fn connected_from(&self) -> ConnectedFrom {
+        if self.source_ip.is_some() { ConnectedFrom::Client } else { ConnectedFrom::Gateway }
     }
 
     /// Whether the endpoint is to see the client's address, and does not.

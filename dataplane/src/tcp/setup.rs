@@ -328,7 +328,7 @@ impl Setup {
 
     /// What to try after a failed attempt.
     fn failed(&mut self, context: &SetupContext, dial: &mut Dial, error: io::Error) -> NextAttempt {
-        let endpoint = dial.endpoint();
+        let (endpoint, from) = (dial.endpoint(), dial.connected_from());
         let failure = dial.failed(&error, self.connect_timeout);
         let Self { client, frontend, .. } = self;
         tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, ?failure, "connect failed");
@@ -346,7 +346,7 @@ impl Setup {
             }
             DialFailure::Endpoint => {
                 let worker = &context.worker;
-                worker.shared.reports.failed(&worker.table(), self.frontend, endpoint, error);
+                worker.shared.reports.failed(&worker.table(), self.frontend, endpoint, from, error);
             }
             DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
         }
@@ -381,7 +381,8 @@ impl Setup {
             if let Some(totals) = counters.totals() {
                 totals.connect_times.record(context.worker.now().saturating_duration_since(dial.began));
             }
-            context.worker.shared.reports.answered(self.frontend.protocol, dial.endpoint());
+            let worker = &context.worker;
+            worker.shared.reports.answered(&worker.table(), self.frontend, dial.endpoint());
             counters.add(|it| &it.source_lost, u64::from(dial.has_lost_source()));
         }
         SetupStep::Connected

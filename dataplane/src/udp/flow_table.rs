@@ -242,12 +242,13 @@ impl<L> FlowTable<L> {
     }
 
     /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one. Which
-    /// endpoint that is, unless it was reported already.
+    /// endpoint failed, unless that was reported already, or the datagrams have the client's own address: then a firewall
+    /// may have refused the client.
     pub(super) fn suspect(&mut self, client: ClientAddr) -> Option<EndpointAddr> {
         self.counters.add(|it| &it.endpoint_errors, 1);
         let flow = self.flows.get_mut(&client)?;
         let known = std::mem::replace(&mut flow.suspect, true);
-        (!known).then(|| flow.endpoint())
+        (!known && flow.source != ClientSource::Transparent).then(|| flow.endpoint())
     }
 
     /// Where the client's datagrams go.

@@ -15,6 +15,7 @@ use super::flow_table::{FlowTable, FlowTimeouts};
 use super::registry::{Registration, Source};
 use super::sockets::Upstream;
 use crate::counters::UdpCounters;
+use crate::health::ConnectedFrom;
 use crate::limits::capacity::Capacity;
 use crate::sys::Errno;
 use crate::worker::token::{Key, KeyedSlab};
@@ -148,11 +149,11 @@ impl UdpFrontend {
         self.context.offload.initial_limit()
     }
 
-    /// An endpoint was reported unreachable.
+    /// An endpoint was reported unreachable, and not because of the client's address.
     pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
         let worker = &self.context.worker;
         let error = io::Error::new(error.kind(), error.to_string());
-        worker.shared.reports.failed(&worker.table(), self.addr, endpoint, error);
+        worker.shared.reports.failed(&worker.table(), self.addr, endpoint, ConnectedFrom::Gateway, error);
     }
 
     /// To be called when flows may have come or gone, or their timeouts have changed: they end in time, and the socket of a

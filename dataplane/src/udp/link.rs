@@ -64,7 +64,7 @@ impl<'a> Opener<'a> {
         let lacking = opened.as_ref().is_err_and(is_out_of_udp_ports);
         self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
         let (upstream, source_ip) = opened.inspect_err(|error| {
-            if is_peer_unreachable(error) {
+            if is_peer_unreachable(error) && way.source != ClientSource::Transparent {
                 self.state.endpoint_failed(way.endpoint, error);
             }
         })?;

@@ -11,7 +11,7 @@ use super::sockets::Upstream;
 use crate::counters::{DropReason, UdpCounters};
 use crate::sys::errnos::is_peer_unreachable;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
-use sheave_model::{ClientAddr, EndpointAddr, Protocol};
+use sheave_model::{ClientAddr, EndpointAddr};
 
 /// Receives one batch and sends it to the client.
 pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Upstream) -> Progress {
@@ -39,7 +39,8 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
         debug_assert!(false, "a flow that ended is not registered");
         return Progress::Drained;
     };
-    context.worker.shared.reports.answered(Protocol::Udp, flow.endpoint());
+    let worker = &context.worker;
+    worker.shared.reports.answered(&worker.table(), state.addr, flow.endpoint());
     let link = &mut flow.link;
     let way = ToClient { context, client, socket: &link.client_side.socket, counters };
     way.send(sender, &payloads[..whole], &mut link.client_limit);

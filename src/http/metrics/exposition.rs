@@ -100,14 +100,14 @@ pub(crate) const AFFINITY_RECORDS: Family =
     gauge("sheave_affinity_records", "Session affinity records that are kept.");
 pub(crate) const ENDPOINTS_UNHEALTHY: Family = gauge(
     "sheave_endpoints_unhealthy",
-    "Endpoints that new traffic avoids because connections to them or checks of them failed, by protocol.",
+    "Endpoints of Services that are unhealthy because connections to them or checks of them failed, by protocol.",
 );
 pub(crate) const ENDPOINT_EJECTIONS: Family = counter(
     "sheave_endpoint_ejections_total",
-    "Times that an endpoint was taken to be unhealthy because connections to it failed.",
+    "Times that an endpoint was ejected because connections to it failed.",
 );
 pub(crate) const HEALTH_CHECKS: Family =
-    counter("sheave_health_checks_total", "Checks of endpoints in other clusters, by result.");
+    counter("sheave_health_checks_total", "Checks of endpoints, by result.");
 pub(crate) const CONNECTIONS_OPENED: Family =
     counter("sheave_tcp_connections_total", "TCP connections accepted, by frontend.");
 pub(crate) const CONNECTIONS: Family =

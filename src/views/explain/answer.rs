@@ -282,14 +282,17 @@ impl FrontendAnswer<'_> {
 
 /// Why an endpoint that may be used gets nothing.
 fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
-    let Some(spec) = active.map(ActiveFrontend::spec).filter(|spec| spec.failover.is_some()) else {
+    let Some(spec) = active.map(ActiveFrontend::spec) else { return String::new() };
+    let unhealthy = basis.active.unhealthy().of(&spec.service);
+    if let Some(why) = unhealthy.and_then(|endpoints| endpoints.get(&addr)) {
+        return format!("it is unhealthy ({why}), and others are not");
+    }
+    if spec.failover.is_none() {
         return "its weight is 0, and others have more".to_owned();
-    };
+    }
     let has_it = |backend: &&Backend| backend.endpoints.iter().any(|endpoint| endpoint.addr == addr);
     let Some(backend) = spec.backends.iter().find(has_it) else { return String::new() };
-    if basis.active.unhealthy().contains(spec.addr.protocol, addr) {
-        "it does not answer, and others do".to_owned()
-    } else if backend.weight.0 == 0 {
+    if backend.weight.0 == 0 {
         format!("cluster {} has weight 0, and others have more", backend.cluster)
     } else {
         let (cluster, priority) = (&backend.cluster, backend.priority);

@@ -1,18 +1,14 @@
-//! Annotations about health and spill-over between clusters.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! The annotation about spill-over between clusters.
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_model::{Check, CheckKind, Failover, Spread};
+use sheave_model::{Failover, Spread};
 
-use super::{HEALTH_CHECK, OVERPROVISIONING, PANIC_THRESHOLD};
+use super::OVERPROVISIONING;
+use super::health::percent;
 use crate::api::problem::Problem;
 use crate::api::problem::report::Report;
 use crate::api::store::ServiceKey;
-use crate::projection::annotations;
 use crate::projection::options::Options;
-use crate::time;
 
 /// The rules between the clusters of a Service, and what is wrong with its annotations; a bad one does not count.
 pub(in crate::projection) fn read(
@@ -20,143 +16,9 @@ pub(in crate::projection) fn read(
     service: &Service,
     spread: Spread,
     options: &Options,
-) -> (Arc<Failover>, Vec<Problem>) {
+) -> (Failover, Vec<Problem>) {
     let mut report = Report::about(key.object());
-    let fleet = &options.fleet;
-    let overprovisioning =
-        percent(service, OVERPROVISIONING, 100..=1000, fleet.overprovisioning, &mut report);
-    let panic = percent(service, PANIC_THRESHOLD, 0..=100, u16::from(fleet.panic_threshold), &mut report);
-    let check = annotations::read(service, HEALTH_CHECK, &mut report, |text| {
-        check(text).map_err(|why| format!("{text:?}: {why}; only real connections tell who serves"))
-    });
-    let panic_threshold = u8::try_from(panic).unwrap_or(fleet.panic_threshold);
-    (Arc::new(Failover { spread, overprovisioning, panic_threshold, check }), report.into_problems())
-}
-
-fn percent(
-    service: &Service,
-    annotation: &str,
-    range: std::ops::RangeInclusive<u16>,
-    default: u16,
-    report: &mut Report,
-) -> u16 {
-    let percent = annotations::read(service, annotation, report, |text| {
-        let percent =
-            text.trim().trim_end_matches('%').parse().ok().filter(|percent| range.contains(percent));
-        percent.ok_or_else(|| {
-            let (least, most) = (range.start(), range.end());
-            format!("{text:?} is not within {least} to {most} percent; {default} is used")
-        })
-    });
-    percent.unwrap_or(default)
-}
-
-/// `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, and then `interval=5s timeout=1s failures=3 successes=2`.
-fn check(text: &str) -> Result<Check, String> {
-    let mut words = text.split_whitespace();
-    let (kind, port) = kind(words.next().unwrap_or_default())?;
-    let mut check = Check {
-        kind,
-        port,
-        interval: Duration::from_secs(5),
-        timeout: Duration::from_secs(1),
-        failures: 3,
-        successes: 2,
-    };
-    let mut seen = std::collections::BTreeSet::new();
-    for word in words {
-        let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not an option"))?;
-        if !seen.insert(name) {
-            return Err(format!("{name} is given twice"));
-        }
-        match name {
-            "interval" => check.interval = time(value)?,
-            "timeout" => check.timeout = time(value)?,
-            "failures" => check.failures = count(value)?,
-            "successes" => check.successes = count(value)?,
-            _ => return Err(format!("{name:?} is not interval, timeout, failures or successes")),
-        }
-    }
-    if check.interval < Duration::from_secs(1) {
-        return Err("an interval is at least 1s".to_owned());
-    }
-    if check.timeout > check.interval {
-        return Err("the timeout is longer than the interval".to_owned());
-    }
-    Ok(check)
-}
-
-fn kind(word: &str) -> Result<(CheckKind, Option<u16>), String> {
-    let port = |text: &str| match text.parse::<u16>() {
-        Ok(port) if port != 0 => Ok(port),
-        _ => Err(format!("{text:?} is not a port (1 to 65535)")),
-    };
-    match word.split_once(':') {
-        None if word == "tcp" => Ok((CheckKind::Tcp, None)),
-        Some(("tcp", number)) => Ok((CheckKind::Tcp, Some(port(number)?))),
-        Some(("http", rest)) => {
-            let slash = rest.find('/').ok_or("a path begins with /")?;
-            let (number, path) = rest.split_at(slash);
-            if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err("a path is of printable ASCII".to_owned());
-            }
-            let number = if number.is_empty() { None } else { Some(port(number)?) };
-            Ok((CheckKind::Http { path: path.into() }, number))
-        }
-        _ => Err("it is not tcp, tcp:PORT, http:/PATH or http:PORT/PATH".to_owned()),
-    }
-}
-
-/// As `500ms`, `5s` or `1m`; from 1 ms to a day.
-fn time(text: &str) -> Result<Duration, String> {
-    let allowed = Duration::from_millis(1)..=Duration::from_secs(86_400);
-    let time = time::parse_duration(text).ok().filter(|time| allowed.contains(time));
-    time.ok_or_else(|| format!("{text:?} is not a duration such as 500ms, 5s or 1m"))
-}
-
-fn count(text: &str) -> Result<u8, String> {
-    text.parse().ok().filter(|count| *count != 0).ok_or_else(|| format!("{text:?} is not within 1 to 255"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn checks_are_read_with_their_defaults() {
-        let read = |text| check(text).unwrap();
-        let plain = read("tcp");
-        assert_eq!((plain.kind, plain.port, plain.failures), (CheckKind::Tcp, None, 3));
-        assert_eq!((plain.interval, plain.timeout), (Duration::from_secs(5), Duration::from_secs(1)));
-        assert_eq!(read("tcp:81").port, Some(81));
-        let http = read("http:8080/ready?x=1 interval=2s timeout=500ms failures=1 successes=9");
-        assert_eq!((http.kind, http.port), (CheckKind::Http { path: "/ready?x=1".into() }, Some(8080)));
-        assert_eq!((http.timeout, http.failures, http.successes), (Duration::from_millis(500), 1, 9));
-        assert_eq!(read("http:/").port, None);
-    }
-
-    #[test]
-    fn checks_that_make_no_sense_are_refused() {
-        for bad in [
-            "",
-            "udp",
-            "tcp:0",
-            "tcp:x",
-            "http:",
-            "http:80",
-            "http:0/",
-            "tcp interval=0s",
-            "tcp interval=500ms",
-            "tcp timeout=6s",
-            "tcp failures=0",
-            "tcp failures=256",
-            "tcp x=1",
-            "tcp interval",
-            "tcp interval=5",
-            "tcp failures=1 failures=2",
-            "http:/ä",
-        ] {
-            assert!(check(bad).is_err(), "{bad}");
-        }
-    }
+    let default = options.fleet.overprovisioning;
+    let overprovisioning = percent(service, OVERPROVISIONING, 100..=1000, default, &mut report);
+    (Failover { spread, overprovisioning }, report.into_problems())
 }

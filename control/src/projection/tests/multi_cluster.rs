@@ -37,9 +37,8 @@ fn every_cluster_is_a_backend_of_its_own() {
         ("203.0.113.10:80/TCP", FrontendSource::MultiClusterService)
     );
     assert_eq!(frontend.failover.as_ref().map(|it| it.spread), Some(Spread::Endpoints));
-    let remote: Vec<(bool, bool)> =
-        frontend.backends.iter().map(|it| (it.remote, it.endpoints[0].local)).collect();
-    assert_eq!(remote, [(false, true), (true, false)], "nodes of the same name are not the same");
+    let local: Vec<bool> = frontend.backends.iter().map(|it| it.endpoints[0].local).collect();
+    assert_eq!(local, [true, false], "nodes of the same name are not the same");
     let status = projector.fleet_status(&key()).unwrap();
     let counts: Vec<(u32, u32)> = status.clusters.iter().map(|it| (it.ready, it.total)).collect();
     let resolved = ResolvedRefs { template: true, ..ResolvedRefs::default() };

@@ -21,8 +21,8 @@ const fn sketch(priority: u32, weight: u16, total: u32, healthy: u32) -> Sketch 
     Sketch { priority, weight, total, healthy, sick: 0 }
 }
 
-fn rules(spread: Spread) -> Failover {
-    Failover { spread, overprovisioning: 140, panic_threshold: 50, check: None }
+fn rules(spread: Spread) -> FailoverRules {
+    FailoverRules { spread, overprovisioning: 140, panic_threshold: 50 }
 }
 
 fn places(sketches: &[Sketch]) -> Vec<FailoverCandidate> {
@@ -45,14 +45,14 @@ fn backends(sketches: &[Sketch]) -> Vec<Backend> {
 }
 
 /// The part of all traffic that each place takes.
-fn parts(sketches: &[Sketch], rules: &Failover) -> Vec<f64> {
+fn parts(sketches: &[Sketch], rules: FailoverRules) -> Vec<f64> {
     let shares = fold(&members(&backends(sketches), &places(sketches), rules));
     let sum: f64 = shares.iter().map(|&share| f64::from(share)).sum();
     shares.into_iter().map(|share| f64::from(share) / sum).collect()
 }
 
 /// The part of all traffic that each cluster takes.
-fn loads(sketches: &[Sketch], rules: &Failover) -> Vec<f64> {
+fn loads(sketches: &[Sketch], rules: FailoverRules) -> Vec<f64> {
     let mut loads = vec![0.0; sketches.len()];
     for (place, part) in places(sketches).iter().zip(parts(sketches, rules)) {
         loads[place.backend as usize] += part;
@@ -62,7 +62,7 @@ fn loads(sketches: &[Sketch], rules: &Failover) -> Vec<f64> {
 
 #[track_caller]
 fn assert_loads(spread: Spread, sketches: &[Sketch], wanted: &[f64]) {
-    let got = loads(sketches, &rules(spread));
+    let got = loads(sketches, rules(spread));
     let near = got.iter().zip(wanted).all(|(got, wanted)| (got - wanted).abs() < 1e-4);
     assert!(near, "wanted {wanted:?}, got {got:?}");
 }
@@ -128,7 +128,7 @@ fn an_endpoint_of_weight_zero_gets_nothing_beside_others() {
     let backend = [test_util::backend("a", 1, &[(1, 0), (2, 5)])];
     let place = |weight| FailoverCandidate { backend: 0, weight: Weight(weight), healthy: true };
     for spread in BOTH {
-        let share = |weights: [u16; 2]| fold(&members(&backend, &weights.map(place), &rules(spread)));
+        let share = |weights: [u16; 2]| fold(&members(&backend, &weights.map(place), rules(spread)));
         assert_eq!(share([0, 5]), [0, 1]);
         assert_eq!(share([2, 4]), [1, 2]);
         assert_eq!(share([0, 0]), [1, 1]);
@@ -142,7 +142,7 @@ fn endpoints_that_a_policy_left_out_are_not_missed() {
     let other = Backend { priority: 1, ..test_util::backend("other", 1, &all) };
     let place = |backend| FailoverCandidate { backend, weight: Weight(100), healthy: true };
     let places = [place(0), place(1)];
-    assert_eq!(fold(&members(&[own, other], &places, &rules(Spread::Endpoints))), [1, 0]);
+    assert_eq!(fold(&members(&[own, other], &places, rules(Spread::Endpoints))), [1, 0]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn when_nothing_is_healthy_every_candidate_counts_as_if_it_were() {
     let sick = |sketch: Sketch| Sketch { healthy: 0, sick: sketch.healthy, ..sketch };
     for spread in BOTH {
         let healthy = [sketch(0, 1, 10, 3), sketch(0, 4, 5, 5), sketch(1, 1, 10, 10)];
-        assert_eq!(parts(&healthy.map(sick), &rules(spread)), parts(&healthy, &rules(spread)));
+        assert_eq!(parts(&healthy.map(sick), rules(spread)), parts(&healthy, rules(spread)));
     }
 }
 
@@ -160,14 +160,14 @@ fn panic_keeps_the_healthy_at_what_they_had_at_the_threshold() {
     for spread in BOTH {
         let rules = rules(spread);
         for healthy in 1..100 {
-            let parts = parts(&tier(healthy), &rules);
+            let parts = parts(&tier(healthy), rules);
             let (well, sick) = parts.split_at(healthy as usize);
             assert!(well[0] <= 0.0201, "{healthy} healthy: {}", well[0]);
             assert_eq!(sick[0] > 0.0, healthy < 50, "{healthy} healthy");
             assert!(sick[0] <= well[0]);
         }
-        let never = Failover { panic_threshold: 0, ..rules };
-        assert_eq!(parts(&tier(1), &never)[..2], [1.0, 0.0]);
+        let never = FailoverRules { panic_threshold: 0, ..rules };
+        assert_eq!(parts(&tier(1), never)[..2], [1.0, 0.0]);
     }
 }
 
@@ -175,16 +175,16 @@ fn panic_keeps_the_healthy_at_what_they_had_at_the_threshold() {
 fn no_panic_while_another_tier_has_enough() {
     for spread in BOTH {
         let first = Sketch { sick: 8, ..sketch(0, 1, 10, 2) };
-        let parts = parts(&[first, sketch(1, 1, 10, 10)], &rules(spread));
+        let parts = parts(&[first, sketch(1, 1, 10, 10)], rules(spread));
         assert!(parts[2..10].iter().all(|&part| part == 0.0));
     }
 }
 
 #[test]
 fn no_candidates_make_no_members() {
-    assert_eq!(members(&[], &[], &rules(Spread::Endpoints)), []);
+    assert_eq!(members(&[], &[], rules(Spread::Endpoints)), []);
     let stray = FailoverCandidate { backend: 3, weight: Weight(1), healthy: true };
-    assert_eq!(members(&[], &[stray], &rules(Spread::Endpoints)).len(), 1);
+    assert_eq!(members(&[], &[stray], rules(Spread::Endpoints)).len(), 1);
 }
 
 fn any_spread() -> impl Strategy<Value = Spread> {
@@ -203,7 +203,7 @@ fn sketches() -> impl Strategy<Value = Vec<Sketch>> {
 }
 
 /// Traffic of each tier, by priority.
-fn by_tier(sketches: &[Sketch], rules: &Failover) -> [f64; 3] {
+fn by_tier(sketches: &[Sketch], rules: FailoverRules) -> [f64; 3] {
     let mut tiers = [0.0; 3];
     for (sketch, load) in sketches.iter().zip(loads(sketches, rules)) {
         tiers[sketch.priority as usize] += load;
@@ -215,11 +215,11 @@ proptest! {
     #[test]
     fn somebody_takes_the_traffic_while_there_is_a_candidate(sketches in sketches(), spread in any_spread()) {
         let places = places(&sketches);
-        let shares = fold(&members(&backends(&sketches), &places, &rules(spread)));
+        let shares = fold(&members(&backends(&sketches), &places, rules(spread)));
         prop_assert_eq!(shares.len(), places.len());
         prop_assert_eq!(shares.iter().any(|&share| share > 0), !places.is_empty());
         let well = |place: &FailoverCandidate| place.healthy && sketches[place.backend as usize].weight > 0;
-        let panicking = members(&backends(&sketches), &places, &Failover { panic_threshold: 0, ..rules(spread) });
+        let panicking = members(&backends(&sketches), &places, FailoverRules { panic_threshold: 0, ..rules(spread) });
         if places.iter().any(well) {
             for (place, share) in places.iter().zip(fold(&panicking)) {
                 prop_assert!(share == 0 || place.healthy, "an unhealthy one is used without panic");
@@ -243,7 +243,7 @@ proptest! {
                 weight: place.weight.0.into(),
             })
             .collect();
-        prop_assert_eq!(fold(&members(&backends(&sketches), &places, &rules(Spread::Backends))), fold(&plain));
+        prop_assert_eq!(fold(&members(&backends(&sketches), &places, rules(Spread::Backends))), fold(&plain));
     }
 
     #[test]
@@ -253,14 +253,14 @@ proptest! {
         let at = at.index(sketches.len());
         sketches.iter_mut().for_each(|sketch| sketch.weight = sketch.weight.max(1));
         prop_assume!(sketches[at].healthy > 0);
-        let before = by_tier(&sketches, &rules(spread));
+        let before = by_tier(&sketches, rules(spread));
         let priority = sketches[at].priority;
         let of_tier = |sketch: &&Sketch| sketch.priority == priority;
         let total: u32 = sketches.iter().filter(of_tier).map(|sketch| sketch.total).sum();
         sketches[at].healthy -= 1;
         sketches[at].sick += 1;
         prop_assume!(sketches.iter().any(|sketch| sketch.healthy > 0));
-        let after = by_tier(&sketches, &rules(spread));
+        let after = by_tier(&sketches, rules(spread));
         let health = |priority| {
             let tier = || sketches.iter().filter(move |sketch| sketch.priority == priority);
             let [total, healthy] = [tier().map(|sketch| sketch.total).sum::<u32>(), tier().map(|sketch| sketch.healthy).sum()];
@@ -289,8 +289,8 @@ proptest! {
             1.4 * f64::from(sketch.weight) / weights * f64::from(sketch.healthy) / f64::from(sketch.total.max(1))
         };
         prop_assume!(sketches.iter().map(able).sum::<f64>() >= 1.0);
-        let rules = Failover { panic_threshold: 0, ..rules(Spread::Backends) };
-        for (sketch, load) in sketches.iter().zip(loads(&sketches, &rules)) {
+        let rules = FailoverRules { panic_threshold: 0, ..rules(Spread::Backends) };
+        for (sketch, load) in sketches.iter().zip(loads(&sketches, rules)) {
             prop_assert!(load <= able(sketch) + 1e-3, "{sketch:?} takes {load}");
         }
     }
@@ -307,7 +307,7 @@ proptest! {
             let cluster = |priority, healthy| Sketch { sick: 1000 - healthy, ..sketch(priority, 1, 1000, healthy) };
             [cluster(0, healthy), cluster(u32::from(second), other)]
         };
-        let [before, after] = [healthy, healthy - 1].map(|healthy| parts(&with(healthy), &rules(spread)));
+        let [before, after] = [healthy, healthy - 1].map(|healthy| parts(&with(healthy), rules(spread)));
         prop_assume!(healthy + other > 200);
         let moved: f64 = before.iter().zip(&after).map(|(before, after)| (before - after).abs()).sum();
         prop_assert!(moved < 0.04, "{moved} of the traffic moved");

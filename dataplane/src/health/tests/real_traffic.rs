@@ -20,7 +20,7 @@ async fn one_that_refuses_is_left_alone_at_once_and_tried_again_after_its_time()
     }
     until_unhealthy(&mut dataplane, 1).await;
     let found = dataplane.unhealthy().next().unwrap();
-    assert_eq!((found.protocol, found.addr), (Protocol::Tcp, refusing));
+    assert_eq!((found.service.protocol, found.addr), (Protocol::Tcp, refusing));
     assert!(found.why.contains("refused"), "{}", found.why);
     assert_eq!(dataplane.health_counts().ejections, 1);
     let before = retries(&dataplane, addr);
@@ -85,15 +85,37 @@ async fn no_client_waits_longer_than_the_connect_budget_and_soon_none_waits() {
 }
 
 #[tokio::test]
-async fn without_rules_between_clusters_nothing_is_unhealthy() {
-    let mut frontend = frontend(Protocol::Tcp, &[refusing(), serving()], None);
-    frontend.failover = None;
+async fn a_service_whose_endpoints_all_refuse_is_still_tried() {
+    let endpoints = [refusing(), refusing()];
+    let frontend = frontend(Protocol::Tcp, &endpoints, None);
     let addr = frontend.addr;
     let mut dataplane = start(&[], PATIENCE, frontend);
-    for _ in 0..20 {
-        assert!(following(&mut dataplane, is_served(addr)).await);
+    while dataplane.unhealthy().count() < 2 {
+        assert!(!following(&mut dataplane, is_served(addr)).await);
     }
-    assert!(retries(&dataplane, addr) > 3);
+    serve(TcpListener::bind((endpoints[1].ip, endpoints[1].port)).unwrap());
+    assert!(following(&mut dataplane, is_served(addr)).await, "at once, though both are ejected");
+}
+
+/// A server that does not like its client may reset it: that must not take the server from other clients.
+#[tokio::test]
+async fn a_connection_that_is_reset_once_established_is_no_failure() {
+    let listener = TcpListener::bind((HERE, 0)).unwrap();
+    let resetting = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).ok();
+        }
+    });
+    let endpoints = [EndpointAddr::new(resetting.ip(), resetting.port()), serving()];
+    let frontend = frontend(Protocol::Tcp, &endpoints, None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    let mut served = 0;
+    for _ in 0..20 {
+        served += usize::from(following(&mut dataplane, is_served(addr)).await);
+    }
+    assert_eq!(served, 10, "in turn");
     assert_eq!(dataplane.health_counts(), super::super::HealthCounts::default());
 }
 
@@ -127,7 +149,7 @@ async fn port_unreachable_counts_for_udp() {
         following(&mut dataplane, tokio::time::sleep(Duration::from_millis(5))).await;
     }
     let found = dataplane.unhealthy().next().unwrap();
-    assert_eq!((found.protocol, found.addr), (Protocol::Udp, gone));
+    assert_eq!((found.service.protocol, found.addr), (Protocol::Udp, gone));
 }
 
 #[tokio::test]

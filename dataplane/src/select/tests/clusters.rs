@@ -1,6 +1,6 @@
 //! Picks over several clusters: health, spill-over, and clients that stay in their cluster.
 
-use sheave_model::{Backend, EndpointState, Failover, Path, Protocol, Spread};
+use sheave_model::{Backend, EndpointState, Failover, Path, Spread};
 
 use super::*;
 
@@ -11,13 +11,11 @@ fn spread_over(clusters: &[(u32, u16)], algorithm: Algorithm) -> Frontend {
         Backend { priority, capacity: 10, ..backend(&format!("member{number}"), weight, &endpoints) }
     };
     let all = route((0..clusters.len() as u32).flat_map(|number| (0..10).map(move |place| (number, place))));
-    let rules =
-        Failover { spread: Spread::Backends, overprovisioning: 140, panic_threshold: 50, check: None };
     Frontend {
         backends: (0..).zip(clusters).map(backend_of).collect(),
         external: all.clone(),
         internal: all,
-        failover: Some(Arc::new(rules)),
+        failover: Some(Failover { spread: Spread::Backends, overprovisioning: 140 }),
         ..frontend(1, algorithm, &[])
     }
 }
@@ -26,8 +24,18 @@ fn two(algorithm: Algorithm) -> Frontend {
     spread_over(&[(0, 1), (1, 1)], algorithm)
 }
 
+/// Unhealthy endpoints of the Service of the frontend with this number.
+fn unhealthy_of(frontend_number: u32, numbers: impl IntoIterator<Item = u32>) -> Unhealthy {
+    let service = frontend(frontend_number, Algorithm::Random, &[]).service;
+    let mut unhealthy = Unhealthy::default();
+    for number in numbers {
+        unhealthy.insert(&service, endpoint_addr(number), "connection refused".into());
+    }
+    unhealthy
+}
+
 fn unhealthy(numbers: impl IntoIterator<Item = u32>) -> Unhealthy {
-    numbers.into_iter().map(|number| (Protocol::Tcp, endpoint_addr(number))).collect()
+    unhealthy_of(1, numbers)
 }
 
 fn only(table: &ActiveTable) -> Arc<ActiveFrontend> {
@@ -125,14 +133,11 @@ fn when_everything_is_unhealthy_traffic_goes_on() {
 }
 
 #[test]
-fn health_decides_nothing_without_rules_and_for_another_protocol() {
-    let spec = Frontend { failover: None, ..two(Algorithm::Random) };
-    let before = compile([spec], &ActiveTable::default());
-    assert!(Arc::ptr_eq(&only(&before), &only(&before.with_health(unhealthy(0..10)))));
+fn health_is_that_of_one_service() {
     let before = compile([two(Algorithm::Random)], &ActiveTable::default());
-    let over_udp: Unhealthy = [(Protocol::Udp, endpoint_addr(1))].into_iter().collect();
-    assert!(Arc::ptr_eq(&only(&before), &only(&before.with_health(over_udp.clone()))));
-    assert_eq!(*before.with_health(over_udp.clone()).unhealthy(), over_udp);
+    let of_another = unhealthy_of(2, [1]);
+    assert!(Arc::ptr_eq(&only(&before), &only(&before.with_health(of_another.clone()))));
+    assert_eq!(*before.with_health(of_another.clone()).unhealthy(), of_another);
 }
 
 #[test]
@@ -147,11 +152,7 @@ fn an_endpoint_that_is_terminating_counts_as_lost() {
 #[test]
 fn only_frontends_whose_endpoints_changed_health_are_made_anew_and_they_keep_their_loads() {
     let other = Frontend { addr: frontend_addr(2), ..frontend(2, Algorithm::Random, &[(500, 1)]) };
-    let rules = two(Algorithm::Random).failover;
-    let table = compile(
-        [two(Algorithm::LeastConnections), Frontend { failover: rules, ..other }],
-        &ActiveTable::default(),
-    );
+    let table = compile([two(Algorithm::LeastConnections), other], &ActiveTable::default());
     let held = forward(only(&table).pick(&external(1), &AffinityTable::default()));
     let changed = table.with_health(unhealthy(0..5));
     let same = |one: &ActiveTable, other: &ActiveTable, number| {

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use super::expiry::{BUSY, OVER, PATIENCE};
 use super::*;
 use crate::limits::capacity::{Capacity, CapacityLimits};
+use crate::select::Unhealthy;
 use crate::sys::Errno;
 use crate::udp::tests::fixtures::{follow, frontend, with_sources};
 use sheave_model::SourceRanges;
-use sheave_model::{ClientSources, EndpointState, Failover, Frontend, Protocol, Spread};
+use sheave_model::{ClientSources, EndpointState, Frontend};
 
 mod room;
 mod simulation;
@@ -292,24 +293,34 @@ fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
 }
 
 #[test]
-fn an_unhealthy_endpoint_is_left_for_a_healthy_one_where_there_are_rules_for_that() {
-    for rules in [true, false] {
-        let mut world = World::new(10, &[]);
-        let mut frontend = frontend(frontend_addr(53), &ready(&[1, 2]));
-        let (spread, overprovisioning, panic_threshold, check) = (Spread::Endpoints, 140, 0, None);
-        frontend.failover =
-            rules.then(|| Arc::new(Failover { spread, overprovisioning, panic_threshold, check }));
-        world.table = follow(&world.table, [frontend]);
-        let first = world.datagram(1).unwrap();
-        world.table = world.table.with_health([(Protocol::Udp, first)].into_iter().collect());
-        let second = world.datagram(1).unwrap();
-        assert_eq!(second != first, rules);
-        let opened = world.links.opened;
-        let both = ready(&[1, 2]).into_iter().map(|(addr, _)| (Protocol::Udp, addr));
-        world.table = world.table.with_health(both.collect());
-        assert_eq!(world.datagram(1), Ok(second), "nothing is better");
-        assert_eq!(world.links.opened, opened);
-    }
+fn an_unhealthy_endpoint_is_left_for_a_healthy_one() {
+    let mut world = World::new(10, &ready(&[1, 2]));
+    let first = world.datagram(1).unwrap();
+    let service = frontend(frontend_addr(53), &[]).service;
+    let mut unhealthy = Unhealthy::default();
+    unhealthy.insert(&service, first, "connection refused".into());
+    world.table = world.table.with_health(unhealthy.clone());
+    let second = world.datagram(1).unwrap();
+    assert_ne!(second, first);
+    let opened = world.links.opened;
+    unhealthy.insert(&service, second, "connection refused".into());
+    world.table = world.table.with_health(unhealthy);
+    assert_eq!(world.datagram(1), Ok(second), "nothing is better");
+    assert_eq!(world.links.opened, opened);
+}
+
+#[test]
+fn a_failure_counts_once_and_not_if_the_client_itself_may_have_been_refused() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    assert_eq!(world.flows.suspect(client_addr(1)), Some(endpoint_addr(1)));
+    assert_eq!(world.flows.suspect(client_addr(1)), None);
+    let mut transparent = frontend(frontend_addr(53), &ready(&[1]));
+    let source = ClientSource::Transparent;
+    transparent.client_sources = ClientSources { external: source, internal: source };
+    world.table = follow(&world.table, [transparent]);
+    world.datagram(2).unwrap();
+    assert_eq!(world.flows.suspect(client_addr(2)), None);
 }
 
 #[test]
