@@ -50,6 +50,8 @@ pub(crate) fn run(text: &str) {
         "idle-timeout",
         "connect-timeout",
         "max-connection-age",
+        "health-check",
+        "panic-threshold",
     ] {
         service["metadata"]["annotations"][format!("sheave.dev/{name}")] = json!(next());
     }
