@@ -7,6 +7,7 @@ mod signals;
 use std::time::Duration;
 
 use sheave_control::sources::connection::Connection;
+use sheave_dataplane::give_up_privileges;
 
 use crate::config::Config;
 use crate::exit::Exit;
@@ -17,7 +18,12 @@ const LAST_WORK: Duration = Duration::from_secs(1);
 
 /// Runs the control side on this thread; the workers have their own.
 pub(crate) fn serve(config: &Config, process: impl Future<Output = Exit>) -> Exit {
+    // Before any other thread starts: each has privileges of its own, which it inherits.
+    let confined = give_up_privileges();
     let logs = logging::init(&config.logging);
+    if let Err(error) = confined {
+        tracing::warn!(%error, "privileges that Sheave does not need cannot be given up");
+    }
     let exit = complete(process);
     drop(logs);
     exit

@@ -30,6 +30,7 @@ pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use limits::overload::Overloaded;
 pub use listener::BindFailure;
 pub use listener::steering::{SteeringMode, SteeringReport};
+pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
 pub use transparent::return_path::ReturnPathError;
 pub use worker::context::Timeouts;

@@ -9,6 +9,7 @@ pub(crate) mod epoll;
 pub(crate) mod errnos;
 pub(crate) mod mmsg;
 pub(crate) mod pipe;
+pub(crate) mod privileges;
 pub(crate) mod sockets;
 pub(crate) mod stream;
 

@@ -8,6 +8,7 @@ use serde_json::json;
 use sheave_control::api::gateway_report::AUDIENCE;
 use tempfile::TempDir;
 
+use crate::outage_kit::wait_for_snapshot;
 use crate::stage::{
     NODE_ADDRESS, Role, Stage, free_port, pool, service, wait_for_addresses, wait_for_condition,
 };
@@ -15,6 +16,7 @@ use crate::support::apiserver::ApiServer;
 use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
 use crate::support::process::Finished;
+use crate::support::seccomp::{Otherwise, Refused};
 
 const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
 /// Known, and of no concern.
@@ -78,7 +80,10 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
         certificate.file("tls.crt").display(),
         certificate.file("tls.key").display()
     );
-    let gateway = stage.start(&stage.home(Role::Gateway, &road, &config));
+    // By the calls that the profile of deploy names, and no others.
+    let profile = Refused::Unnamed(Otherwise::End).prefix();
+    let mut gateway = stage.launch_behind(&profile, &stage.home(Role::Gateway, &road, &config));
+    gateway.wait_until_ready();
     let url = format!("https://{address}/metrics");
     let scrape = |token: &str| ask(&stage, &url, &certificate.file("tls.crt"), token);
 
@@ -115,8 +120,10 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
     fs::write(certificate.file("tls.crt"), first).expect("a file is written");
     assert_eq!(ask(&stage, &url, &second, &scraper).0, 200, "one without its key is not");
     gateway.wait_for_log("the last good one stays in use");
+    wait_for_snapshot(&gateway);
     let plain = url.replace("https", "http");
     assert_eq!(ask(&stage, &plain, &second, &scraper).0, 0, "nothing is said without TLS");
+    assert!(gateway.stop().success());
 }
 
 #[test]
@@ -142,7 +149,9 @@ fn reports_are_for_the_controller() {
 
     let token = cluster.token(Account::Controller, AUDIENCE);
     let shows = format!("gateways: {{tokenFile: {}}}\n", token.display());
-    let _controller = stage.start(&stage.home(Role::Controller, &road, &shows));
+    let profile = Refused::Unnamed(Otherwise::End).prefix();
+    let mut controller = stage.launch_behind(&profile, &stage.home(Role::Controller, &road, &shows));
+    controller.wait_until_ready();
     wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "True");
 
     let url = format!("http://{address}/api/report");
@@ -153,4 +162,5 @@ fn reports_are_for_the_controller() {
     assert_eq!((ask(&token), ask(&own), ask("")), (200, 401, 401));
     server.authorize(TENANT, &[]);
     assert_eq!(ask(&server.token_for(TENANT, AUDIENCE)), 403);
+    assert!(controller.stop().success());
 }

@@ -122,13 +122,21 @@ impl<'c> Stage<'c> {
 
     /// Starts the process; does not wait for anything.
     pub(crate) fn launch(&self, home: &Home) -> Sheave<'_> {
+        self.launch_behind(&[], home)
+    }
+
+    /// As [`Stage::launch`], by a command that becomes it.
+    pub(crate) fn launch_behind(&self, prefix: &[String], home: &Home) -> Sheave<'_> {
         let command = match home.role {
             Role::Gateway => "gateway",
             Role::Controller => "controller",
             Role::Run => "run",
         };
         let config = home.folder.path().join("config.yaml").display().to_string();
-        let process = self.host.start(env!("CARGO_BIN_EXE_sheave"), &[command, "--config", &config]);
+        let sheave = [env!("CARGO_BIN_EXE_sheave"), command, "--config", &config].map(str::to_owned);
+        let whole = [prefix, &sheave].concat();
+        let (program, arguments) = whole.split_first().expect("a command has a program");
+        let process = self.host.start(program, arguments);
         Sheave { process, host: &self.host, admin: home.admin, _folder: Arc::clone(&home.folder) }
     }
 

@@ -184,6 +184,56 @@ fn of_a_service_the_controller_changes_its_finalizer_and_its_status() {
     }
 }
 
+#[test]
+fn a_service_that_is_no_load_balancer_cannot_be_held() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let services = ("", "services");
+    let theirs = json!({"metadata": metadata(), "spec": {"type": "ClusterIP"}});
+    let held = with(&theirs, "/metadata/finalizers", json!(["example.com/keep", OURS]));
+    policy.assert_refuses(services, &theirs, &held);
+    // It was one.
+    policy.assert_allows(services, &held, &with(&held, "/status", json!({"loadBalancer": {}})));
+    policy.assert_allows(services, &held, &theirs);
+}
+
+#[test]
+fn conditions_are_their_writers() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let status = ("", "services/status");
+    let service = json!({"metadata": metadata(), "spec": {"type": "LoadBalancer"}});
+    let condition = |kind: &str, value: &str| json!({"type": kind, "status": value});
+    let with_conditions = |conditions: Value| with(&service, "/status", json!({"conditions": conditions}));
+    let (ours, theirs) = (condition("sheave.dev/Ready", "True"), condition("example.com/Scanned", "True"));
+    let before = with_conditions(json!([theirs]));
+    let after = with_conditions(json!([theirs, ours]));
+    policy.assert_allows(status, &service, &with_conditions(json!([ours])));
+    policy.assert_allows(status, &before, &after);
+    policy.assert_allows(status, &after, &before);
+    for conditions in [json!([]), json!([condition("example.com/Scanned", "False"), ours])] {
+        policy.assert_refuses(status, &before, &with_conditions(conditions));
+    }
+    policy.assert_refuses(status, &service, &before);
+}
+
+#[test]
+fn what_the_controller_creates_is_its_own() {
+    let policy = Policy::of(&files::base(), "sheave-controller-creates");
+    let leases = ("coordination.k8s.io", "leases");
+    let lease = |name: &str| json!({"metadata": {"name": name, "namespace": "sheave-system"}});
+    for ours in ["sheave-controller", "sheave-unclassified", "sheave", "sheave-bf9cf968"] {
+        policy.assert_allows(leases, &Value::Null, &lease(ours));
+    }
+    for theirs in ["cert-manager", "sheaves"] {
+        policy.assert_refuses(leases, &Value::Null, &lease(theirs));
+    }
+    policy.assert_refuses(leases, &Value::Null, &json!({"metadata": {"generateName": "sheave-controller"}}));
+    let events = ("events.k8s.io", "events");
+    let event =
+        |from: &str| json!({"metadata": {"name": "web.1", "namespace": "shop"}, "reportingController": from});
+    policy.assert_allows(events, &Value::Null, &event("sheave.dev/controller"));
+    policy.assert_refuses(events, &Value::Null, &event("kubelet"));
+}
+
 /// As an API server of Kubernetes 1.36 asks: the field that such a Service had as another type is in the new object alone.
 #[test]
 fn a_service_that_became_an_external_name_is_let_go() {
@@ -212,13 +262,15 @@ fn a_service_that_became_an_external_name_is_let_go() {
 fn every_policy_names_the_versions_that_it_is_checked_by() {
     for (documents, name) in [
         (files::base(), "sheave-controller"),
+        (files::base(), "sheave-controller-creates"),
         (files::karmada(), "sheave-karmada-controller"),
         (files::exports(), "sheave-controller-exports"),
     ] {
         let Policy(policy) = Policy::of(&documents, name);
         assert_eq!(policy["matchConstraints"]["matchPolicy"], Value::Null);
         for rule in list(&policy["matchConstraints"]["resourceRules"]) {
-            let version = if rule["apiGroups"][0] == "" { "v1" } else { "v1alpha1" };
+            let built_in = ["", "coordination.k8s.io", "events.k8s.io"].map(|group| json!(group));
+            let version = if built_in.contains(&rule["apiGroups"][0]) { "v1" } else { "v1alpha1" };
             assert_eq!(rule["apiVersions"], json!([version]), "{name}");
         }
     }

@@ -122,7 +122,9 @@ fn the_base_holds_what_an_installation_needs() {
             "ServiceAccount sheave-controller",
             "ServiceAccount sheave-gateway",
             "ValidatingAdmissionPolicy sheave-controller",
+            "ValidatingAdmissionPolicy sheave-controller-creates",
             "ValidatingAdmissionPolicyBinding sheave-controller",
+            "ValidatingAdmissionPolicyBinding sheave-controller-creates",
         ]
     );
 }

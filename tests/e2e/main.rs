@@ -59,6 +59,7 @@ mod fleet_overlap;
 mod fleet_shares;
 #[cfg(test)]
 mod flood;
+mod hardening;
 #[cfg(test)]
 mod health;
 #[cfg(test)]
