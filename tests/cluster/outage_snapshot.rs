@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
 
 use crate::outage_kit::{address, published_service, wait_for_answer, wait_for_snapshot, wait_for_status};
 use crate::stage::{Home, Role, Stage};
@@ -54,6 +55,12 @@ impl Disk {
     }
 }
 
+impl Disk {
+    fn remount(&self, mode: &str) {
+        run("mount", &["-o", &format!("remount,{mode}"), &self.0.display().to_string()]);
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         // Another process may still have it open.
@@ -94,6 +101,21 @@ fn waits_for_the_server(stage: &Stage<'_>, home: &Home, road: &Road<'_>, told: &
         status["source"]["snapshot"]["writtenAt"].is_string()
             && status["source"]["snapshot"]["error"].is_null()
     });
+}
+
+/// The lines of a snapshot, without the last one.
+fn lines_of(snapshot: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(snapshot).unwrap();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.pop();
+    lines
+}
+
+/// Writes a snapshot of these lines, and a last one that is right about them.
+fn seal(snapshot: &Path, lines: &[Value]) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let end = json!({"end": {"objects": lines.len() - 1, "crc32": crc32fast::hash(text.as_bytes())}});
+    fs::write(snapshot, format!("{text}{end}\n")).unwrap();
 }
 
 /// Lets a gateway write its snapshot, and ends it.
@@ -213,6 +235,98 @@ fn a_full_disk_stops_nobody_and_is_written_again_when_it_has_room() {
         road.close();
         let _gateway = stage.launch(&home);
         wait_for_answer(stage, address(111), 80, "endpoint-0");
+    });
+}
+
+/// As after an error of the file system (`errors=remount-ro`, ext4(5)).
+#[test]
+fn a_disk_that_becomes_read_only_stops_nobody_and_keeps_the_last_snapshot() {
+    own_mounts();
+    with_web("remount", |cluster, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        let disk = Disk::mount(&home.state());
+        let gateway = stage.start(&home);
+        wait_for_snapshot(&gateway);
+        disk.remount("ro");
+        published_service(cluster, "api", address(111));
+        stage.slice("api", &[0]);
+        wait_for_answer(stage, address(111), 80, "endpoint-0");
+        gateway.wait_for_log("snapshot.jsonl cannot be written: Read-only file system");
+        gateway.wait_for_log(&format!("make {} writable", home.state().display()));
+        assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
+        // A restart without the API server serves what could be written last.
+        assert!(gateway.stop().success());
+        road.close();
+        let gateway = stage.launch(&home);
+        wait_for_answer(stage, address(110), 80, "endpoint-0");
+        stage.ask(address(111), 80).unwrap_err();
+        road.reopen();
+        wait_for_answer(stage, address(111), 80, "endpoint-0");
+        disk.remount("rw");
+        wait_for_status(&gateway, "the snapshot is new", |_| {
+            fs::read_to_string(home.snapshot()).is_ok_and(|text| text.contains("203.0.113.111"))
+        });
+    });
+}
+
+/// After a rollback, the file is of a newer version than the gateway.
+#[test]
+fn a_snapshot_of_a_newer_version_is_used_as_far_as_it_is_understood() {
+    with_web("newer", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        write_snapshot(stage, &home);
+        let mut lines = lines_of(&home.snapshot());
+        lines[0]["sheave"] = "99.0.0".into();
+        for line in &mut lines[1..] {
+            let object = line.as_object_mut().unwrap().values_mut().next().unwrap();
+            object["future"] = json!([1]);
+            object["spec"]["future"] = json!({"x": null});
+        }
+        seal(&home.snapshot(), &lines);
+        road.close();
+        let gateway = stage.launch(&home);
+        wait_for_answer(stage, address(110), 80, "endpoint-0");
+        road.reopen();
+        wait_for_status(&gateway, "the server is heard", |status| status["source"]["fromSnapshot"] == false);
+        assert!(gateway.stop().success());
+
+        for (changed, told) in [
+            (json!({"sheaveSnapshot": 2}), "has format 2, and this version knows format 1 alone"),
+            (json!({"sheaveSnapshot": 0}), "has format 0, and this version knows format 1 alone"),
+        ] {
+            let mut lines = lines_of(&home.snapshot());
+            lines[0].as_object_mut().unwrap().extend(changed.as_object().cloned().unwrap());
+            seal(&home.snapshot(), &lines);
+            waits_for_the_server(stage, &home, &road, &[told]);
+        }
+        let mut lines = lines_of(&home.snapshot());
+        lines.push(json!({"gateway": {"metadata": {"name": "unheard-of"}}}));
+        seal(&home.snapshot(), &lines);
+        waits_for_the_server(
+            stage,
+            &home,
+            &road,
+            &["snapshot.jsonl is damaged: ", "unknown variant `gateway`"],
+        );
+    });
+}
+
+#[test]
+fn a_file_of_another_program_is_neither_used_nor_in_the_way() {
+    with_web("foreign", |_, stage| {
+        let road = stage.road();
+        let home = stage.home(Role::Gateway, &road, "");
+        fs::create_dir(home.state()).unwrap();
+        let notes = home.state().join("notes.txt");
+        fs::write(&notes, "keep").unwrap();
+        for foreign in [&b""[..], b"\x7fELF\x02\x01\x01\0\0", b"{\"kind\": \"Service\"}\n", &[b'x'; 1 << 20]]
+        {
+            fs::write(home.snapshot(), foreign).unwrap();
+            waits_for_the_server(stage, &home, &road, &["snapshot.jsonl is damaged: "]);
+        }
+        assert_eq!(fs::read(notes).unwrap(), b"keep");
     });
 }
 
