@@ -11,7 +11,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use ipnet::IpNet;
 use sheave_dataplane::balance::hash::mix;
 use sheave_dataplane::select::affinity::{AffinityTable, Scope};
-use sheave_dataplane::select::{ActiveTable, PickRequest, Unhealthy};
+use sheave_dataplane::select::{ActiveTable, EndpointHealth, PickRequest};
 use sheave_model::{
     AddressSet, Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Route,
     Spread, Weight,
@@ -100,10 +100,10 @@ fn across_clusters(algorithm: Algorithm) -> ActiveTable {
         }
     };
     let table = table((0..1_000).map(frontend));
-    let mut unhealthy = Unhealthy::default();
+    let mut unhealthy = EndpointHealth::default();
     for frontend in table.frontends() {
         for endpoint in frontend.backends.iter().flat_map(|backend| &backend.endpoints).step_by(10) {
-            unhealthy.insert(&frontend.service, endpoint.addr, "connection refused".into());
+            unhealthy.set_unhealthy(&frontend.service, endpoint.addr, "connection refused".into());
         }
     }
     ActiveTable::compile(table, &ActiveTable::default()).with_health(unhealthy)

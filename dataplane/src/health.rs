@@ -15,6 +15,7 @@ mod log;
 mod outlier;
 mod probe;
 mod reports;
+mod slow_start;
 #[cfg(test)]
 mod tests;
 
@@ -35,8 +36,9 @@ use self::confirm::{Confirmations, SecondOpinion};
 use self::log::Log;
 use self::outlier::{Outlier, Transition};
 use self::reports::{EndpointKey, Report, Suspects};
+use self::slow_start::SlowStart;
 use crate::paths::Paths;
-use crate::select::{ActiveTable, Unhealthy};
+use crate::select::{ActiveTable, EndpointHealth, FULL_SHARE};
 use crate::sys::errnos::is_local_shortage;
 
 pub(crate) use self::reports::{ConnectedFrom, Reports};
@@ -93,11 +95,12 @@ pub(crate) struct Health {
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
     checks: ActiveChecks,
     confirmations: Confirmations,
-    unhealthy: Unhealthy,
-    /// Since when each of `unhealthy` is.
+    known: EndpointHealth,
+    slow_start: SlowStart,
+    /// Since when each unhealthy endpoint is.
     since: HashMap<EndpointKey, Instant>,
     ejections: u64,
-    /// `unhealthy` differs from when it was last taken.
+    /// `known` differs from when it was last taken.
     changed: bool,
     /// Suspects came or went since they were last published to the workers.
     suspects_changed: bool,
@@ -118,7 +121,8 @@ impl Health {
             deadlines: BinaryHeap::new(),
             checks: ActiveChecks::default(),
             confirmations: Confirmations::default(),
-            unhealthy: Unhealthy::default(),
+            known: EndpointHealth::default(),
+            slow_start: SlowStart::default(),
             since: HashMap::new(),
             ejections: 0,
             changed: false,
@@ -143,10 +147,19 @@ impl Health {
     ) {
         let now = now();
         // Add before removing: an endpoint that moves between frontends keeps its state.
-        for frontend in changes.iter().filter_map(|(_, frontend)| frontend.as_ref()) {
+        for (addr, frontend) in changes {
+            let Some(frontend) = frontend else { continue };
             self.checks.add(frontend, now);
+            self.slow_start.add(frontend);
+            for key in slow_start::new_endpoints(frontend, previous.get(*addr).map(AsRef::as_ref)) {
+                if !self.since.contains_key(&key) {
+                    let parts = self.slow_start.begin(&key, now);
+                    self.show_slow_start(&key, parts);
+                }
+            }
         }
         for frontend in changes.iter().filter_map(|(addr, _)| previous.get(*addr)) {
+            self.slow_start.remove(frontend);
             for key in self.checks.remove(frontend) {
                 self.reassess(&key);
             }
@@ -189,6 +202,7 @@ impl Health {
                 .map(|Reverse((at, _))| *at)
                 .into_iter()
                 .chain(self.checks.next_due())
+                .chain(self.slow_start.next_due())
                 .min();
             let wake = async {
                 match next {
@@ -208,9 +222,9 @@ impl Health {
         }
     }
 
-    /// The unhealthy endpoints, if they changed since the last call.
-    pub(crate) fn take_changed(&mut self) -> Option<Unhealthy> {
-        std::mem::take(&mut self.changed).then(|| self.unhealthy.clone())
+    /// The health of all endpoints, if it changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> Option<EndpointHealth> {
+        std::mem::take(&mut self.changed).then(|| self.known.clone())
     }
 
     /// The verdict was applied, which took this long.
@@ -293,8 +307,11 @@ impl Health {
         }
     }
 
-    /// Handles the suspects that are due.
+    /// Handles what is due.
     fn expire(&mut self, now: Instant) {
+        for (key, parts) in self.slow_start.advance(now) {
+            self.show_slow_start(&key, parts);
+        }
         while self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now)
             && let Some(Reverse((_, key))) = self.deadlines.pop()
         {
@@ -326,7 +343,8 @@ impl Health {
         if !self.since.contains_key(key) {
             self.changed = true;
             self.log.unhealthy(key, &why);
-            self.unhealthy.insert(&key.service, key.addr, why.into());
+            self.slow_start.end(key);
+            self.known.set_unhealthy(&key.service, key.addr, why.into());
             self.since.insert(key.clone(), now());
         }
     }
@@ -339,8 +357,18 @@ impl Health {
             && let Some(since) = self.since.remove(key)
         {
             self.changed = true;
-            self.unhealthy.remove(&key.service, key.addr);
+            self.known.set_healthy(&key.service, key.addr);
+            let parts = self.slow_start.begin(key, now());
+            self.show_slow_start(key, parts);
             self.log.healthy(key, now().saturating_duration_since(since));
+        }
+    }
+
+    fn show_slow_start(&mut self, key: &EndpointKey, parts: u8) {
+        self.changed = true;
+        match parts {
+            FULL_SHARE => self.known.set_healthy(&key.service, key.addr),
+            parts => self.known.set_slow_start(&key.service, key.addr, parts),
         }
     }
 
@@ -360,7 +388,7 @@ impl Health {
         let mut keys: Vec<_> = self.since.iter().collect();
         keys.sort_unstable();
         keys.into_iter().filter_map(|(EndpointKey { service, addr }, since)| {
-            let why = Arc::clone(self.unhealthy.of(service)?.get(addr)?);
+            let why = Arc::clone(self.known.of(service)?.reason(*addr)?);
             Some(UnhealthyEndpoint { service: service.clone(), addr: *addr, why, since: *since })
         })
     }

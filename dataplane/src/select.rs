@@ -4,8 +4,8 @@
 mod active_frontend;
 pub mod affinity;
 mod candidates;
+mod endpoint_health;
 mod endpoint_load;
-mod unhealthy;
 
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,8 @@ use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, diff};
 
 use crate::limits::service::Limiters;
 pub use active_frontend::{ActiveFrontend, Preview};
+pub use endpoint_health::{EndpointHealth, FULL_SHARE, ServiceHealth};
 pub use endpoint_load::{EndpointLoad, Picked};
-pub use unhealthy::{Unhealthy, UnhealthyEndpoints};
 
 /// The class of a client; decides between a frontend's external and internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Eq for ByAddr {}
 #[derive(Debug)]
 pub struct ActiveTable {
     table: Arc<RoutingTable>,
-    unhealthy: Unhealthy,
+    health: EndpointHealth,
     shards: Box<[Arc<TableShard>]>,
     limiters: Arc<Limiters>,
 }
@@ -107,7 +107,7 @@ impl Default for ActiveTable {
     fn default() -> Self {
         Self {
             table: Arc::default(),
-            unhealthy: Unhealthy::default(),
+            health: EndpointHealth::default(),
             shards: vec![Arc::default(); SHARDS].into(),
             limiters: Arc::default(),
         }
@@ -135,7 +135,7 @@ impl ActiveTable {
     pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
         let table = table.into();
         let mut shards = previous.shards.clone();
-        let unhealthy = previous.unhealthy.clone();
+        let health = previous.health.clone();
         let limiters = Arc::clone(&previous.limiters);
         for (addr, frontend) in diff(&previous.table, &table) {
             let Some(shard) = shards.get_mut(shard_of(addr)) else { continue };
@@ -145,36 +145,36 @@ impl ActiveTable {
                 let limiter = limiters.get(&spec);
                 let active = ActiveFrontend::compile(
                     spec,
-                    &unhealthy,
+                    &health,
                     limiter,
                     before.as_ref().map(|ByAddr(before)| &**before),
                 );
                 shard.insert(ByAddr(Arc::new(active)));
             }
         }
-        Self { table, unhealthy, shards, limiters }
+        Self { table, health, shards, limiters }
     }
 
-    /// The same table with these unhealthy endpoints. Frontends whose endpoints' health did not change are carried over.
+    /// The same table with this health of endpoints. Frontends whose endpoints' health did not change are carried over.
     #[must_use]
-    pub fn with_health(&self, unhealthy: Unhealthy) -> Self {
-        let changed = self.unhealthy.difference(&unhealthy);
+    pub fn with_health(&self, health: EndpointHealth) -> Self {
+        let changed = self.health.difference(&health);
         let mut shards = self.shards.clone();
         for shard in &mut shards {
             let affected: Vec<_> =
                 shard.iter().filter(|ByAddr(it)| changed.contains(&it.spec().service)).cloned().collect();
             for ByAddr(before) in affected {
                 let (spec, limiter) = (Arc::clone(before.spec()), before.limiter().cloned());
-                let after = ActiveFrontend::compile(spec, &unhealthy, limiter, Some(&before));
+                let after = ActiveFrontend::compile(spec, &health, limiter, Some(&before));
                 Arc::make_mut(shard).replace(ByAddr(Arc::new(after)));
             }
         }
-        Self { table: Arc::clone(&self.table), unhealthy, shards, limiters: Arc::clone(&self.limiters) }
+        Self { table: Arc::clone(&self.table), health, shards, limiters: Arc::clone(&self.limiters) }
     }
 
-    /// The endpoints that are unhealthy.
-    pub fn unhealthy(&self) -> &Unhealthy {
-        &self.unhealthy
+    /// The health of endpoints.
+    pub fn health(&self) -> &EndpointHealth {
+        &self.health
     }
 
     /// The routing table that this was prepared from.

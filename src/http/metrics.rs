@@ -149,7 +149,7 @@ fn is_of(held: &GuardView, kind: &str, of_karmada: bool) -> bool {
 fn write_health(text: &mut Exposition, table: &ActiveTable, counts: HealthCounts) {
     let mut samples = text.family(&names::ENDPOINTS_UNHEALTHY);
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        let count = table.unhealthy().iter().filter(|(of, _)| of.protocol == protocol).count();
+        let count = table.health().unhealthy().filter(|(of, _)| of.protocol == protocol).count();
         samples.add(&[("protocol", protocol.name())], count as u64);
     }
     text.family(&names::ENDPOINT_EJECTIONS).add(&[], counts.ejections);

@@ -281,7 +281,7 @@ impl From<&Frontend> for FrontendView {
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),
             health: HealthView::from(frontend.health.as_ref()),
-            failover: frontend.failover.map(FailoverView::from),
+            failover: FailoverView::of(frontend),
             backends: frontend.backends.iter().map(BackendView::from).collect(),
         }
     }

@@ -2,6 +2,9 @@
 
 pub(crate) mod collect;
 mod text;
+mod unhealthy;
+
+pub(crate) use self::unhealthy::UnhealthyView;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +42,12 @@ pub(crate) struct ProcessView {
     /// The first of those that `/api/routes` lists; a controller's are its own.
     #[serde(default)]
     pub(crate) first_problems: Vec<ProblemView>,
+    /// Endpoints that are unhealthy.
+    #[serde(default)]
+    pub(crate) unhealthy_endpoints: usize,
+    /// The first of them, by Service and address.
+    #[serde(default)]
+    pub(crate) first_unhealthy: Vec<UnhealthyView>,
     /// Null where no controller runs.
     pub(crate) controller: Option<ControllerView>,
     /// How clients reach the frontends; null where nothing is forwarded.

@@ -19,6 +19,8 @@ for_both_families!(
     a_service_that_refuses_as_a_whole_is_still_tried,
     datagrams_avoid_an_endpoint_whose_port_is_closed,
     a_client_that_an_endpoint_refuses_takes_it_from_nobody,
+    a_silent_endpoint_is_found_by_datagrams_before_a_client_meets_it,
+    a_new_endpoint_gets_its_share_little_by_little,
 );
 
 fn vip(family: Family) -> SocketAddr {
@@ -187,4 +189,43 @@ fn a_client_that_an_endpoint_refuses_takes_it_from_nobody(family: Family) {
         answer.map_err(|error| error.to_string())?;
         expect_unhealthy(&gateway, "TCP", 1.0)
     });
+}
+
+/// No client asks meanwhile, and nothing tells a datagram that is lost from one that needs no answer: only the check can know.
+fn a_silent_endpoint_is_found_by_datagrams_before_a_client_meets_it(family: Family) {
+    let world = World::new(2);
+    let name = |number: u16| format!("backend-{number}");
+    let serve = |number: u16| {
+        udp::Server::who_am_i(world.backend(number.into()), at(family.backend(number), 9000), &name(number))
+    };
+    let _serving = serve(0);
+    let silent = udp::Server::silent(world.backend(1), at(family.backend(1), 9000));
+    let check = "udp:who%3F answer=backend- interval=1s timeout=500ms failures=2 successes=1";
+    let gateway = Gateway::start(&world, &[web(family, 2).annotation("sheave.dev/health-check", check)]);
+    eventually_within(patience(30.0), "it is found", || expect_unhealthy(&gateway, "UDP", 1.0));
+    for client in 0..CLIENTS {
+        let answer = udp::Client::new(&world.client, family.client(client), vip(family)).ask().unwrap();
+        assert_eq!(answer.name, "backend-0");
+    }
+    drop(silent);
+    let _back = serve(1);
+    eventually_within(patience(30.0), "it is found", || expect_unhealthy(&gateway, "UDP", 0.0));
+}
+
+fn a_new_endpoint_gets_its_share_little_by_little(family: Family) {
+    let world = World::new(2);
+    let _servers = [0, 1].map(|number| serve(&world, family, number));
+    let app = |endpoints| web(family, endpoints).annotation("sheave.dev/slow-start", "30s");
+    let gateway = Gateway::start(&world, &[app(1)]);
+    tally(&world, family, 4);
+    gateway.apply(&[app(2)]);
+    let early = tally(&world, family, 44).remove("backend-1").unwrap_or_default();
+    assert!((1..=15).contains(&early), "{early} of 44 requests");
+    let starts_slowly =
+        || gateway.get("/api/explain?service=e2e/web&protocol=TCP").contains("it starts slowly");
+    assert!(starts_slowly());
+    eventually_within(patience(60.0), "it has its share", || {
+        if starts_slowly() { Err("not yet") } else { Ok(()) }
+    });
+    assert_eq!(tally(&world, family, 20).remove("backend-1"), Some(10));
 }

@@ -52,6 +52,7 @@ pub(crate) fn run(text: &str) {
         "max-connection-age",
         "health-check",
         "panic-threshold",
+        "slow-start",
     ] {
         service["metadata"]["annotations"][format!("sheave.dev/{name}")] = json!(next());
     }

@@ -76,9 +76,14 @@ pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
 /// Clusters that get no new connections, as `member1,member2`. On a Cluster, `true` drains it for every
 /// MultiClusterService.
 pub(super) const DRAIN: &str = "sheave.dev/drain";
-/// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, then `interval=5s`,
-/// `timeout`, `failures` and `successes` as needed. Default: only connections show its health.
+/// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH` or `udp:PAYLOAD`, then
+/// `interval=5s`, `timeout`, `failures` and `successes` as needed, and for `udp` `answer=TEXT`, how the answer
+/// begins, and `port`. `%XX` stands for a byte of either. Without a port the check is for ports of its own
+/// protocol. Default: only connections show its health.
 pub(super) const HEALTH_CHECK: &str = "sheave.dev/health-check";
+/// How long a new or returned endpoint takes to get its full share of new connections, from 1 s to an hour.
+/// Not with `maglev` or session affinity. Default: it gets that at once.
+pub(super) const SLOW_START: &str = "sheave.dev/slow-start";
 /// How far a tier may lose health before the next one helps, in percent: with 140, a tier of which 60 % is
 /// healthy carries 84 % of its traffic. Default: `failover.overprovisioning`.
 pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
@@ -86,7 +91,7 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
@@ -107,6 +112,7 @@ const KNOWN: [&str; 22] = [
     CLUSTER_ENDPOINTS,
     DRAIN,
     HEALTH_CHECK,
+    SLOW_START,
     OVERPROVISIONING,
     PANIC_THRESHOLD,
 ];

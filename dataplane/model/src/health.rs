@@ -10,12 +10,14 @@ pub struct HealthPolicy {
     pub panic_threshold: u8,
     /// The active check of each endpoint; `None` = only failed connections count.
     pub check: Option<Check>,
+    /// How long a new or returned endpoint takes to get its full share, except by hash; zero = it gets that at once.
+    pub slow_start: Duration,
 }
 
 impl Default for HealthPolicy {
     /// Half of the endpoints must be healthy, as in Envoy.
     fn default() -> Self {
-        Self { panic_threshold: 50, check: None }
+        Self { panic_threshold: 50, check: None, slow_start: Duration::ZERO }
     }
 }
 
@@ -45,5 +47,12 @@ pub enum CheckKind {
     Http {
         /// Begins with `/`.
         path: Arc<str>,
+    },
+    /// It answers a datagram.
+    Udp {
+        /// The datagram.
+        payload: Arc<[u8]>,
+        /// How the answer begins.
+        answer: Arc<[u8]>,
     },
 }

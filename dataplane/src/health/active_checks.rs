@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{Check, EndpointAddr, Frontend, ServicePort};
+use sheave_model::{Check, CheckKind, EndpointAddr, Frontend, Protocol, ServicePort};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::probe::{self, ProbeError};
@@ -100,7 +100,7 @@ pub(super) struct ActiveChecks {
 impl ActiveChecks {
     /// Starts checking the endpoints of a frontend, if it has a check.
     pub(super) fn add(&mut self, frontend: &Frontend, now: Instant) {
-        let Some(check) = &frontend.health.check else { return };
+        let Some(check) = check_of(frontend) else { return };
         let service = &frontend.service;
         for addr in endpoints(frontend) {
             let serves = !self.is_failing(&EndpointKey { service: service.clone(), addr });
@@ -125,7 +125,7 @@ impl ActiveChecks {
 
     /// Stops the checks of a frontend; returns the endpoints that lost a check.
     pub(super) fn remove(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
-        let Some(check) = &frontend.health.check else { return Vec::new() };
+        let Some(check) = check_of(frontend) else { return Vec::new() };
         let service = &frontend.service;
         let mut left = Vec::new();
         for addr in endpoints(frontend) {
@@ -248,8 +248,19 @@ impl ActiveChecks {
     }
 }
 
+/// The check of a frontend's endpoints. Without a port number it is for endpoints of its own protocol: nobody need listen on the
+/// same number of the other.
+fn check_of(frontend: &Frontend) -> Option<&Check> {
+    let check = frontend.health.check.as_ref()?;
+    let protocol = match check.kind {
+        CheckKind::Tcp | CheckKind::Http { .. } => Protocol::Tcp,
+        CheckKind::Udp { .. } => Protocol::Udp,
+    };
+    (check.port.is_some() || frontend.addr.protocol == protocol).then_some(check)
+}
+
 /// The addresses of all endpoints.
-fn endpoints(frontend: &Frontend) -> impl Iterator<Item = EndpointAddr> {
+pub(super) fn endpoints(frontend: &Frontend) -> impl Iterator<Item = EndpointAddr> {
     frontend.backends.iter().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.addr)
 }
 

@@ -14,7 +14,7 @@ use super::reports::EndpointKey;
 use crate::paths::Paths;
 
 /// How many run at once.
-const CONCURRENT: usize = 64;
+const CONCURRENT: usize = 16;
 /// How long one may take, and how long the same endpoint gets no other: clients must not be able to make more.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many endpoints are remembered.

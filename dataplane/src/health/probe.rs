@@ -1,12 +1,13 @@
-//! One active check of one endpoint: a TCP connect, or an HTTP GET.
+//! One active check of one endpoint: a TCP connect, an HTTP GET, or a datagram and its answer.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use sheave_model::{Check, CheckKind, EndpointAddr};
 use socket2::SockRef;
 use thiserror::Error;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::paths::Paths;
 use crate::sys::errnos::is_local_shortage;
@@ -26,6 +27,9 @@ pub(super) enum ProbeError {
     /// The HTTP status is not a success.
     #[error("HTTP status {0}")]
     Status(u16),
+    /// The answer does not begin as it should.
+    #[error("another answer than expected")]
+    Answer,
     /// The answer is not HTTP.
     #[error("the answer is not HTTP/1")]
     NotHttp,
@@ -45,10 +49,10 @@ impl ProbeError {
 pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) -> Result<(), ProbeError> {
     let target = EndpointAddr { port: check.port.unwrap_or(endpoint.port), ..endpoint };
     let answer = async {
-        let stream = connect(target, paths).await?;
         match &check.kind {
-            CheckKind::Tcp => Ok(()),
-            CheckKind::Http { path } => get(&stream, target, path).await,
+            CheckKind::Tcp => Ok(connect(target, paths).await.map(drop)?),
+            CheckKind::Http { path } => get(&connect(target, paths).await?, target, path).await,
+            CheckKind::Udp { payload, answer } => exchange(target, payload, answer, paths).await,
         }
     };
     tokio::time::timeout(check.timeout, answer).await.unwrap_or(Err(ProbeError::Late(check.timeout)))
@@ -62,6 +66,25 @@ pub(super) async fn connect(endpoint: EndpointAddr, paths: &Paths) -> io::Result
     let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     paths.bind(&SockRef::from(&socket), endpoint.path)?;
     socket.connect(endpoint.socket_addr()).await
+}
+
+/// Sends a datagram and waits for its answer. The socket is connected, so an ICMP error ends the wait.
+async fn exchange(
+    endpoint: EndpointAddr,
+    payload: &[u8],
+    expected: &[u8],
+    paths: &Paths,
+) -> Result<(), ProbeError> {
+    let any: IpAddr =
+        if endpoint.ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    paths.bind(&SockRef::from(&socket), endpoint.path)?;
+    socket.connect(endpoint.socket_addr()).await?;
+    socket.send(payload).await?;
+    let mut answer = vec![0; expected.len()];
+    // What does not fit is cut off.
+    let length = socket.recv(&mut answer).await?;
+    if answer.get(..length) == Some(expected) { Ok(()) } else { Err(ProbeError::Answer) }
 }
 
 async fn get(stream: &TcpStream, endpoint: EndpointAddr, path: &str) -> Result<(), ProbeError> {

@@ -75,7 +75,7 @@ impl Reports {
         error: io::Error,
     ) {
         let service = table.get(frontend).map(|frontend| &frontend.spec().service);
-        if service.is_some_and(|service| !table.unhealthy().contains(service, endpoint)) {
+        if service.is_some_and(|service| !table.health().is_unhealthy(service, endpoint)) {
             self.sender.try_send(Report::Failed(endpoint, frontend, from, error)).ok();
         }
     }

@@ -10,8 +10,8 @@ use sheave_model::{
 
 use super::affinity::{AffinityTable, Scope};
 use super::candidates::Candidates;
+use super::endpoint_health::EndpointHealth;
 use super::endpoint_load::{EndpointLoad, ServingEndpoints};
-use super::unhealthy::Unhealthy;
 use super::{Origin, Pick, PickRequest};
 use crate::balance::hash;
 use crate::balance::maglev::Maglev;
@@ -86,18 +86,18 @@ impl ActiveFrontend {
     /// Prepares `spec`, keeping the loads, turns and Maglev tables of `previous` that are still valid.
     pub(super) fn compile(
         spec: Arc<Frontend>,
-        unhealthy: &Unhealthy,
+        health: &EndpointHealth,
         limiter: Option<Arc<Limiter>>,
         previous: Option<&Self>,
     ) -> Self {
-        let unhealthy = unhealthy.of(&spec.service);
+        let health = health.of(&spec.service);
         let serving = ServingEndpoints::new(&spec, previous.map(|previous| &previous.serving));
         let algorithm = effective_algorithm(&spec);
         let mut known: Vec<Arc<Maglev>> = previous.into_iter().flat_map(Self::maglevs).collect();
         let prepare = |route: &Route, origin, known: &[Arc<Maglev>]| match route {
             Route::Forward(candidates) => {
                 let turns = previous.and_then(|previous| previous.route_of(origin).candidates());
-                Candidates::compile(&spec, algorithm, candidates, unhealthy, &serving, (turns, known))
+                Candidates::compile(&spec, algorithm, candidates, health, &serving, (turns, known))
                     .map_or(ActiveRoute::Reject, ActiveRoute::Forward)
             }
             Route::Reject => ActiveRoute::Reject,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
 use super::PickRequest;
+use super::endpoint_health::{FULL_SHARE, ServiceHealth};
 use super::endpoint_load::ServingEndpoints;
-use super::unhealthy::UnhealthyEndpoints;
 use crate::balance::clusters::{ClusterMember, ClusterSpec, Inside, SUSPICIOUS};
 use crate::balance::failover::{self, FailoverCandidate, FailoverRules};
 use crate::balance::maglev::Maglev;
@@ -37,11 +37,17 @@ impl Candidates {
         frontend: &Frontend,
         algorithm: Algorithm,
         candidates: &[Candidate],
-        unhealthy: Option<&UnhealthyEndpoints>,
+        health: Option<&ServiceHealth>,
         serving: &ServingEndpoints,
         (previous, known): (Option<&Self>, &[Arc<Maglev>]),
     ) -> Option<Self> {
-        let members = members(frontend, candidates, unhealthy, serving);
+        let mut members = members(frontend, candidates, health, serving);
+        // By hash all gateways pick the same; what each has seen of an endpoint's start differs.
+        if algorithm != Algorithm::Maglev
+            && let Some(health) = health.filter(|health| health.any_slow_start())
+        {
+            start_slowly(&mut members, health, serving);
+        }
         let shares = shares(&members);
         let weights = Weights::new(shares.iter().map(|&(_, share)| share.into()))?;
         let several = frontend.failover.is_some() && frontend.backends.len() > 1;
@@ -60,7 +66,7 @@ impl Candidates {
             balancer,
             places: (shares.len() < serving.len()).then(|| shares.iter().map(|&(place, _)| place).collect()),
             turn: previous.map_or(0, Self::peek_turn).into(),
-            spares: spares(frontend, candidates, unhealthy, serving, &shares),
+            spares: spares(frontend, candidates, health, serving, &shares),
         })
     }
 
@@ -163,15 +169,15 @@ fn resolve<'a>(
     })
 }
 
-fn is_unhealthy(endpoint: &Endpoint, unhealthy: Option<&UnhealthyEndpoints>) -> bool {
-    unhealthy.is_some_and(|unhealthy| unhealthy.contains_key(&endpoint.addr))
+fn is_unhealthy(endpoint: &Endpoint, health: Option<&ServiceHealth>) -> bool {
+    health.is_some_and(|health| health.reason(endpoint.addr).is_some())
 }
 
 /// The healthy candidates of the first tier without a share, in ascending order.
 fn spares(
     frontend: &Frontend,
     candidates: &[Candidate],
-    unhealthy: Option<&UnhealthyEndpoints>,
+    health: Option<&ServiceHealth>,
     serving: &ServingEndpoints,
     shares: &[(u32, u32)],
 ) -> Box<[u32]> {
@@ -183,7 +189,7 @@ fn spares(
         let serves = backend.weight.0 > 0
             && endpoint.weight.0 > 0
             && endpoint.state == EndpointState::Ready
-            && !is_unhealthy(endpoint, unhealthy)
+            && !is_unhealthy(endpoint, health)
             && shares.binary_search_by_key(&place, |&(place, _)| place).is_err();
         serves.then_some((backend.priority, place))
     };
@@ -200,12 +206,12 @@ fn spares(
 fn members(
     frontend: &Frontend,
     candidates: &[Candidate],
-    unhealthy: Option<&UnhealthyEndpoints>,
+    health: Option<&ServiceHealth>,
     serving: &ServingEndpoints,
 ) -> Vec<(u32, Member)> {
     let resolved = || resolve(frontend, candidates);
     let place = |endpoint: &Endpoint| serving.position(endpoint.addr).unwrap_or_default() as u32;
-    let all_healthy = resolved().all(|(_, _, endpoint)| !is_unhealthy(endpoint, unhealthy));
+    let all_healthy = resolved().all(|(_, _, endpoint)| !is_unhealthy(endpoint, health));
     if frontend.failover.is_none() && all_healthy {
         let plain = |(number, backend, endpoint): (u32, &Backend, &Endpoint)| Member {
             backend: number,
@@ -218,12 +224,21 @@ fn members(
     let any_ready = resolved().any(|(_, _, endpoint)| endpoint.state == EndpointState::Ready);
     let of_health = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
         let counts = endpoint.state == EndpointState::Ready || !any_ready;
-        let healthy = counts && !is_unhealthy(endpoint, unhealthy);
+        let healthy = counts && !is_unhealthy(endpoint, health);
         (place(endpoint), FailoverCandidate { backend, weight: endpoint.weight, healthy })
     };
-    let (places, health): (Vec<_>, Vec<_>) = resolved().map(of_health).unzip();
-    let members = failover::members(&frontend.backends, &health, FailoverRules::of(frontend));
+    let (places, judged): (Vec<_>, Vec<_>) = resolved().map(of_health).unzip();
+    let members = failover::members(&frontend.backends, &judged, FailoverRules::of(frontend));
     places.into_iter().zip(members).collect()
+}
+
+/// Reduces the weights of endpoints in slow start.
+fn start_slowly(members: &mut [(u32, Member)], health: &ServiceHealth, serving: &ServingEndpoints) {
+    for (place, member) in members {
+        let endpoint = serving.get(*place as usize);
+        let parts = endpoint.and_then(|endpoint| health.slow_start(endpoint.addr)).unwrap_or(FULL_SHARE);
+        member.weight = member.weight.saturating_mul(parts.into());
+    }
 }
 
 /// The share of each place, sorted. Endpoints of share 0 are left out, so affinity does not keep clients there either. One

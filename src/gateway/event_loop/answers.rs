@@ -14,7 +14,7 @@ use crate::views::View as _;
 use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::{LISTED, ProblemView};
 use crate::views::routes::RoutesView;
-use crate::views::status::{ProcessView, collect};
+use crate::views::status::{ProcessView, UnhealthyView, collect};
 
 impl EventLoop {
     /// Everything that is known to be wrong with the objects and with what becomes of them here.
@@ -50,7 +50,16 @@ impl EventLoop {
                 reply.send(self.facts()).ok();
             }
             Query::Status(reply) => {
-                let status = ProcessView { first_problems: self.first_problems(), ..self.status() };
+                let status = ProcessView {
+                    first_problems: self.first_problems(),
+                    first_unhealthy: self
+                        .dataplane
+                        .unhealthy()
+                        .take(LISTED)
+                        .map(UnhealthyView::from)
+                        .collect(),
+                    ..self.status()
+                };
                 let answers = self.dataplane.answers(WORKER_PATIENCE);
                 tokio::spawn(async move {
                     let status = ProcessView { worker_stuck: !answers.await, ..status };
@@ -93,6 +102,7 @@ impl EventLoop {
             karmada: self.sources.karmada_view(&self.store),
             guard: self.sources.held_lists(),
             problems: self.problem_log.count(),
+            unhealthy_endpoints: active.health().unhealthy().count(),
             controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
             lame_duck: self.phase == Phase::LameDuck,

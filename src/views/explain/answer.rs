@@ -8,8 +8,8 @@ use sheave_control::projection::explain::{
     ClientSide, ExplainView, ExplainedEndpoint, Explanation, FrontendExplanation, ServedService,
 };
 use sheave_control::text;
-use sheave_dataplane::select::{ActiveFrontend, Origin};
-use sheave_model::{Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
+use sheave_dataplane::select::{ActiveFrontend, FULL_SHARE, Origin};
+use sheave_model::{Algorithm, Backend, EndpointAddr, Frontend, FrontendSource, Protocol, Route};
 
 use super::place::{self, Place};
 use super::question::Question;
@@ -229,6 +229,7 @@ impl FrontendAnswer<'_> {
             let Some(addr) = endpoint.addr.take().filter(|_| endpoint.used) else { continue };
             endpoint.share = parts.get(&addr).copied();
             if chosen.contains(&addr) {
+                endpoint.reason.push_str(&slow_start(active, addr, self.basis));
                 continue;
             }
             endpoint.used = false;
@@ -283,8 +284,8 @@ impl FrontendAnswer<'_> {
 /// Why an endpoint that may be used gets nothing.
 fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
     let Some(spec) = active.map(ActiveFrontend::spec) else { return String::new() };
-    let unhealthy = basis.active.unhealthy().of(&spec.service);
-    if let Some(why) = unhealthy.and_then(|endpoints| endpoints.get(&addr)) {
+    let health = basis.active.health().of(&spec.service);
+    if let Some(why) = health.and_then(|health| health.reason(addr)) {
         return format!("it is unhealthy ({why}), and others are not");
     }
     if spec.failover.is_none() {
@@ -298,6 +299,16 @@ fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_
         let (cluster, priority) = (&backend.cluster, backend.priority);
         format!("clusters that come before {cluster}, of priority {priority}, carry all of the traffic")
     }
+}
+
+/// What to add to the reason of an endpoint that is used, if it starts slowly.
+fn slow_start(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
+    let algorithm = active.map(ActiveFrontend::algorithm).filter(|algorithm| *algorithm != Algorithm::Maglev);
+    let service = active.filter(|_| algorithm.is_some()).map(|active| &active.spec().service);
+    let parts = service.and_then(|service| basis.active.health().of(service)?.slow_start(addr));
+    parts
+        .map(|parts| format!("; it starts slowly, with {parts}/{FULL_SHARE} of its share"))
+        .unwrap_or_default()
 }
 
 /// What part of the traffic each endpoint gets, where that goes by the health of several clusters.

@@ -1,7 +1,9 @@
 //! How traffic is spread over clusters, as the JSON shows it.
 
 use serde::{Deserialize, Serialize};
-use sheave_model::{Failover, Spread};
+use sheave_model::{Frontend, Spread};
+
+use super::health::CheckView;
 
 /// The rules between the clusters of one frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,14 +13,24 @@ pub(crate) struct FailoverView {
     pub(crate) spread: String,
     /// In percent.
     pub(crate) overprovisioning: u16,
+    /// As in `health`.
+    pub(crate) panic_threshold: u8,
+    /// As in `health`.
+    pub(crate) check: Option<CheckView>,
 }
 
-impl From<Failover> for FailoverView {
-    fn from(failover: Failover) -> Self {
+impl FailoverView {
+    pub(super) fn of(frontend: &Frontend) -> Option<Self> {
+        let (failover, health) = (frontend.failover?, &frontend.health);
         let spread = match failover.spread {
             Spread::Endpoints => "endpoints",
             Spread::Backends => "clusters",
         };
-        Self { spread: spread.to_owned(), overprovisioning: failover.overprovisioning }
+        Some(Self {
+            spread: spread.to_owned(),
+            overprovisioning: failover.overprovisioning,
+            panic_threshold: health.panic_threshold,
+            check: health.check.as_ref().map(CheckView::from),
+        })
     }
 }

@@ -99,7 +99,7 @@ fn the_json_is_that_of_the_contract() {
        "sourceRanges": ["10.0.0.0/8"], "admitsNobody": false,
        "external": {"action": "Forward", "endpoints": ["10.1.0.7:8080"]},
        "internal": {"action": "Forward", "endpoints": ["10.1.0.7:8080", "10.1.0.8:8080"]},
-       "health": {"panicThreshold": 50, "check": null}, "failover": null, "backends": [{"cluster": "local", "weight": 100, "priority": 0, "capacity": 2, "endpoints": [
+       "health": {"panicThreshold": 50, "check": null, "slowStartMillis": 0}, "failover": null, "backends": [{"cluster": "local", "weight": 100, "priority": 0, "capacity": 2, "endpoints": [
           {"address": "10.1.0.7:8080", "node": "n1", "zone": "a", "local": true, "state": "Ready", "weight": 100},
           {"address": "10.1.0.8:8080", "node": "", "zone": "", "local": false, "state": "Ready", "weight": 100}]}]}],
      "status": [], "healthChecks": [],

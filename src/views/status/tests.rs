@@ -77,10 +77,25 @@ fn the_keys_are_those_of_the_contract() {
             "moreProblems": 0,
         },
         "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "lameDuck": false, "draining": false,
-        "firstProblems": [], "notReady": null, "workerStuck": false,
+        "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);
+}
+
+#[test]
+fn unhealthy_endpoints_are_listed_and_the_others_counted() {
+    let endpoint = UnhealthyView {
+        service: "shop/web".to_owned(),
+        protocol: "TCP".to_owned(),
+        endpoint: "10.0.0.7:8080".to_owned(),
+        reason: "Connection refused (os error 111)".to_owned(),
+        seconds: 90,
+    };
+    let view = ProcessView { unhealthy_endpoints: 3, first_unhealthy: vec![endpoint], ..well() };
+    let listed = "\nUnhealthy endpoints\n  - 10.0.0.7:8080 (TCP) of shop/web for 90 s: Connection refused (os error \
+                  111)\n  and 2 more\n\nNothing is wrong.\n";
+    assert!(view.to_text().ends_with(listed), "{}", view.to_text());
 }
 
 #[test]

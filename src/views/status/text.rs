@@ -17,6 +17,7 @@ pub(super) fn render(view: &ProcessView) -> String {
     if let Some(karmada) = &view.karmada {
         text += &format!("\n{}", source(karmada, "Karmada"));
     }
+    text += &unhealthy(view);
     let wrong = wrong(view);
     if wrong.is_empty() {
         return text + "\nNothing is wrong.\n";
@@ -31,6 +32,20 @@ pub(super) fn render(view: &ProcessView) -> String {
     }
     let more = view.problems.saturating_sub(view.first_problems.len());
     text + &listed("Problems", &view.first_problems, more, "; `sheave routes` lists all")
+}
+
+/// Endpoints that fail are nothing that is wrong with this process.
+fn unhealthy(view: &ProcessView) -> String {
+    if view.first_unhealthy.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nUnhealthy endpoints\n".to_owned();
+    text.extend(view.first_unhealthy.iter().map(|endpoint| format!("  - {endpoint}\n")));
+    let more = view.unhealthy_endpoints.saturating_sub(view.first_unhealthy.len());
+    if more > 0 {
+        text += &format!("  and {more} more\n");
+    }
+    text
 }
 
 /// A list under a title; `more` are not listed but `where_else`.
@@ -249,7 +264,7 @@ fn doubted(guard: &GuardView) -> String {
 }
 
 /// As much as people read: `42 s`, `3 min`, `5 h 20 min`, `9 d 4 h`.
-fn span(seconds: u64) -> String {
+pub(super) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         0..120 => format!("{seconds} s"),

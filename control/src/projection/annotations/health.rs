@@ -7,10 +7,16 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use sheave_model::{Check, CheckKind, HealthPolicy};
 
-use super::{HEALTH_CHECK, PANIC_THRESHOLD};
+use super::{HEALTH_CHECK, PANIC_THRESHOLD, SLOW_START};
 use crate::api::problem::report::Report;
 use crate::projection::annotations;
 use crate::time;
+
+/// Longer than any endpoint warms up.
+const SLOWEST_START: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// How long the payload and the answer of a check may be: a datagram that no path cuts.
+const LONGEST_PAYLOAD: usize = 1024;
 
 /// The policy of a Service: `default`, shared, unless annotations change it. A bad one does not count.
 pub(in crate::projection) fn read(
@@ -23,7 +29,14 @@ pub(in crate::projection) fn read(
     let check = annotations::read(service, HEALTH_CHECK, report, |text| {
         check(text).map_err(|why| format!("{text:?}: {why}; only connections show health"))
     });
+    let slow_start = annotations::read(service, SLOW_START, report, |text| {
+        let time = time::parse_duration(text.trim()).ok().filter(|time| SLOWEST_START.contains(time));
+        time.ok_or_else(|| {
+            format!("{text:?} is not a duration from 1s to 1h; endpoints get their share at once")
+        })
+    });
     let policy = HealthPolicy {
+        slow_start: slow_start.unwrap_or(default.slow_start),
         panic_threshold: u8::try_from(panic_threshold).unwrap_or(default.panic_threshold),
         check: check.or_else(|| default.check.clone()),
     };
@@ -49,7 +62,8 @@ pub(super) fn percent(
     percent.unwrap_or(default)
 }
 
-/// `tcp`, `tcp:PORT`, `http:/PATH` or `http:PORT/PATH`, and then `interval=5s timeout=1s failures=3 successes=2`.
+/// `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH` or `udp:PAYLOAD`, and then options as
+/// `interval=5s timeout=1s failures=3 successes=2`.
 fn check(text: &str) -> Result<Check, String> {
     let mut words = text.split_whitespace();
     let (kind, port) = kind(words.next().unwrap_or_default())?;
@@ -72,6 +86,11 @@ fn check(text: &str) -> Result<Check, String> {
             "timeout" => check.timeout = time(value)?,
             "failures" => check.failures = count(value)?,
             "successes" => check.successes = count(value)?,
+            "port" | "answer" => match &mut check.kind {
+                CheckKind::Udp { .. } if name == "port" => check.port = Some(port_number(value)?),
+                CheckKind::Udp { answer, .. } => *answer = bytes(value)?,
+                CheckKind::Tcp | CheckKind::Http { .. } => return Err(format!("{name} is for udp alone")),
+            },
             _ => return Err(format!("{name:?} is not interval, timeout, failures or successes")),
         }
     }
@@ -85,23 +104,48 @@ fn check(text: &str) -> Result<Check, String> {
 }
 
 fn kind(word: &str) -> Result<(CheckKind, Option<u16>), String> {
-    let port = |text: &str| match text.parse::<u16>() {
-        Ok(port) if port != 0 => Ok(port),
-        _ => Err(format!("{text:?} is not a port (1 to 65535)")),
-    };
     match word.split_once(':') {
         None if word == "tcp" => Ok((CheckKind::Tcp, None)),
-        Some(("tcp", number)) => Ok((CheckKind::Tcp, Some(port(number)?))),
+        Some(("tcp", number)) => Ok((CheckKind::Tcp, Some(port_number(number)?))),
         Some(("http", rest)) => {
             let slash = rest.find('/').ok_or("a path begins with /")?;
             let (number, path) = rest.split_at(slash);
             if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err("a path is of printable ASCII".to_owned());
             }
-            let number = if number.is_empty() { None } else { Some(port(number)?) };
+            let number = if number.is_empty() { None } else { Some(port_number(number)?) };
             Ok((CheckKind::Http { path: path.into() }, number))
         }
-        _ => Err("it is not tcp, tcp:PORT, http:/PATH or http:PORT/PATH".to_owned()),
+        Some(("udp", payload)) => {
+            Ok((CheckKind::Udp { payload: bytes(payload)?, answer: Arc::default() }, None))
+        }
+        _ => Err("it is not tcp, tcp:PORT, http:/PATH, http:PORT/PATH or udp:PAYLOAD".to_owned()),
+    }
+}
+
+fn port_number(text: &str) -> Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or_else(|| format!("{text:?} is not a port (1 to 65535)"))
+}
+
+/// Printable ASCII, and `%XX` for other bytes (RFC 3986, section 2.1).
+fn bytes(text: &str) -> Result<Arc<[u8]>, String> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        let digit = |at: usize| char::from(behind.get(at).copied().unwrap_or_default()).to_digit(16);
+        let byte = match first {
+            b'%' => {
+                rest = behind.get(2..).unwrap_or_default();
+                digit(0).zip(digit(1)).and_then(|(high, low)| u8::try_from(16 * high + low).ok())
+            }
+            byte => Some(*byte).filter(u8::is_ascii_graphic),
+        };
+        bytes.push(byte.ok_or_else(|| format!("{text:?} is not printable ASCII with %XX for other bytes"))?);
+    }
+    match bytes.len() {
+        1..=LONGEST_PAYLOAD => Ok(bytes.into()),
+        length => Err(format!("{length} bytes are not within 1 to {LONGEST_PAYLOAD}")),
     }
 }
 
@@ -131,6 +175,21 @@ mod tests {
         assert_eq!((http.kind, http.port), (CheckKind::Http { path: "/ready?x=1".into() }, Some(8080)));
         assert_eq!((http.timeout, http.failures, http.successes), (Duration::from_millis(500), 1, 9));
         assert_eq!(read("http:/").port, None);
+    }
+
+    #[test]
+    fn a_check_by_datagrams_has_a_payload_and_may_have_an_answer() {
+        let udp = check("udp:%00%01ping answer=pong%0a port=5300 interval=2s").unwrap();
+        let (payload, answer) = (b"\0\x01ping".as_slice().into(), b"pong\n".as_slice().into());
+        assert_eq!((udp.kind, udp.port), (CheckKind::Udp { payload, answer }, Some(5300)));
+        let any = CheckKind::Udp { payload: b"?".as_slice().into(), answer: Arc::default() };
+        assert_eq!(check("udp:?").unwrap().kind, any);
+        for bad in
+            ["udp:", "udp:%", "udp:%0", "udp:%zz", "udp:ä", "udp:a port=0", "udp:a answer=", "tcp port=1"]
+        {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        assert!(check(&format!("udp:{}", "a".repeat(1025))).is_err());
     }
 
     #[test]

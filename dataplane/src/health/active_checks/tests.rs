@@ -1,6 +1,6 @@
 //! Verdicts, who shares a check, and when checks run.
 
-use sheave_model::{Algorithm, CheckKind, HealthPolicy, test_util};
+use sheave_model::{Algorithm, HealthPolicy, test_util};
 
 use super::*;
 
@@ -69,6 +69,18 @@ fn nothing_is_checked_without_a_check() {
     let (mut checks, now) = (ActiveChecks::default(), Instant::now());
     checks.add(&frontend(1, None), now);
     assert!(checks.probes.is_empty() && checks.next_due().is_none());
+}
+
+#[test]
+fn a_check_without_a_port_is_for_endpoints_of_its_protocol() {
+    let (udp, now) = (CheckKind::Udp { payload: Arc::default(), answer: Arc::default() }, Instant::now());
+    for (kind, port, expected) in [(CheckKind::Tcp, None, 2), (udp.clone(), None, 0), (udp, Some(53), 2)] {
+        let mut checks = ActiveChecks::default();
+        let frontend = frontend(1, Some(Check { kind, port, ..check(3, 2) }));
+        checks.add(&frontend, now);
+        assert_eq!(checks.probes.len(), expected);
+        assert_eq!(checks.remove(&frontend).len(), expected);
+    }
 }
 
 #[test]

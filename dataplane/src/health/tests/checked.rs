@@ -68,6 +68,36 @@ async fn an_endpoint_is_unhealthy_while_it_answers_with_failure_or_not_at_all() 
 }
 
 #[tokio::test]
+async fn an_endpoint_is_unhealthy_while_it_answers_datagrams_with_something_else_or_not() {
+    let socket = std::net::UdpSocket::bind((HERE, 0)).unwrap();
+    let addr = socket.local_addr().unwrap();
+    let answer = Arc::new(std::sync::Mutex::new(Some("pong 1")));
+    let answers = Arc::clone(&answer);
+    std::thread::spawn(move || {
+        let mut question = [0; 16];
+        while let Ok((length, from)) = socket.recv_from(&mut question) {
+            if let Some(answer) =
+                answers.lock().unwrap().filter(|_| question.starts_with(b"ping") && length == 4)
+            {
+                socket.send_to(answer.as_bytes(), from).ok();
+            }
+        }
+    });
+    let kind = CheckKind::Udp { payload: b"ping".as_slice().into(), answer: b"pong".as_slice().into() };
+    let endpoint = EndpointAddr::new(addr.ip(), addr.port());
+    let mut dataplane = start(&[], PATIENCE, frontend(Protocol::Udp, &[endpoint], Some(check(kind))));
+    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
+    assert!(dataplane.health_counts().checks_passed > 0 && dataplane.unhealthy().count() == 0);
+    for (failing, why) in [(Some("no"), "another answer than expected"), (None, "no answer within 50ms")] {
+        *answer.lock().unwrap() = failing;
+        until_unhealthy(&mut dataplane, 1).await;
+        assert_eq!(*dataplane.unhealthy().next().unwrap().why, *why);
+        *answer.lock().unwrap() = Some("pong 2");
+        until_unhealthy(&mut dataplane, 0).await;
+    }
+}
+
+#[tokio::test]
 async fn where_an_endpoint_is_checked_the_check_decides_when_it_is_healthy_again() {
     let status = Arc::new(AtomicU16::new(200));
     let refusing = refusing();

@@ -25,16 +25,16 @@ fn two(algorithm: Algorithm) -> Frontend {
 }
 
 /// Unhealthy endpoints of the Service of the frontend with this number.
-fn unhealthy_of(frontend_number: u32, numbers: impl IntoIterator<Item = u32>) -> Unhealthy {
+fn unhealthy_of(frontend_number: u32, numbers: impl IntoIterator<Item = u32>) -> EndpointHealth {
     let service = frontend(frontend_number, Algorithm::Random, &[]).service;
-    let mut unhealthy = Unhealthy::default();
+    let mut unhealthy = EndpointHealth::default();
     for number in numbers {
-        unhealthy.insert(&service, endpoint_addr(number), "connection refused".into());
+        unhealthy.set_unhealthy(&service, endpoint_addr(number), "connection refused".into());
     }
     unhealthy
 }
 
-fn unhealthy(numbers: impl IntoIterator<Item = u32>) -> Unhealthy {
+fn unhealthy(numbers: impl IntoIterator<Item = u32>) -> EndpointHealth {
     unhealthy_of(1, numbers)
 }
 
@@ -137,7 +137,7 @@ fn health_is_that_of_one_service() {
     let before = compile([two(Algorithm::Random)], &ActiveTable::default());
     let of_another = unhealthy_of(2, [1]);
     assert!(Arc::ptr_eq(&only(&before), &only(&before.with_health(of_another.clone()))));
-    assert_eq!(*before.with_health(of_another.clone()).unhealthy(), of_another);
+    assert_eq!(*before.with_health(of_another.clone()).health(), of_another);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn the_next_table_keeps_the_health_of_the_one_before() {
     spec.affinity = STICKY;
     let after = compile([spec], &before);
     assert_eq!(parts(&only(&after)), [0.0, 1.0]);
-    assert_eq!(parts(&only(&after.with_health(Unhealthy::default()))), [1.0, 0.0]);
+    assert_eq!(parts(&only(&after.with_health(EndpointHealth::default()))), [1.0, 0.0]);
 }
 
 #[test]
@@ -198,13 +198,13 @@ fn a_client_whose_endpoint_went_stays_in_its_cluster_and_no_other_client_moves()
 fn clients_of_a_cluster_that_sheds_load_move_and_come_back() {
     let spec = spread_over(&[(0, 1), (0, 1), (0, 1)], Algorithm::Maglev);
     let table = compile([spec], &ActiveTable::default());
-    let [before, after] = [Unhealthy::default(), unhealthy(100..107)]
+    let [before, after] = [EndpointHealth::default(), unhealthy(100..107)]
         .map(|unhealthy| everyone_goes(&only(&table.with_health(unhealthy))));
     for (before, after) in before.iter().zip(&after) {
         assert!(before == after || cluster(*before) == 1);
     }
     let again =
-        everyone_goes(&only(&table.with_health(unhealthy(100..107)).with_health(Unhealthy::default())));
+        everyone_goes(&only(&table.with_health(unhealthy(100..107)).with_health(EndpointHealth::default())));
     assert_eq!(before, again);
 }
 

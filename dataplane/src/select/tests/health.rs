@@ -6,9 +6,9 @@ use super::*;
 
 /// A table with one frontend, of whose endpoints these are unhealthy.
 fn with_unhealthy(spec: Frontend, numbers: &[u32]) -> Arc<ActiveFrontend> {
-    let (addr, mut unhealthy) = (spec.addr, Unhealthy::default());
+    let (addr, mut unhealthy) = (spec.addr, EndpointHealth::default());
     for &number in numbers {
-        unhealthy.insert(&spec.service, endpoint_addr(number), "connection refused".into());
+        unhealthy.set_unhealthy(&spec.service, endpoint_addr(number), "connection refused".into());
     }
     let table = compile([spec], &ActiveTable::default()).with_health(unhealthy);
     Arc::clone(table.get(addr).unwrap())
@@ -93,5 +93,22 @@ fn only_the_clients_of_an_ejected_endpoint_move_by_hash_and_they_come_back() {
     let during = everyone(&with_unhealthy(ten(Algorithm::Maglev), &[7]));
     for (before, during) in before.iter().zip(&during) {
         assert_eq!(before != during, *before == endpoint_addr(7));
+    }
+}
+
+#[test]
+fn an_endpoint_that_starts_slowly_gets_part_of_its_share_except_by_hash() {
+    let expected = |algorithm| match algorithm {
+        Algorithm::Maglev => [0.5, 0.5],
+        _ => [0.75, 0.25],
+    };
+    for algorithm in ALGORITHMS {
+        let spec = frontend(1, algorithm, &[(1, 100), (2, 100)]);
+        let (addr, mut health) = (spec.addr, EndpointHealth::default());
+        health.set_slow_start(&spec.service, endpoint_addr(2), 1);
+        health.set_slow_start(&spec.service, endpoint_addr(1), 3);
+        let table = compile([spec], &ActiveTable::default()).with_health(health);
+        let got: Vec<f64> = parts(table.get(addr).unwrap()).into_iter().map(|(_, part)| part).collect();
+        assert_eq!(got, expected(algorithm), "{algorithm:?}");
     }
 }

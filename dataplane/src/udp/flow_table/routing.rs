@@ -95,7 +95,7 @@ impl Decision<'_> {
 
     /// Whether the endpoint is to be avoided here: a flow has no end of its own, so that one would stay with it for ever.
     fn is_unhealthy(&self, frontend: &ActiveFrontend, endpoint: EndpointAddr) -> bool {
-        self.view.table.unhealthy().contains(&frontend.spec().service, endpoint)
+        self.view.table.health().is_unhealthy(&frontend.spec().service, endpoint)
     }
 
     /// Opens the way to the same endpoint anew if that is to see something else of the client now. If that fails, the

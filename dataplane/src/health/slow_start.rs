@@ -1,0 +1,175 @@
+//! Slow start: the share of a new or returned endpoint grows over a time that its Service chooses.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use sheave_model::{EndpointAddr, Frontend, ServicePort};
+
+use super::active_checks::endpoints;
+use super::reports::EndpointKey;
+use crate::select::FULL_SHARE;
+
+/// A Service port with slow start.
+#[derive(Debug)]
+struct SlowService {
+    /// From the first part of the share to the last.
+    over: Duration,
+    /// The number of its frontends.
+    frontends: usize,
+}
+
+/// An endpoint whose share grows.
+#[derive(Debug)]
+struct Ramp {
+    since: Instant,
+    over: Duration,
+    /// When the share changes next.
+    next: Instant,
+}
+
+impl Ramp {
+    /// How many of [`FULL_SHARE`] parts it gets.
+    fn advance(&mut self, now: Instant) -> u8 {
+        let step = self.over / u32::from(FULL_SHARE);
+        let passed = now.saturating_duration_since(self.since).as_nanos() / step.as_nanos().max(1);
+        let parts = u8::try_from(passed + 1).unwrap_or(FULL_SHARE).min(FULL_SHARE);
+        self.next = self.since + step * u32::from(parts);
+        parts
+    }
+}
+
+/// All endpoints whose share grows.
+#[derive(Debug, Default)]
+pub(super) struct SlowStart {
+    services: HashMap<ServicePort, SlowService>,
+    ramps: HashMap<EndpointKey, Ramp>,
+    /// An entry with another time than the ramp's is stale.
+    due: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
+}
+
+impl SlowStart {
+    /// Follows a frontend that came or changed.
+    pub(super) fn add(&mut self, frontend: &Frontend) {
+        let over = frontend.health.slow_start;
+        if !over.is_zero() {
+            let new = || SlowService { over, frontends: 0 };
+            let service = self.services.entry(frontend.service.clone()).or_insert_with(new);
+            service.over = over;
+            service.frontends += 1;
+        }
+    }
+
+    /// Follows a frontend that went, or the former state of one that changed.
+    pub(super) fn remove(&mut self, frontend: &Frontend) {
+        if frontend.health.slow_start.is_zero() {
+            return;
+        }
+        if let Some(service) = self.services.get_mut(&frontend.service) {
+            service.frontends -= 1;
+            if service.frontends == 0 {
+                self.services.remove(&frontend.service);
+            }
+        }
+    }
+
+    /// An endpoint gets traffic from now on; returns how many parts of its share. One that has begun goes on.
+    pub(super) fn begin(&mut self, key: &EndpointKey, now: Instant) -> u8 {
+        let Some(service) = self.services.get(&key.service) else { return FULL_SHARE };
+        let begin = || Ramp { since: now, over: service.over, next: now };
+        let ramp = self.ramps.entry(key.clone()).or_insert_with(begin);
+        let before = ramp.next;
+        let parts = ramp.advance(now);
+        if ramp.next != before {
+            self.due.push(Reverse((ramp.next, key.clone())));
+        }
+        parts
+    }
+
+    /// An endpoint gets no traffic any more.
+    pub(super) fn end(&mut self, key: &EndpointKey) {
+        self.ramps.remove(key);
+    }
+
+    /// When to call [`Self::advance`].
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The endpoints whose parts have changed, with their parts.
+    pub(super) fn advance(&mut self, now: Instant) -> Vec<(EndpointKey, u8)> {
+        let mut changed = Vec::new();
+        while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now)
+            && let Some(Reverse((at, key))) = self.due.pop()
+        {
+            let Some(ramp) = self.ramps.get_mut(&key).filter(|ramp| ramp.next == at) else { continue };
+            let parts = ramp.advance(now);
+            if parts == FULL_SHARE {
+                self.ramps.remove(&key);
+            } else {
+                self.due.push(Reverse((ramp.next, key.clone())));
+            }
+            changed.push((key, parts));
+        }
+        changed
+    }
+}
+
+/// The endpoints that a frontend did not have before. Those of a new frontend are none: all of them start alike.
+pub(super) fn new_endpoints(frontend: &Frontend, previous: Option<&Frontend>) -> Vec<EndpointKey> {
+    let Some(previous) = previous.filter(|_| !frontend.health.slow_start.is_zero()) else {
+        return Vec::new();
+    };
+    let known: HashSet<EndpointAddr> = endpoints(previous).collect();
+    let new = endpoints(frontend).filter(|addr| !known.contains(addr));
+    new.map(|addr| EndpointKey { service: frontend.service.clone(), addr }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sheave_model::{Algorithm, HealthPolicy, test_util};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn frontend(slow_start: Duration, endpoints: &[(u32, u16)]) -> Frontend {
+        let frontend = test_util::frontend(1, Algorithm::Random, endpoints);
+        Frontend { health: Arc::new(HealthPolicy { slow_start, ..HealthPolicy::default() }), ..frontend }
+    }
+
+    #[test]
+    fn the_share_grows_by_a_tenth_each_tenth_of_the_time() {
+        let (mut slow, start) = (SlowStart::default(), Instant::now());
+        let frontend = frontend(30 * SECOND, &[(1, 100)]);
+        slow.add(&frontend);
+        let key = EndpointKey { service: frontend.service.clone(), addr: test_util::endpoint_addr(1) };
+        assert_eq!(slow.begin(&key, start), 1);
+        assert_eq!(slow.begin(&key, start + SECOND), 1, "it goes on");
+        assert!(slow.advance(start + 2 * SECOND).is_empty());
+        for parts in 2..=10 {
+            let at = slow.next_due().unwrap();
+            assert_eq!(at, start + 3 * SECOND * (u32::from(parts) - 1));
+            assert_eq!(slow.advance(at), [(key.clone(), parts)]);
+        }
+        assert_eq!(slow.next_due(), None);
+        slow.begin(&key, start);
+        slow.end(&key);
+        assert!(slow.advance(start + 60 * SECOND).is_empty());
+        slow.remove(&frontend);
+        assert_eq!(slow.begin(&key, start), FULL_SHARE, "nobody wants that any more");
+    }
+
+    #[test]
+    fn endpoints_that_come_to_a_frontend_are_new_and_those_that_come_with_it_are_not() {
+        let after = frontend(SECOND, &[(1, 100), (2, 100)]);
+        assert!(new_endpoints(&after, None).is_empty());
+        let new = new_endpoints(&after, Some(&frontend(SECOND, &[(1, 100)])));
+        let addresses: Vec<EndpointAddr> = new.into_iter().map(|key| key.addr).collect();
+        assert_eq!(addresses, [test_util::endpoint_addr(2)]);
+        let at_once = frontend(Duration::ZERO, &[(1, 100), (2, 100)]);
+        assert!(new_endpoints(&at_once, Some(&frontend(SECOND, &[]))).is_empty());
+    }
+}

@@ -1,0 +1,42 @@
+//! An endpoint that new traffic avoids, as the status shows it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sheave_dataplane::UnhealthyEndpoint;
+
+use super::text::span;
+
+/// One endpoint of one Service port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnhealthyView {
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// `TCP` or `UDP`.
+    pub(crate) protocol: String,
+    /// `ip:port`, IPv6 in brackets.
+    pub(crate) endpoint: String,
+    /// The error of the connection or check.
+    pub(crate) reason: String,
+    /// For how long.
+    pub(crate) seconds: u64,
+}
+
+impl From<UnhealthyEndpoint> for UnhealthyView {
+    fn from(UnhealthyEndpoint { service, addr, why, since }: UnhealthyEndpoint) -> Self {
+        Self {
+            service: service.to_string(),
+            protocol: service.protocol.to_string(),
+            endpoint: addr.to_string(),
+            reason: why.as_ref().to_owned(),
+            seconds: since.elapsed().as_secs(),
+        }
+    }
+}
+
+impl fmt::Display for UnhealthyView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, protocol, endpoint, reason, seconds } = self;
+        write!(f, "{endpoint} ({protocol}) of {service} for {}: {reason}", span(*seconds))
+    }
+}
