@@ -105,6 +105,12 @@ pub(crate) struct Demo {
 /// `sheave run` and `sheave gateway`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Run {
+    /// Take over from the process that serves on this node, if there is one: a hot upgrade
+    ///
+    /// Sockets, UDP flows and session affinity go over, so clients notice nothing; the other process keeps its TCP connections until they
+    /// end or `timeouts.drain` is over. Both need the same `stateDir`. If that fails, this process exits 69 and the other one serves on.
+    #[arg(long)]
+    pub(crate) takeover: bool,
     #[command(flatten)]
     pub(crate) manifests: ManifestArgs,
     #[command(flatten)]

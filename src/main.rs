@@ -9,6 +9,7 @@ mod http;
 mod logging;
 mod process;
 mod retry;
+mod takeover;
 mod views;
 
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use cli::{Cli, Command};
 use commands::{completions, demo, inspect, uninstall, validate, version};
 use config::Config;
 use exit::Exit;
-use process::gateway::ObjectSource;
+use process::gateway::{ObjectSource, Takeover};
 use process::{controller, serve};
 
 fn main() -> ExitCode {
@@ -53,5 +54,7 @@ fn execute(cli: Cli) -> Exit {
 /// Runs a gateway on manifests, or without them on `otherwise`.
 fn gateway(config: &Config, run: &cli::Run, otherwise: ObjectSource<'_>) -> Exit {
     let source = run.manifests.local.as_deref().map_or(otherwise, ObjectSource::Manifests);
-    serve(config, process::gateway::run(config, source, run.manifests.karmada.as_deref(), None, |_| ()))
+    let takeover = if run.takeover { Takeover::Requested } else { Takeover::Allowed };
+    let karmada = run.manifests.karmada.as_deref();
+    serve(config, process::gateway::run(config, source, karmada, takeover, None, |_| ()))
 }

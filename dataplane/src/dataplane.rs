@@ -1,6 +1,7 @@
 //! The data plane as a whole: workers, listeners and the table they forward by. A new table takes effect here alone.
 
 mod client_addresses;
+mod handover;
 mod observer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use crate::worker::pool::Workers;
 use crate::worker::port::WorkerPorts;
 use crate::worker::{Command, WorkerSeed};
 use client_addresses::ClientAddresses;
+pub use handover::{HandedListeners, local_ports_claim, take_over_local_ports};
 pub use observer::Observer;
 
 /// Pipes of one worker, at most.
@@ -58,6 +60,8 @@ pub struct Options {
     pub steering: SteeringMode,
     /// The network interface of each [`Path`](sheave_model::Path) but the default one, from path 1 on.
     pub paths: Arc<[String]>,
+    /// Serve nothing before [`Dataplane::serve`]: another process still does.
+    pub held: bool,
 }
 
 /// How a drain ended.
@@ -95,8 +99,17 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its epoll instance cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options { workers, timeouts, busy_poll, capacity, udp_flows, listening_sockets, steering, paths } =
-            options;
+        let Options {
+            workers,
+            timeouts,
+            busy_poll,
+            capacity,
+            udp_flows,
+            listening_sockets,
+            steering,
+            paths,
+            held,
+        } = options;
         let (worker_count, steering) = (workers.max(1), Steering::new(steering));
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
@@ -128,6 +141,7 @@ impl Dataplane {
             pipes: PipeBudget::of_worker(pipes, worker_count),
             random: 0,
             steered: steering.frontends(),
+            held,
         };
         let workers = Workers::start(worker_count, seed)?;
         Ok(Self {

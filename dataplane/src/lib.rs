@@ -9,6 +9,7 @@
 pub mod balance;
 pub mod counters;
 mod dataplane;
+pub mod handover;
 mod health;
 mod limits;
 mod listener;
@@ -24,7 +25,9 @@ mod udp;
 mod weak_map;
 mod worker;
 
-pub use dataplane::{Dataplane, Drained, Observer, Options};
+pub use dataplane::{
+    Dataplane, Drained, HandedListeners, Observer, Options, local_ports_claim, take_over_local_ports,
+};
 pub use health::{HealthCounts, UnhealthyEndpoint};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use limits::overload::Overloaded;

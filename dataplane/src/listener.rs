@@ -8,6 +8,7 @@
 mod address_claims;
 pub(crate) mod allowed_sources;
 mod binding;
+mod handover;
 mod open;
 pub(crate) mod sk_lookup;
 mod source_filter;
@@ -32,6 +33,7 @@ use crate::worker::context::BrokenSocket;
 use crate::worker::{Command, WorkerHandle};
 use address_claims::AddressClaims;
 use binding::{Binding, Occupancy};
+use handover::{Former, FormerListeners};
 pub use open::BindFailure;
 use open::Claim;
 use sheave_model::AddressSet;
@@ -68,6 +70,7 @@ pub(crate) struct ListenerSet {
     claims: AddressClaims,
     filters: SourceFilters,
     steering: Steering,
+    former: FormerListeners,
 }
 
 impl ListenerSet {
@@ -86,6 +89,7 @@ impl ListenerSet {
             claims: AddressClaims::default(),
             filters: SourceFilters::default(),
             steering,
+            former: FormerListeners::default(),
         }
     }
 
@@ -152,15 +156,9 @@ impl ListenerSet {
         match (wanted, &mut listener.binding) {
             (ListenerState::Closed, _) => self.retire(addr, &mut listener.binding, workers),
             (ListenerState::Open(admission), Binding::Nowhere) => {
-                let steered = self.chooses_steering(workers)?;
-                listener.binding = if steered {
-                    self.claim(addr, &listener.counters)?;
-                    self.steer(addr, admission, &listener.counters, workers)?
-                } else {
-                    self.bind(addr, admission, &listener.counters, workers)?
-                };
+                listener.binding = self.open(addr, admission, &listener.counters, workers)?;
                 // A start opens thousands; those that cannot be opened are told.
-                tracing::debug!(frontend = %addr, steered, "listening");
+                tracing::debug!(frontend = %addr, "listening");
                 Ok(())
             }
             (ListenerState::Open(admission), Binding::Sockets { sockets, filter: filter_lease }) => {
@@ -177,6 +175,28 @@ impl ListenerSet {
                 Ok(())
             }
         }
+    }
+
+    fn open(
+        &mut self,
+        addr: FrontendAddr,
+        admission: &Admission,
+        counters: &Arc<[FrontendCounters]>,
+        workers: &[WorkerHandle],
+    ) -> io::Result<Binding> {
+        let former = match self.former.take(addr, workers.len()) {
+            Former::Sockets(sockets) => {
+                return self.serve_former(addr, sockets, admission, counters, workers);
+            }
+            former => former,
+        };
+        if !self.chooses_steering(workers)? {
+            return self.bind(addr, admission, counters, workers);
+        }
+        if !matches!(former, Former::Steered) {
+            self.claim(addr, counters)?;
+        }
+        self.steer(addr, admission, counters, workers)
     }
 
     /// Whether a frontend that opens is to be steered.
@@ -201,9 +221,7 @@ impl ListenerSet {
         let (filter, sockets) = self
             .filters
             .with(&sources, addr.ip, syn_policy, |filter| open::open(addr, claim, filter, workers.len()))?;
-        for (index, (worker, socket)) in workers.iter().zip(&sockets).enumerate() {
-            worker.send(listen(addr, socket, counters, index));
-        }
+        serve(addr, &sockets, counters, workers);
         Ok(Binding::Sockets { sockets, filter })
     }
 
@@ -407,6 +425,19 @@ impl Frontends for ListenerSet {
         }
     }
 }
+
+/// Has each worker serve its socket of a frontend.
+fn serve(
+    addr: FrontendAddr,
+    sockets: &[Arc<Socket>],
+    counters: &Arc<[FrontendCounters]>,
+    workers: &[WorkerHandle],
+) {
+    for (index, (worker, socket)) in workers.iter().zip(sockets).enumerate() {
+        worker.send(listen(addr, socket, counters, index));
+    }
+}
+
 /// Has the worker of this index serve a frontend's socket.
 fn listen(
     addr: FrontendAddr,

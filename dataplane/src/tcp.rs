@@ -85,6 +85,21 @@ impl Tcp {
         listeners.drain(|accepted, active| connections.admit(accepted, active));
     }
 
+    /// Takes nothing new for as long as another process is taking over.
+    pub(crate) fn pause(&mut self) {
+        self.listeners.pause();
+    }
+
+    /// Goes on, since nobody has taken over.
+    pub(crate) fn resume(&mut self) {
+        self.listeners.resume();
+    }
+
+    /// Lets go of the listening sockets, which another process has taken over. Connections go on.
+    pub(crate) fn leave(&mut self) {
+        self.listeners.leave();
+    }
+
     /// Connections wait at a listening socket.
     pub(crate) fn on_listener(&mut self, key: Key) {
         self.listeners.on_ready(key);

@@ -10,8 +10,9 @@ mod context;
 mod flow_table;
 mod forward;
 mod frontend;
+mod handover;
 mod link;
-mod local_ports;
+pub(crate) mod local_ports;
 mod registry;
 mod reply;
 mod sockets;
@@ -29,6 +30,7 @@ use self::context::UdpContext;
 use self::flow_table::FlowOwner;
 use self::forward::forward_batch;
 use self::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
+use self::handover::OutgoingFlows;
 use self::registry::{Progress, Source};
 use self::reply::reply_batch;
 use self::steered::SteeredUdp;
@@ -46,6 +48,9 @@ pub(crate) struct Udp {
     steered: SteeredUdp,
     /// UdpFrontends that take nothing new, but still have flows.
     retired: Vec<Key>,
+    /// Another process is taking over.
+    paused: bool,
+    outgoing: OutgoingFlows,
 }
 
 impl Udp {
@@ -59,6 +64,8 @@ impl Udp {
             own: HashMap::new(),
             steered,
             retired: Vec::new(),
+            paused: false,
+            outgoing: Vec::new(),
         }
     }
 
@@ -141,6 +148,9 @@ impl Udp {
 
     /// Does what is due by `now`, or the first part of it.
     pub(crate) fn on_time(&mut self, now: Instant) {
+        if self.paused {
+            return;
+        }
         self.context.registry.on_time(now);
         self.context.begin_work();
         let next = || self.context.sweeps.borrow_mut().pop(now);
@@ -155,19 +165,23 @@ impl Udp {
 
     /// When something is due next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        if self.paused {
+            return None;
+        }
         let (resting, sweep) = (self.context.registry.next_deadline(), self.context.sweeps.borrow().next());
         resting.into_iter().chain(sweep).min()
     }
 
     /// Whether some sockets are still to be read.
     pub(crate) fn has_work(&self) -> bool {
-        self.context.registry.has_ready()
+        !self.paused && self.context.registry.has_ready()
     }
 
     /// Reads sockets that have something, a batch of each in turn, until this turn has been long enough.
     pub(crate) fn serve(&mut self) {
         self.context.begin_work();
-        while !self.context.has_worked_enough()
+        while self.has_work()
+            && !self.context.has_worked_enough()
             && let Some((key, source)) = self.context.registry.next_ready()
         {
             let progress = self.batch(&source);

@@ -3,6 +3,7 @@
 
 mod answers;
 mod lame_duck;
+mod takeover;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -36,7 +37,10 @@ use crate::http::health::{self, Health};
 use crate::http::metrics::recorder::UPDATE_SECONDS;
 use crate::http::report;
 use crate::retry;
+use crate::takeover::predecessor::Predecessor;
+use crate::takeover::successor::Outcome;
 use lame_duck::Phase;
+pub(crate) use takeover::Servers;
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -74,15 +78,37 @@ pub(crate) struct EventLoop {
     phase: Phase,
     /// Nothing will ever be heard again of the objects.
     source_ended: bool,
+    /// Who serves until this one has taken over.
+    predecessor: Option<Predecessor>,
+}
+
+/// Why the loop has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Ended {
+    /// It was stopped.
+    Stopped(Drained),
+    /// It cannot go on.
+    Failed,
+    /// Another process has taken over.
+    HandedOver(Drained),
+    /// It has never served: it was stopped before it could take over, or could not.
+    NotTakenOver,
 }
 
 impl EventLoop {
-    /// Starts the workers. Nothing is served before the first objects have come.
+    /// Starts the workers. Nothing is served before the first objects have come, nor before this process has taken over from its
+    /// predecessor.
     ///
     /// # Errors
     /// If a worker cannot be started.
-    pub(crate) fn start(config: &Config, shares: &Capacity, sources: Sources) -> io::Result<Self> {
-        let dataplane = Dataplane::start(dataplane_options(config, shares))?;
+    pub(crate) fn start(
+        config: &Config,
+        shares: &Capacity,
+        sources: Sources,
+        predecessor: Option<Predecessor>,
+    ) -> io::Result<Self> {
+        let dataplane = Dataplane::start(dataplane_options(config, shares, predecessor.is_some()))?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
         Ok(Self {
             started: Instant::now(),
@@ -106,6 +132,7 @@ impl EventLoop {
             controller: None,
             phase: Phase::Serving,
             source_ended: false,
+            predecessor,
         })
     }
 
@@ -130,21 +157,37 @@ impl EventLoop {
         self.role = "run";
     }
 
-    /// Follows the sources and answers `queries` until the time that `stop` leaves for a lame duck is over, or until the sources end
-    /// by themselves: stale endpoints would stay in force for ever. Then drains. `ready` is called when the first objects are in force.
+    /// Follows the sources and answers `queries` until the time that `stop` leaves for a lame duck is over, until another process has
+    /// taken over, or until the sources end by themselves: stale endpoints would stay in force for ever. Then drains. `serve` starts
+    /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
+    /// is told when another process serves.
     pub(crate) async fn run(
         mut self,
         mut queries: mpsc::Receiver<Query>,
         mut stop: oneshot::Receiver<Duration>,
+        serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
-    ) -> Drained {
-        let (mut ready, mut drain_at) = (Some(ready), None);
+        left: oneshot::Sender<()>,
+    ) -> Ended {
+        let (mut serve, mut ready, mut drain_at) = (Some(serve), Some(ready), None);
+        let mut servers = Servers::default();
         let mut retry = tokio::time::interval(retry::EVERY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            if self.predecessor.is_none()
+                && let Some(serve) = serve.take()
+            {
+                servers = serve(&self);
+            }
             tokio::select! {
                 biased;
-                () = wait_until(drain_at) => break,
+                () = wait_until(drain_at) => {
+                    // Who is about to take over saves new connections from a closed port.
+                    drain_at = servers.await_successor();
+                    if drain_at.is_none() {
+                        break;
+                    }
+                }
                 lame_duck = &mut stop, if drain_at.is_none() => {
                     drain_at = self.withdraw(lame_duck.unwrap_or_default());
                     if drain_at.is_none() {
@@ -160,12 +203,25 @@ impl EventLoop {
                         self.source_ended = true;
                         break;
                     };
+                    let received = update.received();
                     self.take(update);
-                    if self.sources.is_loaded()
-                        && let Some(ready) = ready.take()
-                    {
+                    if !self.sources.is_loaded() {
+                        continue;
+                    }
+                    if !self.take_over(received).await {
+                        self.dataplane.close(WORKER_PATIENCE).await;
+                        return Ended::NotTakenOver;
+                    }
+                    if let Some(ready) = ready.take() {
                         self.log_ready();
                         ready();
+                    }
+                }
+                successor = servers.next_successor() => {
+                    if self.hand_over(&successor).await == Outcome::HandedOver {
+                        servers.leave();
+                        left.send(()).ok();
+                        return Ended::HandedOver(self.drain(queries).await);
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
@@ -177,8 +233,21 @@ impl EventLoop {
                 _ = retry.tick() => self.retry(),
             }
         }
+        if self.predecessor.is_some() {
+            self.dataplane.close(WORKER_PATIENCE).await;
+            return Ended::NotTakenOver;
+        }
+        let failed = self.source_ended;
+        servers.stop_handing_over();
+        let drained = self.drain(queries).await;
+        if failed { Ended::Failed } else { Ended::Stopped(drained) }
+    }
+
+    /// Lets open connections finish, and ends.
+    async fn drain(mut self, mut queries: mpsc::Receiver<Query>) -> Drained {
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
+        let mut retry = tokio::time::interval(retry::EVERY);
         let mut drained = pin!(self.dataplane.drain(self.drain));
         let drained = loop {
             tokio::select! {
@@ -197,7 +266,7 @@ impl EventLoop {
     fn take(&mut self, update: SourceUpdate) {
         let (started, received) = (Instant::now(), update.received());
         self.sources.take(update, &mut self.store);
-        if !self.awaits_claims() {
+        if self.predecessor.is_none() && !self.awaits_claims() {
             self.project(received);
         }
         self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);

@@ -41,8 +41,8 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
     }
 }
 
-/// Options of the data plane, which gets `shares` of the machine.
-pub(super) fn dataplane_options(config: &Config, shares: &Capacity) -> sheave_dataplane::Options {
+/// Options of the data plane, which gets `shares` of the machine. One that is held serves nothing yet.
+pub(super) fn dataplane_options(config: &Config, shares: &Capacity, held: bool) -> sheave_dataplane::Options {
     let &Capacity { workers, traffic, udp_flows, listening_sockets, .. } = shares;
     sheave_dataplane::Options {
         workers,
@@ -58,6 +58,7 @@ pub(super) fn dataplane_options(config: &Config, shares: &Capacity) -> sheave_da
         listening_sockets,
         steering: config.steering,
         paths: interfaces(config).into_iter().map(str::to_owned).collect(),
+        held,
     }
 }
 

@@ -5,7 +5,10 @@ mod node_ports;
 mod pages;
 mod proxy_health;
 
+use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -40,6 +43,24 @@ impl Health {
     pub(crate) fn follow(&mut self, projection: &Projection) {
         self.proxy.set_eligible(projection.node_eligible);
         self.node_ports.follow(&projection.health_checks, projection.table.frontends());
+    }
+
+    /// Answers on the sockets of another process where a Service is probed there.
+    pub(crate) fn take_over(&mut self, sockets: HashMap<SocketAddr, std::net::TcpListener>) {
+        self.node_ports.take_over(sockets);
+    }
+
+    /// Copies of the sockets of all ports, for a process that takes over.
+    ///
+    /// # Errors
+    /// As fcntl(2).
+    pub(crate) fn hand_over(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        self.node_ports.hand_over()
+    }
+
+    /// Leaves the ports to the process that has taken over.
+    pub(crate) fn leave(&mut self) {
+        self.node_ports.leave();
     }
 
     /// Tries again to open the ports that could not be opened; whether that changed the Problems.

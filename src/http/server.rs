@@ -9,6 +9,7 @@ mod tls;
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -90,6 +91,8 @@ impl Connections {
 pub(crate) struct Server {
     listener: Arc<TcpListener>,
     task: AbortHandle,
+    /// Another process has the port, too.
+    handed_over: bool,
 }
 
 impl Server {
@@ -102,13 +105,29 @@ impl Server {
     fn start_over(listener: TcpListener, router: Router, connections: Connections, tls: Option<Tls>) -> Self {
         let listener = Arc::new(listener);
         let task = tokio::spawn(serve(Arc::clone(&listener), router, connections, tls)).abort_handle();
-        Self { listener, task }
+        Self { listener, task, handed_over: false }
+    }
+
+    /// A copy of the socket, for a process that takes over.
+    ///
+    /// # Errors
+    /// As fcntl(2).
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+
+    /// Answers no more, but leaves the port open: another process answers there.
+    pub(crate) fn leave(mut self) {
+        self.handed_over = true;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
+        if self.handed_over {
+            return;
+        }
         // The task keeps the socket until it is next looked at. The port must be free at once: the next table may open it.
         if let Err(error) = SockRef::from(&*self.listener).shutdown(Shutdown::Both) {
             tracing::debug!(%error, "a port of this process stays open until its task ends");

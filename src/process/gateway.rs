@@ -17,16 +17,17 @@ use super::{connect, connect_karmada, controller};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::gateway::capacity::Capacity;
-use crate::gateway::event_loop::EventLoop;
+use crate::gateway::event_loop::{Ended, EventLoop, Servers};
 use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin;
 use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::report;
-use crate::http::server::Server;
 use crate::http::server::guarded::GuardedListener;
 use crate::process::signals::{Requester, Termination};
+use crate::takeover::ServingPlace;
+use crate::takeover::predecessor::Predecessor;
 
 /// Queries from the admin server that may wait for the loop.
 const QUEUED_QUERIES: usize = 16;
@@ -65,10 +66,11 @@ pub(crate) async fn run(
     config: &Config,
     source: ObjectSource<'_>,
     karmada_manifests: Option<&Path>,
+    takeover: Takeover,
     duration: Option<Duration>,
     started: impl FnOnce(SocketAddr),
 ) -> Exit {
-    match start(config, source, karmada_manifests).await {
+    match start(config, source, karmada_manifests, takeover).await {
         Ok(parts) => parts.serve(config, duration, started).await,
         Err(why) => {
             eprintln!("sheave: {why}");
@@ -84,24 +86,46 @@ struct GatewayProcess {
     admin: TcpListener,
     address: SocketAddr,
     healthz: Option<TcpListener>,
-    /// Answers the controller until dropped.
-    report: Option<Server>,
+    /// For the controller.
+    report: Option<GuardedListener>,
     metrics: Option<GuardedListener>,
     scrapes: ScrapeQueue,
     shares: Capacity,
     termination: Termination,
+    takeover: Takeover,
+    /// The Pod that is taken over from.
+    former_pod: Option<String>,
+}
+
+/// How processes on the same node take over from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takeover {
+    /// Not at all.
+    Never,
+    /// Another one may take over from this one.
+    Allowed,
+    /// So it may, and this one takes over first if another one serves.
+    Requested,
 }
 
 async fn start(
     config: &Config,
     source: ObjectSource<'_>,
     karmada_manifests: Option<&Path>,
+    takeover: Takeover,
 ) -> Result<GatewayProcess, String> {
-    let admin = admin::bind("admin", config.admin_listen).await?;
+    let mut predecessor = match takeover {
+        Takeover::Requested => find_predecessor(config).await?,
+        Takeover::Allowed | Takeover::Never => None,
+    };
+    // It has as many workers as there are sockets and flows for each frontend.
+    let workers = predecessor.as_ref().map_or(config.workers, Predecessor::workers);
+    let config = &Config { workers, ..config.clone() };
+    let admin = open("admin", config.admin_listen, &mut predecessor).await?;
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
-    let healthz = bind_optional("healthz", config.healthz_listen).await?;
-    let report = bind_optional("report", config.report_listen).await?;
-    let metrics = admin::bind_metrics(&config.metrics).await?;
+    let healthz = open_optional("healthz", config.healthz_listen, &mut predecessor).await?;
+    let report = open_optional("report", config.report_listen, &mut predecessor).await?;
+    let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
     let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
@@ -132,7 +156,8 @@ async fn start(
         karmada: description(karmada_manifests, &fleet),
     };
     startup_log::gateway(&process, &shares, config);
-    let mut app = EventLoop::start(config, &shares, sources)
+    let former_pod = predecessor.as_ref().and_then(Predecessor::pod).map(str::to_owned);
+    let mut app = EventLoop::start(config, &shares, sources, predecessor)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller =
         connection.filter(|_| matches!(source, ObjectSource::ApiWithController)).map(|connection| {
@@ -141,7 +166,6 @@ async fn start(
     if let Some(controller) = &controller {
         app.run_beside(controller.status());
     }
-    let report = report.map(|listener| report::serve(listener, app.report(), shares.pages()));
     let scrapes = ScrapeQueue::new(app.observer(), own_metrics, config.metrics.limits);
     Ok(GatewayProcess {
         app,
@@ -154,6 +178,8 @@ async fn start(
         scrapes,
         shares,
         termination,
+        takeover,
+        former_pod,
     })
 }
 
@@ -174,9 +200,50 @@ async fn connections(
     Ok((Some(local), karmada))
 }
 
-async fn bind_optional(section: &str, listen: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
+async fn find_predecessor(config: &Config) -> Result<Option<Predecessor>, String> {
+    let found = Predecessor::find(&config.state_dir, ServingPlace::of_process(config)).await;
+    let predecessor = found
+        .map_err(|error| format!("cannot take over (stateDir {}): {error}", config.state_dir.display()))?;
+    match &predecessor {
+        Some(predecessor) if config.workers != 0 && config.workers != predecessor.workers() => {
+            tracing::warn!(
+                configured = config.workers,
+                workers = predecessor.workers(),
+                "the number of workers stays what it is until a start without another process to take over from"
+            );
+        }
+        Some(_) => {}
+        None => tracing::info!("there is no process to take over from"),
+    }
+    Ok(predecessor)
+}
+
+fn metrics_addr(config: &Config) -> Result<Option<SocketAddr>, String> {
+    match config.metrics.listen {
+        Some(listen) => listen.addr().map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The socket of the process that is taken over from, or a new one.
+async fn open(
+    section: &str,
+    listen: SocketAddr,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<TcpListener, String> {
+    match predecessor.as_mut().and_then(|it| it.server(listen)) {
+        Some(socket) => TcpListener::from_std(socket).map_err(|error| format!("{section} address: {error}")),
+        None => admin::bind(section, listen).await,
+    }
+}
+
+async fn open_optional(
+    section: &str,
+    listen: Option<SocketAddr>,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<Option<TcpListener>, String> {
     match listen {
-        Some(listen) => admin::bind(section, listen).await.map(Some),
+        Some(listen) => open(section, listen, predecessor).await.map(Some),
         None => Ok(None),
     }
 }
@@ -194,29 +261,51 @@ impl GatewayProcess {
             admin,
             address,
             healthz,
-            report: _report,
+            report,
             metrics,
             scrapes,
             shares,
             mut termination,
+            takeover,
+            former_pod,
         } = self;
         let (queries, inbox) = mpsc::channel(QUEUED_QUERIES);
-        let _metrics = metrics.map(|listener| {
-            admin::serve_metrics(listener, queries.clone(), scrapes.clone(), shares.metrics())
-        });
-        let server = admin::serve(admin, queries, scrapes, shares.admin());
-        let _healthz = healthz.map(|listener| app.health().serve_pages(listener));
+        let serve = |app: &EventLoop| {
+            let metrics = metrics.zip(metrics_addr(config).ok().flatten()).map(|(listener, addr)| {
+                let (queries, scrapes, connections) = (queries.clone(), scrapes.clone(), shares.metrics());
+                (addr, admin::serve_metrics(listener, queries, scrapes, connections))
+            });
+            let healthz = healthz.zip(config.healthz_listen);
+            let healthz = healthz.map(|(listener, addr)| (addr, app.health().serve_pages(listener)));
+            let report = report.zip(config.report_listen);
+            let report =
+                report.map(|(listener, addr)| (addr, report::serve(listener, app.report(), shares.pages())));
+            let admin = (config.admin_listen, admin::serve(admin, queries, scrapes, shares.admin()));
+            let servers = [Some(admin), healthz, report, metrics];
+            let servers = Servers::new(servers.into_iter().flatten().collect());
+            match takeover {
+                Takeover::Never => servers,
+                Takeover::Allowed | Takeover::Requested => {
+                    servers.with_successors(config, shares.workers(), former_pod)
+                }
+            }
+        };
         let (stop, stopped) = oneshot::channel();
-        let running = app.run(inbox, stopped, || started(address));
+        let (left, has_left) = oneshot::channel();
+        let running = app.run(inbox, stopped, serve, || started(address), left);
         let mut running = pin!(running);
         let lame_duck = tokio::select! {
-            // By itself it ends only when it cannot go on, and has drained.
-            _ = &mut running => {
+            // By itself it ends only when it cannot go on, or did not begin.
+            ended = &mut running => {
                 if let Some(controller) = controller {
                     controller.stop().await;
                 }
-                return Exit::Software;
+                return match ended {
+                    Ended::NotTakenOver => Exit::Unavailable,
+                    Ended::Failed | Ended::Stopped(_) | Ended::HandedOver(_) => Exit::Software,
+                };
             }
+            Ok(()) = has_left => Duration::ZERO,
             requester = termination.requested() => match requester {
                 Requester::Supervisor => config.timeouts.lame_duck,
                 Requester::Terminal => Duration::ZERO,
@@ -231,14 +320,22 @@ impl GatewayProcess {
                 None => running.await,
             }
         };
-        let drained = tokio::select! {
-            drained = ending => drained,
-            _ = termination.requested() => Drained::AtDeadline,
+        let ended = tokio::select! {
+            ended = ending => ended,
+            _ = termination.requested() => Ended::Stopped(Drained::AtDeadline),
         };
-        drop(server);
+        let drained = match ended {
+            Ended::Stopped(drained) | Ended::HandedOver(drained) => drained,
+            Ended::Failed => return Exit::Software,
+            Ended::NotTakenOver => return Exit::Unavailable,
+        };
         match drained {
             Drained::Completely => tracing::info!("drained"),
             Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
+        }
+        if matches!(ended, Ended::HandedOver(_)) && std::process::id() == 1 {
+            // The end of this process is that of its container, which would be started again.
+            let (Requester::Supervisor | Requester::Terminal) = termination.requested().await;
         }
         Exit::Ok
     }

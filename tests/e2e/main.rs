@@ -98,3 +98,5 @@ mod steering;
 mod streams;
 #[cfg(test)]
 mod system_calls;
+#[cfg(test)]
+mod takeover;

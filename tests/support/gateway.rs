@@ -106,6 +106,8 @@ pub(crate) struct Gateway<'w> {
     process: Process,
     host: &'w Host,
     folder: TempDir,
+    /// The program and its arguments.
+    command: Vec<String>,
 }
 
 impl<'w> Gateway<'w> {
@@ -157,15 +159,41 @@ impl<'w> Gateway<'w> {
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
         command.extend(["--config".to_owned(), path(config)]);
         command.extend_from_slice(sources);
-        let (program, arguments) = command.split_first().expect("a command has a program");
-        let process = world.gateway.start(program, arguments);
-        let mut gateway = Self { process, host: &world.gateway, folder };
+        let process = launch_on(&world.gateway, &command);
+        let mut gateway = Self { process, host: &world.gateway, folder, command };
         gateway.wait_until_ready();
         if steers() && settings.may_steer() {
             let unavailable = &gateway.steering()["unavailable"];
             assert!(unavailable.is_null(), "{STEERING}=always, but: {unavailable}");
         }
         gateway
+    }
+
+    /// Starts another process with the same command, which is to take over, but with other values of these flags.
+    pub(crate) fn successor(&self, flags: &[(&str, &str)]) -> Process {
+        let mut command = self.command.clone();
+        for (flag, value) in flags {
+            let place = command.iter().position(|it| it == flag).expect("a flag that it has");
+            command[place + 1] = (*value).to_owned();
+        }
+        command.push("--takeover".to_owned());
+        launch_on(self.host, &command)
+    }
+
+    /// Has another process take over, and gives the one that served before.
+    pub(crate) fn upgrade(&mut self) -> Process {
+        let mut successor = self.successor(&[]);
+        eventually_within(patience(20.0), "another process takes over", || {
+            successor.expect_running();
+            let log = successor.stderr();
+            if log.contains("took over") { Ok(()) } else { Err(log) }
+        });
+        std::mem::replace(&mut self.process, successor)
+    }
+
+    /// Where it keeps what it knows.
+    pub(crate) fn state_folder(&self) -> PathBuf {
+        self.folder.path().join("state")
     }
 
     fn wait_until_ready(&mut self) {
@@ -340,6 +368,11 @@ impl<'w> Gateway<'w> {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait()
     }
+}
+
+fn launch_on(host: &Host, command: &[String]) -> Process {
+    let (program, arguments) = command.split_first().expect("a command has a program");
+    host.start(program, arguments)
 }
 
 /// The number of the first core that this process may use.

@@ -24,6 +24,7 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
         listening_sockets,
         steering: SteeringMode::Never,
         paths: Arc::default(),
+        held: false,
     })
     .unwrap()
 }

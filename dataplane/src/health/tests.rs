@@ -80,6 +80,7 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
         listening_sockets: 16,
         steering: SteeringMode::Never,
         paths,
+        held: false,
     };
     let mut dataplane = Dataplane::start(options).unwrap();
     dataplane.apply(table([frontend]));

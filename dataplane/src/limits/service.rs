@@ -113,6 +113,19 @@ impl Limiter {
         Ok(permit)
     }
 
+    /// Counts what another process has admitted: it stays, whatever the limits are now.
+    pub(crate) fn take_over(self: &Arc<Self>, client: IpAddr, now: Instant) -> Permit {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let mut permit = Permit { limiter: Arc::clone(self), client: None };
+        if self.limits().any_per_client()
+            && let Some(known) = self.clients().entry(client, self.time(now))
+        {
+            known.open += 1;
+            permit.client = Some(client);
+        }
+        permit
+    }
+
     /// Whether one more could be open, clearly.
     pub(crate) fn has_room_again(&self) -> bool {
         let open = u64::from(self.open.load(Ordering::Relaxed));

@@ -88,12 +88,15 @@ pub(crate) struct Steering {
     frontends: Arc<SteeredFrontends>,
     kernel: Option<Kernel>,
     obstacle: Option<Obstacle>,
+    /// Of the process that was there before, by [`SocketKind::index`].
+    former: [Vec<Socket>; SocketKind::COUNT],
 }
 
 impl Steering {
     /// Steers nothing yet.
     pub(crate) fn new(mode: SteeringMode) -> Self {
-        Self { mode, frontends: Arc::default(), kernel: None, obstacle: None }
+        let (frontends, former) = (Arc::default(), Default::default());
+        Self { mode, frontends, kernel: None, obstacle: None, former }
     }
 
     /// Where workers look up steered frontends.
@@ -156,7 +159,8 @@ impl Steering {
         workers: &[WorkerHandle],
     ) -> io::Result<SourceSetLease> {
         let kernel = self.kernel.as_mut().ok_or(io::ErrorKind::Unsupported)?;
-        kernel.open(SocketKind::of(addr), workers)?;
+        let kind = SocketKind::of(addr);
+        kernel.open(kind, std::mem::take(&mut self.former[kind.index()]), workers)?;
         let (verdict, lease) = kernel.program.verdict(addr, sources)?;
         self.frontends.insert(addr, counters);
         kernel.program.verdicts.put(addr, verdict)?;
@@ -217,10 +221,29 @@ impl Steering {
         let Some(kernel) = &mut self.kernel else { return };
         let discarded = kernel.sockets.iter().filter(|slot| slot.open.is_none());
         for kind in discarded.filter_map(|slot| slot.kind).collect::<Vec<_>>() {
-            if let Err(error) = kernel.open(kind, workers) {
+            if let Err(error) = kernel.open(kind, Vec::new(), workers) {
                 tracing::warn!(%error, "cannot open the sockets of steered frontends again");
             }
         }
+    }
+
+    /// The sockets that packets of steered frontends arrive on, each with its own address and the index of its worker.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (FrontendAddr, usize, &Arc<Socket>)> {
+        let open =
+            self.kernel.iter().flat_map(|kernel| &kernel.sockets).filter_map(|slot| slot.open.as_ref());
+        open.flat_map(|open| {
+            open.sockets.iter().enumerate().map(|(worker, socket)| (open.addr, worker, socket))
+        })
+    }
+
+    /// Has the sockets of the process that is taken over from: those of one address, one per worker.
+    pub(super) fn take_over(&mut self, addr: FrontendAddr, sockets: Vec<Socket>) {
+        self.former[SocketKind::of(addr).index()] = sockets;
+    }
+
+    /// Ends the steering here: another process steers.
+    pub(super) fn leave(&mut self) {
+        self.kernel = None;
     }
 
     /// Lets go of the sockets, so that the workers hold them alone. The program stays attached for them.
@@ -254,14 +277,18 @@ impl Kernel {
         Ok(Self { program: SkLookup::new()?, sockets: Default::default() })
     }
 
-    /// Makes sure that there are sockets of this kind, and that workers serve them.
-    fn open(&mut self, kind: SocketKind, workers: &[WorkerHandle]) -> io::Result<()> {
+    /// Makes sure that there are sockets of this kind, the former ones if there are any, and that workers serve them.
+    fn open(&mut self, kind: SocketKind, former: Vec<Socket>, workers: &[WorkerHandle]) -> io::Result<()> {
         let slot = &mut self.sockets[kind.index()];
         slot.kind = Some(kind);
         if slot.open.is_some() {
             return Ok(());
         }
-        let opened = SteeringSockets::open(kind, workers.len())?;
+        let opened = if former.len() == workers.len() {
+            SteeringSockets::with(kind, former)?
+        } else {
+            SteeringSockets::open(kind, workers.len())?
+        };
         // One is enough: the kernel chooses among all that share its address.
         if let Some(socket) = opened.sockets.first() {
             self.program.set_sockets(kind.index(), socket, &opened.sink)?;

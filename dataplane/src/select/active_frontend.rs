@@ -12,7 +12,7 @@ use super::affinity::{AffinityTable, Scope};
 use super::candidates::Candidates;
 use super::endpoint_health::EndpointHealth;
 use super::endpoint_load::{EndpointLoad, ServingEndpoints};
-use super::{Origin, Pick, PickRequest};
+use super::{Origin, Pick, PickRequest, Picked};
 use crate::balance::hash;
 use crate::balance::maglev::Maglev;
 use crate::limits::service::Limiter;
@@ -178,6 +178,11 @@ impl ActiveFrontend {
             Some(sticky) => self.pick_sticky(candidates, sticky, request, affinity),
         };
         self.serving.pick(place).map_or(Pick::Reject, Pick::Forward)
+    }
+
+    /// Counts a flow that another process has given this endpoint; `None` if the endpoint serves no more.
+    pub(crate) fn take_over(&self, endpoint: EndpointAddr) -> Option<Picked> {
+        self.serving.pick(self.serving.position(endpoint)?)
     }
 
     /// What [`Self::pick`] would return, without counting, recording or renewing anything.

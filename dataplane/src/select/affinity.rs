@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use sheave_model::{EndpointAddr, ServicePort};
 
 use crate::balance::hash;
+use crate::handover::AffinityRecord;
 use records::{AffinityKey, Shard};
 
 /// About 100 MB when full.
@@ -97,6 +98,18 @@ impl AffinityTable {
     ) {
         let key = AffinityKey { scope, client };
         self.shard(&key).record(key, endpoint, timeout, now);
+    }
+
+    /// Every record that has been used since `since`, or ever, and has not expired. Each shard is locked for as long as it takes to
+    /// copy it.
+    pub fn records(&self, since: Option<Instant>, now: Instant) -> impl Iterator<Item = AffinityRecord> {
+        self.shards.iter().flat_map(move |shard| lock(shard).records(since, now))
+    }
+
+    /// Takes over a record of another process, in place of what is known of the client.
+    pub fn restore(&self, record: &AffinityRecord, now: Instant) {
+        let key = AffinityKey { scope: Scope(record.scope), client: record.client };
+        self.shard(&key).restore(key, record, now);
     }
 
     /// The number of records, including expired ones that are not yet removed.

@@ -134,6 +134,8 @@ pub(super) struct Listeners {
     /// Counts the turns of the loop.
     turn: u64,
     rests: Deadlines<Key>,
+    /// Another process is taking over.
+    paused: bool,
 }
 
 impl Listeners {
@@ -148,6 +150,7 @@ impl Listeners {
             ready: VecDeque::new(),
             turn: 0,
             rests: Deadlines::new(SHORTAGE_PAUSE),
+            paused: false,
         }
     }
 
@@ -218,7 +221,8 @@ impl Listeners {
     pub(super) fn serve(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
         self.turn += 1;
         let mut taken = 0;
-        while taken < MOST_PER_TURN
+        while self.has_work()
+            && taken < MOST_PER_TURN
             && let Some(key) = self.ready.pop_front()
         {
             let Some(listener) = self.listeners.get_mut(key) else { continue };
@@ -232,29 +236,62 @@ impl Listeners {
 
     /// Whether sockets wait for their turns.
     pub(super) fn has_work(&self) -> bool {
-        !self.ready.is_empty()
+        !self.paused && !self.ready.is_empty()
     }
 
     /// Watches sockets again that have rested.
     pub(super) fn on_time(&mut self, now: Instant) {
-        while let Some((_, key)) = self.rests.pop(now) {
-            let Some(listener) = self.listeners.get_mut(key) else { continue };
-            let token = Token::TcpListener(key).into();
-            if let Err(error) = self.worker.poller.change(&*listener.socket, Watch::Listener, token) {
-                self.give_up(key, error);
-            }
+        while !self.paused
+            && let Some((_, key)) = self.rests.pop(now)
+        {
+            self.watch(key, Watch::Listener);
+        }
+    }
+
+    fn watch(&mut self, key: Key, watch: Watch) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        if let Err(error) =
+            self.worker.poller.change(&*listener.socket, watch, Token::TcpListener(key).into())
+        {
+            self.give_up(key, error);
         }
     }
 
     /// When a socket has rested enough.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.rests.next()
+        if self.paused { None } else { self.rests.next() }
+    }
+
+    /// Takes nothing from now on: connections wait in the sockets, which another process is taking over.
+    pub(super) fn pause(&mut self) {
+        self.paused = true;
+        self.watch_all(Watch::Nothing);
+    }
+
+    /// Goes on, since nobody has taken over.
+    pub(super) fn resume(&mut self) {
+        self.paused = false;
+        self.watch_all(Watch::Listener);
+    }
+
+    fn watch_all(&mut self, watch: Watch) {
+        self.keys().into_iter().for_each(|key| self.watch(key, watch));
+    }
+
+    fn keys(&mut self) -> Vec<Key> {
+        self.listeners.iter_mut().map(|(key, _)| key).collect()
+    }
+
+    /// Lets go of all sockets, and of what waits in them: another process has them.
+    pub(super) fn leave(&mut self) {
+        self.keys().into_iter().for_each(|key| drop(self.remove(key)));
+        self.of_frontends.clear();
+        self.met.clear();
     }
 
     /// Takes everything that has shaken hands, and lets go of all sockets.
     pub(super) fn drain(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
-        let keys: Vec<Key> = self.listeners.iter_mut().map(|(key, _)| key).collect();
-        for key in keys {
+        for key in self.keys() {
             let Some(listener) = self.listeners.get_mut(key) else { continue };
             // Clients may come faster than they are served.
             let waiting = sys::stream::waiting_connections(&listener.socket);
@@ -291,12 +328,8 @@ impl Listeners {
                 AcceptAction::Pause(pause) => {
                     log_shortage(&self.worker, listener.addr, &error);
                     // It would be reported all the time.
-                    let token = Token::TcpListener(key).into();
-                    if let Err(error) = self.worker.poller.change(&*listener.socket, Watch::Nothing, token) {
-                        self.give_up(key, error);
-                    } else {
-                        self.rests.push(self.worker.now(), pause, key);
-                    }
+                    self.watch(key, Watch::Nothing);
+                    self.rests.push(self.worker.now(), pause, key);
                     break;
                 }
                 AcceptAction::Rebind => {

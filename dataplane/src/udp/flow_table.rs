@@ -83,6 +83,18 @@ impl<L> Flow<L> {
     }
 }
 
+/// A flow of the process that was there before, without its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FormerFlow {
+    pub(super) client: ClientAddr,
+    pub(super) endpoint: EndpointAddr,
+    pub(super) source: ClientSource,
+    /// When a datagram last passed.
+    pub(super) touched: Instant,
+    /// The endpoint has answered.
+    pub(super) answered: bool,
+}
+
 /// How long flows may be quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlowTimeouts {
@@ -268,6 +280,44 @@ impl<L> FlowTable<L> {
                 flow.suspect = true;
             }
         }
+    }
+
+    /// Takes over a flow of another process, with the link that it has here. False if its endpoint serves no more: then the client's
+    /// next datagram opens a new one, as it would have there.
+    pub(super) fn take_over(&mut self, former: &FormerFlow, link: L, view: &View<'_>) -> bool {
+        let FormerFlow { client, endpoint, source, touched, answered } = *former;
+        let Some(frontend) = self.frontend.as_deref() else { return false };
+        let Some(picked) = frontend.take_over(endpoint) else { return false };
+        let permit = frontend.limiter().map(|limiter| Box::new(limiter.take_over(client.ip(), view.now)));
+        let check_at = touched + self.patience(answered);
+        let flow = Flow {
+            link,
+            picked,
+            source,
+            touched,
+            check_at,
+            revision: self.revision,
+            suspect: false,
+            answered,
+            _slot: self.budget.take(&self.counters),
+            _permit: permit,
+        };
+        self.flows.insert(client, flow);
+        self.queues.push(answered, check_at, client);
+        self.budget.note(&self.owner, self.flows.len());
+        true
+    }
+
+    /// The clients that have a flow.
+    pub(super) fn clients(&self) -> impl Iterator<Item = ClientAddr> {
+        self.flows.keys().copied()
+    }
+
+    /// A client's flow, as another process is told it, with its link.
+    pub(super) fn former(&self, client: ClientAddr) -> Option<(FormerFlow, &L)> {
+        let flow = self.flows.get(&client)?;
+        let Flow { source, touched, answered, .. } = *flow;
+        Some((FormerFlow { client, endpoint: flow.endpoint(), source, touched, answered }, &flow.link))
     }
 
     /// Takes no new flows from now on.

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use super::context::{FormerWay, OPENING};
 use super::flow_table::FlowOwner;
 use super::flow_table::{Links, Way};
-use super::frontend::{Link, UdpFrontend};
+use super::frontend::{ClientSide, Link, UdpFrontend};
 use super::registry::Source;
 use super::sockets::Upstream;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::errnos::{is_out_of_udp_ports, is_peer_unreachable, is_source_unusable};
 use sheave_model::{ClientSource, EndpointAddr};
+use socket2::Socket;
 
 /// Opens links for clients whose datagrams came in on one socket.
 pub(super) struct Opener<'a> {
@@ -31,25 +32,47 @@ impl Links for Opener<'_> {
             None => (self.state.client_side()?, self.state.initial_limit()),
         };
         let upstream = self.upstream(way)?;
-        let UdpFrontend { context, place, counters, .. } = &**self.state;
-        let replies =
-            context.registry.register(Source::Endpoint(*place, way.client, Rc::clone(&upstream)))?;
+        let mut link = self.join(way, upstream, client_side)?;
+        link.client_limit = client_limit;
+        let UdpFrontend { context, counters, .. } = &**self.state;
         if let Some(Link { upstream, .. }) = previous {
             context.former_ways.borrow_mut().push(FormerWay {
                 client: way.client,
                 upstream: Rc::clone(upstream),
-                client_socket: Arc::clone(&client_side.socket),
+                client_socket: Arc::clone(&link.client_side.socket),
                 counters: Arc::clone(counters),
             });
         }
-        let (upstream_limit, header) = (self.state.initial_limit(), self.header(way));
-        Ok(Link { upstream, upstream_limit, header, client_side, client_limit, _replies: replies })
+        Ok(link)
     }
 }
 
 impl<'a> Opener<'a> {
     pub(super) fn new(state: &'a Rc<UdpFrontend>) -> Self {
         Self { state, crowding: None }
+    }
+
+    /// The link of a flow of another process, whose socket towards the endpoint this is.
+    pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
+        let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
+        let upstream = self.state.context.offload.take_over(socket, way.endpoint, port, &owner);
+        self.join(way, upstream, self.state.client_side()?)
+    }
+
+    /// Both ends of a flow, of which the endpoint's is read from now on.
+    fn join(&self, way: &Way, upstream: Rc<Upstream>, client_side: Rc<ClientSide>) -> io::Result<Link> {
+        let UdpFrontend { context, place, .. } = &**self.state;
+        let reading = Source::Endpoint(*place, way.client, Rc::clone(&upstream));
+        let replies = context.registry.register(reading)?;
+        let (limit, header) = (self.state.initial_limit(), self.header(way));
+        Ok(Link {
+            upstream,
+            upstream_limit: limit,
+            header,
+            client_side,
+            client_limit: limit,
+            _replies: replies,
+        })
     }
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {

@@ -12,6 +12,7 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::rc::{Rc, Weak};
@@ -145,6 +146,23 @@ impl LocalPorts {
         Some(PortLease { pool: Rc::clone(self), endpoint, index, owner: Weak::clone(owner) })
     }
 
+    /// The port of a flow of another process, which uses it already; `None` if it is not one of these.
+    pub(super) fn take_over(
+        self: &Rc<Self>,
+        endpoint: EndpointAddr,
+        port: u16,
+        owner: &Weak<dyn FlowOwner>,
+    ) -> Option<PortLease> {
+        let index = self.ports.binary_search(&port).ok()?;
+        let mut endpoints = self.endpoints.borrow_mut();
+        let towards = endpoints.entry(endpoint).or_insert_with(|| Towards::new(self.ports.len()));
+        if towards.is_taken(index) {
+            return None;
+        }
+        towards.take(index, owner);
+        Some(PortLease { pool: Rc::clone(self), endpoint, index, owner: Weak::clone(owner) })
+    }
+
     /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
     /// them; none if there are enough. Where a port was `lacking`, others have some of them, and it counts what rests.
     pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
@@ -240,7 +258,6 @@ impl fmt::Debug for PortLease {
 /// Whether these ports are this process's among all of its network namespace: the kernel lets two of the same user have the same
 /// port towards the same endpoint, and answers to the one would reach the other.
 fn is_ours() -> bool {
-    static CLAIM: OnceLock<io::Result<UnixDatagram>> = OnceLock::new();
     let claim = CLAIM.get_or_init(|| {
         // Names without a file are the network namespace's (unix(7)), and go with the process.
         let claim = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(CLAIM_NAME)?);
@@ -255,6 +272,23 @@ fn is_ours() -> bool {
     claim.is_ok()
 }
 const CLAIM_NAME: &str = "sheave-udp-ports";
+static CLAIM: OnceLock<io::Result<UnixDatagram>> = OnceLock::new();
+
+/// The claim on these ports, for the process that takes over; none if another process has it.
+///
+/// # Errors
+/// As fcntl(2).
+pub(crate) fn claim() -> io::Result<Option<OwnedFd>> {
+    let Some(Ok(claim)) = CLAIM.get() else { return Ok(None) };
+    claim.try_clone().map(|claim| Some(claim.into()))
+}
+
+/// Has the claim of the process that is taken over from: to be called before any worker starts.
+pub(crate) fn take_over_claim(claim: OwnedFd) {
+    if CLAIM.set(Ok(claim.into())).is_err() {
+        tracing::debug!("this process has claimed the local ports already");
+    }
+}
 
 /// Three of each four ports, so that every other program of the machine still finds one.
 fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<Item = u16> {

@@ -3,7 +3,7 @@
 //! An event only queues a socket. One batch is read off it when its turn comes, and it is queued again if there is more: no socket
 //! waits for another's flood.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
@@ -101,6 +101,8 @@ pub(super) struct Registry {
     entries: RefCell<KeyedSlab<Entry>>,
     ready: RefCell<VecDeque<Key>>,
     resting: RefCell<Deadlines<Key>>,
+    /// Another process has all of these sockets, too: closing one here does not end its registration (epoll(7), question 6).
+    handed: Cell<bool>,
 }
 
 /// A socket is read until this is dropped.
@@ -117,6 +119,7 @@ impl Registry {
             entries: RefCell::default(),
             ready: RefCell::default(),
             resting: RefCell::new(Deadlines::new(PAUSE)),
+            handed: Cell::new(false),
         })
     }
 
@@ -132,6 +135,11 @@ impl Registry {
         });
         let registration = Registration { registry: Rc::clone(self), key };
         added.map(|()| registration)
+    }
+
+    /// Another process has these sockets from now on, too.
+    pub(super) fn hand_over(&self) {
+        self.handed.set(true);
     }
 
     /// A socket has something.
@@ -189,8 +197,13 @@ impl Drop for Registration {
     fn drop(&mut self) {
         // Dropped after the borrow: it may hold the last reference to a socket that gives back more than itself.
         let removed = self.registry.entries.borrow_mut().remove(self.key);
-        if let Some(Entry { source: Source::Frontend(_, socket) | Source::Inlet(_, socket), .. }) = removed {
-            self.registry.worker.poller.remove(&*socket);
+        let Some(Entry { source, .. }) = removed else { return };
+        let others = match source {
+            Source::Frontend(..) | Source::Inlet(..) => true,
+            Source::Client(..) | Source::Endpoint(..) => self.registry.handed.get(),
+        };
+        if others {
+            self.registry.worker.poller.remove(source.socket());
         }
     }
 }

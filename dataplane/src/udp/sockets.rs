@@ -95,9 +95,22 @@ impl Offload {
                 (None, None) => {}
             }
             socket.connect(&addr.into())?;
-            return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), _lease: lease }));
+            return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
+    }
+
+    /// The socket of a flow of another process towards its endpoint.
+    pub(super) fn take_over(
+        &self,
+        socket: Socket,
+        endpoint: EndpointAddr,
+        port: Option<u16>,
+        owner: &Weak<dyn FlowOwner>,
+    ) -> Rc<Upstream> {
+        let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
+        // It may bundle already, which does no harm.
+        Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease })
     }
 
     /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
@@ -153,7 +166,7 @@ pub(super) struct Upstream {
     endpoint: EndpointAddr,
     /// Up to the second, see [`Offload::count_answers`].
     answers: Cell<usize>,
-    _lease: Option<PortLease>,
+    lease: Option<PortLease>,
 }
 
 impl Upstream {
@@ -165,6 +178,11 @@ impl Upstream {
     /// Whom it talks to.
     pub(super) fn endpoint(&self) -> EndpointAddr {
         self.endpoint
+    }
+
+    /// Its port, if that is one of those that flows share.
+    pub(super) fn shared_port(&self) -> Option<u16> {
+        self.lease.as_ref().map(PortLease::port)
     }
 }
 

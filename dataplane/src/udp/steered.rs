@@ -77,6 +77,17 @@ impl SteeredUdp {
         self.draining = true;
     }
 
+    /// Lets go of everything.
+    pub(super) fn leave(&mut self) {
+        self.places.clear();
+        self.inlets.clear();
+    }
+
+    /// The place of what the frontend has on this worker; `None` if it is not steered.
+    pub(super) fn place(&mut self, frontends: &mut UdpFrontends, addr: FrontendAddr) -> Option<Key> {
+        self.frontend(frontends, addr).map(|frontend| frontend.place)
+    }
+
     /// What the frontend has on this worker; `None` if it is not steered.
     fn frontend<'f>(
         &mut self,

@@ -7,6 +7,7 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use crate::counters::{FrontendCounters, UdpCounters};
+use crate::handover::HandedFlow;
 use crate::listener::sk_lookup::DeferredRefusal;
 
 /// A command to a worker.
@@ -23,6 +24,18 @@ pub(crate) enum Command {
     Retire(FrontendAddr, Option<Arc<DeferredRefusal>>),
     /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
+    /// Begin to serve, if the worker was held.
+    Serve,
+    /// Take nothing new and read no datagrams, and answer then: another process is about to take over.
+    Pause(oneshot::Sender<()>),
+    /// Answer with the next UDP flows for that process; with none after the last. To a worker that is paused.
+    HandOver(oneshot::Sender<Vec<HandedFlow>>),
+    /// Serve these UDP flows of the process that was there before.
+    TakeOver(Vec<HandedFlow>),
+    /// Nobody has taken over: go on.
+    Resume,
+    /// Another process has taken over: let go of what it has, and go on with the connections.
+    Leave,
     /// Answer, to show that the worker runs.
     Ping(oneshot::Sender<()>),
     /// Take nothing new, and answer when the last connection has ended.

@@ -30,6 +30,10 @@ const COMMANDS: usize = 256;
 /// Connections of other workers that are adopted in a turn.
 const ADOPTED: usize = 256;
 
+/// Flows in one answer to the process that takes over: as many descriptors as the kernel passes in one message, at most
+/// (`SCM_MAX_FD` in include/net/scm.h is 253).
+const HANDED: usize = 128;
+
 /// What a worker is started with.
 #[derive(Clone)]
 pub(crate) struct WorkerSeed {
@@ -40,6 +44,8 @@ pub(crate) struct WorkerSeed {
     pub(crate) pipes: PipeBudget,
     pub(crate) random: u64,
     pub(crate) steered: Arc<SteeredFrontends>,
+    /// It serves nothing before it is told to.
+    pub(crate) held: bool,
 }
 
 #[cfg(test)]
@@ -54,6 +60,7 @@ impl WorkerSeed {
             pipes: PipeBudget { pipes: 8, slots: usize::MAX },
             random: 1,
             steered: Arc::default(),
+            held: false,
         }
     }
 }
@@ -73,6 +80,8 @@ pub(super) struct EventLoop {
     busy_until: Instant,
     /// To be told when the last connection and flow have ended.
     drained: Option<oneshot::Sender<()>>,
+    /// Until another process has let go of the sockets.
+    held: bool,
 }
 
 impl EventLoop {
@@ -81,7 +90,7 @@ impl EventLoop {
     /// # Errors
     /// If the epoll instance cannot be made.
     pub(super) fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
-        let WorkerSeed { index, shared, busy_poll, udp_flows, pipes, random, steered } = seed;
+        let WorkerSeed { index, shared, busy_poll, udp_flows, pipes, random, steered, held } = seed;
         let context = WorkerContext::new(shared, index, random)?;
         let event_loop = Self {
             tcp: Tcp::new(&context, pipes, Arc::clone(&steered)),
@@ -95,6 +104,7 @@ impl EventLoop {
             busy_poll,
             busy_until: Instant::now(),
             drained: None,
+            held,
         };
         event_loop.context.port().begin();
         Ok(event_loop)
@@ -105,6 +115,9 @@ impl EventLoop {
     /// # Errors
     /// As epoll_wait(2) and timerfd_settime(2), which nothing helps against.
     pub(super) fn run(mut self) -> io::Result<()> {
+        if self.hold().is_break() {
+            return Ok(());
+        }
         let mut now = Instant::now();
         loop {
             // The moment when the turn began is exact enough: turns are short.
@@ -118,6 +131,16 @@ impl EventLoop {
                 return Ok(());
             }
         }
+    }
+
+    /// Executes commands, and no more than that, until one says to serve: all flows are there before the first datagram is read.
+    fn hold(&mut self) -> ControlFlow<()> {
+        while self.held {
+            let Some(command) = self.commands.blocking_recv() else { return ControlFlow::Break(()) };
+            self.context.begin_turn(Instant::now());
+            self.execute(command);
+        }
+        ControlFlow::Continue(())
     }
 
     /// Whether there is more to do at once, or soon in all likelihood.
@@ -200,6 +223,22 @@ impl EventLoop {
                 Protocol::Tcp => self.tcp.steer(addr, socket),
                 Protocol::Udp => self.udp.steer(addr, socket),
             },
+            Command::Serve => self.held = false,
+            Command::Pause(reply) => {
+                self.tcp.pause();
+                self.udp.pause();
+                reply.send(()).ok();
+            }
+            Command::HandOver(reply) => drop(reply.send(self.udp.hand_over(HANDED))),
+            Command::TakeOver(flows) => self.udp.take_over(flows),
+            Command::Resume => {
+                self.tcp.resume();
+                self.udp.resume();
+            }
+            Command::Leave => {
+                self.tcp.leave();
+                self.udp.leave();
+            }
             // The receiver may have given up waiting.
             Command::Ping(reply) => drop(reply.send(())),
             #[cfg(test)]

@@ -88,6 +88,17 @@ impl Workers {
         }
     }
 
+    /// Lets them serve, if they were held.
+    pub(crate) fn serve(&mut self) {
+        self.seed.held = false;
+        self.tell_all(|| Command::Serve);
+    }
+
+    /// Sends each a command.
+    pub(crate) fn tell_all(&self, command: impl Fn() -> Command) {
+        self.handles.iter().for_each(|worker| worker.send(command()));
+    }
+
     /// How often a worker was restarted.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts

@@ -26,7 +26,7 @@ struct RunningLoop {
     queries: mpsc::Sender<Query>,
     observer: Observer,
     stop: oneshot::Sender<Duration>,
-    app: JoinHandle<Drained>,
+    app: JoinHandle<Ended>,
 }
 
 fn app(manifests: &Path) -> EventLoop {
@@ -38,7 +38,7 @@ fn app_of(sources: Sources) -> EventLoop {
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
     let shares = Capacity::of_process(&config);
-    EventLoop::start(&config, &shares, sources).unwrap()
+    EventLoop::start(&config, &shares, sources, None).unwrap()
 }
 
 /// Starts a gateway on a folder, and waits until its first objects are in force.
@@ -48,7 +48,8 @@ async fn start(manifests: &Path) -> RunningLoop {
     let (ready, is_ready) = oneshot::channel();
     let app = app(manifests);
     let observer = app.observer();
-    let running = app.run(inbox, stopped, || ready.send(()).unwrap());
+    let running =
+        app.run(inbox, stopped, |_| Servers::default(), || ready.send(()).unwrap(), oneshot::channel().0);
     let app = tokio::spawn(running);
     is_ready.await.unwrap();
     RunningLoop { queries, observer, stop, app }
@@ -111,7 +112,7 @@ async fn while_draining_questions_are_answered_and_open_connections_finish() {
     client.write_all(b"x").await.unwrap();
     assert_eq!(served.read_u8().await.unwrap(), b'x');
     drop((client, served));
-    assert_eq!(app.await.unwrap(), Drained::Completely);
+    assert_eq!(app.await.unwrap(), Ended::Stopped(Drained::Completely));
 }
 
 #[tokio::test]
@@ -194,8 +195,12 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     assert_eq!(app.live(), Err("the object sources have ended"));
     let (_questions, inbox) = mpsc::channel(1);
     let (_stop, stopped) = oneshot::channel::<Duration>();
-    let ended = tokio::time::timeout(DEADLINE, app.run(inbox, stopped, || ())).await;
-    assert_eq!(ended.unwrap(), Drained::Completely);
+    let ended = tokio::time::timeout(
+        DEADLINE,
+        app.run(inbox, stopped, |_| Servers::default(), || (), oneshot::channel().0),
+    )
+    .await;
+    assert_eq!(ended.unwrap(), Ended::Failed);
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! Health check node ports: one listener per port and family, which reports whether the Service has an endpoint on this node
 //! (pkg/proxy/healthcheck/service_health.go).
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use axum::Router;
@@ -39,11 +40,15 @@ pub(super) struct NodePorts {
     contested: Vec<Problem>,
 }
 
+/// The sockets of the process that is taken over from.
+type FormerSockets = HashMap<SocketAddr, std::net::TcpListener>;
+
 /// What all ports have in common.
 #[derive(Debug)]
 struct SharedState {
     proxy: ProxyHealth,
     connections: Connections,
+    former: FormerSockets,
 }
 
 /// What a port answers.
@@ -64,9 +69,7 @@ struct NodePort {
 
 #[derive(Debug)]
 enum ListenState {
-    Open {
-        _server: Server,
-    },
+    Open(Server),
     /// Somebody has the port. Without a rival that is another process, on a cluster's nodes kube-proxy, which gives the
     /// same answers.
     Taken,
@@ -75,7 +78,34 @@ enum ListenState {
 
 impl NodePorts {
     pub(super) fn new(proxy: ProxyHealth, connections: Connections) -> Self {
-        Self { shared: SharedState { proxy, connections }, ports: BTreeMap::new(), contested: Vec::new() }
+        let shared = SharedState { proxy, connections, former: FormerSockets::new() };
+        Self { shared, ports: BTreeMap::new(), contested: Vec::new() }
+    }
+
+    /// Answers on these sockets where it is to answer there.
+    pub(super) fn take_over(&mut self, sockets: FormerSockets) {
+        self.shared.former = sockets;
+    }
+
+    /// Copies of the sockets that are open.
+    ///
+    /// # Errors
+    /// As fcntl(2).
+    pub(super) fn hand_over(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        let open = self.ports.iter().filter_map(|(addr, port)| match &port.state {
+            ListenState::Open(server) => Some((*addr, server)),
+            ListenState::Taken | ListenState::Failed(_) => None,
+        });
+        open.map(|(addr, server)| Ok((addr, server.socket()?))).collect()
+    }
+
+    /// Answers no more: another process does.
+    pub(super) fn leave(&mut self) {
+        for port in std::mem::take(&mut self.ports).into_values() {
+            if let ListenState::Open(server) = port.state {
+                server.leave();
+            }
+        }
     }
 
     /// Opens and closes what differs from before, next to `frontends`. Of two Services that ask for one port the first one
@@ -104,7 +134,7 @@ impl NodePorts {
             match self.ports.entry(addr) {
                 Entry::Occupied(mut port) => port.get_mut().follow(endpoints, rival),
                 Entry::Vacant(free) => {
-                    free.insert(NodePort::open(addr, endpoints, rival, &self.shared));
+                    free.insert(NodePort::open(addr, endpoints, rival, &mut self.shared));
                 }
             }
         }
@@ -114,7 +144,7 @@ impl NodePorts {
     pub(super) fn retry(&mut self) -> bool {
         let before: Vec<Problem> = self.problems().collect();
         for (addr, port) in &mut self.ports {
-            port.retry(*addr, &self.shared);
+            port.retry(*addr, &mut self.shared);
         }
         !self.problems().eq(before)
     }
@@ -134,7 +164,7 @@ impl NodePort {
         addr: SocketAddr,
         endpoints: LocalEndpoints,
         rival: Option<Arc<Frontend>>,
-        shared: &SharedState,
+        shared: &mut SharedState,
     ) -> Self {
         let endpoints = watch::Sender::new(endpoints);
         let state = ListenState::open(addr, &endpoints, shared);
@@ -150,8 +180,8 @@ impl NodePort {
         self.rival = rival;
     }
 
-    fn retry(&mut self, addr: SocketAddr, shared: &SharedState) {
-        if matches!(self.state, ListenState::Open { .. }) {
+    fn retry(&mut self, addr: SocketAddr, shared: &mut SharedState) {
+        if matches!(self.state, ListenState::Open(_)) {
             return;
         }
         let known = matches!(self.state, ListenState::Taken);
@@ -183,19 +213,23 @@ impl NodePort {
                  probe it do not learn this Service's health; give one of the two another port",
                 rival.addr, rival.kind, rival.service
             )),
-            (ListenState::Open { .. }, _) | (ListenState::Taken, None) => None,
+            (ListenState::Open(_), _) | (ListenState::Taken, None) => None,
         }
     }
 }
 
 impl ListenState {
-    fn open(addr: SocketAddr, endpoints: &watch::Sender<LocalEndpoints>, shared: &SharedState) -> Self {
-        match listen(addr) {
+    fn open(addr: SocketAddr, endpoints: &watch::Sender<LocalEndpoints>, shared: &mut SharedState) -> Self {
+        let opened = match shared.former.remove(&addr) {
+            Some(socket) => TcpListener::from_std(socket),
+            None => listen(addr),
+        };
+        match opened {
             Ok(listener) => {
-                let SharedState { proxy, connections } = shared;
+                let SharedState { proxy, connections, .. } = shared;
                 let router =
                     Router::new().fallback(answer_probe).with_state((endpoints.subscribe(), proxy.clone()));
-                Self::Open { _server: Server::start(listener, router, connections.clone()) }
+                Self::Open(Server::start(listener, router, connections.clone()))
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Self::Taken,
             Err(error) => Self::Failed(error),

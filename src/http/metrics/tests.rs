@@ -32,6 +32,7 @@ pub(super) fn dataplane() -> Dataplane {
         listening_sockets: 100,
         steering: SteeringMode::Never,
         paths: Arc::default(),
+        held: false,
     })
     .unwrap()
 }

@@ -69,6 +69,17 @@ impl SteeringSockets {
             sockets.iter().try_for_each(|socket| mmsg::report_destination(socket, domain))?;
         }
         listen(protocol, &sockets)?;
+        Self::with(kind, sockets)
+    }
+
+    /// These, which listen already: those of the process that was there before, with whatever waits in them.
+    ///
+    /// # Errors
+    /// As for the sink in [`open`](Self::open).
+    pub(super) fn with(kind: SocketKind, sockets: Vec<Socket>) -> io::Result<Self> {
+        let SocketKind { protocol, family } = kind;
+        let first = sockets.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };
         let sockets = sockets.into_iter().map(Arc::new).collect();
         Ok(Self { addr, sockets, sink: sink(protocol, family)? })

@@ -50,6 +50,7 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
             listening_sockets,
             steering: mode,
             paths,
+            held: false,
         };
         test(&mut Dataplane::start(options).unwrap());
     };

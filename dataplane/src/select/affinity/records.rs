@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use sheave_model::EndpointAddr;
 
 use super::Scope;
+use crate::handover::AffinityRecord;
 
 /// How many records each use checks for expiry. More than one, so that removal outpaces writing; each is a cache miss in
 /// a large table.
@@ -100,6 +101,29 @@ impl Shard {
         if self.records.len() > self.capacity {
             self.evict(now);
         }
+    }
+
+    /// What has been used since `since`, or ever, and has not expired.
+    pub(super) fn records(&self, since: Option<Instant>, now: Instant) -> Vec<AffinityRecord> {
+        let used = |record: &StickyRecord| since.is_none_or(|since| record.used >= since);
+        let records =
+            self.records.iter().filter(|(_, record)| used(record) && !record.remaining(now).is_zero());
+        let handed = |(key, record): (&AffinityKey, &StickyRecord)| AffinityRecord {
+            scope: key.scope.0,
+            client: key.client,
+            endpoint: record.endpoint.into(),
+            quiet_millis: now.saturating_duration_since(record.used).as_millis() as u64,
+            timeout_millis: u64::from(record.timeout_millis),
+        };
+        records.map(handed).collect()
+    }
+
+    pub(super) fn restore(&mut self, key: AffinityKey, record: &AffinityRecord, now: Instant) {
+        let quiet = Duration::from_millis(record.quiet_millis);
+        let timeout = Duration::from_millis(record.timeout_millis);
+        // The clock begins at the start of the machine, so a moment before that is none.
+        let Some(used) = now.checked_sub(quiet) else { return };
+        self.record(key, record.endpoint.into(), timeout, used);
     }
 
     /// Checks the next few records, round and round, and removes those that have expired. Downwards: `swap_remove` moves a

@@ -1,0 +1,112 @@
+//! One data plane takes over from another: the one hands over copies of its sockets, rests, hands over its flows and lets go; the other
+//! is held until then. What is said between the two, and who serves if that fails, is up to their owners.
+
+use std::time::{Duration, Instant};
+use std::{io, os::fd::OwnedFd};
+
+use tokio::sync::oneshot;
+
+use super::Dataplane;
+use crate::handover::{AffinityRecord, HandedFlow, HandedFrontend, HandedSocket};
+use crate::worker::Command;
+
+/// What a process hands over before it rests.
+#[derive(Debug, Default)]
+pub struct HandedListeners {
+    /// Every socket that takes new traffic.
+    pub sockets: Vec<HandedSocket>,
+    /// Frontends that have none of their own.
+    pub steered: Vec<HandedFrontend>,
+}
+
+impl Dataplane {
+    /// Copies of what takes new traffic. Nothing changes here.
+    ///
+    /// # Errors
+    /// As fcntl(2): `EMFILE` where descriptors are short.
+    pub fn listeners_to_hand_over(&self) -> io::Result<HandedListeners> {
+        let steered = self.listeners.steered().map(HandedFrontend::from).collect();
+        Ok(HandedListeners { sockets: self.listeners.hand_over()?, steered })
+    }
+
+    /// Stops taking connections and reading datagrams, which wait in the sockets; open connections go on. True once every worker has
+    /// said so, within `patience`. Ends with [`Dataplane::resume`] or [`Dataplane::leave`].
+    pub fn pause(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
+        self.workers.all_reply(Command::Pause, patience)
+    }
+
+    /// How many workers have flows to hand over.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The next UDP flows of a worker that [pauses](Dataplane::pause), with copies of their sockets; none after the last, or if it has
+    /// failed.
+    pub fn next_flows(&self, worker: usize) -> impl Future<Output = Vec<HandedFlow>> + Send + use<> {
+        let (reply, flows) = oneshot::channel();
+        if let Some(worker) = self.workers.get(worker) {
+            worker.send(Command::HandOver(reply));
+        }
+        async { flows.await.unwrap_or_default() }
+    }
+
+    /// Affinity records that were used since `since`, or ever.
+    pub fn affinity_records(&self, since: Option<Instant>) -> impl Iterator<Item = AffinityRecord> {
+        self.affinity.records(since, Instant::now())
+    }
+
+    /// Goes on, since nobody has taken over.
+    pub fn resume(&mut self) {
+        self.workers.tell_all(|| Command::Resume);
+        self.listeners.doubt_filters();
+        let active = self.table.load_full();
+        for frontend in active.table().frontends() {
+            self.reconcile(frontend, active.table().internal_clients());
+        }
+    }
+
+    /// Lets go of all that another process has taken over, without closing it. Open connections, and the flows of frontends that had
+    /// retired, go on; [`Dataplane::drain`] ends them. No table may be applied any more.
+    pub fn leave(&mut self) {
+        self.workers.tell_all(|| Command::Leave);
+        self.listeners.leave();
+    }
+
+    /// Opens frontends with these sockets from now on. To be called before the first table is applied.
+    pub fn take_over(&mut self, listeners: HandedListeners) {
+        let HandedListeners { sockets, steered } = listeners;
+        self.listeners.take_over(sockets, steered.into_iter().map(Into::into));
+    }
+
+    /// Serves these flows of the other process, on the worker of the same index. To be called after the table was applied, which has
+    /// their frontends.
+    pub fn take_over_flows(&self, worker: usize, flows: Vec<HandedFlow>) {
+        if let Some(worker) = self.workers.get(worker) {
+            worker.send(Command::TakeOver(flows));
+        }
+    }
+
+    /// Keeps an affinity record of the other process.
+    pub fn take_over_affinity(&self, record: &AffinityRecord) {
+        self.affinity.restore(record, Instant::now());
+    }
+
+    /// Begins to serve, if it was [held](super::Options::held). What the other process had and the table has not is closed.
+    pub fn serve(&mut self) {
+        self.workers.serve();
+        self.listeners.forget_former();
+    }
+}
+
+/// The claim on the local ports that UDP flows share, of which one process of a network namespace has it; none if another one has.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn local_ports_claim() -> io::Result<Option<OwnedFd>> {
+    crate::udp::local_ports::claim()
+}
+
+/// Has the claim of the process that is taken over from. To be called before [`Dataplane::start`].
+pub fn take_over_local_ports(claim: OwnedFd) {
+    crate::udp::local_ports::take_over_claim(claim);
+}

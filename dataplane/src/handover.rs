@@ -1,0 +1,174 @@
+//! What one process hands to another that takes over from it: sockets with whatever waits in them, flows, and affinity records. The
+//! values say what each descriptor is; how they get from one process to the other is not decided here.
+//!
+//! Both processes hold the same sockets (unix(7), SCM_RIGHTS), so nothing is closed or bound anew, and a client cannot tell. Only one
+//! of them may read them: workers are [held](crate::Options::held) until the other has let go.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, Path, Protocol};
+
+/// A socket that others are given.
+#[derive(Debug)]
+pub struct HandedSocket {
+    /// What it is.
+    pub role: SocketRole,
+    /// The socket.
+    pub fd: OwnedFd,
+}
+
+/// What a socket is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SocketRole {
+    /// A frontend's own, of the worker of this index.
+    Frontend {
+        /// Where it is bound.
+        addr: SocketAddr,
+        /// UDP, or else TCP.
+        udp: bool,
+        /// Whose it is.
+        worker: usize,
+    },
+    /// One that packets of steered frontends arrive on, of the worker of this index. The kind follows from its own address.
+    Steering {
+        /// Where it is bound.
+        addr: SocketAddr,
+        /// UDP, or else TCP.
+        udp: bool,
+        /// Whose it is.
+        worker: usize,
+    },
+}
+
+/// An address with its protocol, as another process is told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandedFrontend {
+    /// Where clients connect to.
+    pub addr: SocketAddr,
+    /// UDP, or else TCP.
+    pub udp: bool,
+}
+
+impl From<FrontendAddr> for HandedFrontend {
+    fn from(addr: FrontendAddr) -> Self {
+        Self { addr: addr.socket_addr(), udp: addr.protocol == Protocol::Udp }
+    }
+}
+
+impl From<HandedFrontend> for FrontendAddr {
+    fn from(HandedFrontend { addr, udp }: HandedFrontend) -> Self {
+        let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
+        Self { ip: addr.ip(), port: addr.port(), protocol }
+    }
+}
+
+/// A UDP flow.
+#[derive(Debug)]
+pub struct HandedFlow {
+    /// What is known of it.
+    pub record: FlowRecord,
+    /// Its socket, connected to the endpoint.
+    pub fd: OwnedFd,
+}
+
+/// What is known of a UDP flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FlowRecord {
+    /// The frontend that the client addresses.
+    pub frontend: SocketAddr,
+    /// The client.
+    pub client: SocketAddr,
+    /// The endpoint that answers.
+    pub endpoint: HandedEndpoint,
+    /// What the endpoint sees of the client.
+    pub source: HandedSource,
+    /// For how long nothing has passed.
+    pub quiet_millis: u64,
+    /// Whether the endpoint has ever answered.
+    pub answered: bool,
+    /// The local port, if it is one of those that flows share.
+    pub port: Option<u16>,
+}
+
+/// An endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedEndpoint {
+    /// Where it serves.
+    pub addr: SocketAddr,
+    /// By which path it is reached.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub path: u16,
+}
+
+fn is_default(path: &u16) -> bool {
+    *path == Path::DEFAULT.0
+}
+
+impl From<EndpointAddr> for HandedEndpoint {
+    fn from(endpoint: EndpointAddr) -> Self {
+        Self { addr: endpoint.socket_addr(), path: endpoint.path.0 }
+    }
+}
+
+impl From<HandedEndpoint> for EndpointAddr {
+    fn from(HandedEndpoint { addr, path }: HandedEndpoint) -> Self {
+        Self { ip: addr.ip(), port: addr.port(), path: Path(path) }
+    }
+}
+
+/// What an endpoint sees of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HandedSource {
+    /// Nothing: the gateway's address.
+    Gateway,
+    /// Its address.
+    Transparent,
+    /// A PROXY protocol header.
+    ProxyV1,
+    /// The same, in binary.
+    ProxyV2,
+}
+
+impl From<ClientSource> for HandedSource {
+    fn from(source: ClientSource) -> Self {
+        match source {
+            ClientSource::Gateway => Self::Gateway,
+            ClientSource::Transparent => Self::Transparent,
+            ClientSource::ProxyV1 => Self::ProxyV1,
+            ClientSource::ProxyV2 => Self::ProxyV2,
+        }
+    }
+}
+
+impl From<HandedSource> for ClientSource {
+    fn from(source: HandedSource) -> Self {
+        match source {
+            HandedSource::Gateway => Self::Gateway,
+            HandedSource::Transparent => Self::Transparent,
+            HandedSource::ProxyV1 => Self::ProxyV1,
+            HandedSource::ProxyV2 => Self::ProxyV2,
+        }
+    }
+}
+
+/// A session affinity record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AffinityRecord {
+    /// The Service port, as every version hashes it.
+    pub scope: u64,
+    /// The client.
+    pub client: IpAddr,
+    /// Where it goes.
+    pub endpoint: HandedEndpoint,
+    /// How long ago it was last used.
+    pub quiet_millis: u64,
+    /// How long it was to last then.
+    pub timeout_millis: u64,
+}

@@ -1,0 +1,130 @@
+//! UDP in the hands of two processes: it rests while another one takes the flows over, goes on if that fails, and ends here if not.
+
+use std::time::Duration;
+
+use sheave_model::{ClientAddr, FrontendAddr, Protocol};
+use socket2::Socket;
+
+use super::Udp;
+use super::flow_table::{FormerFlow, Way};
+use super::link::Opener;
+use crate::handover::{FlowRecord, HandedFlow};
+use crate::worker::token::Key;
+
+/// Flows that another process is given, one after the other.
+pub(super) type OutgoingFlows = Vec<(Key, ClientAddr)>;
+
+impl Udp {
+    /// Reads nothing from now on, and ends nothing: what comes waits in the sockets.
+    pub(crate) fn pause(&mut self) {
+        self.paused = true;
+        let of_frontend =
+            |(place, clients): (Key, Vec<ClientAddr>)| clients.into_iter().map(move |client| (place, client));
+        // Those of retired frontends stay: each has a socket of its own towards its client, and ends before long.
+        let serving = self.frontends.iter_mut().filter_map(|(place, frontend)| {
+            let flows = frontend.flows.borrow();
+            flows.is_accepting().then(|| (place, flows.clients().collect()))
+        });
+        self.outgoing = serving.flat_map(of_frontend).collect();
+    }
+
+    /// Goes on with all that it has.
+    pub(crate) fn resume(&mut self) {
+        (self.paused, self.outgoing) = (false, Vec::new());
+    }
+
+    /// The next flows for the process that takes over, at most so many; none when it has been given all.
+    pub(crate) fn hand_over(&mut self, most: usize) -> Vec<HandedFlow> {
+        let mut handed = Vec::new();
+        while handed.len() < most
+            && let Some((place, client)) = self.outgoing.pop()
+        {
+            match self.handed(place, client) {
+                Some(Ok(flow)) => handed.push(flow),
+                Some(Err(error)) => {
+                    tracing::warn!(client.addr = %client, %error, "a flow is not handed over");
+                }
+                None => {}
+            }
+        }
+        handed
+    }
+
+    fn handed(&mut self, place: Key, client: ClientAddr) -> Option<std::io::Result<HandedFlow>> {
+        let frontend = self.frontends.get_mut(place)?;
+        let flows = frontend.flows.borrow();
+        let (FormerFlow { endpoint, source, touched, answered, .. }, link) = flows.former(client)?;
+        let quiet = self.context.worker.now().saturating_duration_since(touched);
+        let record = FlowRecord {
+            frontend: frontend.addr.socket_addr(),
+            client: client.0,
+            endpoint: endpoint.into(),
+            source: source.into(),
+            quiet_millis: quiet.as_millis() as u64,
+            answered,
+            port: link.upstream.shared_port(),
+        };
+        let fd = link.upstream.socket().try_clone();
+        Some(fd.map(|socket| HandedFlow { record, fd: socket.into() }))
+    }
+
+    /// Takes flows of another process over. One whose frontend or endpoint serves no more ends.
+    pub(crate) fn take_over(&mut self, flows: Vec<HandedFlow>) {
+        let now = self.context.worker.now();
+        for HandedFlow { record, fd } in flows {
+            let addr = FrontendAddr {
+                ip: record.frontend.ip(),
+                port: record.frontend.port(),
+                protocol: Protocol::Udp,
+            };
+            let place = match self.own.get(&addr) {
+                Some(place) => Some(*place),
+                None => self.steered.place(&mut self.frontends, addr),
+            };
+            let Some(frontend) = place.and_then(|place| self.frontends.get_mut(place)) else { continue };
+            let way = Way {
+                client: ClientAddr(record.client),
+                endpoint: record.endpoint.into(),
+                source: record.source.into(),
+            };
+            let link = match Opener::new(frontend).take_over(&way, Socket::from(fd), record.port) {
+                Ok(link) => link,
+                Err(error) => {
+                    tracing::warn!(client.addr = %way.client, frontend = %addr, %error, "a flow is not taken over");
+                    continue;
+                }
+            };
+            let quiet = Duration::from_millis(record.quiet_millis);
+            let former = FormerFlow {
+                client: way.client,
+                endpoint: way.endpoint,
+                source: way.source,
+                touched: now.checked_sub(quiet).unwrap_or(now),
+                answered: record.answered,
+            };
+            let table = self.context.worker.table();
+            let mut flows = frontend.flows.borrow_mut();
+            flows.set_frontend(table.get(addr));
+            flows.take_over(&former, link, &self.context.view(&table));
+            drop(flows);
+            frontend.flows_changed();
+        }
+    }
+
+    /// Lets go of all that another process has taken over.
+    pub(crate) fn leave(&mut self) {
+        self.resume();
+        self.context.registry.hand_over();
+        let retired = std::mem::take(&mut self.retired);
+        let serving: Vec<Key> = self
+            .frontends
+            .iter_mut()
+            .map(|(place, _)| place)
+            .filter(|place| !retired.contains(place))
+            .collect();
+        serving.into_iter().for_each(|place| drop(self.frontends.remove(place)));
+        self.retired = retired;
+        self.own.clear();
+        self.steered.leave();
+    }
+}

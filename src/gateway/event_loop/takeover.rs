@@ -1,0 +1,217 @@
+//! Taking over from another process, and handing over to one: what the loop does, and in which order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use sheave_dataplane::handover::AffinityRecord;
+
+use super::{EventLoop, WORKER_PATIENCE};
+use crate::config::Config;
+use crate::http::server::Server;
+use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
+use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
+use crate::takeover::{ServingPlace, TakeoverError};
+
+/// How often a process that is to end looks whether its successor is still about to take over.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What this process listens for beside traffic, once it is the one that serves. Dropping it closes everything.
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    servers: Vec<(SocketAddr, Server)>,
+    /// None if nobody can ask to take over.
+    successors: Option<Successors>,
+}
+
+impl Servers {
+    /// These servers, by their configured addresses.
+    pub(crate) fn new(servers: Vec<(SocketAddr, Server)>) -> Self {
+        Self { servers, successors: None }
+    }
+
+    /// Listens for processes that are to take over, if that is possible.
+    pub(crate) fn with_successors(self, config: &Config, workers: usize, former_pod: Option<String>) -> Self {
+        let directory = &config.state_dir;
+        let listening = std::fs::create_dir_all(directory).and_then(|()| {
+            let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
+            let servers = servers.collect::<io::Result<_>>()?;
+            let place = ServingPlace::of_process(config);
+            Successors::listen(directory, Greeting { place, former_pod, workers, servers })
+        });
+        let successors = listening.inspect_err(|error| {
+            tracing::info!(
+                directory = %directory.display(),
+                %error,
+                "this process cannot hand over to another one (--takeover): stateDir in the configuration is not usable"
+            );
+        });
+        Self { successors: successors.ok(), ..self }
+    }
+
+    /// The next process that is ready to take over. Cancel safe.
+    pub(super) async fn next_successor(&mut self) -> Successor {
+        match &mut self.successors {
+            Some(successors) => successors.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// When to look again whether the process that is about to take over has; none if there is none.
+    pub(super) fn await_successor(&self) -> Option<Instant> {
+        self.successors.as_ref().filter(|it| it.is_one_loading()).map(|_| Instant::now() + LOOK)
+    }
+
+    /// From now on nobody can take over.
+    pub(super) fn stop_handing_over(&mut self) {
+        self.successors = None;
+    }
+
+    /// Leaves all ports to another process.
+    pub(super) fn leave(self) {
+        self.servers.into_iter().for_each(|(_, server)| server.leave());
+    }
+}
+
+/// How much was taken over.
+#[derive(Debug, Default)]
+struct Taken {
+    flows: usize,
+    affinity: usize,
+}
+
+impl EventLoop {
+    /// Takes over from the predecessor, if there is one, with the objects that are loaded. False if that fails: then the other process
+    /// serves on, and this one must not.
+    pub(super) async fn take_over(&mut self, received: Instant) -> bool {
+        let Some(predecessor) = self.predecessor.take() else { return true };
+        match self.succeed(predecessor, received).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "cannot take over: the process that served goes on");
+                false
+            }
+        }
+    }
+
+    async fn succeed(&mut self, predecessor: Predecessor, received: Instant) -> Result<(), TakeoverError> {
+        let began = Instant::now();
+        let (estate, alone) = match predecessor.begin().await {
+            Err(TakeoverError::Closed) if predecessor.is_dead() => (Estate::default(), true),
+            estate => (estate?, false),
+        };
+        let Estate { listeners, node_ports, affinity } = estate;
+        let (sockets, mut taken) = (listeners.sockets.len(), Taken::default());
+        self.dataplane.take_over(listeners);
+        self.health.take_over(node_ports);
+        self.take_over_affinity(&affinity, &mut taken);
+        self.project(received);
+        self.expect_workers().await?;
+        let prepared = Instant::now();
+        if !alone {
+            match self.take_over_state(&predecessor, &mut taken).await {
+                Err(TakeoverError::Closed) if predecessor.is_dead() => {
+                    tracing::warn!(
+                        "the process that served has ended on the way: going on with what it has handed over"
+                    );
+                }
+                outcome => outcome?,
+            }
+        }
+        self.dataplane.serve();
+        tracing::info!(
+            from = predecessor.version(),
+            sockets,
+            flows = taken.flows,
+            affinity_records = taken.affinity,
+            took = ?began.elapsed(),
+            rest = ?prepared.elapsed(),
+            "took over"
+        );
+        Ok(())
+    }
+
+    /// Takes what the other process hands over while it rests, and then the right to serve.
+    async fn take_over_state(
+        &self,
+        predecessor: &Predecessor,
+        taken: &mut Taken,
+    ) -> Result<(), TakeoverError> {
+        predecessor.prepared().await?;
+        loop {
+            match predecessor.next_part().await? {
+                LastPart::Flows { worker, flows } => {
+                    taken.flows += flows.len();
+                    self.dataplane.take_over_flows(worker, flows);
+                }
+                LastPart::Affinity(records) => self.take_over_affinity(&records, taken),
+                LastPart::Offer => break,
+            }
+        }
+        self.expect_workers().await?;
+        predecessor.succeed().await
+    }
+
+    fn take_over_affinity(&self, records: &[AffinityRecord], taken: &mut Taken) {
+        taken.affinity += records.len();
+        records.iter().for_each(|record| self.dataplane.take_over_affinity(record));
+    }
+
+    /// Commands are executed in order, so everything has been done that was said before.
+    async fn expect_workers(&self) -> Result<(), TakeoverError> {
+        if self.dataplane.answers(WORKER_PATIENCE).await { Ok(()) } else { Err(TakeoverError::Stuck) }
+    }
+
+    /// Hands over to another process, unless that fails.
+    pub(super) async fn hand_over(&mut self, successor: &Successor) -> Outcome {
+        let began = Instant::now();
+        if let Err(error) = self.hand_over_listeners(successor).await {
+            return self.settle(successor.give_up(&error).await);
+        }
+        let rested = Instant::now();
+        let state = tokio::time::timeout(Successor::REST, self.hand_over_state(successor, began)).await;
+        let outcome = match state.unwrap_or(Err(TakeoverError::Silent)) {
+            Ok(()) => successor.offer().await,
+            Err(error) => successor.give_up(&error).await,
+        };
+        tracing::info!(?outcome, rest = ?rested.elapsed(), "another process was to take over");
+        self.settle(outcome)
+    }
+
+    /// Lets go of everything, or goes on with it.
+    fn settle(&mut self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::HandedOver => {
+                self.health.leave();
+                self.dataplane.leave();
+            }
+            Outcome::GoOn => self.dataplane.resume(),
+        }
+        outcome
+    }
+
+    /// Everything that changes nothing here.
+    async fn hand_over_listeners(&self, successor: &Successor) -> Result<(), TakeoverError> {
+        let listeners = self.dataplane.listeners_to_hand_over()?;
+        let records = self.dataplane.affinity_records(None).collect();
+        successor.hand_over(listeners, self.health.hand_over()?, records).await?;
+        successor.prepared().await
+    }
+
+    /// Rests, and hands over what could change until then.
+    async fn hand_over_state(&self, successor: &Successor, copied: Instant) -> Result<(), TakeoverError> {
+        if !self.dataplane.pause(WORKER_PATIENCE).await {
+            return Err(TakeoverError::Stuck);
+        }
+        for worker in 0..self.dataplane.workers() {
+            loop {
+                let flows = self.dataplane.next_flows(worker).await;
+                if flows.is_empty() {
+                    break;
+                }
+                successor.flows(worker, flows).await?;
+            }
+        }
+        successor.affinity(self.dataplane.affinity_records(Some(copied)).collect()).await
+    }
+}

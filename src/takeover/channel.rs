@@ -1,0 +1,120 @@
+//! Messages with descriptors over a Unix socket that keeps their boundaries (`SOCK_SEQPACKET`, unix(7)).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::TakeoverError;
+use super::message::Message;
+
+/// Descriptors in one message. The kernel passes 253 at most (`SCM_MAX_FD` in include/net/scm.h).
+pub(super) const MOST_FDS: usize = 128;
+/// Records in one message: well below what a socket takes at once (net.core.wmem_default).
+pub(super) const MOST_RECORDS: usize = 128;
+const MOST_BYTES: usize = 128 << 10;
+
+/// A connection to the other process.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// A stream by its type alone: what it is used for here is the same for packets.
+    socket: UnixStream,
+}
+
+impl Channel {
+    pub(super) fn new(socket: UnixStream) -> Self {
+        Self { socket }
+    }
+
+    /// Over a socket that is nonblocking and connected.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub(super) fn over(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self::new(UnixStream::from_std(socket.into())?))
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sends a message with these descriptors. Waits while the other process does not read.
+    ///
+    /// # Errors
+    /// As sendmsg(2).
+    pub(super) async fn send(&self, message: &Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {
+        let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let send = || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let slices = [IoSlice::new(&bytes)];
+            Ok(rustix::net::sendmsg(&self.socket, &slices, &mut ancillary, SendFlags::NOSIGNAL).map(drop)?)
+        };
+        Ok(self.socket.async_io(Interest::WRITABLE, send).await?)
+    }
+
+    /// The next message that this version knows, with its descriptors.
+    ///
+    /// # Errors
+    /// As recvmsg(2); [`Closed`](TakeoverError::Closed) if there is no other; what is cut or cannot be read.
+    pub(super) async fn receive(&self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
+        loop {
+            let received = self.socket.async_io(Interest::READABLE, || receive(&self.socket)).await?;
+            let Some((bytes, fds)) = received else { return Err(TakeoverError::Closed) };
+            match serde_json::from_slice(&bytes) {
+                Ok(Message::Unknown) => {}
+                Ok(message) => return Ok((message, fds)),
+                Err(error) => return Err(TakeoverError::Unexpected(error.to_string())),
+            }
+        }
+    }
+
+    /// The same, but not for longer than this.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive); [`Silent`](TakeoverError::Silent) if nothing came.
+    pub(super) async fn receive_within(
+        &self,
+        patience: Duration,
+    ) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
+        timeout(patience, self.receive()).await.unwrap_or(Err(TakeoverError::Silent))
+    }
+}
+
+/// None if the other end is closed.
+fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0; MOST_BYTES];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let received = rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let fds: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    // Of descriptors also where this process may not have so many.
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a message was cut, or descriptors are short",
+        ));
+    }
+    bytes.truncate(received.bytes);
+    Ok((received.bytes > 0).then_some((bytes, fds)))
+}

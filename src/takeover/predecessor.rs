@@ -1,0 +1,213 @@
+//! The process that is taken over from, as its successor sees it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sheave_dataplane::HandedListeners;
+use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket};
+
+use super::channel::Channel;
+use super::message::{Hello, Message, ServingPlace, Welcome};
+use super::{PROTOCOL, TakeoverError, Token, own_pod, socket_path};
+
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The process that serves, connected.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    channel: Channel,
+    token: Token,
+    version: String,
+    pod: Option<String>,
+    workers: usize,
+    servers: HashMap<SocketAddr, TcpListener>,
+}
+
+/// What it hands over before it rests.
+#[derive(Debug, Default)]
+pub(crate) struct Estate {
+    pub(crate) listeners: HandedListeners,
+    /// Where probes of Services are answered.
+    pub(crate) node_ports: HashMap<SocketAddr, TcpListener>,
+    pub(crate) affinity: Vec<AffinityRecord>,
+}
+
+/// What it hands over while it rests.
+#[derive(Debug)]
+pub(crate) enum LastPart {
+    Flows {
+        worker: usize,
+        flows: Vec<HandedFlow>,
+    },
+    Affinity(Vec<AffinityRecord>),
+    /// That was all: this process may serve.
+    Offer,
+}
+
+impl Predecessor {
+    /// Looks for a process that serves on this node. None if there is none.
+    ///
+    /// # Errors
+    /// If there is one, but this one cannot take over from it.
+    pub(crate) async fn find(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
+        let Some(socket) = connect(&socket_path(state_dir))? else { return Ok(None) };
+        let channel = Channel::over(socket)?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let hello = Message::Hello(Hello { protocol: PROTOCOL, version, place, pod: own_pod() });
+        channel.send(&hello, NO_FDS).await?;
+        let (mut welcome, mut fds) = match channel.receive_within(PATIENCE).await? {
+            (Message::Welcome(welcome), fds) => (welcome, fds),
+            (Message::Refused { why }, _) => return Err(TakeoverError::Refused(why)),
+            (other, _) => return Err(unexpected(&other)),
+        };
+        if fds.is_empty() {
+            return Err(TakeoverError::Unexpected("it welcomes without a token".to_owned()));
+        }
+        let token = Token(fds.remove(0));
+        if welcome.local_ports
+            && let Some(claim) = fds.pop()
+        {
+            sheave_dataplane::take_over_local_ports(claim);
+        }
+        let servers = named(std::mem::take(&mut welcome.servers), fds)?;
+        let Welcome { version, pod, workers, .. } = welcome;
+        Ok(Some(Self { channel, token, version, pod, workers, servers }))
+    }
+
+    /// Its version.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The Pod that it is in, if it is in one.
+    pub(crate) fn pod(&self) -> Option<&str> {
+        self.pod.as_deref()
+    }
+
+    /// How many workers it has, and so its successor.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// The socket of its HTTP server at this address, if it has one there.
+    pub(crate) fn server(&mut self, addr: SocketAddr) -> Option<TcpListener> {
+        self.servers.remove(&addr)
+    }
+
+    /// Has it begin: its table does not change any more.
+    ///
+    /// # Errors
+    /// As of the connection; it goes on then.
+    pub(crate) async fn begin(&self) -> Result<Estate, TakeoverError> {
+        self.channel.send(&Message::Begin, NO_FDS).await?;
+        let mut estate = Estate::default();
+        loop {
+            match self.channel.receive_within(PATIENCE).await? {
+                (Message::Sockets { roles }, fds) => {
+                    let sockets = paired(roles, fds)?;
+                    let sockets = sockets.map(|(role, fd)| HandedSocket { role, fd });
+                    estate.listeners.sockets.extend(sockets);
+                }
+                (Message::NodePorts { addresses }, fds) => estate.node_ports.extend(named(addresses, fds)?),
+                (Message::Steered { frontends }, _) => estate.listeners.steered.extend(frontends),
+                (Message::Affinity { records }, _) => estate.affinity.extend(records),
+                (Message::Listening, _) => return Ok(estate),
+                (Message::Refused { why }, _) => return Err(TakeoverError::Refused(why)),
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Says that all is ready here but the flows. It rests from now on, so nothing may take long.
+    ///
+    /// # Errors
+    /// As of the connection.
+    pub(crate) async fn prepared(&self) -> Result<(), TakeoverError> {
+        self.channel.send(&Message::Prepared, NO_FDS).await
+    }
+
+    /// The next part of what it hands over while it rests.
+    ///
+    /// # Errors
+    /// As of the connection; it goes on then.
+    pub(crate) async fn next_part(&self) -> Result<LastPart, TakeoverError> {
+        match self.channel.receive_within(PATIENCE).await? {
+            (Message::Flows { worker, records }, fds) => {
+                let flows = paired(records, fds)?.map(|(record, fd)| HandedFlow { record, fd }).collect();
+                Ok(LastPart::Flows { worker, flows })
+            }
+            (Message::Affinity { records }, _) => Ok(LastPart::Affinity(records)),
+            (Message::Offer, _) => Ok(LastPart::Offer),
+            (Message::Refused { why }, _) => Err(TakeoverError::Refused(why)),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Takes the right to serve, which was offered. The other process lets go as soon as it hears of it.
+    ///
+    /// # Errors
+    /// [`Revoked`](TakeoverError::Revoked) if it has gone on: then this one must not serve.
+    pub(crate) async fn succeed(&self) -> Result<(), TakeoverError> {
+        if !self.token.take() {
+            return Err(TakeoverError::Revoked);
+        }
+        // If this cannot be said the other process has ended, or finds out by the token.
+        if let Err(error) = self.channel.send(&Message::Serving, NO_FDS).await {
+            tracing::warn!(%error, "the process that served before cannot be told");
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) async fn say(&self, message: Message) -> Result<(), TakeoverError> {
+        self.channel.send(&message, NO_FDS).await
+    }
+
+    /// After the connection was closed: whether the other process has ended without taking the right to serve back. Then it is this
+    /// one's.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.token.take()
+    }
+}
+
+const NO_FDS: &[OwnedFd] = &[];
+
+fn connect(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let addr = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    match rustix::net::connect(&socket, &addr).map_err(io::Error::from) {
+        Ok(()) => Ok(Some(socket)),
+        // Nobody has been there, or whoever was has ended.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn unexpected(message: &Message) -> TakeoverError {
+    TakeoverError::Unexpected(format!("{message:?}"))
+}
+
+/// Each with its descriptor.
+fn paired<T>(names: Vec<T>, fds: Vec<OwnedFd>) -> Result<impl Iterator<Item = (T, OwnedFd)>, TakeoverError> {
+    if names.len() != fds.len() {
+        let why = format!("{} descriptors for {} names", fds.len(), names.len());
+        return Err(TakeoverError::Unexpected(why));
+    }
+    Ok(names.into_iter().zip(fds))
+}
+
+fn named(
+    addresses: Vec<SocketAddr>,
+    fds: Vec<OwnedFd>,
+) -> Result<HashMap<SocketAddr, TcpListener>, TakeoverError> {
+    Ok(paired(addresses, fds)?.map(|(addr, fd)| (addr, TcpListener::from(fd))).collect())
+}

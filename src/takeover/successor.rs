@@ -1,0 +1,338 @@
+//! The process that takes over, as the one that serves sees it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use sheave_dataplane::HandedListeners;
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, SocketRole};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::channel::{Channel, MOST_FDS, MOST_RECORDS};
+use super::message::{Hello, Message, ServingPlace, Welcome};
+use super::{PROTOCOL, TakeoverError, Token, own_pod, socket_path};
+
+/// How long a successor may take to say who it is.
+const HELLO: Duration = Duration::from_secs(2);
+/// How long it may take to load its objects: an API server may be away. It tries again then.
+const LOADING: Duration = Duration::from_secs(300);
+/// How long it may take to put its table in force. Traffic goes on meanwhile, changes of objects wait.
+const PREPARATION: Duration = Duration::from_secs(30);
+/// How long it may take while new traffic waits in the sockets.
+const REST: Duration = Duration::from_secs(5);
+
+/// Who asks to take over, until dropped.
+#[derive(Debug)]
+pub(crate) struct Successors {
+    ready: mpsc::Receiver<Successor>,
+    /// One has said hello and is not ready yet.
+    loading: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+/// What every successor is told at first.
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    pub(crate) place: ServingPlace,
+    /// The Pod that this process has taken over from.
+    pub(crate) former_pod: Option<String>,
+    pub(crate) workers: usize,
+    /// The HTTP servers of this process.
+    pub(crate) servers: Vec<(SocketAddr, OwnedFd)>,
+}
+
+/// A successor whose objects are loaded. If it is dropped it goes on as if this process had ended.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    channel: Channel,
+    token: Token,
+    /// The next one may come.
+    _turn: oneshot::Sender<()>,
+}
+
+/// Who serves in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Outcome {
+    /// The successor.
+    HandedOver,
+    /// This process, as if nothing had been.
+    GoOn,
+}
+
+impl Successors {
+    /// Listens for them in the state directory, in place of whoever did so before.
+    ///
+    /// # Errors
+    /// As bind(2).
+    pub(crate) fn listen(state_dir: &Path, greeting: Greeting) -> io::Result<Self> {
+        let path = socket_path(state_dir);
+        let listener = UnixListener::from_std(bind(&path)?.into())?;
+        let (ready, inbox) = mpsc::channel(1);
+        let loading = Arc::<AtomicBool>::default();
+        let task = tokio::spawn(accept(listener, greeting, ready, Arc::clone(&loading)));
+        Ok(Self { ready: inbox, loading, task })
+    }
+
+    /// The next one that is loaded. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Successor {
+        match self.ready.recv().await {
+            Some(successor) => successor,
+            // The task ends with this value.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether one has said hello and loads its objects.
+    pub(crate) fn is_one_loading(&self) -> bool {
+        self.loading.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Successors {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn bind(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // Under another name first, so that there is no moment without it.
+    let own = path.with_extension(format!("{}", std::process::id()));
+    std::fs::remove_file(&own).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&own)?)?;
+    let placed = rustix::fs::chmod(&own, Mode::RUSR | Mode::WUSR)
+        .and_then(|()| rustix::net::listen(&socket, 8))
+        .map_err(io::Error::from)
+        .and_then(|()| std::fs::rename(&own, path));
+    placed.inspect_err(|_| drop(std::fs::remove_file(&own)))?;
+    Ok(socket)
+}
+
+async fn accept(
+    listener: UnixListener,
+    greeting: Greeting,
+    ready: mpsc::Sender<Successor>,
+    loading: Arc<AtomicBool>,
+) {
+    loop {
+        let greeted = match listener.accept().await {
+            Ok((socket, _)) => greet(Channel::new(socket), &greeting, &loading).await,
+            Err(error) => Err(error.into()),
+        };
+        loading.store(false, Ordering::Relaxed);
+        match greeted {
+            Ok((channel, token)) => {
+                let (turn, over) = oneshot::channel();
+                if ready.send(Successor { channel, token, _turn: turn }).await.is_err() {
+                    return;
+                }
+                // One at a time; others wait in the queue.
+                over.await.ok();
+            }
+            Err(TakeoverError::Closed) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a process asked to take over and did not");
+                // A shortage of descriptors would be the same at once.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Tells a successor what it needs to start, and waits until it is loaded.
+async fn greet(
+    channel: Channel,
+    greeting: &Greeting,
+    loading: &AtomicBool,
+) -> Result<(Channel, Token), TakeoverError> {
+    let (hello, _) = channel.receive_within(HELLO).await?;
+    if let Err(why) = check(&channel, &hello, greeting) {
+        channel.send(&Message::Refused { why: why.clone() }, NO_FDS).await?;
+        return Err(TakeoverError::Refused(why));
+    }
+    let token = Token::new()?;
+    let loaded = welcome(&channel, greeting, &token, loading).await;
+    if loaded.is_err() {
+        // It may be slow, and must not take this for the end of the process.
+        token.take();
+    }
+    loaded.map(|()| (channel, token))
+}
+
+async fn welcome(
+    channel: &Channel,
+    greeting: &Greeting,
+    token: &Token,
+    loading: &AtomicBool,
+) -> Result<(), TakeoverError> {
+    let mut fds = vec![token.0.try_clone()?];
+    for (_, fd) in &greeting.servers {
+        fds.push(fd.try_clone()?);
+    }
+    let claim = sheave_dataplane::local_ports_claim()?;
+    let welcome = Welcome {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pod: own_pod(),
+        workers: greeting.workers,
+        servers: greeting.servers.iter().map(|(addr, _)| *addr).collect(),
+        local_ports: claim.is_some(),
+    };
+    fds.extend(claim);
+    channel.send(&Message::Welcome(welcome), &fds).await?;
+    loading.store(true, Ordering::Relaxed);
+    tracing::info!("another process is about to take over");
+    // This one serves meanwhile.
+    match channel.receive_within(LOADING).await? {
+        (Message::Begin, _) => Ok(()),
+        (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
+    }
+}
+
+/// Whether this is a successor.
+fn check(channel: &Channel, hello: &Message, greeting: &Greeting) -> Result<(), String> {
+    let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| error.to_string())?;
+    let own = rustix::process::geteuid();
+    if peer.uid != own {
+        return Err(format!("it runs as user {}, this one as {}", peer.uid.as_raw(), own.as_raw()));
+    }
+    let Message::Hello(Hello { protocol, version, place, pod }) = hello else {
+        return Err("it did not say hello".to_owned());
+    };
+    if *protocol != PROTOCOL {
+        return Err(format!("version {version} hands over by protocol {protocol}, this one by {PROTOCOL}"));
+    }
+    let ServingPlace { node, class, network } = &greeting.place;
+    if place.node != *node {
+        return Err(format!("it is of node {:?}, this one of {node:?}", place.node));
+    }
+    if place.class != *class {
+        return Err(format!("it serves the class {:?}, this one {class:?}", place.class));
+    }
+    if place.network != *network {
+        return Err("it is in another network namespace".to_owned());
+    }
+    if pod.is_some() && *pod == greeting.former_pod {
+        // Its container was started again, before the Pod is deleted.
+        return Err("its Pod has handed over to this one".to_owned());
+    }
+    Ok(())
+}
+
+impl Successor {
+    /// Tells it what takes new traffic.
+    ///
+    /// # Errors
+    /// As of the connection.
+    pub(crate) async fn hand_over(
+        &self,
+        listeners: HandedListeners,
+        node_ports: Vec<(SocketAddr, OwnedFd)>,
+        affinity: Vec<AffinityRecord>,
+    ) -> Result<(), TakeoverError> {
+        let HandedListeners { sockets, steered } = listeners;
+        let (roles, fds): (Vec<SocketRole>, Vec<OwnedFd>) =
+            sockets.into_iter().map(|socket| (socket.role, socket.fd)).unzip();
+        for (roles, fds) in roles.chunks(MOST_FDS).zip(fds.chunks(MOST_FDS)) {
+            self.say(Message::Sockets { roles: roles.to_vec() }, fds).await?;
+        }
+        let (addresses, fds): (Vec<SocketAddr>, Vec<OwnedFd>) = node_ports.into_iter().unzip();
+        for (addresses, fds) in addresses.chunks(MOST_FDS).zip(fds.chunks(MOST_FDS)) {
+            self.say(Message::NodePorts { addresses: addresses.to_vec() }, fds).await?;
+        }
+        for frontends in steered.chunks(MOST_RECORDS) {
+            self.say(Message::Steered { frontends: frontends.to_vec() }, NO_FDS).await?;
+        }
+        self.affinity(affinity).await?;
+        self.say(Message::Listening, NO_FDS).await
+    }
+
+    /// Waits until it has put its table in force.
+    ///
+    /// # Errors
+    /// As of the connection, or if it takes too long.
+    pub(crate) async fn prepared(&self) -> Result<(), TakeoverError> {
+        match self.channel.receive_within(PREPARATION).await? {
+            (Message::Prepared, _) => Ok(()),
+            (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Hands over flows of a worker.
+    ///
+    /// # Errors
+    /// As of the connection.
+    pub(crate) async fn flows(&self, worker: usize, flows: Vec<HandedFlow>) -> Result<(), TakeoverError> {
+        let (records, fds): (Vec<FlowRecord>, Vec<OwnedFd>) =
+            flows.into_iter().map(|flow| (flow.record, flow.fd)).unzip();
+        for (records, fds) in records.chunks(MOST_FDS).zip(fds.chunks(MOST_FDS)) {
+            self.say(Message::Flows { worker, records: records.to_vec() }, fds).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands over affinity records.
+    ///
+    /// # Errors
+    /// As of the connection.
+    pub(crate) async fn affinity(&self, records: Vec<AffinityRecord>) -> Result<(), TakeoverError> {
+        for records in records.chunks(MOST_RECORDS) {
+            self.say(Message::Affinity { records: records.to_vec() }, NO_FDS).await?;
+        }
+        Ok(())
+    }
+
+    /// Offers the right to serve, once everything has been handed over. The answer holds, whatever becomes of the successor.
+    pub(crate) async fn offer(&self) -> Outcome {
+        let served = async {
+            self.say(Message::Offer, NO_FDS).await?;
+            match self.channel.receive().await? {
+                (Message::Serving, _) => Ok(()),
+                (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
+            }
+        };
+        match tokio::time::timeout(REST, served).await.unwrap_or(Err(TakeoverError::Silent)) {
+            Ok(()) => Outcome::HandedOver,
+            Err(error) => self.give_up(&error).await,
+        }
+    }
+
+    /// Goes on after a failure, unless the successor has the right to serve already.
+    pub(crate) async fn give_up(&self, error: &TakeoverError) -> Outcome {
+        let regained = self.token.take();
+        // If it is closed, the successor has ended, with whatever it had.
+        let outcome = if regained || matches!(error, TakeoverError::Closed) {
+            Outcome::GoOn
+        } else {
+            Outcome::HandedOver
+        };
+        tracing::warn!(%error, ?outcome, "another process could not take over as it should");
+        if outcome == Outcome::GoOn {
+            let why = error.to_string();
+            // It may be gone.
+            tokio::time::timeout(HELLO, self.say(Message::Refused { why }, NO_FDS)).await.ok();
+        }
+        outcome
+    }
+
+    /// How long it may take to hand over flows and records.
+    pub(crate) const REST: Duration = REST;
+
+    async fn say(&self, message: Message, fds: &[OwnedFd]) -> Result<(), TakeoverError> {
+        self.channel.send(&message, fds).await
+    }
+}
+
+const NO_FDS: &[OwnedFd] = &[];

@@ -1,0 +1,246 @@
+//! Exactly one process serves in the end, wherever the other one dies, stops or says something odd.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+
+use sheave_dataplane::HandedListeners;
+use sheave_dataplane::handover::{
+    FlowRecord, HandedEndpoint, HandedFlow, HandedSocket, HandedSource, SocketRole,
+};
+use tempfile::TempDir;
+
+use super::message::Message;
+use super::predecessor::{LastPart, Predecessor};
+use super::successor::{Greeting, Outcome, Successor, Successors};
+use super::*;
+
+/// How far the successor gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Welcomed,
+    Begun,
+    Prepared,
+    Offered,
+    Taken,
+    Served,
+}
+
+/// What happens to it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Dies,
+    Stops,
+    Babbles,
+}
+
+const STEPS: [Step; 5] = [Step::Welcomed, Step::Begun, Step::Prepared, Step::Offered, Step::Taken];
+
+fn place(node: &str) -> ServingPlace {
+    ServingPlace { node: node.to_owned(), class: "class".to_owned(), network: "network".to_owned() }
+}
+
+fn greeting() -> Greeting {
+    Greeting { place: place("gw"), former_pod: None, workers: 2, servers: Vec::new() }
+}
+
+fn socket() -> OwnedFd {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().into()
+}
+
+/// More than go into one message.
+const SOCKETS: usize = 300;
+
+fn listeners() -> HandedListeners {
+    let addr = (Ipv4Addr::LOCALHOST, 80).into();
+    let socket =
+        |worker| HandedSocket { role: SocketRole::Frontend { addr, udp: false, worker }, fd: socket() };
+    HandedListeners { sockets: (0..SOCKETS).map(socket).collect(), steered: Vec::new() }
+}
+
+fn flow() -> HandedFlow {
+    let addr = (Ipv4Addr::LOCALHOST, 53).into();
+    let endpoint = HandedEndpoint { addr, path: 0 };
+    let record = FlowRecord {
+        frontend: addr,
+        client: addr,
+        endpoint,
+        source: HandedSource::Gateway,
+        quiet_millis: 1,
+        answered: true,
+        port: None,
+    };
+    HandedFlow { record, fd: socket() }
+}
+
+/// What a gateway's loop does when another process is to take over.
+async fn hand_over(successor: &Successor) -> Outcome {
+    let handed = async {
+        successor.hand_over(listeners(), Vec::new(), Vec::new()).await?;
+        successor.prepared().await?;
+        successor.flows(0, vec![flow()]).await
+    };
+    match handed.await {
+        Ok(()) => successor.offer().await,
+        Err(error) => successor.give_up(&error).await,
+    }
+}
+
+/// What the successor's loop does, up to a step. It lives on as long as the answer.
+async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, TakeoverError> {
+    let predecessor = Predecessor::find(state_dir, place("gw")).await?.expect("a process that serves");
+    if until == Step::Welcomed {
+        return Ok(predecessor);
+    }
+    let estate = predecessor.begin().await?;
+    assert_eq!(estate.listeners.sockets.len(), SOCKETS);
+    if until == Step::Begun {
+        return Ok(predecessor);
+    }
+    predecessor.prepared().await?;
+    let mut flows = 0;
+    if until == Step::Prepared {
+        return Ok(predecessor);
+    }
+    loop {
+        match predecessor.next_part().await? {
+            LastPart::Flows { flows: part, .. } => flows += part.len(),
+            LastPart::Affinity(_) => {}
+            LastPart::Offer => break,
+        }
+    }
+    assert_eq!(flows, 1);
+    match until {
+        Step::Taken => assert!(predecessor.is_dead(), "the token is there"),
+        Step::Served => predecessor.succeed().await?,
+        _ => {}
+    }
+    Ok(predecessor)
+}
+
+async fn outcome(until: Step, fate: Fate) -> (Outcome, bool) {
+    let folder = TempDir::new().unwrap();
+    let mut successors = Successors::listen(folder.path(), greeting()).unwrap();
+    let (gone, is_gone) = tokio::sync::oneshot::channel::<()>();
+    let serving = async {
+        let successor = tokio::select! {
+            successor = successors.next() => successor,
+            // It has never begun.
+            _ = is_gone => return Outcome::GoOn,
+        };
+        hand_over(&successor).await
+    };
+    let taking = async {
+        let predecessor = take_over(folder.path(), until).await.unwrap();
+        match fate {
+            Fate::Dies => {
+                drop(predecessor);
+                drop(gone);
+                None
+            }
+            Fate::Stops | Fate::Babbles => {
+                if fate == Fate::Babbles {
+                    predecessor.say(Message::Begin).await.ok();
+                }
+                if until == Step::Welcomed {
+                    drop(gone);
+                }
+                Some(predecessor)
+            }
+        }
+    };
+    let (outcome, successor) = tokio::join!(serving, taking);
+    // When it wakes up, it takes what is there to take.
+    let serves = successor.is_some_and(|it| until >= Step::Taken || it.is_dead());
+    (outcome, serves)
+}
+
+#[tokio::test(start_paused = true)]
+async fn exactly_one_serves_wherever_the_successor_dies_or_stops() {
+    for step in STEPS {
+        for fate in [Fate::Dies, Fate::Stops, Fate::Babbles] {
+            if (step, fate) == (Step::Welcomed, Fate::Babbles) {
+                continue;
+            }
+            let (outcome, serves) = outcome(step, fate).await;
+            // A successor that has only been welcomed is still awaited.
+            let serves = serves && step != Step::Welcomed;
+            assert_ne!(serves, outcome == Outcome::GoOn, "{fate:?} after {step:?}: {outcome:?}");
+        }
+    }
+    assert_eq!(outcome(Step::Served, Fate::Dies).await.0, Outcome::HandedOver);
+}
+
+/// The process that serves dies after this many messages.
+async fn after_the_death_of_the_predecessor(step: usize) -> Result<bool, TakeoverError> {
+    let folder = TempDir::new().unwrap();
+    let mut successors = Successors::listen(folder.path(), greeting()).unwrap();
+    let serving = async {
+        let successor = successors.next().await;
+        if step >= 1 {
+            successor.hand_over(listeners(), Vec::new(), Vec::new()).await.unwrap();
+            successor.prepared().await.unwrap();
+        }
+        if step >= 2 {
+            successor.flows(0, vec![flow()]).await.unwrap();
+        }
+        drop(successor);
+    };
+    let taking = async {
+        let predecessor =
+            Predecessor::find(folder.path(), place("gw")).await?.expect("a process that serves");
+        let failed = match predecessor.begin().await {
+            Ok(_) => {
+                predecessor.prepared().await?;
+                loop {
+                    match predecessor.next_part().await {
+                        Ok(_) => {}
+                        Err(error) => break error,
+                    }
+                }
+            }
+            Err(error) => error,
+        };
+        assert!(matches!(failed, TakeoverError::Closed), "{failed}");
+        Ok(predecessor.is_dead())
+    };
+    tokio::join!(serving, taking).1
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_successor_serves_wherever_the_predecessor_dies() {
+    for step in 0..3 {
+        assert!(after_the_death_of_the_predecessor(step).await.unwrap(), "{step}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_is_refused_and_the_next_one_is_welcome() {
+    let folder = TempDir::new().unwrap();
+    assert!(Predecessor::find(folder.path(), place("gw")).await.unwrap().is_none(), "nobody serves");
+    let _successors = Successors::listen(folder.path(), greeting()).unwrap();
+    let refused = Predecessor::find(folder.path(), place("other")).await.unwrap_err();
+    assert!(matches!(&refused, TakeoverError::Refused(why) if why.contains("other")), "{refused}");
+    drop(connect_silently(folder.path()));
+    let predecessor = Predecessor::find(folder.path(), place("gw")).await.unwrap().unwrap();
+    assert_eq!(predecessor.workers(), 2);
+}
+
+/// Who connects and says nothing.
+fn connect_silently(state_dir: &Path) -> OwnedFd {
+    let addr = rustix::net::SocketAddrUnix::new(socket_path(state_dir)).unwrap();
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, None);
+    let socket = socket.unwrap();
+    rustix::net::connect(&socket, &addr).unwrap();
+    socket
+}
+
+#[test]
+fn a_message_of_a_later_version_is_read_as_far_as_it_is_known() -> io::Result<()> {
+    let later = r#"{"message": "hello", "protocol": 1, "version": "9.0", "node": "gw", "class": "c", "network": "n", "more": 1}"#;
+    assert!(matches!(serde_json::from_str(later)?, Message::Hello(hello) if hello.version == "9.0"));
+    let unheard = r#"{"message": "weather", "sunny": true}"#;
+    assert!(matches!(serde_json::from_str(unheard)?, Message::Unknown));
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Hot upgrades: another process takes over, and no client notices; one that cannot leaves everything as it was.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, let_pass};
+use crate::support::process::Process;
+use crate::support::tcp::{self, Conversation, Server};
+use crate::support::udp;
+use crate::support::world::{CLIENTS, Family, World};
+
+for_both_families!(
+    an_upgrade_is_noticed_by_nobody,
+    what_changes_with_the_upgrade_is_served_by_the_new_process,
+    a_process_that_cannot_take_over_changes_nothing,
+    a_process_that_dies_on_the_way_changes_nothing,
+    a_process_that_stops_on_the_way_is_not_waited_for,
+    without_a_process_to_take_over_from_it_simply_starts,
+);
+
+const ENDPOINTS: u16 = 3;
+const UPGRADES: usize = 4;
+const FLOWS: u16 = 60;
+
+fn web(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+fn sticky(family: Family) -> SocketAddr {
+    at(family.vip(1), 80)
+}
+
+fn apps(family: Family) -> [App; 2] {
+    let endpoints: Vec<_> = (0..ENDPOINTS).map(|index| family.backend(index)).collect();
+    let app = |name: &str, vip| {
+        App::new(name, &[family.vip(vip)]).tcp(80, 9000).udp(53, 9053).all_ready(endpoints.clone())
+    };
+    [app("web", 0), app("sticky", 1).affinity(600)]
+}
+
+struct Servers {
+    _tcp: Vec<Server>,
+    _udp: Vec<udp::Server>,
+}
+
+fn servers(world: &World, family: Family) -> Servers {
+    Servers {
+        _tcp: Server::on_every_backend(world, family, 9000),
+        _udp: udp::Server::on_every_backend(world, family, 9053),
+    }
+}
+
+/// Also by a panic, which would wait for the clients otherwise.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Connects anew without an end until `during` is over; gives how many connections there were. None may fail.
+fn beside_new_connections<T>(world: &World, family: Family, during: impl FnOnce() -> T) -> (T, usize) {
+    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let ended = std::thread::scope(|scope| {
+        let clients = [(); 3].map(|()| {
+            scope.spawn(|| {
+                world.client.run(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        tcp::ask(web(family)).expect("a new connection is served");
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            })
+        });
+        let ended = {
+            let _over = SetOnDrop(&over);
+            during()
+        };
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        ended
+    });
+    (ended, asked.into_inner())
+}
+
+fn an_upgrade_is_noticed_by_nobody(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let mut gateway = Gateway::start(&world, &apps(family));
+    let mut talks: Vec<Conversation> =
+        (0..20).map(|_| world.client.run(|| Conversation::open(web(family))).unwrap()).collect();
+    let flow = |number: u16| {
+        let client = udp::Client::new(&world.client, family.client(number % CLIENTS), at(family.vip(0), 53));
+        let answer = client.ask().unwrap();
+        (client, answer.name, answer.peer)
+    };
+    let flows: Vec<_> = (0..FLOWS).map(flow).collect();
+    let ask_sticky =
+        |number| world.client.run(|| tcp::ask_from(family.client(number), sticky(family))).unwrap().name;
+    let stuck: Vec<(u16, String)> = (0..CLIENTS).map(|number| (number, ask_sticky(number))).collect();
+    let mut former: Vec<Process> = Vec::new();
+    let ((), asked) = beside_new_connections(&world, family, || {
+        for upgrade in 0..UPGRADES {
+            former.push(gateway.upgrade());
+            for (client, name, peer) in &flows {
+                let answer = client.ask().unwrap_or_else(|error| panic!("after {upgrade} upgrades: {error}"));
+                assert_eq!(
+                    (&answer.name, answer.peer),
+                    (name, *peer),
+                    "the flow keeps its endpoint and its port"
+                );
+            }
+            for (number, name) in &stuck {
+                assert_eq!(ask_sticky(*number), *name, "affinity is kept");
+            }
+            talks.iter_mut().for_each(|talk| talk.say("still there?").unwrap());
+        }
+    });
+    assert!(asked > UPGRADES, "{asked} new connections");
+    assert_eq!(gateway.ask("/readyz").status, 200);
+    assert!(gateway.metric("sheave_udp_flows", &["e2e/web"]) >= f64::from(FLOWS));
+    // What no connection needs any more ends by itself, and the last one closes what was handed on from process to process.
+    drop(talks);
+    for mut process in former {
+        assert!(process.wait().success(), "{}", process.stderr());
+    }
+    world.client.run(|| tcp::ask(web(family))).unwrap();
+    gateway.interrupt();
+    gateway.wait();
+    tcp::until_refused(&world.client, web(family));
+}
+
+fn what_changes_with_the_upgrade_is_served_by_the_new_process(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let [first, second] = apps(family);
+    let mut gateway = Gateway::start(&world, &[first.clone(), second]);
+    let _former = gateway.upgrade();
+    let third = App::new("third", &[family.vip(2)]).tcp(80, 9000).ready(family.backend(2));
+    gateway.apply(&[first, third]);
+    let asked = world.client.run(|| tcp::ask(at(family.vip(2), 80))).unwrap();
+    assert_eq!(asked.name, "backend-2");
+    // Whatever the former process had of it.
+    tcp::until_refused(&world.client, sticky(family));
+}
+
+fn a_process_that_cannot_take_over_changes_nothing(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let gateway = Gateway::start(&world, &apps(family));
+    let config = gateway.state_folder().join("broken.yaml");
+    std::fs::write(&config, "workers: many\n").unwrap();
+    let ((), _) = beside_new_connections(&world, family, || {
+        let mut other = gateway.successor(&[("--node", "other")]);
+        assert_eq!(other.wait().code(), Some(69));
+        assert!(other.stderr().contains("node"), "{}", other.stderr());
+        let mut broken = gateway.successor(&[("--config", &config.display().to_string())]);
+        assert_eq!(broken.wait().code(), Some(78), "{}", broken.stderr());
+    });
+    assert_eq!(gateway.ask("/readyz").status, 200);
+}
+
+fn a_process_that_dies_on_the_way_changes_nothing(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let mut gateway = Gateway::start(&world, &apps(family));
+    let client = udp::Client::new(&world.client, family.client(1), at(family.vip(0), 53));
+    let name = client.ask().unwrap().name;
+    let mut died = 0;
+    for step in 0..20 {
+        let mut successor = gateway.successor(&[]);
+        let_pass(Duration::from_millis(3 * step));
+        successor.signal(nix::sys::signal::Signal::SIGKILL);
+        successor.wait();
+        if gateway.log().contains("HandedOver") {
+            // It was the one that served.
+            break;
+        }
+        died += 1;
+        gateway.expect_running();
+        for _ in 0..5 {
+            world.client.run(|| tcp::ask(web(family))).expect("the gateway goes on");
+        }
+        assert_eq!(client.ask().unwrap().name, name);
+    }
+    assert!(died > 0, "none died before it had taken over");
+}
+
+fn a_process_that_stops_on_the_way_is_not_waited_for(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let gateway = Gateway::start(&world, &apps(family));
+    let successor = gateway.successor(&[]);
+    eventually("it has said hello", || {
+        if gateway.log().contains("about to take over") { Ok(()) } else { Err(gateway.log()) }
+    });
+    successor.signal(nix::sys::signal::Signal::SIGSTOP);
+    for _ in 0..5 {
+        let asked = world.client.run(|| tcp::ask(web(family)));
+        if gateway.log().contains("HandedOver") {
+            return;
+        }
+        asked.expect("the gateway goes on");
+    }
+}
+
+fn without_a_process_to_take_over_from_it_simply_starts(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let mut gateway = Gateway::start_with(&world, &apps(family), &Settings::default());
+    gateway.kill();
+    gateway.wait();
+    let mut successor = gateway.successor(&[]);
+    eventually("it serves", || {
+        successor.expect_running();
+        world.client.run(|| tcp::ask(web(family)))
+    });
+}
