@@ -234,26 +234,28 @@ impl Health {
 
     /// Processes a report and those that wait behind it.
     fn receive(&mut self, first: Report, active: &ActiveTable) {
-        let mut next = Some(first);
-        for _ in 0..BATCH {
-            match next {
-                Some(Report::Failed(addr, frontend, from, error)) => {
+        let mut reports = vec![first];
+        while reports.len() < BATCH
+            && let Ok(report) = self.inbox.try_recv()
+        {
+            reports.push(report);
+        }
+        for report in reports {
+            match report {
+                Report::Answered(key) => self.answered(key),
+                Report::Failed(addr, frontend, from, error) => {
                     // It may be gone since.
                     let serving = active.get(frontend).filter(|frontend| frontend.serves(addr));
-                    if let Some(service) = serving.map(|frontend| frontend.spec().service.clone()) {
-                        let key = EndpointKey { service, addr };
-                        match from {
-                            ConnectedFrom::Gateway => self.failed(key, frontend, &error),
-                            ConnectedFrom::Client => {
-                                self.confirmations.start(key, frontend, now(), &self.paths);
-                            }
+                    let Some(serving) = serving else { continue };
+                    let key = EndpointKey { service: serving.spec().service.clone(), addr };
+                    match from {
+                        ConnectedFrom::Gateway => self.failed(key, frontend, &error),
+                        ConnectedFrom::Client => {
+                            self.confirmations.start(key, frontend, now(), &self.paths);
                         }
                     }
                 }
-                Some(Report::Answered(key)) => self.answered(key),
-                None => return,
             }
-            next = self.inbox.try_recv().ok();
         }
     }
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 const FAILURES: u8 = 3;
 /// How long the first ejection lasts; each further one twice as long.
 pub(super) const FIRST_EJECTION: Duration = Duration::from_secs(10);
+/// A failure that nothing followed for so long is no part of a row any more.
+const MEMORY: Duration = Duration::from_secs(600);
 /// The longest ejection, without jitter.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
 
@@ -86,9 +88,8 @@ impl Outlier {
     pub(super) fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Ejected { until } => Some(until),
-            Phase::Used { since, .. } => {
-                (self.failures == 0 && self.ejections > 0).then(|| since + self.penalty)
-            }
+            Phase::Used { since, .. } if self.failures > 0 => Some(since + MEMORY),
+            Phase::Used { since, .. } => (self.ejections > 0).then(|| since + self.penalty),
         }
     }
 
@@ -140,6 +141,15 @@ mod tests {
         assert_eq!([0; 2].map(|jitter| outlier.failed(start, jitter)), [Transition::None; 2]);
         assert_eq!(outlier.succeeded(), Transition::Forgotten);
         assert_eq!([0; 2].map(|jitter| outlier.failed(start, jitter)), [Transition::None; 2]);
+    }
+
+    #[test]
+    fn failures_that_nothing_follows_are_forgotten() {
+        let start = Instant::now();
+        let mut outlier = Outlier::new(start);
+        assert_eq!([0; 2].map(|jitter| outlier.failed(start, jitter)), [Transition::None; 2]);
+        assert_eq!(outlier.expire(start + 599 * SECOND), Transition::None);
+        assert_eq!(outlier.expire(start + 600 * SECOND), Transition::Forgotten);
     }
 
     #[test]
