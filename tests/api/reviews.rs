@@ -77,6 +77,13 @@ fn paths_are_for_those_whose_roles_name_them() {
 fn a_review_of_nobody_or_of_nothing_is_invalid() {
     let server = ApiServer::start();
     let path = json!({"verb": "get", "path": "/metrics"});
+    let (_, status) = ask(&server, ACCESS, &json!({}));
+    assert_eq!(
+        status["message"],
+        "SubjectAccessReview.authorization.k8s.io \"\" is invalid: [spec.resourceAttributes: Invalid value: null: exactly one \
+         of nonResourceAttributes or resourceAttributes must be specified, spec.user: Invalid value: \"\": at least one of \
+         user or group must be specified]"
+    );
     for spec in [
         json!({"nonResourceAttributes": path}),
         json!({"user": "u"}),

@@ -5,6 +5,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::super::access::{API_AUDIENCE, Access};
+use super::super::kind::Kind;
 use super::super::reply::Reply;
 use super::super::route::Target;
 use super::super::shared::Shared;
@@ -115,17 +116,16 @@ fn review_access(access: &mut Access, spec: &Value) -> Result<Value, Status> {
         )),
         _ => None,
     };
-    let nobody = spec["user"].as_str().is_none_or(str::is_empty) && words(&spec["groups"]).is_empty();
-    let nobody = nobody.then_some(("user", &spec["user"], "at least one of user or group must be specified"));
+    let user = json!(spec["user"].as_str().unwrap_or_default());
+    let nobody = user == "" && words(&spec["groups"]).is_empty();
+    let nobody = nobody.then_some(("user", &user, "at least one of user or group must be specified"));
     let causes: Vec<Cause> = [wrong, nobody]
         .into_iter()
         .flatten()
         .map(|(field, value, why)| Cause::invalid(&format!("spec.{field}"), value, why))
         .collect();
     if !causes.is_empty() {
-        let fields: Vec<_> = causes.iter().map(|cause| cause.message.as_str()).collect();
-        let text = format!("SubjectAccessReview.authorization.k8s.io \"\" is invalid: {}", fields.join(", "));
-        return Err(Status::new(422, "Invalid", text).because(&causes));
+        return Err(Status::invalid(&subject_access_review(), "", &causes));
     }
     assert!(resource.is_null(), "rights to resources are not reviewed here: {resource}");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -135,4 +135,19 @@ fn review_access(access: &mut Access, spec: &Value) -> Result<Value, Status> {
     } else {
         json!({"allowed": false})
     })
+}
+
+fn subject_access_review() -> Kind {
+    let [group, version, kind, plural] =
+        ["authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews"].map(str::to_owned);
+    Kind {
+        group,
+        version,
+        kind,
+        plural,
+        namespaced: false,
+        subresources: Vec::new(),
+        custom: false,
+        schema: None,
+    }
 }
