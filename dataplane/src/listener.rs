@@ -38,6 +38,7 @@ pub use open::BindFailure;
 use open::Claim;
 use sheave_model::AddressSet;
 use sheave_model::{Frontend, FrontendAddr, Protocol};
+use sk_lookup::DeferredVerdict;
 use source_filter::SourceFilters;
 use state::{Admission, ListenerState};
 use steering::{Steering, SteeringMode, SteeringReport};
@@ -284,23 +285,30 @@ impl ListenerSet {
         Ok(())
     }
 
-    /// Closes a frontend that has left the table. Its open connections go on.
+    /// Closes a frontend that has left the table. What is open on it has the time of a drain.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
-            self.give_up(addr, &mut listener.binding, workers);
+            self.give_up(addr, &mut listener.binding, workers, Command::Remove);
             self.claims.add_departed(addr, &listener.counters);
             self.counters.remove(addr);
         }
     }
 
-    fn give_up(&mut self, addr: FrontendAddr, binding: &mut Binding, workers: &[WorkerHandle]) {
+    fn give_up(
+        &mut self,
+        addr: FrontendAddr,
+        binding: &mut Binding,
+        workers: &[WorkerHandle],
+        command: impl Fn(FrontendAddr, Option<Arc<DeferredVerdict>>) -> Command,
+    ) {
         self.count(binding.occupancy(), Occupancy::default());
-        if matches!(binding, Binding::Steered(_)) {
-            self.steering.forget(addr);
-        }
+        let verdict = match binding {
+            Binding::Steered(lease) => self.steering.forget(addr, lease.take()),
+            Binding::Nowhere | Binding::Sockets { .. } => None,
+        };
         // Also without sockets: flows of a retired frontend may live on.
         for worker in workers {
-            worker.send(Command::Close(addr));
+            worker.send(command(addr, verdict.clone()));
         }
         binding.close(addr);
     }
@@ -324,7 +332,7 @@ impl ListenerSet {
     /// Closes a frontend, so that the next reconcile opens it anew.
     fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         let Some(mut listener) = self.listeners.remove(&addr) else { return };
-        self.give_up(addr, &mut listener.binding, workers);
+        self.give_up(addr, &mut listener.binding, workers, |addr, _| Command::Close(addr));
         listener.state = None;
         self.listeners.insert(addr, listener);
     }

@@ -79,6 +79,12 @@ impl Tcp {
         self.listeners.close(addr);
     }
 
+    /// The frontend has left the table: takes nothing new, and ends its connections after the time of a drain.
+    pub(crate) fn remove(&mut self, addr: FrontendAddr) {
+        self.close(addr);
+        self.connections.remove_frontend(addr);
+    }
+
     /// Takes what has already shaken hands, and then nothing new.
     pub(crate) fn drain(&mut self) {
         let Self { listeners, connections, .. } = self;

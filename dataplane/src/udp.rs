@@ -37,6 +37,7 @@ use self::steered::SteeredUdp;
 use crate::counters::UdpCounters;
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::worker::context::WorkerContext;
+use crate::worker::deadlines::Deadlines;
 use crate::worker::token::Key;
 
 /// All of UDP on one worker.
@@ -51,6 +52,8 @@ pub(crate) struct Udp {
     /// Another process is taking over.
     paused: bool,
     outgoing: OutgoingFlows,
+    /// When flows end whose frontends have left the table.
+    removed: Deadlines<FrontendAddr>,
 }
 
 impl Udp {
@@ -66,6 +69,7 @@ impl Udp {
             retired: Vec::new(),
             paused: false,
             outgoing: Vec::new(),
+            removed: Deadlines::new(worker.shared.timeouts.drain),
         }
     }
 
@@ -120,6 +124,14 @@ impl Udp {
         }
     }
 
+    /// The frontend has left the table: as [`retire`](Self::retire), but flows that are left after the time of a drain end, unless
+    /// something serves at the address again by then.
+    pub(crate) fn remove(&mut self, addr: FrontendAddr) {
+        self.retire(addr);
+        let worker = &self.context.worker;
+        self.removed.push(worker.now(), worker.shared.timeouts.drain, addr);
+    }
+
     fn end_retired(&mut self, is_over: impl Fn(&UdpFrontend) -> bool) {
         self.retired.retain(|place| {
             let over = self.frontends.get_mut(*place).is_none_or(|frontend| is_over(frontend));
@@ -152,6 +164,10 @@ impl Udp {
             return;
         }
         self.context.registry.on_time(now);
+        while let Some((_, addr)) = self.removed.pop(now) {
+            let is_back = self.context.worker.table().get(addr).is_some();
+            self.end_retired(|frontend| frontend.addr == addr && !is_back);
+        }
         self.context.begin_work();
         let next = || self.context.sweeps.borrow_mut().pop(now);
         while !self.context.has_worked_enough()
@@ -169,7 +185,7 @@ impl Udp {
             return None;
         }
         let (resting, sweep) = (self.context.registry.next_deadline(), self.context.sweeps.borrow().next());
-        resting.into_iter().chain(sweep).min()
+        [resting, sweep, self.removed.next()].into_iter().flatten().min()
     }
 
     /// Whether some sockets are still to be read.

@@ -32,7 +32,7 @@ pub(crate) struct Timeouts {
     pub(crate) udp_unanswered: Duration,
     /// For load balancers to notice that the process is not ready any more, before it takes nothing new.
     pub(crate) lame_duck: Duration,
-    /// For open connections to finish when the process is stopped.
+    /// For open connections to finish when the process is stopped or their Service is gone.
     pub(crate) drain: Duration,
 }
 

@@ -51,6 +51,7 @@ pub(super) fn dataplane_options(config: &Config, shares: &Capacity, held: bool) 
             idle: config.timeouts.idle,
             udp_idle: config.timeouts.udp_idle,
             udp_unanswered: config.timeouts.udp_unanswered,
+            drain: config.timeouts.drain,
         },
         busy_poll: config.busy_poll,
         capacity: traffic,

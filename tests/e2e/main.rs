@@ -87,6 +87,8 @@ mod proxy_protocol;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]
+mod removal;
+#[cfg(test)]
 mod retirement;
 #[cfg(test)]
 mod source_ranges;

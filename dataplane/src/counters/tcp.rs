@@ -18,6 +18,8 @@ labelled! {
         Idle = "idle",
         /// It was older than its Service lets connections become.
         MaxAge = "max_age",
+        /// Its frontend had left the table, and the time of a drain was over.
+        Removed = "removed",
         /// No endpoint could be connected.
         ConnectFailed = "connect_failed",
         /// The table had no endpoint for this client.

@@ -14,7 +14,13 @@ fn dataplane(listening_sockets: usize) -> Dataplane {
 
 fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
     let second = Duration::from_secs(1);
-    let timeouts = Timeouts { connect: second, idle: 60 * second, udp_idle: second, udp_unanswered: second };
+    let timeouts = Timeouts {
+        connect: second,
+        idle: 60 * second,
+        udp_idle: second,
+        udp_unanswered: second,
+        drain: second,
+    };
     Dataplane::start(Options {
         workers,
         timeouts,

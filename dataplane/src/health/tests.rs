@@ -69,7 +69,8 @@ fn serve(listener: TcpListener) -> EndpointAddr {
 }
 
 fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
-    let timeouts = Timeouts { connect, idle: PATIENCE, udp_idle: PATIENCE, udp_unanswered: PATIENCE };
+    let timeouts =
+        Timeouts { connect, idle: PATIENCE, udp_idle: PATIENCE, udp_unanswered: PATIENCE, drain: PATIENCE };
     let paths = paths.iter().map(|name| (*name).to_owned()).collect();
     let options = Options {
         workers: 2,

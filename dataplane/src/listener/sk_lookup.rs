@@ -15,7 +15,7 @@ use crate::sys::bpf::sk_lookup::Attached;
 use sheave_model::AddressSet;
 use sheave_model::FrontendAddr;
 use source_sets::{SourceSet, SourceSets};
-pub(crate) use verdicts::DeferredRefusal;
+pub(crate) use verdicts::DeferredVerdict;
 pub(super) use verdicts::{Verdict, VerdictMap};
 
 /// Kinds of sockets: one for each protocol and address family. In the map of sockets the sink of each kind follows them.

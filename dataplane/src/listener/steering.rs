@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use socket2::Socket;
 
-use super::sk_lookup::{DeferredRefusal, SkLookup, SourceSetLease, Verdict};
+use super::sk_lookup::{DeferredVerdict, SkLookup, SourceSetLease, Verdict};
 use crate::counters::FrontendCounters;
 use crate::sys::Errno;
 use crate::worker::{Command, WorkerHandle};
@@ -176,7 +176,7 @@ impl Steering {
         &mut self,
         addr: FrontendAddr,
         lease: Option<SourceSetLease>,
-    ) -> io::Result<Option<Arc<DeferredRefusal>>> {
+    ) -> io::Result<Option<Arc<DeferredVerdict>>> {
         let known = self.frontends.remove(addr);
         let Some(Kernel { program, .. }) = &self.kernel else { return Ok(None) };
         if known && addr.protocol == Protocol::Udp {
@@ -185,12 +185,19 @@ impl Steering {
         program.verdicts.put(addr, Verdict::Refuse).map(|()| None)
     }
 
-    /// From now on what comes for `addr` is none of ours.
-    pub(crate) fn forget(&mut self, addr: FrontendAddr) {
-        self.frontends.remove(addr);
-        if let Some(kernel) = &self.kernel {
-            kernel.program.verdicts.remove(addr);
+    /// What comes for `addr` is none of ours any more: of datagrams once the answer is dropped, as with [`refuse`](Self::refuse).
+    pub(super) fn forget(
+        &mut self,
+        addr: FrontendAddr,
+        lease: Option<SourceSetLease>,
+    ) -> Option<Arc<DeferredVerdict>> {
+        let known = self.frontends.remove(addr);
+        let verdicts = &self.kernel.as_ref()?.program.verdicts;
+        if known && addr.protocol == Protocol::Udp {
+            return Some(Arc::new(verdicts.remove_later(addr, lease)));
         }
+        verdicts.remove(addr);
+        None
     }
 
     /// Discards the sockets that this one belongs to, to be [restored](Self::restore); false if it belongs to none.

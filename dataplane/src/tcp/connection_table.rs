@@ -6,6 +6,7 @@
 //! of sparse and of other flows).
 
 mod max_age;
+mod removed;
 mod sweep;
 
 use std::collections::VecDeque;
@@ -31,6 +32,7 @@ use crate::worker::port::Accepted;
 use crate::worker::token::Token;
 use crate::worker::token::{Key, KeyedSlab};
 use max_age::{Overage, with_jitter};
+use removed::RemovedFrontends;
 use sweep::Sweep;
 
 /// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
@@ -52,6 +54,7 @@ pub(crate) struct ConnectionTable {
     setups: Deadlines<Key>,
     /// When those that are too old are looked at.
     overage: Deadlines<Overage>,
+    removed: RemovedFrontends,
     sweep: Sweep,
 }
 
@@ -96,6 +99,7 @@ impl ConnectionTable {
             streams: VecDeque::new(),
             setups: Deadlines::new(worker.shared.timeouts.connect),
             overage: Deadlines::new(max_age::PAUSE),
+            removed: RemovedFrontends::default(),
             sweep,
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::counters::{FrontendCounters, UdpCounters};
 use crate::handover::HandedFlow;
-use crate::listener::sk_lookup::DeferredRefusal;
+use crate::listener::sk_lookup::DeferredVerdict;
 
 /// A command to a worker.
 #[derive(Debug)]
@@ -17,11 +17,13 @@ pub(crate) enum Command {
     ListenTcp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
     /// Serve a UDP frontend's own socket.
     ListenUdp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<UdpCounters> },
-    /// The frontend is gone: let go of its socket, and of its UDP flows.
+    /// The frontend will be opened anew: let go of its socket, and of its UDP flows.
     Close(FrontendAddr),
+    /// The frontend has left the table: as `Retire`, and what is left of it ends after the time of a drain.
+    Remove(FrontendAddr, Option<Arc<DeferredVerdict>>),
     /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. If it was steered, the kernel refuses
-    /// what still comes once the last worker has dropped the refusal.
-    Retire(FrontendAddr, Option<Arc<DeferredRefusal>>),
+    /// what still comes once the last worker has dropped the verdict.
+    Retire(FrontendAddr, Option<Arc<DeferredVerdict>>),
     /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
     /// Begin to serve, if the worker was held.

@@ -36,13 +36,15 @@ pub struct Timeouts {
     pub udp_idle: Duration,
     /// A UDP flow that no endpoint has answered yet.
     pub udp_unanswered: Duration,
+    /// What is still open on a frontend that has left the table.
+    pub drain: Duration,
 }
 
 #[cfg(test)]
 impl Timeouts {
     /// The same for everything.
     pub(crate) fn all(time: Duration) -> Self {
-        Self { connect: time, idle: time, udp_idle: time, udp_unanswered: time }
+        Self { connect: time, idle: time, udp_idle: time, udp_unanswered: time, drain: time }
     }
 }
 

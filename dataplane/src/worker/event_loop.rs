@@ -214,8 +214,12 @@ impl EventLoop {
                 Protocol::Tcp => self.tcp.close(addr),
                 Protocol::Udp => self.udp.close(addr),
             },
-            // The refusal takes effect after that, when the command is dropped.
-            Command::Retire(addr, _refusal) => match addr.protocol {
+            // The verdict takes effect after that, when the command is dropped.
+            Command::Remove(addr, _verdict) => match addr.protocol {
+                Protocol::Tcp => self.tcp.remove(addr),
+                Protocol::Udp => self.udp.remove(addr),
+            },
+            Command::Retire(addr, _verdict) => match addr.protocol {
                 Protocol::Tcp => self.tcp.close(addr),
                 Protocol::Udp => self.udp.retire(addr),
             },

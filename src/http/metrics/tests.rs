@@ -22,7 +22,8 @@ use crate::views::status::{GuardView, KindView, SourceView};
 /// One that closes what it accepts: no endpoint answers.
 pub(super) fn dataplane() -> Dataplane {
     let second = Duration::from_secs(1);
-    let timeouts = Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second };
+    let timeouts =
+        Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second, drain: second };
     Dataplane::start(sheave_dataplane::Options {
         workers: 2,
         timeouts,

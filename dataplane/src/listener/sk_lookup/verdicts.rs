@@ -84,13 +84,13 @@ fn key(addr: FrontendAddr) -> [u8; KEY] {
 #[derive(Debug)]
 pub(in crate::listener) struct VerdictMap {
     map: Map<KEY, VALUE>,
-    /// Locked while the map changes, so that no late refusal undoes a later verdict.
-    refusals: Mutex<PendingRefusals>,
+    /// Locked while the map changes, so that no late verdict undoes a later verdict.
+    pending: Mutex<PendingVerdicts>,
 }
 
-/// PendingRefusals that are yet to come.
+/// Verdicts that are yet to come.
 #[derive(Debug, Default)]
-struct PendingRefusals {
+struct PendingVerdicts {
     latest: u64,
     due: HashMap<FrontendAddr, u64>,
 }
@@ -101,7 +101,7 @@ impl VerdictMap {
     /// # Errors
     /// As bpf(2).
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { map: Map::new(MapKind::Hash, MOST)?, refusals: Mutex::default() })
+        Ok(Self { map: Map::new(MapKind::Hash, MOST)?, pending: Mutex::default() })
     }
 
     /// The map itself.
@@ -114,13 +114,13 @@ impl VerdictMap {
     /// # Errors
     /// As bpf(2): `E2BIG` if there are too many.
     pub(in crate::listener) fn put(&self, addr: FrontendAddr, verdict: Verdict) -> io::Result<()> {
-        self.refusals().due.remove(&addr);
+        self.pending().due.remove(&addr);
         self.map.put(&key(addr), &verdict.value())
     }
 
     /// From now on packets to `addr` are none of ours.
     pub(in crate::listener) fn remove(&self, addr: FrontendAddr) {
-        self.refusals().due.remove(&addr);
+        self.pending().due.remove(&addr);
         if let Err(error) = self.map.remove(&key(addr)) {
             tracing::debug!(frontend = %addr, %error, "was not steered");
         }
@@ -132,38 +132,68 @@ impl VerdictMap {
         self: &Arc<Self>,
         addr: FrontendAddr,
         lease: Option<SourceSetLease>,
-    ) -> DeferredRefusal {
-        let mut refusals = self.refusals();
-        refusals.latest += 1;
-        let revision = refusals.latest;
-        refusals.due.insert(addr, revision);
-        DeferredRefusal { verdicts: Arc::clone(self), addr, revision, _admission: lease }
+    ) -> DeferredVerdict {
+        self.later(addr, lease, DeferredAction::Refuse)
     }
 
-    fn refusals(&self) -> MutexGuard<'_, PendingRefusals> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Packets to `addr` are none of ours once the answer is dropped, as [`refuse_later`](Self::refuse_later).
+    pub(in crate::listener) fn remove_later(
+        self: &Arc<Self>,
+        addr: FrontendAddr,
+        lease: Option<SourceSetLease>,
+    ) -> DeferredVerdict {
+        self.later(addr, lease, DeferredAction::Remove)
+    }
+
+    fn later(
+        self: &Arc<Self>,
+        addr: FrontendAddr,
+        lease: Option<SourceSetLease>,
+        action: DeferredAction,
+    ) -> DeferredVerdict {
+        let mut pending = self.pending();
+        pending.latest += 1;
+        let revision = pending.latest;
+        pending.due.insert(addr, revision);
+        DeferredVerdict { verdicts: Arc::clone(self), addr, revision, action, _admission: lease }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, PendingVerdicts> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A refusal that comes when this is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeferredAction {
+    Refuse,
+    Remove,
+}
+
+/// A verdict that takes effect when this is dropped.
 #[derive(Debug)]
-pub(crate) struct DeferredRefusal {
+pub(crate) struct DeferredVerdict {
     verdicts: Arc<VerdictMap>,
     addr: FrontendAddr,
     revision: u64,
+    action: DeferredAction,
     _admission: Option<SourceSetLease>,
 }
 
-impl Drop for DeferredRefusal {
+impl Drop for DeferredVerdict {
     fn drop(&mut self) {
-        let mut refusals = self.verdicts.refusals();
-        if refusals.due.get(&self.addr) != Some(&self.revision) {
+        let mut pending = self.verdicts.pending();
+        if pending.due.get(&self.addr) != Some(&self.revision) {
             return;
         }
-        refusals.due.remove(&self.addr);
-        // It is in the map already, so there is room for it.
-        if let Err(error) = self.verdicts.map.put(&key(self.addr), &Verdict::Refuse.value()) {
-            tracing::warn!(frontend = %self.addr, %error, "cannot be refused: clients see silence");
+        pending.due.remove(&self.addr);
+        let (map, key) = (&self.verdicts.map, key(self.addr));
+        let changed = match self.action {
+            // It is in the map already, so there is room for it.
+            DeferredAction::Refuse => map.put(&key, &Verdict::Refuse.value()),
+            DeferredAction::Remove => map.remove(&key),
+        };
+        if let Err(error) = changed {
+            tracing::warn!(frontend = %self.addr, %error, "its packets cannot be refused: clients see silence");
         }
     }
 }

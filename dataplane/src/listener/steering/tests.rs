@@ -38,8 +38,13 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
             eprintln!("not tested: {error}");
             return;
         }
-        let timeouts =
-            Timeouts { connect: PATIENCE, idle: PATIENCE, udp_idle: PATIENCE, udp_unanswered: PATIENCE };
+        let timeouts = Timeouts {
+            connect: PATIENCE,
+            idle: PATIENCE,
+            udp_idle: PATIENCE,
+            udp_unanswered: PATIENCE,
+            drain: PATIENCE,
+        };
         let (workers, udp_flows, paths) = (2, 1000, Arc::default());
         let options = Options {
             workers,

@@ -69,14 +69,14 @@ impl ConnectionTable {
             return Some(AgeVerdict::GoesOn(Overage { moved, ends: self.sweep.tick(now + grace), ..before }));
         }
         let is_over = before.ends <= self.sweep.tick(now);
-        if moved == before.moved && relay.is_at_rest() && (is_over || !*awaits_answer) {
-            return Some(AgeVerdict::Ends);
+        let rests = moved == before.moved && relay.is_at_rest();
+        if is_over && !rests {
+            relay.cut();
         }
-        if !is_over {
-            return Some(AgeVerdict::GoesOn(Overage { moved, ..before }));
-        }
-        relay.cut();
-        Some(AgeVerdict::Ends)
+        Some(match is_over || (rests && !*awaits_answer) {
+            true => AgeVerdict::Ends,
+            false => AgeVerdict::GoesOn(Overage { moved, ..before }),
+        })
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Sweep {
     shortest: u32,
     /// The same of what the round that is under way has met, or what has begun since.
     shortest_of_round: u32,
+    /// When the round that is under way began.
+    began: Tick,
     /// Where the next check begins, and when it is due.
     next: usize,
     due: Instant,
@@ -49,6 +51,7 @@ impl Sweep {
             usual_idle,
             shortest: usual_idle,
             shortest_of_round: u32::MAX,
+            began: Tick::at(now, now),
             next: 0,
             due: now,
             next_holder: 0,
@@ -63,14 +66,23 @@ impl Sweep {
     /// A connection that may be idle for so long.
     pub(super) fn idle_clock(&mut self, now: Instant, timeout: Duration) -> IdleClock {
         let clock = IdleClock::new(self.tick(now), timeout);
+        self.look_every_ticks(now, clock.timeout());
+        clock
+    }
+
+    /// What takes so long is noticed in time from now on.
+    pub(super) fn look_every(&mut self, now: Instant, time: Duration) {
+        self.look_every_ticks(now, ticks(time));
+    }
+
+    fn look_every_ticks(&mut self, now: Instant, ticks: u32) {
         // It may begin behind the back of a round that is under way.
-        self.shortest_of_round = self.shortest_of_round.min(clock.timeout());
-        if clock.timeout() < self.shortest {
-            self.shortest = clock.timeout();
+        self.shortest_of_round = self.shortest_of_round.min(ticks);
+        if ticks < self.shortest {
+            self.shortest = ticks;
             // As if nothing longer had been there when the last check was done.
             self.due = self.due.min(now + self.round());
         }
-        clock
     }
 
     pub(super) fn tick(&self, moment: Instant) -> Tick {
@@ -107,8 +119,12 @@ impl ConnectionTable {
             let shortest = std::mem::replace(&mut sweep.shortest_of_round, u32::MAX);
             sweep.shortest = shortest.min(sweep.usual_idle);
             sweep.next = 0;
+            let this = sweep.tick(now);
+            let began = std::mem::replace(&mut sweep.began, this);
             self.connections.shrink();
+            self.forget_removed(began, now);
         }
+        let sweep = &mut self.sweep;
         // So that all entries are checked in one round.
         let steps = u32::try_from(places.div_ceil(CHECKED_AT_A_TIME).max(1)).unwrap_or(u32::MAX);
         sweep.due = now + (sweep.round() / steps).max(Duration::from_millis(1));
@@ -119,15 +135,19 @@ impl ConnectionTable {
         let tick = self.sweep.tick(now);
         for index in first..first + CHECKED_AT_A_TIME {
             let Some(key) = self.connections.key_at(index) else { continue };
-            let Some(Connection { state: ConnectionState::Relaying(relay, _), expires, .. }) =
+            let Some(Connection { state: ConnectionState::Relaying(relay, session), expires, .. }) =
                 self.connections.get_mut(key)
             else {
                 continue;
             };
             self.sweep.shortest_of_round = self.sweep.shortest_of_round.min(relay.idle_ticks());
             let expires = *expires;
+            let is_left_over = self.removed.get(&session.frontend).is_some_and(|ends| *ends <= tick)
+                && self.context.worker.table().get(session.frontend).is_none();
             if let RelayState::Ended(reason) = relay.check_idle(tick) {
                 self.end(key, reason);
+            } else if is_left_over {
+                self.end_left_over(key);
             } else if self.sweep.may_miss(expires, now) {
                 self.queue_overage(key, now);
             }

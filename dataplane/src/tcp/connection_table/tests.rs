@@ -11,8 +11,11 @@ use super::BYTES_PER_TURN;
 use super::sweep::CHECKED_AT_A_TIME;
 use crate::counters::CloseReason;
 use crate::tcp::splice::Direction;
-use crate::tcp::tests::rig::{TableRig, accepted, connecting, now};
+use crate::tcp::tests::rig::{TableRig, accepted, connecting, now, table_towards};
+use crate::worker::context::{Shared, Timeouts};
 use crate::worker::port::WorkerPorts;
+use sheave_model::EndpointAddr;
+use std::sync::Arc;
 
 /// More than one connection may move in a turn.
 const QUEUED: usize = 2 << 20;
@@ -202,6 +205,39 @@ fn a_request_has_the_grace_to_be_answered_and_what_never_rests_is_cut_after_it()
     streams.0.set_nonblocking(false).unwrap();
     let cut = (&streams.0).read_to_end(&mut left).unwrap_err();
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn connections_of_a_frontend_that_has_left_end_after_a_drain_unless_it_is_back() {
+    let drain = Duration::from_secs(60);
+    let timeouts = Timeouts { drain, ..Timeouts::all(10 * HOUR) };
+    let shared = Shared::for_tests(timeouts);
+    let (addr, with_frontend) = table_towards(EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9));
+    let (with_frontend, table) = (Arc::new(with_frontend), Arc::clone(&shared.table));
+    let rig = TableRig::with(shared, 8);
+    let began = now();
+    let [rests, half_closed, kept] = [(); 3].map(|()| aging(&rig, 10 * HOUR));
+    half_closed.0.shutdown(std::net::Shutdown::Write).unwrap();
+    rig.turn();
+    rig.table.borrow_mut().remove_frontend(addr);
+    table.store(Arc::clone(&with_frontend));
+    let back = turn_until(&rig, began, STEP, |after| after > 3 * drain);
+    assert_eq!(rig.ended(), 0, "it is back");
+
+    table.store(Arc::default());
+    rig.worker.begin_turn(began + back);
+    rig.table.borrow_mut().remove_frontend(addr);
+    let (mut first, mut last) = (None, Duration::ZERO);
+    turn_until(&rig, began + back, STEP, |after| {
+        if rig.ended() > 0 {
+            (first, last) = (first.or(Some(after)), after);
+        }
+        rig.ended() == 3 || after > HOUR
+    });
+    assert!(first.unwrap() >= drain && last <= drain * 5 / 4, "{first:?} to {last:?}");
+    assert_eq!([end(&rests.0), end(&rests.1), end(&kept.0)], [Ok(0); 3], "FIN");
+    assert_eq!(end(&half_closed.0), Err(std::io::ErrorKind::ConnectionReset));
+    assert_eq!(rig.closed(CloseReason::Removed), 3);
 }
 
 #[test]

@@ -121,6 +121,30 @@ fn a_closed_listener_closes_its_socket_and_all_flows() {
 }
 
 #[test]
+fn flows_of_a_frontend_that_has_left_have_the_time_of_a_drain() {
+    on_a_worker(async {
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
+        let client = gateway.client();
+        assert_eq!(client.exchange(b"a").await, b"a");
+        gateway.worker.shared.table.store(Arc::default());
+        gateway.execute(|udp| udp.remove(gateway.addr));
+        for _ in 0..2 {
+            assert_eq!(client.exchange(b"b").await, b"b");
+            let stranger = gateway.client();
+            stranger.send(b"c");
+            assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            gateway.skip(IDLE * 2 / 5);
+        }
+        assert_eq!(client.exchange(b"d").await, b"d");
+        // A drain is as long as a flow may be idle, but this one is not.
+        gateway.skip(IDLE / 4);
+        until("the flow ends", || gateway.counters.flows_active.get() == 0).await;
+        client.send(b"e");
+        assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
 fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
     for ip in [V4, V6] {
         on_a_worker(async move {

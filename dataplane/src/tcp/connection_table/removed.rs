@@ -1,0 +1,43 @@
+//! Connections of frontends that have left the table. kube-proxy leaves established connections alone, for as long as they like
+//! (pkg/proxy/conntrack/cleanup.go); here they go on too, but nobody could end them once their Service is gone, so they have the time
+//! of a drain. If something serves at the address again by then, they go on.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::{Connection, ConnectionState, ConnectionTable, Tick};
+use crate::counters::CloseReason;
+use crate::worker::token::Key;
+use sheave_model::FrontendAddr;
+
+/// When the connections of each end.
+pub(super) type RemovedFrontends = HashMap<FrontendAddr, Tick, foldhash::fast::RandomState>;
+
+impl ConnectionTable {
+    /// The frontend has left the table.
+    pub(in crate::tcp) fn remove_frontend(&mut self, addr: FrontendAddr) {
+        let (now, drain) = (self.context.worker.now(), self.context.worker.shared.timeouts.drain);
+        self.removed.insert(addr, self.sweep.tick(now + drain));
+        self.sweep.look_every(now, drain);
+    }
+
+    /// Ends a connection of a frontend whose time is over: with FIN if it is at rest, else with RST, since FIN would make half an
+    /// answer look like a whole one.
+    pub(super) fn end_left_over(&mut self, key: Key) {
+        if let Some(Connection { state: ConnectionState::Relaying(relay, _), .. }) =
+            self.connections.get_mut(key)
+            && !relay.is_at_rest()
+        {
+            relay.cut();
+        }
+        self.end(key, CloseReason::Removed);
+    }
+
+    /// A round of the sweep is over, which began at `began`: forgets the frontends whose connections have all ended in it.
+    pub(super) fn forget_removed(&mut self, began: Tick, now: Instant) {
+        self.removed.retain(|_, ends| *ends >= began);
+        if !self.removed.is_empty() {
+            self.sweep.look_every(now, self.context.worker.shared.timeouts.drain);
+        }
+    }
+}
