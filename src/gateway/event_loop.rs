@@ -290,7 +290,7 @@ impl EventLoop {
         let node_addresses = projection.node_addresses.iter().copied().collect();
         self.dataplane.reserve(servers.collect(), node_addresses);
         if projection.changed {
-            let changed = self.dataplane.apply(Arc::clone(&projection.table));
+            let changed = self.dataplane.apply(self.with_former_addresses(&projection.table));
             let took = since.elapsed();
             metrics::histogram!(UPDATE_SECONDS).record(took);
             tracing::info!(
@@ -326,7 +326,8 @@ impl EventLoop {
     fn report_failures(&mut self) {
         let generation = self.dataplane.table().table().generation();
         if self.failures.refresh(&self.dataplane, &self.health) {
-            self.report.send_replace(report::report(&self.node, generation, self.failures.all()));
+            let report = report::report(&self.node, generation, self.failures.all());
+            self.report.send_replace(GatewayReport { draining: self.phase != Phase::Serving, ..report });
             self.problem_log
                 .failures(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
         } else {

@@ -34,7 +34,7 @@ impl From<Problem> for Failure {
 pub(crate) fn report(node: &str, generation: u64, failures: &[Failure]) -> GatewayReport {
     let mut troubles: Vec<Trouble> = failures.iter().map(trouble).collect();
     troubles.sort_unstable();
-    GatewayReport { node: node.to_owned(), generation, troubles }.bounded()
+    GatewayReport { node: node.to_owned(), generation, troubles, ..GatewayReport::default() }.bounded()
 }
 
 fn trouble(Failure { problem, frontend }: &Failure) -> Trouble {

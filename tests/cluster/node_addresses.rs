@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::scene::{Scene, play, wait_for};
-use crate::stage::{published, service, wait_for_condition};
+use crate::stage::{NODE_ADDRESS, Role, free_port, published, service, wait_for_condition};
 
 /// Nodes of the case beside the machine itself: name, and addresses as a Node lists them.
 const NODES: [(&str, &str); 3] = [
@@ -84,6 +85,35 @@ fn under_the_local_policy_only_nodes_with_an_endpoint_count() {
         let cluster = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
         scene.cluster.merge("Service", "web", "someone", &cluster).unwrap();
         expect(scene, "web", &[A, B, C]);
+    });
+}
+
+/// Addresses move before connections are refused: the gateway tells the controller, though its Pod looks ready still.
+#[test]
+fn the_addresses_of_a_gateway_that_is_about_to_drain_leave_while_it_accepts() {
+    play("lame", "", |scene| {
+        let stage = scene.stage;
+        nodes_and_pool(scene);
+        gateways(scene, &["gw-b"], &[]);
+        let port = stage.host.run(|| free_port(NODE_ADDRESS));
+        let config = format!("report: {{listen: \"{NODE_ADDRESS}:{port}\"}}\ntimeouts: {{lameDuck: 1h}}\n");
+        let gateway = stage.start(&stage.home(Role::Gateway, scene.road, &config));
+        stage.gateway_of_name("real", true, port);
+        let _controller = scene.start();
+        let _endpoints = stage.endpoints();
+        service(scene.cluster, "web", "");
+        stage.slice("web", &[0]);
+        let here = NODE_ADDRESS.to_string();
+        expect(scene, "web", &[&here, B]);
+        stage.wait_until_served(NODE_ADDRESS.into(), 80);
+
+        gateway.signal(Signal::SIGTERM);
+        expect(scene, "web", &[B]);
+        let status = gateway.page("/api/status");
+        assert_eq!((&status["lameDuck"], &status["draining"]), (&json!(true), &json!(false)));
+        stage.ask(NODE_ADDRESS.into(), 80).expect("it accepts");
+        gateway.kill();
+        stage.gateway_of_name("real", false, port);
     });
 }
 

@@ -109,9 +109,13 @@ impl<'c> Stage<'c> {
         let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
         let port = self.host.run(|| free_port(Ipv4Addr::LOCALHOST));
         let admin = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        let timeouts = match config.contains("timeouts:") {
+            true => "",
+            false => "timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, lameDuck: 0s, drain: 20s}\n",
+        };
         let text = format!(
             "node: {}\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 2\n\
-             timeouts: {{connect: 2s, idle: 1h, udpIdle: 60s, lameDuck: 0s, drain: 20s}}\n{config}",
+             {timeouts}{config}",
             self.node,
             kubeconfig.display(),
             folder.path().join("state").display(),
@@ -156,9 +160,14 @@ impl<'c> Stage<'c> {
 
     /// Says to the controller that a gateway is ready on this Node, or that none is. It reports at `port`, or nowhere.
     pub(crate) fn gateway_is(&self, ready: bool, port: impl Into<Option<u16>>) {
+        self.gateway_of_name("gateways", ready, port);
+    }
+
+    /// As [`Stage::gateway_is`], in a slice whose name begins so.
+    pub(crate) fn gateway_of_name(&self, name: &str, ready: bool, port: impl Into<Option<u16>>) {
         let port = port.into().map(|port| format!("{{name: report, port: {port}, protocol: TCP}}"));
         self.cluster.apply(&format!(
-            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: gateways-{ns}, namespace: \
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-{ns}, namespace: \
              sheave-system, labels: {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: \
              [{port}]\nendpoints: [{{addresses: [{NODE_ADDRESS}], nodeName: {node}, conditions: {{ready: {ready}}}}}]\n",
             port = port.unwrap_or_default(),

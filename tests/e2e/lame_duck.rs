@@ -1,6 +1,6 @@
 //! The time between SIGTERM and the drain: nobody is sent here any more, and whoever comes all the same is served.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::{App, at};
@@ -23,13 +23,17 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
+fn named(name: &str, vips: &[IpAddr]) -> App {
+    App::new(name, vips).tcp(80, 9000)
+}
+
 fn apps(family: Family) -> [App; 2] {
-    let web = App::new("web", &[family.vip(0)]).tcp(80, 9000).ready(family.backend(0));
+    let web = named("web", &[family.vip(0), family.vip(1)]).ready(family.backend(0));
     [web, App::new("dns", &[family.vip(0)]).udp(53, 5300).ready(family.backend(0))]
 }
 
 fn a_lame_duck_is_not_ready_and_serves_on(family: Family) {
-    let world = World::new(1);
+    let world = World::new(2);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
     let _resolvers = udp::Server::on_every_backend(&world, family, 5300);
     let mut gateway = Gateway::start_with(&world, &apps(family), &long());
@@ -40,9 +44,17 @@ fn a_lame_duck_is_not_ready_and_serves_on(family: Family) {
     assert_eq!(gateway.ask("/livez").status, 200);
     world.client.run(|| tcp::ask(vip(family))).unwrap();
     udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53)).ask().unwrap();
-    // What changes meanwhile counts.
-    gateway.apply(&apps(family)[1..]);
+    // What changes meanwhile counts, but who knows only an address that the Service has no longer is served there, too.
+    let [web, dns] = apps(family);
+    let elsewhere = |app: App| app.without_endpoints().ready(family.backend(1));
+    gateway.apply(&[elsewhere(web), dns.clone()]);
+    gateway.apply(&[elsewhere(named("web", &[family.vip(0)])), dns.clone()]);
+    for vip in [0, 1] {
+        assert_eq!(world.client.run(|| tcp::ask(at(family.vip(vip), 80))).unwrap().name, "backend-1");
+    }
+    gateway.apply(&[dns]);
     tcp::until_refused(&world.client, vip(family));
+    tcp::until_refused(&world.client, at(family.vip(1), 80));
     // A second signal is from somebody in a hurry.
     gateway.terminate();
     assert_eq!(gateway.wait().code(), Some(0));

@@ -35,6 +35,9 @@ pub struct GatewayReport {
     pub node: String,
     /// The generation of the routing table in force.
     pub generation: u64,
+    /// It is about to stop accepting connections: nobody should be sent there any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
     /// What it could not do, sorted.
     #[serde(default, deserialize_with = "lenient::list")]
     pub troubles: Vec<Trouble>,
@@ -160,7 +163,8 @@ mod tests {
             named(frontend),
             trouble("cannot listen\n2026-01-01 ERROR \u{1b}[31mall is lost"),
         ];
-        let report = GatewayReport { node: "gw\r\n1".to_owned(), generation: 1, troubles }.bounded();
+        let report =
+            GatewayReport { node: "gw\r\n1".to_owned(), troubles, ..GatewayReport::default() }.bounded();
         assert_eq!(report.node, "gw  1");
         let messages: Vec<&str> = report.troubles.iter().map(|it| it.message.as_str()).collect();
         assert_eq!(messages, ["cannot listen 2026-01-01 ERROR  [31mall is lost"]);
@@ -181,7 +185,12 @@ mod tests {
             protocol: "TCP".to_owned(),
         };
         let closed = Trouble { frontend: Some(frontend), ..trouble("cannot listen") };
-        GatewayReport { node: "gw-1".to_owned(), generation: 7, troubles: vec![lost, closed] }
+        GatewayReport {
+            node: "gw-1".to_owned(),
+            generation: 7,
+            troubles: vec![lost, closed],
+            ..GatewayReport::default()
+        }
     }
 
     #[test]
@@ -211,6 +220,15 @@ mod tests {
         });
         troubles.extend([unknown, elsewhere, 7.into()]);
         assert_eq!(read(&newer.to_string()), recorded());
+    }
+
+    #[test]
+    fn a_gateway_that_drains_says_so_and_others_do_not() {
+        let text = r#"{"node":"gw-1","generation":7,"draining":true,"troubles":[]}"#;
+        let report = GatewayReport { draining: true, troubles: Vec::new(), ..recorded() };
+        assert_eq!(GatewayReport::read(text.as_bytes()).unwrap(), report);
+        assert_eq!(serde_json::to_string(&report).unwrap(), text);
+        assert!(!recorded().draining);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod request;
 mod token_file;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,9 +23,10 @@ use crate::api::gateway_report::{GatewayReport, PORT_NAME};
 use crate::api::store::is_ready;
 use crate::net;
 
-/// How often each gateway is polled. A failed port is published that much later; an idle gateway answers in well under a
+/// How often each gateway is polled. A failed port is published that much later, and a gateway that is about to drain accepts
+/// connections for `timeouts.lameDuck`, by default 5 s, until its addresses must be gone. An idle gateway answers in well under a
 /// millisecond.
-const EVERY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(2);
 /// How long a report stays valid after its gateway fell silent.
 const VALID: Duration = Duration::from_secs(30);
 /// How many gateways are polled at a time.
@@ -86,6 +87,13 @@ impl GatewayReports {
     /// The last reports.
     pub(crate) fn now(&mut self) -> Arc<BTreeMap<SocketAddr, GatewayReport>> {
         Arc::clone(&self.collected.borrow_and_update().reports)
+    }
+
+    /// The gateways that are about to stop accepting connections, by their own last reports.
+    pub(crate) fn draining(&self) -> BTreeSet<IpAddr> {
+        let collected = self.collected.borrow();
+        let draining = collected.reports.iter().filter(|(_, report)| report.draining);
+        draining.map(|(gateway, _)| gateway.ip()).collect()
     }
 
     /// Whether each of the gateways that are followed has answered, or had its time to.

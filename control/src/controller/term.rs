@@ -313,7 +313,8 @@ impl LeaderTerm {
         of_watches.extend(self.karmada.iter().flat_map(|karmada| karmada.source.problems()));
         of_watches.extend(self.karmada.iter().flat_map(KarmadaSide::problems));
         self.problems.set(ProblemSource::Watches, &of_watches);
-        self.reports.follow(gateway_reports::addresses(self.gateway_slices()));
+        // Also one that does not count because it drains: it may change its mind, or be replaced in its place.
+        self.reports.follow(gateway_reports::addresses(self.membership.slices()));
         let mut touched = projection.touched;
         touched.extend(updated);
         touched.append(&mut self.refresh_gateway_failures(&touched));

@@ -1,7 +1,11 @@
-//! The time between a request to end and the drain: the gateway says that it is not ready, and serves on until whoever routes to
-//! it has noticed. A SYN in that time meets an open port.
+//! The time between a request to end and the drain: the gateway says that it is not ready, to probes and to the controller, and serves
+//! on until whoever routes to it has noticed. A SYN in that time meets an open port.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use sheave_model::{Frontend, RoutingTable};
 
 use super::EventLoop;
 
@@ -37,8 +41,28 @@ impl EventLoop {
         Some(Instant::now() + lame_duck)
     }
 
+    /// The table to apply. At an address that a Service has no longer a lame duck serves on by the Service's other addresses: the
+    /// controller has published those of other gateways by then, and some clients do not know it yet.
+    pub(super) fn with_former_addresses(&self, table: &Arc<RoutingTable>) -> Arc<RoutingTable> {
+        if self.phase != Phase::LameDuck {
+            return Arc::clone(table);
+        }
+        let before = self.dataplane.table();
+        let of_service = |it: &Frontend| (it.service.clone(), it.source, it.kind, it.addr.ip.is_ipv4());
+        let others: HashMap<_, _> = table.frontends().iter().map(|it| (of_service(it), it)).collect();
+        let former = before.table().frontends().iter().filter(|it| table.get(it.addr).is_none());
+        let kept = former.filter_map(|former| {
+            let other = others.get(&of_service(former))?;
+            Some(Arc::new(Frontend { addr: former.addr, ..Frontend::clone(other) }))
+        });
+        let frontends = table.frontends().iter().cloned().chain(kept).collect();
+        let internal = Arc::clone(table.internal_clients());
+        Arc::new(RoutingTable::new(table.generation(), frontends, internal))
+    }
+
     pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.health.drain();
+        self.report.send_modify(|report| report.draining = true);
     }
 }

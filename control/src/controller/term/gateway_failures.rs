@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn report(node: &str, troubles: Vec<Trouble>) -> GatewayReport {
-        GatewayReport { node: node.to_owned(), generation: 1, troubles }
+        GatewayReport { node: node.to_owned(), generation: 1, troubles, ..GatewayReport::default() }
     }
 
     /// `web`, which has TCP port 80 on the address that the failures are about.

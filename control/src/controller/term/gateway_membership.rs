@@ -3,15 +3,17 @@
 //!
 //! A gateway that becomes ready counts once it has lasted for [`HOLD`], and one that was lost again and again once it has lasted
 //! longer. One that is not ready any more counts for another [`HOLD`]: clients may be sent to it for so long. One that
-//! terminates or whose endpoint has gone is counted out at once, and where no other is left, whatever is ready counts at once.
+//! terminates, reports that it drains, or whose endpoint has gone is counted out at once, and where no other is left, whatever is ready counts at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use crate::api::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
+use crate::net;
 
 /// A restart of a container takes as long, and so does a probe that fails once.
 const HOLD: Duration = Duration::from_secs(5);
@@ -26,6 +28,8 @@ pub(super) struct GatewayMembership {
     gateways: ServiceKey,
     /// The slices as the API server has them, by name.
     slices: BTreeMap<Arc<str>, Arc<EndpointSlice>>,
+    /// The addresses of gateways that report that they drain.
+    draining: BTreeSet<IpAddr>,
     /// By Node, or by address where an endpoint names none.
     members: BTreeMap<String, GatewayMember>,
 }
@@ -51,7 +55,7 @@ struct GatewayEndpoints {
 
 impl GatewayMembership {
     pub(super) fn new(gateways: ServiceKey) -> Self {
-        Self { gateways, slices: BTreeMap::new(), members: BTreeMap::new() }
+        Self { gateways, slices: BTreeMap::new(), draining: BTreeSet::new(), members: BTreeMap::new() }
     }
 
     /// Takes the slices of the gateways out of a source's changes; [`update`](Self::update) returns them.
@@ -82,6 +86,18 @@ impl GatewayMembership {
             }
             other => Some(other),
         }
+    }
+
+    /// Sets who reports that it drains; whether that is new. A report speaks only for the address that it came from.
+    pub(super) fn set_draining(&mut self, draining: BTreeSet<IpAddr>) -> bool {
+        let differs = self.draining != draining;
+        self.draining = draining;
+        differs
+    }
+
+    /// The slices of the gateways as the API server has them.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.slices.values()
     }
 
     /// The slices with the gateways that count now.
@@ -117,10 +133,17 @@ impl GatewayMembership {
         let mut seen: BTreeMap<String, GatewayEndpoints> = BTreeMap::new();
         for endpoint in self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten()) {
             let seen = seen.entry(node(endpoint).to_owned()).or_default();
-            seen.ready |= is_ready(endpoint);
-            seen.stays |= !is_terminating(endpoint);
+            let leaves = self.is_leaving(endpoint);
+            seen.ready |= is_ready(endpoint) && !leaves;
+            seen.stays |= !leaves;
         }
         seen
+    }
+
+    fn is_leaving(&self, endpoint: &Endpoint) -> bool {
+        let address = || net::parse_ip(endpoint.addresses.first()?).ok();
+        is_terminating(endpoint)
+            || (!self.draining.is_empty() && address().is_some_and(|ip| self.draining.contains(&ip)))
     }
 
     /// The slice as the rest of the controller sees it.
@@ -130,7 +153,7 @@ impl GatewayMembership {
         }
         let counts = |endpoint: &Endpoint| {
             let counts = self.members.get(node(endpoint)).is_some_and(|member| member.counts);
-            counts && !is_terminating(endpoint)
+            counts && !self.is_leaving(endpoint)
         };
         let mut endpoints = slice.endpoints.iter().flatten();
         if endpoints.all(|endpoint| is_ready(endpoint) == counts(endpoint)) {

@@ -24,7 +24,10 @@ pub(super) struct ReadReports {
 impl LeaderTerm {
     /// Publishes what new reports change.
     pub(super) fn republish(&mut self) {
-        if self.synced {
+        if self.synced && self.membership.set_draining(self.reports.draining()) {
+            // The update reads the reports, too.
+            self.update(BTreeSet::new());
+        } else if self.synced {
             let touched = self.refresh_gateway_failures(&BTreeSet::new());
             self.publish(touched);
         }

@@ -124,6 +124,31 @@ fn one_that_terminates_or_has_gone_is_out_at_once() {
 }
 
 #[test]
+fn one_that_reports_that_it_drains_is_out_at_once_until_it_is_replaced() {
+    let mut world = SliceHarness::new();
+    let slice = |name: &str, address: &str, node: &str| {
+        let mut slice = EndpointSlice::clone(&SliceHarness::slice(name, &[(node, ready())]));
+        slice.endpoints.as_mut().unwrap()[0].addresses = vec![address.to_owned()];
+        Change::Slices(Delta::Put(Arc::new(slice)))
+    };
+    world.take(slice("gateways-1", "192.0.2.1", "a"));
+    world.take(slice("gateways-2", "192.0.2.2", "b"));
+    assert_eq!(world.after(5), "a b");
+    let draining = BTreeSet::from(["192.0.2.2".parse().unwrap()]);
+    assert!(world.membership.set_draining(draining.clone()));
+    assert!(!world.membership.set_draining(draining), "nothing new");
+    assert_eq!(world.after(0), "a");
+    assert_eq!(
+        world.membership.slices().filter(|slice| slice.endpoints.iter().flatten().any(is_ready)).count(),
+        2
+    );
+    assert!(world.membership.set_draining(BTreeSet::new()));
+    assert_eq!(world.after(0), "a");
+    assert_eq!(world.after(4), "a");
+    assert_eq!(world.after(1), "a b", "and it did not flap");
+}
+
+#[test]
 fn rollouts_one_after_the_other_are_no_flapping() {
     let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("b", ready())]);
