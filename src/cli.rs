@@ -180,6 +180,11 @@ pub(crate) struct Status {
     /// Admin server to query [default: http:// and `admin.listen`]
     #[arg(long, value_name = "URL", value_parser = admin_url)]
     pub(crate) admin: Option<AdminUrl>,
+    /// Only say whether a process of another container serves on this node: exits 2 if so, else 0
+    ///
+    /// For startup probes: a process that is to take over shares the ports of the one that still serves.
+    #[arg(long, conflicts_with = "admin")]
+    pub(crate) here: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,

@@ -42,6 +42,9 @@ fn execute(cli: Cli) -> Exit {
         (Command::Run(run), Ok(config)) => gateway(&config, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config)),
+        (Command::Status(status), Ok(config)) if status.here => {
+            serve(&config, inspect::served_elsewhere(&config))
+        }
         (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
         (Command::Uninstall(options), Ok(config)) => serve(&config, uninstall::run(&options, &config)),
         (Command::Demo(demo), Ok(config)) => {

@@ -31,7 +31,7 @@ use crate::worker::pool::Workers;
 use crate::worker::port::WorkerPorts;
 use crate::worker::{Command, WorkerSeed};
 use client_addresses::ClientAddresses;
-pub use handover::{HandedListeners, local_ports_claim, take_over_local_ports};
+pub use handover::{HandedListeners, ListenersToHandOver, local_ports_claim, take_over_local_ports};
 pub use observer::Observer;
 
 /// Pipes of one worker, at most.

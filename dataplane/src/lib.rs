@@ -26,7 +26,8 @@ mod weak_map;
 mod worker;
 
 pub use dataplane::{
-    Dataplane, Drained, HandedListeners, Observer, Options, local_ports_claim, take_over_local_ports,
+    Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,
+    take_over_local_ports,
 };
 pub use health::{HealthCounts, UnhealthyEndpoint};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};

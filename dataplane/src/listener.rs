@@ -191,12 +191,14 @@ impl ListenerSet {
             }
             former => former,
         };
+        // What was steered stays so: until the other process lets go, its program gives the packets to the steered sockets.
+        if matches!(former, Former::Steered) && self.steering.is_ready() {
+            return self.steer(addr, admission, counters, workers);
+        }
         if !self.chooses_steering(workers)? {
             return self.bind(addr, admission, counters, workers);
         }
-        if !matches!(former, Former::Steered) {
-            self.claim(addr, counters)?;
-        }
+        self.claim(addr, counters)?;
         self.steer(addr, admission, counters, workers)
     }
 

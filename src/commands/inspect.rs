@@ -9,6 +9,7 @@ use super::stdout::{print, render};
 use crate::cli::{AdminUrl, Explain, Routes, Status, TableFormat};
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::takeover::predecessor;
 use crate::views::View as _;
 use crate::views::explain::Answer;
 use crate::views::routes::RoutesView;
@@ -80,6 +81,22 @@ pub(crate) fn status(command: &Status, config: &Config) -> Exit {
     match print(&render(&view, || view.to_text(), command.output)) {
         Exit::Ok => view.exit(),
         failed => failed,
+    }
+}
+
+/// `sheave status --here`.
+pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
+    match predecessor::serves_elsewhere(&config.state_dir).await {
+        Ok(false) => Exit::Ok,
+        Ok(true) => {
+            eprintln!("sheave: a process of another container serves");
+            Exit::Down
+        }
+        // Nobody can take over there, so there is nobody to wait for.
+        Err(error) => {
+            eprintln!("sheave: {}: {error}", config.state_dir.display());
+            Exit::Ok
+        }
     }
 }
 

@@ -160,16 +160,16 @@ impl EventLoop {
     /// Follows the sources and answers `queries` until the time that `stop` leaves for a lame duck is over, until another process has
     /// taken over, or until the sources end by themselves: stale endpoints would stay in force for ever. Then drains. `serve` starts
     /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
-    /// is told when another process serves.
+    /// is told the id of the process that serves in place of this one.
     pub(crate) async fn run(
         mut self,
         mut queries: mpsc::Receiver<Query>,
         mut stop: oneshot::Receiver<Duration>,
         serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
-        left: oneshot::Sender<()>,
+        left: oneshot::Sender<i32>,
     ) -> Ended {
-        let (mut serve, mut ready, mut drain_at) = (Some(serve), Some(ready), None);
+        let (mut serve, mut ready, mut drain_at, mut alone) = (Some(serve), Some(ready), None, false);
         let mut servers = Servers::default();
         let mut retry = tokio::time::interval(retry::EVERY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -189,11 +189,12 @@ impl EventLoop {
                     }
                 }
                 lame_duck = &mut stop, if drain_at.is_none() => {
-                    drain_at = self.withdraw(lame_duck.unwrap_or_default());
+                    drain_at = self.withdraw(lame_duck.unwrap_or_default()).or(servers.await_successor());
                     if drain_at.is_none() {
                         break;
                     }
                 }
+                () = ended(&self.predecessor), if !alone => alone = true,
                 update = next(&mut self.sources, &self.store, self.pause) => {
                     let Some(update) = update else {
                         tracing::error!(
@@ -205,7 +206,9 @@ impl EventLoop {
                     };
                     let received = update.received();
                     self.take(update);
-                    if !self.sources.is_loaded() {
+                    // What it has in memory is newer than any snapshot, as long as it serves.
+                    let stale = self.predecessor.is_some() && !alone && self.sources.stands_on_snapshot();
+                    if !self.sources.is_loaded() || stale {
                         continue;
                     }
                     if !self.take_over(received).await {
@@ -218,10 +221,10 @@ impl EventLoop {
                     }
                 }
                 successor = servers.next_successor() => {
-                    if self.hand_over(&successor).await == Outcome::HandedOver {
+                    if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
                         servers.leave();
-                        left.send(()).ok();
-                        return Ended::HandedOver(self.drain(queries).await);
+                        left.send(successor.process_id()).ok();
+                        return Ended::HandedOver(self.drain(queries, Snapshot::OfTheOther).await);
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
@@ -239,12 +242,12 @@ impl EventLoop {
         }
         let failed = self.source_ended;
         servers.stop_handing_over();
-        let drained = self.drain(queries).await;
+        let drained = self.drain(queries, Snapshot::Own).await;
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
 
     /// Lets open connections finish, and ends.
-    async fn drain(mut self, mut queries: mpsc::Receiver<Query>) -> Drained {
+    async fn drain(mut self, mut queries: mpsc::Receiver<Query>, snapshot: Snapshot) -> Drained {
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
         let mut retry = tokio::time::interval(retry::EVERY);
@@ -258,7 +261,9 @@ impl EventLoop {
             }
         };
         self.dataplane.close(WORKER_PATIENCE).await;
-        self.sources.finish(&self.store).await;
+        if snapshot == Snapshot::Own {
+            self.sources.finish(&self.store).await;
+        }
         drained
     }
 
@@ -380,6 +385,21 @@ fn servers(config: &Config) -> BTreeSet<SocketAddr> {
     let metrics = config.metrics.listen.and_then(|listen| listen.addr().ok());
     let servers = [Some(config.admin_listen), config.healthz_listen, config.report_listen, metrics];
     servers.into_iter().flatten().collect()
+}
+
+/// Whose objects are the latest, and belong into the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Snapshot {
+    Own,
+    OfTheOther,
+}
+
+/// Waits until the process that is to be taken over from has ended. Cancel safe.
+async fn ended(predecessor: &Option<Predecessor>) {
+    match predecessor {
+        Some(predecessor) => predecessor.ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The next update of the sources, but not before `pause` ends. Cancel safe.

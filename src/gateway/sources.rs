@@ -128,6 +128,14 @@ impl Sources {
         })
     }
 
+    /// Whether a snapshot stands in for an API server.
+    pub(super) fn stands_on_snapshot(&self) -> bool {
+        self.sources().any(|source| match source {
+            SourceAdapter::Files(_) => false,
+            SourceAdapter::Api(api) => api.stands_on_snapshot(),
+        })
+    }
+
     /// What keeps it from saying what is there, if anything does.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         self.sources().find_map(SourceAdapter::missing)

@@ -45,7 +45,12 @@ impl Health {
         self.node_ports.follow(&projection.health_checks, projection.table.frontends());
     }
 
-    /// Answers on the sockets of another process where a Service is probed there.
+    /// Answers Services' probes nowhere before it has [taken over](Self::take_over).
+    pub(crate) fn hold(&mut self) {
+        self.node_ports.hold();
+    }
+
+    /// Answers Services' probes from now on, on the sockets of the other process.
     pub(crate) fn take_over(&mut self, sockets: HashMap<SocketAddr, std::net::TcpListener>) {
         self.node_ports.take_over(sockets);
     }

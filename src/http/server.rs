@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::tls::Tls;
@@ -91,8 +93,11 @@ impl Connections {
 pub(crate) struct Server {
     listener: Arc<TcpListener>,
     task: AbortHandle,
-    /// Another process has the port, too.
-    handed_over: bool,
+    /// Another process may have the socket, too.
+    shared: AtomicBool,
+    /// To end when the open connections have.
+    leave: Arc<Notify>,
+    left: bool,
 }
 
 impl Server {
@@ -104,8 +109,10 @@ impl Server {
     /// The same, over TLS if there is any.
     fn start_over(listener: TcpListener, router: Router, connections: Connections, tls: Option<Tls>) -> Self {
         let listener = Arc::new(listener);
-        let task = tokio::spawn(serve(Arc::clone(&listener), router, connections, tls)).abort_handle();
-        Self { listener, task, handed_over: false }
+        let leave = Arc::<Notify>::default();
+        let serving = serve(Arc::clone(&listener), router, connections, tls, Arc::clone(&leave));
+        let task = tokio::spawn(serving).abort_handle();
+        Self { listener, task, shared: AtomicBool::new(false), leave, left: false }
     }
 
     /// A copy of the socket, for a process that takes over.
@@ -113,19 +120,24 @@ impl Server {
     /// # Errors
     /// As fcntl(2).
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        self.shared.store(true, Ordering::Relaxed);
         self.listener.as_fd().try_clone_to_owned()
     }
 
-    /// Answers no more, but leaves the port open: another process answers there.
+    /// Takes no more connections, since another process takes them, but answers those that are open.
     pub(crate) fn leave(mut self) {
-        self.handed_over = true;
+        self.left = true;
+        self.leave.notify_one();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.left {
+            return;
+        }
         self.task.abort();
-        if self.handed_over {
+        if self.shared.load(Ordering::Relaxed) {
             return;
         }
         // The task keeps the socket until it is next looked at. The port must be free at once: the next table may open it.
@@ -135,7 +147,13 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: Arc<TcpListener>, router: Router, connections: Connections, tls: Option<Tls>) {
+async fn serve(
+    listener: Arc<TcpListener>,
+    router: Router,
+    connections: Connections,
+    tls: Option<Tls>,
+    leave: Arc<Notify>,
+) {
     // Dropped with this task, which ends them all.
     let mut own = JoinSet::new();
     loop {
@@ -148,8 +166,11 @@ async fn serve(listener: Arc<TcpListener>, router: Router, connections: Connecti
                 Err(error) => complain(&error).await,
             },
             Some(_) = own.join_next() => {}
+            () = leave.notified() => break,
         }
     }
+    drop(listener);
+    while own.join_next().await.is_some() {}
 }
 
 async fn in_time(answered: impl Future<Output = ()>, patience: Duration) {

@@ -25,6 +25,7 @@ use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::report;
 use crate::http::server::guarded::GuardedListener;
+use crate::process::service_manager;
 use crate::process::signals::{Requester, Termination};
 use crate::takeover::ServingPlace;
 use crate::takeover::predecessor::Predecessor;
@@ -290,39 +291,64 @@ impl GatewayProcess {
                 }
             }
         };
+        if takeover != Takeover::Never
+            && let Err(error) = service_manager::upgrade_on_request()
+        {
+            tracing::warn!(%error, "SIGUSR2 cannot ask for an upgrade");
+        }
         let (stop, stopped) = oneshot::channel();
-        let (left, has_left) = oneshot::channel();
-        let running = app.run(inbox, stopped, serve, || started(address), left);
+        let (left, mut has_left) = oneshot::channel();
+        let started = || {
+            service_manager::ready();
+            started(address);
+        };
+        let running = app.run(inbox, stopped, serve, started, left);
         let mut running = pin!(running);
+        // Whether a signal has asked for the end: the next one does not wait.
+        let (mut ended, mut asked) = (None, false);
         let lame_duck = tokio::select! {
             // By itself it ends only when it cannot go on, or did not begin.
-            ended = &mut running => {
-                if let Some(controller) = controller {
-                    controller.stop().await;
-                }
-                return match ended {
-                    Ended::NotTakenOver => Exit::Unavailable,
-                    Ended::Failed | Ended::Stopped(_) | Ended::HandedOver(_) => Exit::Software,
-                };
+            by_itself = &mut running => {
+                ended = Some(by_itself);
+                Duration::ZERO
             }
-            Ok(()) = has_left => Duration::ZERO,
-            requester = termination.requested() => match requester {
-                Requester::Supervisor => config.timeouts.lame_duck,
-                Requester::Terminal => Duration::ZERO,
-            },
+            Ok(successor) = &mut has_left => {
+                service_manager::handed_over_to(successor);
+                Duration::ZERO
+            }
+            requester = termination.requested() => {
+                asked = true;
+                match requester {
+                    Requester::Supervisor => config.timeouts.lame_duck,
+                    Requester::Terminal => Duration::ZERO,
+                }
+            }
             () = elapsed(duration) => Duration::ZERO,
         };
         // The loop ends from here on; it holds the other end until it has.
         stop.send(lame_duck).ok();
+        let running = async {
+            match ended {
+                Some(ended) => ended,
+                None => running.await,
+            }
+        };
         let ending = async {
             match controller {
                 Some(controller) => tokio::join!(running, controller.stop()).0,
                 None => running.await,
             }
         };
-        let ended = tokio::select! {
-            ended = ending => ended,
-            _ = termination.requested() => Ended::Stopped(Drained::AtDeadline),
+        let mut ending = pin!(ending);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut ending => break ended,
+                Requester::Supervisor | Requester::Terminal = termination.requested() => {
+                    if std::mem::replace(&mut asked, true) {
+                        break Ended::Stopped(Drained::AtDeadline);
+                    }
+                }
+            }
         };
         let drained = match ended {
             Ended::Stopped(drained) | Ended::HandedOver(drained) => drained,
@@ -333,7 +359,7 @@ impl GatewayProcess {
             Drained::Completely => tracing::info!("drained"),
             Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
         }
-        if matches!(ended, Ended::HandedOver(_)) && std::process::id() == 1 {
+        if matches!(ended, Ended::HandedOver(_)) && std::process::id() == 1 && !asked {
             // The end of this process is that of its container, which would be started again.
             let (Requester::Supervisor | Requester::Terminal) = termination.requested().await;
         }

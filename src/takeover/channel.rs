@@ -11,6 +11,7 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
 use tokio::time::timeout;
 
 use super::TakeoverError;
@@ -42,8 +43,12 @@ impl Channel {
         Ok(Self::new(UnixStream::from_std(socket.into())?))
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Who the other process is. Its id is 0 if this process cannot see it, as that of another Pod.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub(super) fn peer(&self) -> io::Result<UCred> {
+        self.socket.peer_cred()
     }
 
     /// Sends a message with these descriptors. Waits while the other process does not read.

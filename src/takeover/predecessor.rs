@@ -56,8 +56,17 @@ impl Predecessor {
     /// # Errors
     /// If there is one, but this one cannot take over from it.
     pub(crate) async fn find(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
-        let Some(socket) = connect(&socket_path(state_dir))? else { return Ok(None) };
+        let connected = connect(&socket_path(state_dir)).unwrap_or_else(|error| {
+            // If a process serves all the same, its ports will be in the way.
+            tracing::warn!(directory = %state_dir.display(), %error, "cannot look for a process to take over from");
+            None
+        });
+        let Some(socket) = connected else { return Ok(None) };
         let channel = Channel::over(socket)?;
+        let (peer, own) = (channel.peer()?.uid(), rustix::process::geteuid().as_raw());
+        if peer != own {
+            return Err(TakeoverError::Refused(format!("it runs as user {peer}, this one as {own}")));
+        }
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let hello = Message::Hello(Hello { protocol: PROTOCOL, version, place, pod: own_pod() });
         channel.send(&hello, NO_FDS).await?;
@@ -98,6 +107,14 @@ impl Predecessor {
     /// The socket of its HTTP server at this address, if it has one there.
     pub(crate) fn server(&mut self, addr: SocketAddr) -> Option<TcpListener> {
         self.servers.remove(&addr)
+    }
+
+    /// Waits until it has ended, or does not hand over any more. Cancel safe. Nothing else may be received meanwhile.
+    pub(crate) async fn ended(&self) {
+        match self.channel.receive().await {
+            Ok((message, _)) => tracing::warn!(?message, "the process that serves says something unexpected"),
+            Err(error) => tracing::info!(%error, "the process that serves"),
+        }
     }
 
     /// Has it begin: its table does not change any more.
@@ -173,6 +190,18 @@ impl Predecessor {
     /// one's.
     pub(crate) fn is_dead(&self) -> bool {
         self.token.take()
+    }
+}
+
+/// Whether a process serves that cannot be seen from here, since it is in another container.
+///
+/// # Errors
+/// As connect(2).
+pub(crate) async fn serves_elsewhere(state_dir: &Path) -> io::Result<bool> {
+    match connect(&socket_path(state_dir))? {
+        // The kernel gives such a process the id 0 (unix(7), SO_PEERCRED).
+        Some(socket) => Ok(Channel::over(socket)?.peer()?.pid().is_none_or(|process| process == 0)),
+        None => Ok(false),
     }
 }
 

@@ -1,17 +1,18 @@
 //! The process that takes over, as the one that serves sees it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, SocketRole};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sheave_dataplane::ListenersToHandOver;
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -29,11 +30,14 @@ const PREPARATION: Duration = Duration::from_secs(30);
 /// How long it may take while new traffic waits in the sockets.
 const REST: Duration = Duration::from_secs(5);
 
+/// Startup probes connect and say nothing, and wait here while a successor loads.
+const BACKLOG: i32 = 128;
+
 /// Who asks to take over, until dropped.
 #[derive(Debug)]
 pub(crate) struct Successors {
     ready: mpsc::Receiver<Successor>,
-    /// One has said hello and is not ready yet.
+    /// One has said hello, and the loop has not taken it yet.
     loading: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
@@ -85,7 +89,10 @@ impl Successors {
     /// The next one that is loaded. Cancel safe.
     pub(crate) async fn next(&mut self) -> Successor {
         match self.ready.recv().await {
-            Some(successor) => successor,
+            Some(successor) => {
+                self.loading.store(false, Ordering::Relaxed);
+                successor
+            }
             // The task ends with this value.
             None => std::future::pending().await,
         }
@@ -107,14 +114,10 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // Under another name first, so that there is no moment without it.
-    let own = path.with_extension(format!("{}", std::process::id()));
-    std::fs::remove_file(&own).or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    })?;
+    let own = path.with_extension(format!("{:016x}", RandomState::new().hash_one(0)));
     rustix::net::bind(&socket, &SocketAddrUnix::new(&own)?)?;
     let placed = rustix::fs::chmod(&own, Mode::RUSR | Mode::WUSR)
-        .and_then(|()| rustix::net::listen(&socket, 8))
+        .and_then(|()| rustix::net::listen(&socket, BACKLOG))
         .map_err(io::Error::from)
         .and_then(|()| std::fs::rename(&own, path));
     placed.inspect_err(|_| drop(std::fs::remove_file(&own)))?;
@@ -132,7 +135,9 @@ async fn accept(
             Ok((socket, _)) => greet(Channel::new(socket), &greeting, &loading).await,
             Err(error) => Err(error.into()),
         };
-        loading.store(false, Ordering::Relaxed);
+        if greeted.is_err() {
+            loading.store(false, Ordering::Relaxed);
+        }
         match greeted {
             Ok((channel, token)) => {
                 let (turn, over) = oneshot::channel();
@@ -203,10 +208,10 @@ async fn welcome(
 
 /// Whether this is a successor.
 fn check(channel: &Channel, hello: &Message, greeting: &Greeting) -> Result<(), String> {
-    let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| error.to_string())?;
-    let own = rustix::process::geteuid();
-    if peer.uid != own {
-        return Err(format!("it runs as user {}, this one as {}", peer.uid.as_raw(), own.as_raw()));
+    let peer = channel.peer().map_err(|error| error.to_string())?.uid();
+    let own = rustix::process::geteuid().as_raw();
+    if peer != own {
+        return Err(format!("it runs as user {peer}, this one as {own}"));
     }
     let Message::Hello(Hello { protocol, version, place, pod }) = hello else {
         return Err("it did not say hello".to_owned());
@@ -232,21 +237,26 @@ fn check(channel: &Channel, hello: &Message, greeting: &Greeting) -> Result<(), 
 }
 
 impl Successor {
+    /// Its process id, as far as this process can see it; 0 if it cannot.
+    pub(crate) fn process_id(&self) -> i32 {
+        self.channel.peer().ok().and_then(|peer| peer.pid()).unwrap_or_default()
+    }
+
     /// Tells it what takes new traffic.
     ///
     /// # Errors
     /// As of the connection.
     pub(crate) async fn hand_over(
         &self,
-        listeners: HandedListeners,
+        listeners: ListenersToHandOver,
         node_ports: Vec<(SocketAddr, OwnedFd)>,
         affinity: Vec<AffinityRecord>,
     ) -> Result<(), TakeoverError> {
-        let HandedListeners { sockets, steered } = listeners;
-        let (roles, fds): (Vec<SocketRole>, Vec<OwnedFd>) =
-            sockets.into_iter().map(|socket| (socket.role, socket.fd)).unzip();
-        for (roles, fds) in roles.chunks(MOST_FDS).zip(fds.chunks(MOST_FDS)) {
-            self.say(Message::Sockets { roles: roles.to_vec() }, fds).await?;
+        let ListenersToHandOver { sockets, steered } = listeners;
+        for sockets in sockets.chunks(MOST_FDS) {
+            let roles = sockets.iter().map(|(role, _)| *role).collect();
+            let fds: Vec<_> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
+            self.say(Message::Sockets { roles }, &fds).await?;
         }
         let (addresses, fds): (Vec<SocketAddr>, Vec<OwnedFd>) = node_ports.into_iter().unzip();
         for (addresses, fds) in addresses.chunks(MOST_FDS).zip(fds.chunks(MOST_FDS)) {
@@ -262,9 +272,9 @@ impl Successor {
     /// Waits until it has put its table in force.
     ///
     /// # Errors
-    /// As of the connection, or if it takes too long.
+    /// As of the connection.
     pub(crate) async fn prepared(&self) -> Result<(), TakeoverError> {
-        match self.channel.receive_within(PREPARATION).await? {
+        match self.channel.receive().await? {
             (Message::Prepared, _) => Ok(()),
             (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
         }
@@ -327,10 +337,12 @@ impl Successor {
         outcome
     }
 
+    /// How long it may take to hand over what takes new traffic. Traffic goes on meanwhile.
+    pub(crate) const PREPARATION: Duration = PREPARATION;
     /// How long it may take to hand over flows and records.
     pub(crate) const REST: Duration = REST;
 
-    async fn say(&self, message: Message, fds: &[OwnedFd]) -> Result<(), TakeoverError> {
+    async fn say(&self, message: Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {
         self.channel.send(&message, fds).await
     }
 }

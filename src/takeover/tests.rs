@@ -3,11 +3,10 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{
-    FlowRecord, HandedEndpoint, HandedFlow, HandedSocket, HandedSource, SocketRole,
-};
+use sheave_dataplane::ListenersToHandOver;
+use sheave_dataplane::handover::{FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole};
 use tempfile::TempDir;
 
 use super::message::Message;
@@ -51,11 +50,11 @@ fn socket() -> OwnedFd {
 /// More than go into one message.
 const SOCKETS: usize = 300;
 
-fn listeners() -> HandedListeners {
+fn listeners() -> ListenersToHandOver {
     let addr = (Ipv4Addr::LOCALHOST, 80).into();
-    let socket =
-        |worker| HandedSocket { role: SocketRole::Frontend { addr, udp: false, worker }, fd: socket() };
-    HandedListeners { sockets: (0..SOCKETS).map(socket).collect(), steered: Vec::new() }
+    let role = |worker| SocketRole::Frontend { addr, udp: false, worker };
+    let sockets = (0..SOCKETS).map(|worker| (role(worker), Arc::new(socket().into())));
+    ListenersToHandOver { sockets: sockets.collect(), steered: Vec::new() }
 }
 
 fn flow() -> HandedFlow {
@@ -80,7 +79,8 @@ async fn hand_over(successor: &Successor) -> Outcome {
         successor.prepared().await?;
         successor.flows(0, vec![flow()]).await
     };
-    match handed.await {
+    let handed = tokio::time::timeout(Successor::PREPARATION, handed).await;
+    match handed.unwrap_or(Err(TakeoverError::Silent)) {
         Ok(()) => successor.offer().await,
         Err(error) => successor.give_up(&error).await,
     }

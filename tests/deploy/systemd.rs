@@ -72,6 +72,6 @@ fn the_unit_leaves_the_calls_that_a_gateway_makes() {
     // Those of splice(2) and its like are in the group; bpf(2) is not, and a call that is missing must not end the process.
     assert_eq!(service["SystemCallFilter"], "@system-service bpf");
     assert_eq!(service["SystemCallErrorNumber"], "EPERM");
-    // There is nothing in the program that would tell systemd that it is ready.
-    assert_eq!(service["Type"], "exec");
+    // The program says when it is ready, and which process takes over.
+    assert_eq!(service["Type"], "notify");
 }

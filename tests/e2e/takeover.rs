@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, let_pass};
@@ -15,10 +17,14 @@ use crate::support::world::{CLIENTS, Family, World};
 for_both_families!(
     an_upgrade_is_noticed_by_nobody,
     what_changes_with_the_upgrade_is_served_by_the_new_process,
+    a_process_that_has_handed_over_keeps_its_connections_through_a_first_sigterm,
+    a_process_that_is_to_end_waits_for_who_is_about_to_take_over,
     a_process_that_cannot_take_over_changes_nothing,
     a_process_that_dies_on_the_way_changes_nothing,
     a_process_that_stops_on_the_way_is_not_waited_for,
     without_a_process_to_take_over_from_it_simply_starts,
+    a_signal_has_another_process_take_over_and_the_service_manager_is_told,
+    a_signal_that_leads_to_nothing_changes_nothing,
 );
 
 const ENDPOINTS: u16 = 3;
@@ -147,6 +153,42 @@ fn what_changes_with_the_upgrade_is_served_by_the_new_process(family: Family) {
     tcp::until_refused(&world.client, sticky(family));
 }
 
+/// A kubelet deletes the Pod as soon as the next one is ready.
+fn a_process_that_has_handed_over_keeps_its_connections_through_a_first_sigterm(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let mut gateway = Gateway::start(&world, &apps(family));
+    let mut talk = world.client.run(|| Conversation::open(web(family))).unwrap();
+    let mut former = gateway.upgrade();
+    former.signal(Signal::SIGTERM);
+    let_pass(Duration::from_millis(500));
+    talk.say("still there?").unwrap();
+    former.signal(Signal::SIGTERM);
+    assert!(former.wait().success());
+    talk.say("still there?").unwrap_err();
+}
+
+/// A kubelet may delete the Pod before the next one has taken over.
+fn a_process_that_is_to_end_waits_for_who_is_about_to_take_over(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let mut gateway = Gateway::start(&world, &apps(family));
+    let client = udp::Client::new(&world.client, family.client(1), at(family.vip(0), 53));
+    let answer = client.ask().unwrap();
+    let ((), _) = beside_new_connections(&world, family, || {
+        let mut successor = gateway.successor(&[]);
+        eventually("it has said hello", || {
+            if gateway.log().contains("about to take over") { Ok(()) } else { Err(gateway.log()) }
+        });
+        gateway.terminate();
+        assert!(gateway.wait().success());
+        successor.expect_running();
+        let again = client.ask().unwrap();
+        assert_eq!((again.name, again.peer), (answer.name.clone(), answer.peer));
+        gateway.adopt(successor);
+    });
+}
+
 fn a_process_that_cannot_take_over_changes_nothing(family: Family) {
     let world = World::new(ENDPOINTS);
     let _servers = servers(&world, family);
@@ -173,7 +215,7 @@ fn a_process_that_dies_on_the_way_changes_nothing(family: Family) {
     for step in 0..20 {
         let mut successor = gateway.successor(&[]);
         let_pass(Duration::from_millis(3 * step));
-        successor.signal(nix::sys::signal::Signal::SIGKILL);
+        successor.signal(Signal::SIGKILL);
         successor.wait();
         if gateway.log().contains("HandedOver") {
             // It was the one that served.
@@ -197,7 +239,7 @@ fn a_process_that_stops_on_the_way_is_not_waited_for(family: Family) {
     eventually("it has said hello", || {
         if gateway.log().contains("about to take over") { Ok(()) } else { Err(gateway.log()) }
     });
-    successor.signal(nix::sys::signal::Signal::SIGSTOP);
+    successor.signal(Signal::SIGSTOP);
     for _ in 0..5 {
         let asked = world.client.run(|| tcp::ask(web(family)));
         if gateway.log().contains("HandedOver") {
@@ -217,5 +259,44 @@ fn without_a_process_to_take_over_from_it_simply_starts(family: Family) {
     eventually("it serves", || {
         successor.expect_running();
         world.client.run(|| tcp::ask(web(family)))
+    });
+}
+
+fn a_signal_has_another_process_take_over_and_the_service_manager_is_told(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let settings = Settings { managed: true, ..Settings::default() };
+    let mut gateway = Gateway::start_with(&world, &apps(family), &settings);
+    assert_eq!(gateway.notification(), "READY=1");
+    let (told, _) = beside_new_connections(&world, family, || {
+        gateway.reload();
+        assert!(gateway.notification().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        // The other process says that it is ready, which counts only from the main one.
+        std::iter::repeat_with(|| gateway.notification()).find(|it| it.starts_with("MAINPID=")).unwrap()
+    });
+    let (main, ready) = told.split_once('\n').unwrap();
+    assert_eq!(ready, "READY=1");
+    assert!(gateway.wait().success());
+    world.client.run(|| tcp::ask(web(family))).expect("the other process serves");
+    let main: i32 = main.trim_start_matches("MAINPID=").parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(main), Signal::SIGINT).unwrap();
+    tcp::until_refused(&world.client, web(family));
+}
+
+fn a_signal_that_leads_to_nothing_changes_nothing(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let settings = Settings { managed: true, ..Settings::default() };
+    let mut gateway = Gateway::start_with(&world, &apps(family), &settings);
+    assert_eq!(gateway.notification(), "READY=1");
+    std::fs::write(gateway.state_folder().join("../config.yaml"), "workers: many\n").unwrap();
+    let ((), _) = beside_new_connections(&world, family, || {
+        gateway.reload();
+        assert!(gateway.notification().starts_with("RELOADING=1"));
+        assert_eq!(gateway.notification(), "READY=1", "the reload is over");
+    });
+    gateway.expect_running();
+    eventually("it says why", || {
+        if gateway.log().contains("no other process has taken over") { Ok(()) } else { Err(gateway.log()) }
     });
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -80,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) refused: Option<Refused>,
     /// It may use no more than one of the machine's cores.
     pub(crate) one_core: bool,
+    /// There is a service manager, which hears what it says.
+    pub(crate) managed: bool,
 }
 
 impl Default for Settings {
@@ -97,6 +100,7 @@ impl Default for Settings {
             without: &[],
             refused: None,
             one_core: false,
+            managed: false,
         }
     }
 }
@@ -108,6 +112,8 @@ pub(crate) struct Gateway<'w> {
     folder: TempDir,
     /// The program and its arguments.
     command: Vec<String>,
+    /// What it says to its service manager.
+    notifications: Option<UnixDatagram>,
 }
 
 impl<'w> Gateway<'w> {
@@ -159,8 +165,13 @@ impl<'w> Gateway<'w> {
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
         command.extend(["--config".to_owned(), path(config)]);
         command.extend_from_slice(sources);
+        let notifications = settings.managed.then(|| {
+            let socket = folder.path().join("notify");
+            command.splice(0..0, ["env".to_owned(), format!("NOTIFY_SOCKET={}", path(socket.clone()))]);
+            UnixDatagram::bind(socket).expect("a socket for notifications")
+        });
         let process = launch_on(&world.gateway, &command);
-        let mut gateway = Self { process, host: &world.gateway, folder, command };
+        let mut gateway = Self { process, host: &world.gateway, folder, command, notifications };
         gateway.wait_until_ready();
         if steers() && settings.may_steer() {
             let unavailable = &gateway.steering()["unavailable"];
@@ -189,6 +200,11 @@ impl<'w> Gateway<'w> {
             if log.contains("took over") { Ok(()) } else { Err(log) }
         });
         std::mem::replace(&mut self.process, successor)
+    }
+
+    /// This process is the gateway from now on.
+    pub(crate) fn adopt(&mut self, process: Process) {
+        self.process = process;
     }
 
     /// Where it keeps what it knows.
@@ -324,6 +340,20 @@ impl<'w> Gateway<'w> {
         let log = self.log();
         let loud = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
         self.problems().into_iter().chain(loud.map(str::to_owned)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// What it says next to its service manager.
+    pub(crate) fn notification(&self) -> String {
+        let socket = self.notifications.as_ref().expect("there is a service manager");
+        socket.set_read_timeout(Some(patience(10.0))).expect("a deadline");
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).expect("it says something");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    }
+
+    /// Has it start another process, which is to take over.
+    pub(crate) fn reload(&self) {
+        self.process.signal(Signal::SIGUSR2);
     }
 
     /// Asks it to drain and end.

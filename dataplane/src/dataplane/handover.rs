@@ -1,16 +1,28 @@
 //! One data plane takes over from another: the one hands over copies of its sockets, rests, hands over its flows and lets go; the other
 //! is held until then. What is said between the two, and who serves if that fails, is up to their owners.
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{io, os::fd::OwnedFd};
 
+use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::Dataplane;
-use crate::handover::{AffinityRecord, HandedFlow, HandedFrontend, HandedSocket};
+use crate::handover::{AffinityRecord, HandedFlow, HandedFrontend, HandedSocket, SocketRole};
 use crate::worker::Command;
 
 /// What a process hands over before it rests.
+#[derive(Debug, Default)]
+pub struct ListenersToHandOver {
+    /// Every socket that takes new traffic.
+    pub sockets: Vec<(SocketRole, Arc<Socket>)>,
+    /// Frontends that have none of their own.
+    pub steered: Vec<HandedFrontend>,
+}
+
+/// The same, as the other process gets it.
 #[derive(Debug, Default)]
 pub struct HandedListeners {
     /// Every socket that takes new traffic.
@@ -20,13 +32,10 @@ pub struct HandedListeners {
 }
 
 impl Dataplane {
-    /// Copies of what takes new traffic. Nothing changes here.
-    ///
-    /// # Errors
-    /// As fcntl(2): `EMFILE` where descriptors are short.
-    pub fn listeners_to_hand_over(&self) -> io::Result<HandedListeners> {
+    /// What takes new traffic. Nothing changes here.
+    pub fn listeners_to_hand_over(&self) -> ListenersToHandOver {
         let steered = self.listeners.steered().map(HandedFrontend::from).collect();
-        Ok(HandedListeners { sockets: self.listeners.hand_over()?, steered })
+        ListenersToHandOver { sockets: self.listeners.hand_over(), steered }
     }
 
     /// Stops taking connections and reading datagrams, which wait in the sockets; open connections go on. True once every worker has
@@ -70,6 +79,8 @@ impl Dataplane {
     pub fn leave(&mut self) {
         self.workers.tell_all(|| Command::Leave);
         self.listeners.leave();
+        // If the other process ends, the next one can have it.
+        crate::udp::local_ports::release_claim();
     }
 
     /// Opens frontends with these sockets from now on. To be called before the first table is applied.

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use sheave_model::FrontendAddr;
@@ -46,24 +45,22 @@ impl FormerListeners {
 }
 
 impl ListenerSet {
-    /// A copy of every socket that takes new traffic.
-    ///
-    /// # Errors
-    /// As fcntl(2): `EMFILE` where descriptors are short.
-    pub(crate) fn hand_over(&self) -> io::Result<Vec<HandedSocket>> {
-        let mut handed = Vec::new();
-        for (addr, listener) in &self.listeners {
-            let Binding::Sockets { sockets, .. } = &listener.binding else { continue };
-            let HandedFrontend { addr, udp } = (*addr).into();
-            for (worker, socket) in sockets.iter().enumerate() {
-                handed.push(copy(SocketRole::Frontend { addr, udp, worker }, socket)?);
-            }
-        }
-        for (addr, worker, socket) in self.steering.sockets() {
+    /// Every socket that takes new traffic.
+    pub(crate) fn hand_over(&self) -> Vec<(SocketRole, Arc<Socket>)> {
+        let with_sockets = self.listeners.iter().filter_map(|(addr, listener)| match &listener.binding {
+            Binding::Sockets { sockets, .. } => Some((*addr, sockets)),
+            Binding::Nowhere | Binding::Steered(_) => None,
+        });
+        let own = with_sockets.flat_map(|(addr, sockets)| {
             let HandedFrontend { addr, udp } = addr.into();
-            handed.push(copy(SocketRole::Steering { addr, udp, worker }, socket)?);
-        }
-        Ok(handed)
+            let role = move |worker| SocketRole::Frontend { addr, udp, worker };
+            sockets.iter().enumerate().map(move |(worker, socket)| (role(worker), Arc::clone(socket)))
+        });
+        let steering = self.steering.sockets().map(|(addr, worker, socket)| {
+            let HandedFrontend { addr, udp } = addr.into();
+            (SocketRole::Steering { addr, udp, worker }, Arc::clone(socket))
+        });
+        own.chain(steering).collect()
     }
 
     /// The frontends that are steered and open.
@@ -98,6 +95,7 @@ impl ListenerSet {
     /// Closes what no frontend has asked for: they are gone.
     pub(crate) fn forget_former(&mut self) {
         self.former = FormerListeners::default();
+        self.steering.forget_former();
     }
 
     /// Serves a frontend with the sockets that it had, and lets in whom it is to let in from now on.
@@ -136,8 +134,4 @@ fn by_worker(mut sockets: Vec<(usize, Socket)>) -> Vec<Socket> {
     // With one missing, they are not those of all workers.
     let complete = sockets.iter().enumerate().all(|(index, (worker, _))| index == *worker);
     if complete { sockets.into_iter().map(|(_, socket)| socket).collect() } else { Vec::new() }
-}
-
-fn copy(role: SocketRole, socket: &Socket) -> io::Result<HandedSocket> {
-    Ok(HandedSocket { role, fd: OwnedFd::from(socket.try_clone()?) })
 }

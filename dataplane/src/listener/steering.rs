@@ -248,6 +248,11 @@ impl Steering {
         self.former[SocketKind::of(addr).index()] = sockets;
     }
 
+    /// Closes the former sockets that no frontend needs.
+    pub(super) fn forget_former(&mut self) {
+        self.former = Default::default();
+    }
+
     /// Ends the steering here: another process steers.
     pub(super) fn leave(&mut self) {
         self.kernel = None;

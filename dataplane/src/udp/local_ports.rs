@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::rc::{Rc, Weak};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::flow_table::FlowOwner;
@@ -258,7 +258,8 @@ impl fmt::Debug for PortLease {
 /// Whether these ports are this process's among all of its network namespace: the kernel lets two of the same user have the same
 /// port towards the same endpoint, and answers to the one would reach the other.
 fn is_ours() -> bool {
-    let claim = CLAIM.get_or_init(|| {
+    let mut claim = claimed();
+    let claim = claim.get_or_insert_with(|| {
         // Names without a file are the network namespace's (unix(7)), and go with the process.
         let claim = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(CLAIM_NAME)?);
         claim.inspect_err(|error| {
@@ -272,22 +273,33 @@ fn is_ours() -> bool {
     claim.is_ok()
 }
 const CLAIM_NAME: &str = "sheave-udp-ports";
-static CLAIM: OnceLock<io::Result<UnixDatagram>> = OnceLock::new();
+
+/// None until it was asked for.
+static CLAIM: Mutex<Option<io::Result<UnixDatagram>>> = Mutex::new(None);
+
+fn claimed() -> MutexGuard<'static, Option<io::Result<UnixDatagram>>> {
+    CLAIM.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The claim on these ports, for the process that takes over; none if another process has it.
 ///
 /// # Errors
 /// As fcntl(2).
 pub(crate) fn claim() -> io::Result<Option<OwnedFd>> {
-    let Some(Ok(claim)) = CLAIM.get() else { return Ok(None) };
-    claim.try_clone().map(|claim| Some(claim.into()))
+    match &*claimed() {
+        Some(Ok(claim)) => claim.try_clone().map(|claim| Some(claim.into())),
+        Some(Err(_)) | None => Ok(None),
+    }
 }
 
 /// Has the claim of the process that is taken over from: to be called before any worker starts.
 pub(crate) fn take_over_claim(claim: OwnedFd) {
-    if CLAIM.set(Ok(claim.into())).is_err() {
-        tracing::debug!("this process has claimed the local ports already");
-    }
+    *claimed() = Some(Ok(claim.into()));
+}
+
+/// Gives up the claim, which the process that has taken over has, too.
+pub(crate) fn release_claim() {
+    *claimed() = Some(Err(io::ErrorKind::NotConnected.into()));
 }
 
 /// Three of each four ports, so that every other program of the machine still finds one.

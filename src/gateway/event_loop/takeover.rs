@@ -1,13 +1,18 @@
 //! Taking over from another process, and handing over to one: what the loop does, and in which order.
 
+use std::fs::DirBuilder;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sheave_dataplane::handover::AffinityRecord;
+use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
+use crate::http::admin::Query;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
@@ -33,7 +38,7 @@ impl Servers {
     /// Listens for processes that are to take over, if that is possible.
     pub(crate) fn with_successors(self, config: &Config, workers: usize, former_pod: Option<String>) -> Self {
         let directory = &config.state_dir;
-        let listening = std::fs::create_dir_all(directory).and_then(|()| {
+        let listening = make_folder(directory).and_then(|()| {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(config);
@@ -73,6 +78,14 @@ impl Servers {
     }
 }
 
+/// Makes the folder if it is missing, for this user alone; not what it is in, which a mount may be missing from.
+fn make_folder(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// How much was taken over.
 #[derive(Debug, Default)]
 struct Taken {
@@ -103,7 +116,7 @@ impl EventLoop {
         let Estate { listeners, node_ports, affinity } = estate;
         let (sockets, mut taken) = (listeners.sockets.len(), Taken::default());
         self.dataplane.take_over(listeners);
-        self.health.take_over(node_ports);
+        self.health.hold();
         self.take_over_affinity(&affinity, &mut taken);
         self.project(received);
         self.expect_workers().await?;
@@ -119,6 +132,7 @@ impl EventLoop {
             }
         }
         self.dataplane.serve();
+        self.health.take_over(node_ports);
         tracing::info!(
             from = predecessor.version(),
             sockets,
@@ -165,7 +179,8 @@ impl EventLoop {
     /// Hands over to another process, unless that fails.
     pub(super) async fn hand_over(&mut self, successor: &Successor) -> Outcome {
         let began = Instant::now();
-        if let Err(error) = self.hand_over_listeners(successor).await {
+        let given = tokio::time::timeout(Successor::PREPARATION, self.hand_over_listeners(successor)).await;
+        if let Err(error) = given.unwrap_or(Err(TakeoverError::Silent)) {
             return self.settle(successor.give_up(&error).await);
         }
         let rested = Instant::now();
@@ -176,6 +191,21 @@ impl EventLoop {
         };
         tracing::info!(?outcome, rest = ?rested.elapsed(), "another process was to take over");
         self.settle(outcome)
+    }
+
+    /// As [`hand_over`](Self::hand_over), while probes are answered as before it. Other queries wait.
+    pub(super) async fn hand_over_beside(
+        &mut self,
+        successor: &Successor,
+        queries: &mut mpsc::Receiver<Query>,
+    ) -> Outcome {
+        let (missing, mut waiting) = (self.missing(), Vec::new());
+        let outcome = tokio::select! {
+            outcome = self.hand_over(successor) => outcome,
+            () = answer_probes(missing, queries, &mut waiting) => Outcome::GoOn,
+        };
+        waiting.into_iter().for_each(|query| self.answer(query));
+        outcome
     }
 
     /// Lets go of everything, or goes on with it.
@@ -192,7 +222,7 @@ impl EventLoop {
 
     /// Everything that changes nothing here.
     async fn hand_over_listeners(&self, successor: &Successor) -> Result<(), TakeoverError> {
-        let listeners = self.dataplane.listeners_to_hand_over()?;
+        let listeners = self.dataplane.listeners_to_hand_over();
         let records = self.dataplane.affinity_records(None).collect();
         successor.hand_over(listeners, self.health.hand_over()?, records).await?;
         successor.prepared().await
@@ -214,4 +244,20 @@ impl EventLoop {
         }
         successor.affinity(self.dataplane.affinity_records(Some(copied)).collect()).await
     }
+}
+
+/// Never ends.
+async fn answer_probes(
+    missing: Option<&'static str>,
+    queries: &mut mpsc::Receiver<Query>,
+    waiting: &mut Vec<Query>,
+) {
+    while let Some(query) = queries.recv().await {
+        match query {
+            Query::Live(reply) => drop(reply.send(Ok(()))),
+            Query::Ready(reply) => drop(reply.send(missing.map_or(Ok(()), Err))),
+            other => waiting.push(other),
+        }
+    }
+    std::future::pending::<()>().await;
 }

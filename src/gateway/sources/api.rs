@@ -164,8 +164,13 @@ impl ApiSource {
         self.watch.problems()
     }
 
+    /// Whether the objects are those of a snapshot.
+    pub(super) fn stands_on_snapshot(&self) -> bool {
+        matches!(self.stand_in, StandIn::Snapshot)
+    }
+
     pub(super) fn view(&self, objects: &Objects) -> SourceView {
-        let from_snapshot = matches!(self.stand_in, StandIn::Snapshot);
+        let from_snapshot = self.stands_on_snapshot();
         let mut view = collect::of_api(&self.server, &self.watch.kinds());
         if from_snapshot {
             collect::recount(&mut view.kinds, self.part, objects);

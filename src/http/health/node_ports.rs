@@ -49,6 +49,8 @@ struct SharedState {
     proxy: ProxyHealth,
     connections: Connections,
     former: FormerSockets,
+    /// Another process answers yet.
+    held: bool,
 }
 
 /// What a port answers.
@@ -78,13 +80,20 @@ enum ListenState {
 
 impl NodePorts {
     pub(super) fn new(proxy: ProxyHealth, connections: Connections) -> Self {
-        let shared = SharedState { proxy, connections, former: FormerSockets::new() };
+        let shared = SharedState { proxy, connections, former: FormerSockets::new(), held: false };
         Self { shared, ports: BTreeMap::new(), contested: Vec::new() }
     }
 
-    /// Answers on these sockets where it is to answer there.
+    /// Answers nowhere before it has [taken over](Self::take_over).
+    pub(super) fn hold(&mut self) {
+        self.shared.held = true;
+    }
+
+    /// Answers from now on, with these sockets where it is to answer there. The others close.
     pub(super) fn take_over(&mut self, sockets: FormerSockets) {
-        self.shared.former = sockets;
+        (self.shared.held, self.shared.former) = (false, sockets);
+        self.retry();
+        self.shared.former.clear();
     }
 
     /// Copies of the sockets that are open.
@@ -169,7 +178,7 @@ impl NodePort {
         let endpoints = watch::Sender::new(endpoints);
         let state = ListenState::open(addr, &endpoints, shared);
         let port = Self { endpoints, state, rival };
-        if matches!(port.state, ListenState::Taken) {
+        if matches!(port.state, ListenState::Taken) && !shared.held {
             port.log_taken(addr);
         }
         port
@@ -220,6 +229,9 @@ impl NodePort {
 
 impl ListenState {
     fn open(addr: SocketAddr, endpoints: &watch::Sender<LocalEndpoints>, shared: &mut SharedState) -> Self {
+        if shared.held {
+            return Self::Taken;
+        }
         let opened = match shared.former.remove(&addr) {
             Some(socket) => TcpListener::from_std(socket),
             None => listen(addr),

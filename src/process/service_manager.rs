@@ -1,0 +1,75 @@
+//! What a service manager is told, if there is one (sd_notify(3)), and what it asks for: SIGUSR2 has another process take over, with
+//! the binary and the configuration that are installed then.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// This process is ready.
+pub(crate) fn ready() {
+    notify("READY=1");
+}
+
+/// Another process is the one to look after. This one may go on for a while.
+pub(crate) fn handed_over_to(process: i32) {
+    notify(&format!("MAINPID={process}\nREADY=1"));
+}
+
+/// Starts a process that takes over, whenever SIGUSR2 asks for it.
+///
+/// # Errors
+/// If the handler cannot be installed.
+pub(crate) fn upgrade_on_request() -> io::Result<()> {
+    let mut requests = signal(SignalKind::user_defined2())?;
+    tokio::spawn(async move {
+        while requests.recv().await.is_some() {
+            let now = clock_gettime(ClockId::Monotonic);
+            let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+            notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+            let error = failed_successor().await;
+            tracing::error!(error, "no other process has taken over: this one goes on");
+            ready();
+        }
+    });
+    Ok(())
+}
+
+/// Starts the same command as that of this process. Returns why it has not taken over, once it has ended.
+async fn failed_successor() -> String {
+    match start_successor() {
+        Ok(mut successor) => match successor.wait().await {
+            Ok(status) => format!("it has ended: {status}"),
+            Err(error) => error.to_string(),
+        },
+        Err(error) => format!("it cannot be started: {error}"),
+    }
+}
+
+fn start_successor() -> io::Result<Child> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().ok_or(io::ErrorKind::NotFound)?;
+    let takeover = OsString::from("--takeover");
+    let arguments: Vec<OsString> = arguments.filter(|it| *it != takeover).collect();
+    let successor = Command::new(program).args(arguments).arg(takeover).spawn()?;
+    tracing::info!(process = successor.id(), "started another process, which is to take over");
+    Ok(successor)
+}
+
+/// Says something to the service manager, if there is one. It may not listen.
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
+    let addr = match path.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(&path),
+    };
+    let sent = addr.and_then(|addr| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &addr));
+    if let Err(error) = sent {
+        tracing::debug!(%error, state, "the service manager cannot be told");
+    }
+}
