@@ -20,7 +20,7 @@ use crate::limits::capacity::{Capacity, CapacityLimits, MemoryGauge};
 use crate::limits::overload::{Overload, Overloaded, Refusals};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
 use crate::listener::{BindFailure, ListenerSet};
-use crate::paths::Paths;
+use crate::paths::{FormerPaths, Paths};
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
@@ -87,6 +87,9 @@ pub struct Dataplane {
     broken: mpsc::UnboundedReceiver<BrokenSocket>,
     affinity: Arc<AffinityTable>,
     health: Health,
+    paths: Arc<Paths>,
+    /// Of the process that was taken over from.
+    former_paths: FormerPaths,
     capacity: Arc<Capacity>,
     ports: Arc<WorkerPorts>,
     overload: Overload,
@@ -126,7 +129,7 @@ impl Dataplane {
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
             reports: health.reports(),
-            paths,
+            paths: Arc::clone(&paths),
             timeouts,
             capacity: Arc::clone(&capacity),
             refusals: Arc::clone(&refusals),
@@ -153,6 +156,8 @@ impl Dataplane {
             broken,
             affinity,
             health,
+            paths,
+            former_paths: FormerPaths::default(),
             overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
             ports,
@@ -268,16 +273,20 @@ impl Dataplane {
     /// the SYNs of overloaded frontends. Open connections go on.
     pub fn refresh(&mut self) {
         self.client_addresses.refresh();
-        if let Some(unhealthy) = self.health.take_changed() {
-            let started = Instant::now();
-            self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
-            self.health.rest(started.elapsed());
-        }
+        self.apply_health();
         let active = self.table.load_full();
         for addr in self.overload.look(Instant::now(), &active, &self.listeners) {
             if let Some(frontend) = active.table().get(addr) {
                 self.reconcile(frontend, active.table().internal_clients());
             }
+        }
+    }
+
+    fn apply_health(&mut self) {
+        if let Some(unhealthy) = self.health.take_changed() {
+            let started = Instant::now();
+            self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
+            self.health.rest(started.elapsed());
         }
     }
 

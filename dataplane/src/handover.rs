@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, Path, Protocol};
@@ -91,6 +92,9 @@ pub struct FlowRecord {
     pub quiet_millis: u64,
     /// Whether the endpoint has ever answered.
     pub answered: bool,
+    /// Its endpoint was reported unreachable since.
+    #[serde(default)]
+    pub suspect: bool,
     /// The local port, if it is one of those that flows share.
     pub port: Option<u16>,
 }
@@ -100,7 +104,7 @@ pub struct FlowRecord {
 pub struct HandedEndpoint {
     /// Where it serves.
     pub addr: SocketAddr,
-    /// By which path it is reached.
+    /// By which path it is reached, as the process numbers them that hands over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub path: u16,
 }
@@ -171,4 +175,78 @@ pub struct AffinityRecord {
     pub quiet_millis: u64,
     /// How long it was to last then.
     pub timeout_millis: u64,
+}
+
+/// An endpoint that is not as good as a new one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthRecord {
+    /// Of the Service that judges it.
+    pub namespace: String,
+    /// The Service.
+    pub name: String,
+    /// The Service port's name.
+    pub port: String,
+    /// Of UDP, or else TCP.
+    pub udp: bool,
+    /// Where it serves.
+    pub endpoint: HandedEndpoint,
+    /// Set if new traffic avoids it.
+    pub unhealthy: Option<HandedVerdict>,
+    /// Its connections that failed, if any did.
+    pub failures: Option<FailureRecord>,
+    /// How long ago its share began to grow, if it grows.
+    pub growing_millis: Option<u64>,
+}
+
+/// That an endpoint is unhealthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandedVerdict {
+    /// The error, for people.
+    pub why: String,
+    /// Since when.
+    pub for_millis: u64,
+}
+
+/// What is known of an endpoint from connections that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureRecord {
+    /// Consecutive ones.
+    pub failures: u8,
+    /// Ejections that are not forgiven.
+    pub ejections: u32,
+    /// The length of the last one.
+    pub penalty_millis: u64,
+    /// What has come of them.
+    pub phase: HandedPhase,
+}
+
+/// Whether an endpoint is ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum HandedPhase {
+    /// It is used.
+    Used {
+        /// Since when.
+        for_millis: u64,
+        /// One failure ejects it again.
+        trial: bool,
+    },
+    /// It is not.
+    Ejected {
+        /// For so long from now on.
+        for_millis: u64,
+    },
+}
+
+/// How long ago `then` was.
+pub(crate) fn millis_since(then: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(u64::MAX)
+}
+
+/// So long before `now`; `now`, if that is before this machine's clock began.
+pub(crate) fn before(now: Instant, millis: u64) -> Instant {
+    now.checked_sub(Duration::from_millis(millis)).unwrap_or(now)
 }

@@ -11,6 +11,7 @@
 
 mod active_checks;
 mod confirm;
+mod handover;
 mod log;
 mod outlier;
 mod probe;

@@ -9,6 +9,8 @@ use sheave_model::Path;
 use socket2::Socket;
 use thiserror::Error;
 
+use crate::handover::HandedEndpoint;
+
 /// The interfaces of all paths. Shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Paths(Box<[Interface]>);
@@ -34,6 +36,11 @@ impl Paths {
     pub(crate) fn new(interfaces: &Arc<[String]>) -> Arc<Self> {
         let interface = |name: &String| Interface { name: name.clone(), lost: AtomicBool::new(false) };
         Arc::new(Self(interfaces.iter().map(interface).collect()))
+    }
+
+    /// The interfaces, from path 1 on.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|interface| interface.name.as_str())
     }
 
     /// Makes `socket` use nothing but the path's interface (`SO_BINDTODEVICE`, socket(7)); the default path leaves it alone.
@@ -65,11 +72,46 @@ impl Paths {
     }
 }
 
+/// The paths of another process by their numbers here: its configuration may have named the interfaces in another order.
+#[derive(Debug, Default)]
+pub(crate) struct FormerPaths(Option<Vec<Option<Path>>>);
+
+impl FormerPaths {
+    /// Of a process whose paths lead through these interfaces. One that does not say has the same as this one.
+    pub(crate) fn new(former: Option<&[String]>, own: &Paths) -> Self {
+        let here = |name: &String| {
+            let index = own.interfaces().position(|own| own == name)?;
+            u16::try_from(index + 1).ok().map(Path)
+        };
+        Self(former.map(|former| former.iter().map(here).collect()))
+    }
+
+    /// An endpoint of that process; none if no path leads to it any more.
+    pub(crate) fn endpoint(&self, former: HandedEndpoint) -> Option<HandedEndpoint> {
+        let path = match (&self.0, usize::from(former.path).checked_sub(1)) {
+            (Some(paths), Some(index)) => (*paths.get(index)?)?.0,
+            _ => former.path,
+        };
+        Some(HandedEndpoint { path, ..former })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
 
     use super::*;
+
+    #[test]
+    fn another_process_may_have_numbered_its_paths_otherwise() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let own = Paths::new(&names(&["east", "west"]).into());
+        let former = FormerPaths::new(Some(&names(&["gone", "west", "east"])), &own);
+        let endpoint = |path| HandedEndpoint { addr: (Ipv4Addr::LOCALHOST, 80).into(), path };
+        let here = [0, 1, 2, 3, 4].map(|path| former.endpoint(endpoint(path)).map(|it| it.path));
+        assert_eq!(here, [Some(0), None, Some(2), Some(1), None]);
+        assert_eq!(FormerPaths::new(None, &own).endpoint(endpoint(2)), Some(endpoint(2)));
+    }
 
     #[test]
     fn a_path_without_its_interface_is_unreachable_and_the_default_one_is_left_alone() {

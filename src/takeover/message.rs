@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFrontend, SocketRole};
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, SocketRole};
 
 /// One message. The descriptors that come with it are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,8 +24,15 @@ pub(super) enum Message {
     Steered {
         frontends: Vec<HandedFrontend>,
     },
+    /// Those by which paths lead to clusters.
+    Interfaces {
+        names: Vec<String>,
+    },
     Affinity {
         records: Vec<AffinityRecord>,
+    },
+    Health {
+        records: Vec<HealthRecord>,
     },
     Listening,
     Prepared,

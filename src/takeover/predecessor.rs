@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket};
+use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord};
 
 use super::channel::Channel;
 use super::message::{Hello, Message, ServingPlace, Welcome};
@@ -36,6 +36,7 @@ pub(crate) struct Estate {
     /// Where probes of Services are answered.
     pub(crate) node_ports: HashMap<SocketAddr, TcpListener>,
     pub(crate) affinity: Vec<AffinityRecord>,
+    pub(crate) health: Vec<HealthRecord>,
 }
 
 /// What it hands over while it rests.
@@ -133,7 +134,11 @@ impl Predecessor {
                 }
                 (Message::NodePorts { addresses }, fds) => estate.node_ports.extend(named(addresses, fds)?),
                 (Message::Steered { frontends }, _) => estate.listeners.steered.extend(frontends),
+                (Message::Interfaces { names }, _) => {
+                    estate.listeners.interfaces.get_or_insert_default().extend(names);
+                }
                 (Message::Affinity { records }, _) => estate.affinity.extend(records),
+                (Message::Health { records }, _) => estate.health.extend(records),
                 (Message::Listening, _) => return Ok(estate),
                 (Message::Refused { why }, _) => return Err(TakeoverError::Refused(why)),
                 (other, _) => return Err(unexpected(&other)),

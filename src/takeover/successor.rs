@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow};
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -29,6 +29,9 @@ const LOADING: Duration = Duration::from_secs(300);
 const PREPARATION: Duration = Duration::from_secs(30);
 /// How long it may take while new traffic waits in the sockets.
 const REST: Duration = Duration::from_secs(5);
+
+/// Health records in one message: they have names, and errors for people.
+const MOST_HEALTH_RECORDS: usize = 16;
 
 /// Startup probes connect and say nothing, and wait here while a successor loads.
 const BACKLOG: i32 = 128;
@@ -251,8 +254,9 @@ impl Successor {
         listeners: ListenersToHandOver,
         node_ports: Vec<(SocketAddr, OwnedFd)>,
         affinity: Vec<AffinityRecord>,
+        health: Vec<HealthRecord>,
     ) -> Result<(), TakeoverError> {
-        let ListenersToHandOver { sockets, steered } = listeners;
+        let ListenersToHandOver { sockets, steered, interfaces } = listeners;
         for sockets in sockets.chunks(MOST_FDS) {
             let roles = sockets.iter().map(|(role, _)| *role).collect();
             let fds: Vec<_> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
@@ -265,7 +269,12 @@ impl Successor {
         for frontends in steered.chunks(MOST_RECORDS) {
             self.say(Message::Steered { frontends: frontends.to_vec() }, NO_FDS).await?;
         }
+        // In one part also if there is none.
+        self.say(Message::Interfaces { names: interfaces }, NO_FDS).await?;
         self.affinity(affinity).await?;
+        for records in health.chunks(MOST_HEALTH_RECORDS) {
+            self.say(Message::Health { records: records.to_vec() }, NO_FDS).await?;
+        }
         self.say(Message::Listening, NO_FDS).await
     }
 

@@ -54,7 +54,7 @@ fn listeners() -> ListenersToHandOver {
     let addr = (Ipv4Addr::LOCALHOST, 80).into();
     let role = |worker| SocketRole::Frontend { addr, udp: false, worker };
     let sockets = (0..SOCKETS).map(|worker| (role(worker), Arc::new(socket().into())));
-    ListenersToHandOver { sockets: sockets.collect(), steered: Vec::new() }
+    ListenersToHandOver { sockets: sockets.collect(), ..ListenersToHandOver::default() }
 }
 
 fn flow() -> HandedFlow {
@@ -67,6 +67,7 @@ fn flow() -> HandedFlow {
         source: HandedSource::Gateway,
         quiet_millis: 1,
         answered: true,
+        suspect: false,
         port: None,
     };
     HandedFlow { record, fd: socket() }
@@ -75,7 +76,7 @@ fn flow() -> HandedFlow {
 /// What a gateway's loop does when another process is to take over.
 async fn hand_over(successor: &Successor) -> Outcome {
     let handed = async {
-        successor.hand_over(listeners(), Vec::new(), Vec::new()).await?;
+        successor.hand_over(listeners(), Vec::new(), Vec::new(), Vec::new()).await?;
         successor.prepared().await?;
         successor.flows(0, vec![flow()]).await
     };
@@ -178,7 +179,7 @@ async fn after_the_death_of_the_predecessor(step: usize) -> Result<bool, Takeove
     let serving = async {
         let successor = successors.next().await;
         if step >= 1 {
-            successor.hand_over(listeners(), Vec::new(), Vec::new()).await.unwrap();
+            successor.hand_over(listeners(), Vec::new(), Vec::new(), Vec::new()).await.unwrap();
             successor.prepared().await.unwrap();
         }
         if step >= 2 {

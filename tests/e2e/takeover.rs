@@ -17,6 +17,7 @@ use crate::support::world::{CLIENTS, Family, World};
 for_both_families!(
     an_upgrade_is_noticed_by_nobody,
     what_changes_with_the_upgrade_is_served_by_the_new_process,
+    an_endpoint_that_fails_is_avoided_after_the_upgrade,
     a_process_that_has_handed_over_keeps_its_connections_through_a_first_sigterm,
     a_process_that_is_to_end_waits_for_who_is_about_to_take_over,
     a_process_that_cannot_take_over_changes_nothing,
@@ -151,6 +152,29 @@ fn what_changes_with_the_upgrade_is_served_by_the_new_process(family: Family) {
     assert_eq!(asked.name, "backend-2");
     // Whatever the former process had of it.
     tcp::until_refused(&world.client, sticky(family));
+}
+
+fn an_endpoint_that_fails_is_avoided_after_the_upgrade(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let servers = servers(&world, family);
+    let [web_app, sticky] = apps(family);
+    let app = web_app.annotation("sheave.dev/balance", "round-robin");
+    let mut gateway = Gateway::start(&world, &[app, sticky]);
+    let Servers { _tcp: mut listening, _udp } = servers;
+    listening.pop();
+    let unhealthy =
+        |gateway: &Gateway<'_>| gateway.metric("sheave_endpoints_unhealthy", &["protocol=\"TCP\""]);
+    eventually("it is ejected", || {
+        world.client.run(|| tcp::ask(web(family))).expect("another endpoint serves");
+        let unhealthy = unhealthy(&gateway);
+        if unhealthy == 1.0 { Ok(()) } else { Err(format!("{unhealthy} endpoints are unhealthy")) }
+    });
+    let _former = gateway.upgrade();
+    assert_eq!(unhealthy(&gateway), 1.0);
+    for _ in 0..2 * ENDPOINTS {
+        world.client.run(|| tcp::ask(web(family))).unwrap();
+    }
+    assert_eq!(gateway.metric("sheave_tcp_connect_retries_total", &[]), 0.0, "nobody is sent there");
 }
 
 /// A kubelet deletes the Pod as soon as the next one is ready.

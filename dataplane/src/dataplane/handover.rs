@@ -10,16 +10,21 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::Dataplane;
-use crate::handover::{AffinityRecord, HandedFlow, HandedFrontend, HandedSocket, SocketRole};
+use crate::handover::{
+    AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, SocketRole,
+};
+use crate::paths::FormerPaths;
 use crate::worker::Command;
 
-/// What a process hands over before it rests.
+/// What takes new traffic, as a process hands it over before it rests.
 #[derive(Debug, Default)]
 pub struct ListenersToHandOver {
     /// Every socket that takes new traffic.
     pub sockets: Vec<(SocketRole, Arc<Socket>)>,
     /// Frontends that have none of their own.
     pub steered: Vec<HandedFrontend>,
+    /// The interfaces by which paths lead, from path 1 on.
+    pub interfaces: Vec<String>,
 }
 
 /// The same, as the other process gets it.
@@ -29,13 +34,16 @@ pub struct HandedListeners {
     pub sockets: Vec<HandedSocket>,
     /// Frontends that have none of their own.
     pub steered: Vec<HandedFrontend>,
+    /// The interfaces by which paths lead there, from path 1 on; none if it does not say.
+    pub interfaces: Option<Vec<String>>,
 }
 
 impl Dataplane {
     /// What takes new traffic. Nothing changes here.
     pub fn listeners_to_hand_over(&self) -> ListenersToHandOver {
         let steered = self.listeners.steered().map(HandedFrontend::from).collect();
-        ListenersToHandOver { sockets: self.listeners.hand_over(), steered }
+        let interfaces = self.paths.interfaces().map(str::to_owned).collect();
+        ListenersToHandOver { sockets: self.listeners.hand_over(), steered, interfaces }
     }
 
     /// Stops taking connections and reading datagrams, which wait in the sockets; open connections go on. True once every worker has
@@ -64,6 +72,11 @@ impl Dataplane {
         self.affinity.records(since, Instant::now())
     }
 
+    /// What is known of endpoints that are not as good as new ones.
+    pub fn health_records(&self) -> Vec<HealthRecord> {
+        self.health.records()
+    }
+
     /// Goes on, since nobody has taken over.
     pub fn resume(&mut self) {
         self.workers.tell_all(|| Command::Resume);
@@ -85,21 +98,39 @@ impl Dataplane {
 
     /// Opens frontends with these sockets from now on. To be called before the first table is applied.
     pub fn take_over(&mut self, listeners: HandedListeners) {
-        let HandedListeners { sockets, steered } = listeners;
+        let HandedListeners { sockets, steered, interfaces } = listeners;
+        self.former_paths = FormerPaths::new(interfaces.as_deref(), &self.paths);
         self.listeners.take_over(sockets, steered.into_iter().map(Into::into));
     }
 
     /// Serves these flows of the other process, on the worker of the same index. To be called after the table was applied, which has
     /// their frontends.
-    pub fn take_over_flows(&self, worker: usize, flows: Vec<HandedFlow>) {
+    pub fn take_over_flows(&self, worker: usize, mut flows: Vec<HandedFlow>) {
+        flows.retain_mut(|flow| self.is_here(&mut flow.record.endpoint));
         if let Some(worker) = self.workers.get(worker) {
             worker.send(Command::TakeOver(flows));
         }
     }
 
     /// Keeps an affinity record of the other process.
-    pub fn take_over_affinity(&self, record: &AffinityRecord) {
-        self.affinity.restore(record, Instant::now());
+    pub fn take_over_affinity(&self, mut record: AffinityRecord) {
+        if self.is_here(&mut record.endpoint) {
+            self.affinity.restore(&record, Instant::now());
+        }
+    }
+
+    /// Takes endpoints for as good as the other process did. To be called after the table was applied, which has them.
+    pub fn take_over_health(&mut self, mut records: Vec<HealthRecord>) {
+        records.retain_mut(|record| self.is_here(&mut record.endpoint));
+        self.health.restore(records, &self.table.load());
+        self.apply_health();
+    }
+
+    /// Names the endpoint as this process does; false if no path leads to it.
+    fn is_here(&self, endpoint: &mut HandedEndpoint) -> bool {
+        let here = self.former_paths.endpoint(*endpoint);
+        *endpoint = here.unwrap_or(*endpoint);
+        here.is_some()
     }
 
     /// Begins to serve, if it was [held](super::Options::held). What the other process had and the table has not is closed.

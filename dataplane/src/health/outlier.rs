@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::handover::{FailureRecord, HandedPhase, before, millis_since};
+
 /// Consecutive failures that eject.
 const FAILURES: u8 = 3;
 /// How long the first ejection lasts; each further one twice as long.
@@ -11,6 +13,8 @@ pub(super) const FIRST_EJECTION: Duration = Duration::from_secs(10);
 const MEMORY: Duration = Duration::from_secs(600);
 /// The longest ejection, without jitter.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
+/// The same, with jitter.
+const LONGEST_PENALTY: Duration = Duration::from_secs(375);
 
 /// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,27 @@ impl Outlier {
         Self { failures: 0, ejections: 0, penalty: Duration::ZERO, phase }
     }
 
+    /// What another process is told of it.
+    pub(super) fn record(&self, now: Instant) -> FailureRecord {
+        let phase = match self.phase {
+            Phase::Used { since, trial } => HandedPhase::Used { for_millis: millis_since(since, now), trial },
+            Phase::Ejected { until } => HandedPhase::Ejected { for_millis: millis_since(now, until) },
+        };
+        let Self { failures, ejections, penalty, .. } = *self;
+        FailureRecord { failures, ejections, penalty_millis: penalty.as_millis() as u64, phase }
+    }
+
+    /// As another process tells it. What cannot be is brought within bounds.
+    pub(super) fn restored(record: &FailureRecord, now: Instant) -> Self {
+        let bounded = |millis| Duration::from_millis(millis).min(LONGEST_PENALTY);
+        let phase = match record.phase {
+            HandedPhase::Used { for_millis, trial } => Phase::Used { since: before(now, for_millis), trial },
+            HandedPhase::Ejected { for_millis } => Phase::Ejected { until: now + bounded(for_millis) },
+        };
+        let FailureRecord { failures, ejections, penalty_millis, .. } = *record;
+        Self { failures, ejections, penalty: bounded(penalty_millis), phase }
+    }
+
     /// A connection failed. Failures during an ejection do not count: they began before, or there was no other endpoint.
     /// `jitter` is any number; it lengthens the ejection by up to a quarter, so that endpoints that fail together do not
     /// return together.
@@ -70,7 +95,7 @@ impl Outlier {
         }
         let doubled = FIRST_EJECTION.saturating_mul(1 << self.ejections.min(8)).min(LONGEST_EJECTION);
         self.penalty = doubled + doubled.mul_f64((jitter % 1024) as f64 / 4096.0);
-        self.ejections += 1;
+        self.ejections = self.ejections.saturating_add(1);
         self.failures = 0;
         self.phase = Phase::Ejected { until: now + self.penalty };
         Transition::Ejected
@@ -187,6 +212,33 @@ mod tests {
         assert_eq!(outlier.expire(back + 9 * SECOND), Transition::None);
         assert_eq!(outlier.expire(back + 10 * SECOND), Transition::Forgotten);
         assert_eq!(outlier.failed(back + 10 * SECOND, 0), Transition::None, "three are needed again");
+    }
+
+    #[test]
+    fn what_another_process_is_told_of_it_goes_on_there() {
+        let start = Instant::now();
+        let told = |outlier: &Outlier, now| Outlier::restored(&outlier.record(now), now);
+        let first = Outlier::new(start);
+        assert_eq!(told(&first, start + SECOND).record(start + SECOND), first.record(start + SECOND));
+        let mut there = told(&ejected(start), start + 4 * SECOND);
+        assert_eq!(there.due(), Some(start + 10 * SECOND));
+        assert_eq!(there.expire(start + 10 * SECOND), Transition::Returned);
+        let mut there = told(&there, start + 11 * SECOND);
+        assert_eq!(there.failed(start + 11 * SECOND, 0), Transition::Ejected, "it is on trial there, too");
+        assert_eq!(there.due(), Some(start + 31 * SECOND), "for twice as long");
+    }
+
+    #[test]
+    fn nothing_that_it_is_told_ejects_an_endpoint_for_longer_than_an_ejection_lasts() {
+        let (start, most) = (Instant::now(), u64::MAX);
+        let phase = HandedPhase::Ejected { for_millis: most };
+        let record = FailureRecord { failures: u8::MAX, ejections: u32::MAX, penalty_millis: most, phase };
+        let mut outlier = Outlier::restored(&record, start);
+        let until = start + LONGEST_PENALTY;
+        assert_eq!(outlier.due(), Some(until));
+        assert_eq!(outlier.expire(until), Transition::Returned);
+        assert_eq!(outlier.failed(until, u64::MAX), Transition::Ejected);
+        assert!(outlier.due().unwrap() <= until + LONGEST_PENALTY);
     }
 
     #[test]

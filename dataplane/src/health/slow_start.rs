@@ -75,15 +75,30 @@ impl SlowStart {
 
     /// An endpoint gets traffic from now on; returns how many parts of its share. One that has begun goes on.
     pub(super) fn begin(&mut self, key: &EndpointKey, now: Instant) -> u8 {
+        let since = self.began(key).unwrap_or(now);
+        self.resume(key, now, since)
+    }
+
+    /// The same, of one that has begun before.
+    pub(super) fn resume(&mut self, key: &EndpointKey, now: Instant, since: Instant) -> u8 {
         let Some(service) = self.services.get(&key.service) else { return FULL_SHARE };
-        let begin = || Ramp { since: now, over: service.over, next: now };
-        let ramp = self.ramps.entry(key.clone()).or_insert_with(begin);
-        let before = ramp.next;
+        let mut ramp = Ramp { since, over: service.over, next: since };
         let parts = ramp.advance(now);
-        if ramp.next != before {
+        if self.ramps.get(key).is_none_or(|known| known.next != ramp.next) {
             self.due.push(Reverse((ramp.next, key.clone())));
         }
+        self.ramps.insert(key.clone(), ramp);
         parts
+    }
+
+    /// The endpoints whose share grows.
+    pub(super) fn growing(&self) -> impl Iterator<Item = &EndpointKey> {
+        self.ramps.keys()
+    }
+
+    /// When the share of an endpoint began to grow, if it grows.
+    pub(super) fn began(&self, key: &EndpointKey) -> Option<Instant> {
+        self.ramps.get(key).map(|ramp| ramp.since)
     }
 
     /// An endpoint gets no traffic any more.
@@ -155,6 +170,11 @@ mod tests {
             assert_eq!(slow.advance(at), [(key.clone(), parts)]);
         }
         assert_eq!(slow.next_due(), None);
+        let later = start + 7 * SECOND;
+        assert_eq!(slow.resume(&key, later, start), 3, "it began in another process");
+        assert_eq!((slow.began(&key), slow.next_due()), (Some(start), Some(start + 9 * SECOND)));
+        assert_eq!(slow.resume(&key, start + 60 * SECOND, start), FULL_SHARE);
+        assert_eq!(slow.advance(start + 60 * SECOND), [(key.clone(), FULL_SHARE)]);
         slow.begin(&key, start);
         slow.end(&key);
         assert!(slow.advance(start + 60 * SECOND).is_empty());

@@ -93,6 +93,8 @@ pub(super) struct FormerFlow {
     pub(super) touched: Instant,
     /// The endpoint has answered.
     pub(super) answered: bool,
+    /// It was reported unreachable since.
+    pub(super) suspect: bool,
 }
 
 /// How long flows may be quiet.
@@ -283,9 +285,9 @@ impl<L> FlowTable<L> {
     }
 
     /// Takes over a flow of another process, with the link that it has here. False if its endpoint serves no more: then the client's
-    /// next datagram opens a new one, as it would have there.
+    /// next datagram opens a new one, as it would have there. It also finds out what else the frontend says by now.
     pub(super) fn take_over(&mut self, former: &FormerFlow, link: L, view: &View<'_>) -> bool {
-        let FormerFlow { client, endpoint, source, touched, answered } = *former;
+        let FormerFlow { client, endpoint, source, touched, answered, suspect } = *former;
         let Some(frontend) = self.frontend.as_deref() else { return false };
         let Some(picked) = frontend.take_over(endpoint) else { return false };
         let permit = frontend.limiter().map(|limiter| Box::new(limiter.take_over(client.ip(), view.now)));
@@ -296,8 +298,8 @@ impl<L> FlowTable<L> {
             source,
             touched,
             check_at,
-            revision: self.revision,
-            suspect: false,
+            revision: self.revision.wrapping_sub(1),
+            suspect,
             answered,
             _slot: self.budget.take(&self.counters),
             _permit: permit,
@@ -316,8 +318,9 @@ impl<L> FlowTable<L> {
     /// A client's flow, as another process is told it, with its link.
     pub(super) fn former(&self, client: ClientAddr) -> Option<(FormerFlow, &L)> {
         let flow = self.flows.get(&client)?;
-        let Flow { source, touched, answered, .. } = *flow;
-        Some((FormerFlow { client, endpoint: flow.endpoint(), source, touched, answered }, &flow.link))
+        let Flow { source, touched, answered, suspect, .. } = *flow;
+        let endpoint = flow.endpoint();
+        Some((FormerFlow { client, endpoint, source, touched, answered, suspect }, &flow.link))
     }
 
     /// Takes no new flows from now on.

@@ -1,14 +1,12 @@
 //! UDP in the hands of two processes: it rests while another one takes the flows over, goes on if that fails, and ends here if not.
 
-use std::time::Duration;
-
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 use socket2::Socket;
 
 use super::Udp;
 use super::flow_table::{FormerFlow, Way};
 use super::link::Opener;
-use crate::handover::{FlowRecord, HandedFlow};
+use crate::handover::{FlowRecord, HandedFlow, before, millis_since};
 use crate::worker::token::Key;
 
 /// Flows that another process is given, one after the other.
@@ -53,15 +51,15 @@ impl Udp {
     fn handed(&mut self, place: Key, client: ClientAddr) -> Option<std::io::Result<HandedFlow>> {
         let frontend = self.frontends.get_mut(place)?;
         let flows = frontend.flows.borrow();
-        let (FormerFlow { endpoint, source, touched, answered, .. }, link) = flows.former(client)?;
-        let quiet = self.context.worker.now().saturating_duration_since(touched);
+        let (FormerFlow { endpoint, source, touched, answered, suspect, .. }, link) = flows.former(client)?;
         let record = FlowRecord {
             frontend: frontend.addr.socket_addr(),
             client: client.0,
             endpoint: endpoint.into(),
             source: source.into(),
-            quiet_millis: quiet.as_millis() as u64,
+            quiet_millis: millis_since(touched, self.context.worker.now()),
             answered,
+            suspect,
             port: link.upstream.shared_port(),
         };
         let fd = link.upstream.socket().try_clone();
@@ -94,13 +92,13 @@ impl Udp {
                     continue;
                 }
             };
-            let quiet = Duration::from_millis(record.quiet_millis);
             let former = FormerFlow {
                 client: way.client,
                 endpoint: way.endpoint,
                 source: way.source,
-                touched: now.checked_sub(quiet).unwrap_or(now),
+                touched: before(now, record.quiet_millis),
                 answered: record.answered,
+                suspect: record.suspect,
             };
             let table = self.context.worker.table();
             let mut flows = frontend.flows.borrow_mut();

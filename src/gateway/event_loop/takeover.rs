@@ -113,12 +113,13 @@ impl EventLoop {
             Err(TakeoverError::Closed) if predecessor.is_dead() => (Estate::default(), true),
             estate => (estate?, false),
         };
-        let Estate { listeners, node_ports, affinity } = estate;
+        let Estate { listeners, node_ports, affinity, health } = estate;
         let (sockets, mut taken) = (listeners.sockets.len(), Taken::default());
         self.dataplane.take_over(listeners);
         self.health.hold();
-        self.take_over_affinity(&affinity, &mut taken);
+        self.take_over_affinity(affinity, &mut taken);
         self.project(received);
+        self.dataplane.take_over_health(health);
         self.expect_workers().await?;
         let prepared = Instant::now();
         if !alone {
@@ -158,7 +159,7 @@ impl EventLoop {
                     taken.flows += flows.len();
                     self.dataplane.take_over_flows(worker, flows);
                 }
-                LastPart::Affinity(records) => self.take_over_affinity(&records, taken),
+                LastPart::Affinity(records) => self.take_over_affinity(records, taken),
                 LastPart::Offer => break,
             }
         }
@@ -166,9 +167,9 @@ impl EventLoop {
         predecessor.succeed().await
     }
 
-    fn take_over_affinity(&self, records: &[AffinityRecord], taken: &mut Taken) {
+    fn take_over_affinity(&self, records: Vec<AffinityRecord>, taken: &mut Taken) {
         taken.affinity += records.len();
-        records.iter().for_each(|record| self.dataplane.take_over_affinity(record));
+        records.into_iter().for_each(|record| self.dataplane.take_over_affinity(record));
     }
 
     /// Commands are executed in order, so everything has been done that was said before.
@@ -223,8 +224,9 @@ impl EventLoop {
     /// Everything that changes nothing here.
     async fn hand_over_listeners(&self, successor: &Successor) -> Result<(), TakeoverError> {
         let listeners = self.dataplane.listeners_to_hand_over();
-        let records = self.dataplane.affinity_records(None).collect();
-        successor.hand_over(listeners, self.health.hand_over()?, records).await?;
+        let affinity = self.dataplane.affinity_records(None).collect();
+        let (node_ports, health) = (self.health.hand_over()?, self.dataplane.health_records());
+        successor.hand_over(listeners, node_ports, affinity, health).await?;
         successor.prepared().await
     }
 

@@ -117,6 +117,27 @@ async fn where_an_endpoint_is_checked_the_check_decides_when_it_is_healthy_again
 }
 
 #[tokio::test]
+async fn what_checks_found_is_told_to_a_process_that_takes_over_and_its_own_check_undoes_it() {
+    let endpoint = refusing();
+    let checked = |check| frontend(Protocol::Tcp, &[endpoint], Some(check));
+    let mut former = start(&[], PATIENCE, checked(check(CheckKind::Tcp)));
+    until_unhealthy(&mut former, 1).await;
+    let since = former.unhealthy().next().unwrap().since;
+    let records = former.health_records();
+    // Whose own check is far away.
+    let seldom = Check { interval: Duration::from_secs(3600), ..check(CheckKind::Tcp) };
+    let mut next = start(&[], PATIENCE, checked(seldom));
+    next.take_over_health(records.clone());
+    let told = next.unhealthy().next().unwrap();
+    assert!(told.since.duration_since(since) < INTERVAL, "since then");
+    let _back = TcpListener::bind((endpoint.ip, endpoint.port)).unwrap();
+    let mut last = start(&[], PATIENCE, checked(check(CheckKind::Tcp)));
+    last.take_over_health(records);
+    assert_eq!(last.unhealthy().count(), 1);
+    until_unhealthy(&mut last, 0).await;
+}
+
+#[tokio::test]
 async fn an_endpoint_that_leaves_is_asked_no_more() {
     let mut frontend = frontend(Protocol::Tcp, &[refusing()], Some(check(CheckKind::Tcp)));
     let mut dataplane = start(&[], PATIENCE, frontend.clone());

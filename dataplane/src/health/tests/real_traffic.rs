@@ -3,6 +3,7 @@
 use tokio::net::UdpSocket as AsyncSocket;
 
 use super::*;
+use crate::handover::HealthRecord;
 use crate::health::outlier::FIRST_EJECTION;
 
 /// Jitter and a bit of slack included.
@@ -49,6 +50,40 @@ async fn one_that_refuses_is_left_alone_at_once_and_tried_again_after_its_time()
         assert!(following(&mut dataplane, is_served(addr)).await);
     }
     assert_eq!(retries(&dataplane, addr), before + 1);
+}
+
+#[tokio::test]
+async fn a_process_that_takes_over_knows_what_refuses() {
+    let (refusing, serving) = (refusing(), serving());
+    let mut former = start(&[], PATIENCE, frontend(Protocol::Tcp, &[refusing, serving], None));
+    let addr = former.table().table().frontends().into_iter().next().unwrap().addr;
+    while retries(&former, addr) < 3 {
+        following(&mut former, is_served(addr)).await;
+    }
+    until_unhealthy(&mut former, 1).await;
+    let records = former.health_records();
+    let known = former.unhealthy().next().unwrap();
+
+    let mut next = start(&[], PATIENCE, frontend(Protocol::Tcp, &[refusing, serving], None));
+    next.take_over_health(records.clone());
+    let told = next.unhealthy().next().unwrap();
+    assert_eq!((&told.service, told.addr, &told.why), (&known.service, known.addr, &known.why));
+    let addr = next.table().table().frontends().into_iter().next().unwrap().addr;
+    for _ in 0..20 {
+        assert!(following(&mut next, is_served(addr)).await);
+    }
+    assert_eq!(retries(&next, addr), 0, "it is not tried");
+    tokio::time::pause();
+    tokio::time::advance(EJECTED).await;
+    tokio::time::resume();
+    until_unhealthy(&mut next, 0).await;
+
+    // Nobody would ever say that one is well which is neither ejected nor checked, and what is not served does not matter.
+    let unchecked = records.iter().cloned().map(|record| HealthRecord { failures: None, ..record });
+    let gone = records.iter().cloned().map(|record| HealthRecord { name: "other".to_owned(), ..record });
+    let mut last = start(&[], PATIENCE, frontend(Protocol::Tcp, &[refusing, serving], None));
+    last.take_over_health(unchecked.chain(gone).collect());
+    assert_eq!(last.unhealthy().count(), 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use sheave_model::EndpointAddr;
 
 use super::Scope;
-use crate::handover::AffinityRecord;
+use crate::handover::{AffinityRecord, millis_since};
 
 /// How many records each use checks for expiry. More than one, so that removal outpaces writing; each is a cache miss in
 /// a large table.
@@ -112,7 +112,7 @@ impl Shard {
             scope: key.scope.0,
             client: key.client,
             endpoint: record.endpoint.into(),
-            quiet_millis: now.saturating_duration_since(record.used).as_millis() as u64,
+            quiet_millis: millis_since(record.used, now),
             timeout_millis: u64::from(record.timeout_millis),
         };
         records.map(handed).collect()

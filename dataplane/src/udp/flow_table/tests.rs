@@ -292,6 +292,34 @@ fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
     assert_eq!(world.links.opened, opened, "with the link that it has");
 }
 
+/// Into another table, as of a process that takes over.
+fn hand_over(from: &World, client: u16, to: &mut World) -> bool {
+    let (former, link) = from.flows.former(client_addr(client)).unwrap();
+    to.flows.set_frontend(to.table.get(frontend_addr(53)));
+    let World { table, affinity, random, now, .. } = to;
+    let view = View { table, affinity, random, now: *now };
+    to.flows.take_over(&former, *link, &view)
+}
+
+#[test]
+fn a_flow_of_another_process_goes_on_as_it_would_have_there() {
+    let mut former = World::new(10, &ready(&[1, 2]));
+    let ways = [1, 2].map(|client| former.datagram(client).unwrap());
+    former.flows.suspect(client_addr(2));
+    let mut next = World::new(10, &[]);
+    next.swap_with_source(&ready(&[1, 2]), ClientSource::ProxyV2);
+    assert!(hand_over(&former, 1, &mut next) && hand_over(&former, 2, &mut next));
+    assert_eq!(next.datagram(1), Ok(ways[0]));
+    assert_eq!(next.links.last.map(|way| way.source), Some(ClientSource::ProxyV2), "as it is there");
+    assert_eq!((next.datagram(1), next.links.opened), (Ok(ways[0]), 1), "once");
+    let moved = next.datagram(2).unwrap();
+    assert_ne!(moved, ways[1], "it was reported unreachable there");
+
+    let mut without = World::new(10, &ready(&[3]));
+    assert!(!hand_over(&former, 1, &mut without), "its endpoint serves no more");
+    assert_eq!(without.datagram(1), Ok(endpoint_addr(3)));
+}
+
 #[test]
 fn an_unhealthy_endpoint_is_left_for_a_healthy_one() {
     let mut world = World::new(10, &ready(&[1, 2]));

@@ -1,0 +1,87 @@
+//! What one process knows of endpoints' health, in the words in which another one is told.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use sheave_model::{EndpointAddr, FrontendAddr, Protocol, ServicePort};
+
+use super::outlier::Outlier;
+use super::reports::EndpointKey;
+use super::{Health, Suspect, now};
+use crate::handover::{HandedVerdict, HealthRecord, before, millis_since};
+use crate::select::ActiveTable;
+
+impl Health {
+    /// Of every endpoint that is not as good as a new one.
+    pub(crate) fn records(&self) -> Vec<HealthRecord> {
+        let now = now();
+        let ago = |then| millis_since(then, now);
+        let keys: BTreeSet<&EndpointKey> =
+            self.since.keys().chain(self.suspects.keys()).chain(self.slow_start.growing()).collect();
+        let record = |key: &EndpointKey| {
+            let EndpointKey { service, addr } = key;
+            let why = || Some(self.known.of(service)?.reason(*addr)?.to_string());
+            HealthRecord {
+                namespace: service.namespace.to_string(),
+                name: service.name.to_string(),
+                port: service.port_name.to_string(),
+                udp: service.protocol == Protocol::Udp,
+                endpoint: (*addr).into(),
+                unhealthy: self
+                    .since
+                    .get(key)
+                    .map(|since| HandedVerdict { why: why().unwrap_or_default(), for_millis: ago(*since) }),
+                failures: self.suspects.get(key).map(|suspect| suspect.outlier.record(now)),
+                growing_millis: self.slow_start.began(key).map(ago),
+            }
+        };
+        keys.into_iter().map(record).collect()
+    }
+
+    /// Goes on with what another process knew, as far as `active` has the endpoints still.
+    pub(crate) fn restore(&mut self, records: Vec<HealthRecord>, active: &ActiveTable) {
+        if records.is_empty() {
+            return;
+        }
+        let now = now();
+        let mut frontends: HashMap<&ServicePort, Vec<FrontendAddr>> = HashMap::new();
+        for frontend in active.table().frontends() {
+            frontends.entry(&frontend.service).or_default().push(frontend.addr);
+        }
+        for record in records {
+            let key = key_of(&record);
+            let HealthRecord { unhealthy, failures, growing_millis, .. } = record;
+            let serves = |addr: &&FrontendAddr| active.get(**addr).is_some_and(|it| it.serves(key.addr));
+            let own = frontends.get(&key.service).and_then(|all| all.iter().find(serves));
+            let Some(frontend) = own.copied() else { continue };
+            if let Some(began) = growing_millis {
+                let parts = self.slow_start.resume(&key, now, before(now, began));
+                self.show_slow_start(&key, parts);
+            }
+            if let Some(record) = failures {
+                let (outlier, report_next) = (Outlier::restored(&record, now), Arc::default());
+                self.suspects.insert(key.clone(), Suspect { outlier, frontend, report_next });
+                self.suspects_changed = true;
+                self.watch(key.clone());
+            }
+            let Some(HandedVerdict { why, for_millis }) = unhealthy else { continue };
+            // Who is not checked here and was not ejected there has no one to say that it is well again.
+            if self.checks.eject(&key) || self.suspects.get(&key).is_some_and(|it| it.outlier.is_ejected()) {
+                self.set_unhealthy(&key, why);
+                self.since.insert(key, before(now, for_millis));
+            }
+        }
+        self.publish_suspects();
+    }
+}
+
+fn key_of(record: &HealthRecord) -> EndpointKey {
+    let HealthRecord { namespace, name, port, udp, endpoint, .. } = record;
+    let service = ServicePort {
+        namespace: namespace.as_str().into(),
+        name: name.as_str().into(),
+        port_name: port.as_str().into(),
+        protocol: if *udp { Protocol::Udp } else { Protocol::Tcp },
+    };
+    EndpointKey { service, addr: EndpointAddr::from(*endpoint) }
+}
