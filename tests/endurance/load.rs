@@ -1,0 +1,135 @@
+//! The clients: new connections at a steady rate, long-lived ones that talk, UDP flows that ask, and clients with affinity. Each kind is
+//! one thread; it goes on whatever fails, and counts.
+
+mod connections;
+mod flows;
+mod pace;
+mod talks;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use crate::scale::Amount;
+use crate::support::host::Host;
+use crate::support::patience::{eventually_within, patience};
+use crate::support::world::{CLIENTS, Family};
+use crate::timeline::Tally;
+
+pub(crate) use connections::Connections;
+pub(crate) use flows::Flows;
+pub(crate) use talks::Talks;
+
+/// What a load and its owner have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared {
+    stop: Arc<AtomicBool>,
+    /// Connections, flows or clients that have had a first answer.
+    started: Arc<AtomicUsize>,
+    /// Long-lived connections that are to be replaced by new ones.
+    to_renew: Arc<AtomicUsize>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+}
+
+/// A thread of clients.
+pub(crate) struct Client {
+    shared: Shared,
+    thread: JoinHandle<Tally>,
+}
+
+impl Client {
+    /// Starts `clients` on the host.
+    pub(crate) fn start(host: &Host, clients: impl FnOnce(&Shared) -> Tally + Send + 'static) -> Self {
+        let shared = Shared::default();
+        let own = shared.clone();
+        Self { shared, thread: host.spawn(move || clients(&own)) }
+    }
+
+    /// Waits until so many have had a first answer.
+    pub(crate) fn wait_for_start(&self, count: usize) {
+        eventually_within(patience(30.0), "every client has had an answer", || {
+            let started = self.shared.started.load(Ordering::SeqCst);
+            if started >= count { Ok(()) } else { Err(format!("{started} of {count}")) }
+        });
+    }
+
+    /// Has it replace so many connections.
+    pub(crate) fn renew(&self, count: usize) {
+        self.shared.to_renew.fetch_add(count, Ordering::SeqCst);
+    }
+
+    /// Waits for what is under way, and counts.
+    pub(crate) fn stop(self) -> Tally {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.thread.join().expect("clients do not panic")
+    }
+}
+
+/// Whom the clients ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Targets {
+    /// New and long-lived connections.
+    pub(crate) web: SocketAddr,
+    /// Flows; nobody if it is not there.
+    pub(crate) dns: Option<SocketAddr>,
+    /// Connections with affinity, if there are any.
+    pub(crate) sticky: Option<SocketAddr>,
+}
+
+/// All four kinds of load.
+pub(crate) struct Mixed {
+    connections: Client,
+    talks: Client,
+    flows: Option<Client>,
+    affinity: Option<Client>,
+}
+
+/// The last number of the first client with affinity.
+const FIRST_STICKY: u16 = CLIENTS;
+
+impl Mixed {
+    /// Starts everything on the host, and waits until each client has had an answer.
+    pub(crate) fn start(host: &Host, family: Family, amount: Amount, targets: Targets) -> Self {
+        let sticky: Vec<_> = (0..amount.affinity_clients).map(|n| family.client(FIRST_STICKY + n)).collect();
+        let add = sticky.iter().map(|ip| format!("addr add {ip}/{} dev eth0", family.host_prefix()));
+        let nodad = if family == Family::V6 { " nodad" } else { "" };
+        host.ip(&add.map(|line| line + nodad).collect::<Vec<_>>());
+        let sources: Vec<_> = (0..CLIENTS).map(|n| family.client(n)).collect();
+        let talks = Talks { sources: sources.clone(), to: targets.web, count: amount.long_lived };
+        let flows = targets.dns.map(|to| Flows { sources: sources.clone(), to, count: amount.flows });
+        let affinity = targets.sticky.map(|to| Connections {
+            rate: sticky.len() as f64,
+            sources: sticky,
+            to,
+            sticky: true,
+        });
+        let connections =
+            Connections { sources, to: targets.web, rate: amount.connections_per_second, sticky: false };
+        let talks = Client::start(host, move |shared| talks.run(shared));
+        let flows = flows.map(|flows| Client::start(host, move |shared| flows.run(shared)));
+        let affinity = affinity.map(|it| Client::start(host, move |shared| it.run(shared)));
+        talks.wait_for_start(amount.long_lived);
+        flows.iter().for_each(|it| it.wait_for_start(amount.flows));
+        affinity.iter().for_each(|it| it.wait_for_start(usize::from(amount.affinity_clients)));
+        let connections = Client::start(host, move |shared| connections.run(shared));
+        connections.wait_for_start(1);
+        Self { connections, talks, flows, affinity }
+    }
+
+    /// Replaces so many of the long-lived connections, the oldest first.
+    pub(crate) fn renew(&self, count: usize) {
+        self.talks.renew(count);
+    }
+
+    /// Waits for what is under way, and counts.
+    pub(crate) fn stop(self) -> Vec<Tally> {
+        let Self { connections, talks, flows, affinity } = self;
+        [Some(connections), Some(talks), flows, affinity].into_iter().flatten().map(Client::stop).collect()
+    }
+}

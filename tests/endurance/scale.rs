@@ -1,0 +1,43 @@
+//! How much of everything there is: little beside the other tests, much in `tests/soak`. The only place that knows which.
+
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// Whether this is a long run.
+static SOAK: LazyLock<bool> =
+    LazyLock::new(|| std::env::var("SHEAVE_TEST_SOAK").is_ok_and(|value| value == "1"));
+
+/// Cases run one after the other, however many threads the test program has: each loads the machine by itself.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The one or the other, by the length of the run.
+pub(crate) fn by_length<T>(short: T, long: T) -> T {
+    if *SOAK { long } else { short }
+}
+
+/// Waits for the case's turn, which lasts until the answer is dropped.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How much of each kind of load there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amount {
+    /// New connections in a second, whatever becomes of those before.
+    pub(crate) connections_per_second: f64,
+    /// Connections that stay and talk.
+    pub(crate) long_lived: usize,
+    /// UDP flows that ask.
+    pub(crate) flows: usize,
+    /// Clients with an address of their own, which connect again and again.
+    pub(crate) affinity_clients: u16,
+}
+
+impl Amount {
+    /// All of it.
+    pub(crate) fn full() -> Self {
+        by_length(
+            Self { connections_per_second: 100.0, long_lived: 20, flows: 40, affinity_clients: 16 },
+            Self { connections_per_second: 2000.0, long_lived: 500, flows: 1000, affinity_clients: 200 },
+        )
+    }
+}

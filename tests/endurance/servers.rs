@@ -1,0 +1,170 @@
+//! The endpoints: one thread that serves TCP and UDP at many addresses, since thousands of connections in a second leave no room for
+//! a thread each.
+//!
+//! A TCP client is told `NAME PEER\n` and hears everything again. After a `.` the server closes first, so that no client and no
+//! gateway keeps the port (TIME_WAIT). A datagram is answered with `NAME PEER DATAGRAM`.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::support::host::Host;
+use crate::support::patience::eventually;
+
+/// After this byte the server closes.
+pub(crate) const BYE: u8 = b'.';
+
+const STOP_EVERY: Duration = Duration::from_millis(100);
+
+/// Where an endpoint is.
+pub(crate) struct Site<'w> {
+    /// The machine.
+    pub(crate) host: &'w Host,
+    /// The address, for TCP and UDP.
+    pub(crate) addr: SocketAddr,
+    /// What it says of itself.
+    pub(crate) name: String,
+}
+
+/// Running endpoints; they end when dropped.
+pub(crate) struct Servers {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Servers {
+    /// Serves at each site.
+    pub(crate) fn start(sites: &[Site<'_>]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut serving = Serving::new(Arc::clone(&stop));
+        for Site { host, addr, name } in sites {
+            let (tcp, udp) = eventually("the endpoint's port is free", || host.run(|| bind(*addr)));
+            serving.add(tcp, udp, name);
+        }
+        let thread = std::thread::spawn(move || serving.run());
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+fn bind(addr: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(4096)?;
+    socket.set_nonblocking(true)?;
+    let udp = UdpSocket::bind(addr)?;
+    udp.set_nonblocking(true)?;
+    Ok((TcpListener::from_std(socket.into()), udp))
+}
+
+struct Serving {
+    stop: Arc<AtomicBool>,
+    poll: Poll,
+    listeners: Vec<(TcpListener, String)>,
+    sockets: Vec<(mio::net::UdpSocket, String)>,
+    connections: HashMap<usize, TcpStream>,
+    next: usize,
+    buffer: Vec<u8>,
+}
+
+/// Tokens below are of listeners (even) and datagram sockets (odd).
+const FIRST_CONNECTION: usize = 1 << 20;
+
+impl Serving {
+    fn new(stop: Arc<AtomicBool>) -> Self {
+        let poll = Poll::new().expect("epoll");
+        let (listeners, sockets) = (Vec::new(), Vec::new());
+        let (connections, next, buffer) = (HashMap::new(), FIRST_CONNECTION, vec![0; 65_536]);
+        Self { stop, poll, listeners, sockets, connections, next, buffer }
+    }
+
+    fn add(&mut self, mut tcp: TcpListener, udp: UdpSocket, name: &str) {
+        let (number, mut udp) = (self.listeners.len(), mio::net::UdpSocket::from_std(udp));
+        let registry = self.poll.registry();
+        registry.register(&mut tcp, Token(2 * number), Interest::READABLE).expect("epoll takes a socket");
+        registry.register(&mut udp, Token(2 * number + 1), Interest::READABLE).expect("epoll takes a socket");
+        self.listeners.push((tcp, name.to_owned()));
+        self.sockets.push((udp, name.to_owned()));
+    }
+
+    fn run(&mut self) {
+        let mut events = Events::with_capacity(1024);
+        while !self.stop.load(Ordering::SeqCst) {
+            if self.poll.poll(&mut events, Some(STOP_EVERY)).is_err() {
+                continue;
+            }
+            for token in events.iter().map(mio::event::Event::token) {
+                match token.0 {
+                    number if number >= FIRST_CONNECTION => self.talk(number),
+                    number if number % 2 == 0 => self.accept(number / 2),
+                    number => self.answer(number / 2),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, number: usize) {
+        while let Some((listener, name)) = self.listeners.get(number)
+            && let Ok((mut stream, peer)) = listener.accept()
+        {
+            let token = self.next;
+            self.next += 1;
+            let greeted = stream.set_nodelay(true).and_then(|()| writeln!(stream, "{name} {peer}"));
+            let watched = self.poll.registry().register(&mut stream, Token(token), Interest::READABLE);
+            if greeted.and(watched).is_ok() {
+                self.connections.insert(token, stream);
+                self.talk(token);
+            }
+        }
+    }
+
+    fn talk(&mut self, token: usize) {
+        let Some(stream) = self.connections.get_mut(&token) else { return };
+        let over = loop {
+            match stream.read(&mut self.buffer) {
+                Ok(0) => break true,
+                Ok(size) => {
+                    let said = &self.buffer[..size];
+                    if stream.write_all(said).is_err() || said.contains(&BYE) {
+                        break true;
+                    }
+                }
+                Err(error) => break error.kind() != io::ErrorKind::WouldBlock,
+            }
+        };
+        if over {
+            self.connections.remove(&token);
+        }
+    }
+
+    fn answer(&mut self, number: usize) {
+        let Some((socket, name)) = self.sockets.get(number) else { return };
+        loop {
+            match socket.recv_from(&mut self.buffer) {
+                Ok((size, peer)) => {
+                    let mut answer = format!("{name} {peer} ").into_bytes();
+                    answer.extend_from_slice(&self.buffer[..size]);
+                    drop(socket.send_to(&answer, peer));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // What ICMP says of clients that are gone.
+                Err(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What happened when: the events of a run, what failed, and how the one lies to the other.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How a request can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// The port was closed (TCP), or ICMP said so (UDP).
+    Refused,
+    /// The connection was reset.
+    Reset,
+    /// It ended before all was said.
+    Cut,
+    /// No answer.
+    Silent,
+    /// Another endpoint answered than before, or it saw another source port.
+    Moved,
+    /// Anything else.
+    Other,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "refused",
+            Self::Reset => "reset",
+            Self::Cut => "cut short",
+            Self::Silent => "unanswered",
+            Self::Moved => "moved",
+            Self::Other => "otherwise wrong",
+        })
+    }
+}
+
+impl Kind {
+    /// All, in the order of a report.
+    const ALL: [Self; 6] = [Self::Refused, Self::Reset, Self::Cut, Self::Silent, Self::Moved, Self::Other];
+
+    /// The kind of a socket's error.
+    pub(crate) fn of(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => Self::Refused,
+            std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => Self::Reset,
+            std::io::ErrorKind::UnexpectedEof => Self::Cut,
+            std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => Self::Silent,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A request that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// When this was seen.
+    pub(crate) at: Instant,
+    /// How it failed.
+    pub(crate) kind: Kind,
+    /// The rest of the story.
+    pub(crate) what: String,
+}
+
+/// The requests of one kind of load.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// What they were.
+    pub(crate) name: &'static str,
+    /// How many ended well.
+    pub(crate) done: u64,
+    /// The others.
+    pub(crate) failures: Vec<Failure>,
+    /// How long each took that ended well, in microseconds.
+    pub(crate) took: Vec<u32>,
+}
+
+impl Tally {
+    /// None so far.
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    /// One has ended well, `took` after it was due.
+    pub(crate) fn success(&mut self, took: Duration) {
+        self.done += 1;
+        self.took.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
+    }
+
+    /// One has failed now.
+    pub(crate) fn failure(&mut self, kind: Kind, what: String) {
+        self.failures.push(Failure { at: Instant::now(), kind, what });
+    }
+
+    /// How many failed so.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.failures.iter().filter(|failure| failure.kind == kind).count()
+    }
+
+    /// How many failed, by kind.
+    pub(crate) fn counts(&self) -> BTreeMap<Kind, usize> {
+        Kind::ALL.into_iter().map(|kind| (kind, self.count(kind))).collect()
+    }
+}
+
+impl fmt::Display for Tally {
+    /// `184,000 new connections (p50 0.4 ms, p99.9 12.1 ms, max 31.0 ms)`, and what failed of them, if any did.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut took = self.took.clone();
+        took.sort_unstable();
+        let at = |share: f64| {
+            let index = (took.len().saturating_sub(1)) as f64 * share;
+            f64::from(took.get(index as usize).copied().unwrap_or_default()) / 1000.0
+        };
+        let (middle, tail, most) = (at(0.5), at(0.999), at(1.0));
+        write!(f, "{} {} (p50 {middle:.1} ms, p99.9 {tail:.1} ms, max {most:.1} ms", self.done, self.name)?;
+        for (kind, count) in self.counts().into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, "; {count} {kind}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The events of a run, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    events: Vec<(String, Instant, Instant)>,
+}
+
+impl Timeline {
+    /// Does something that has a name, and remembers when.
+    pub(crate) fn during<T>(&mut self, name: String, action: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = action();
+        self.events.push((name, began, Instant::now()));
+        done
+    }
+
+    /// `41 ms after upgrade 3 began` or `1204 ms after upgrade 3 was over`.
+    pub(crate) fn describe(&self, at: Instant) -> String {
+        match self.events.iter().rev().find(|(_, began, _)| *began <= at) {
+            Some((name, began, ended)) if at <= *ended => {
+                format!("{} ms after {name} began", at.duration_since(*began).as_millis())
+            }
+            Some((name, _, ended)) => {
+                format!("{} ms after {name} was over", at.duration_since(*ended).as_millis())
+            }
+            None => "before anything happened".to_owned(),
+        }
+    }
+
+    /// Panics if any request failed, and says how each kind did.
+    pub(crate) fn expect_no_failure(&self, tallies: &[Tally]) {
+        const SHOWN: usize = 12;
+        let failures: Vec<(&str, &Failure)> =
+            tallies.iter().flat_map(|it| it.failures.iter().map(|failure| (it.name, failure))).collect();
+        let lines: Vec<String> = failures
+            .iter()
+            .take(SHOWN)
+            .map(|(name, Failure { at, kind, what })| {
+                format!("{name}: {kind}, {}: {what}", self.describe(*at))
+            })
+            .collect();
+        let totals: Vec<String> = tallies.iter().map(Tally::to_string).collect();
+        assert!(
+            failures.is_empty(),
+            "{} failed:\n{}\nof {}",
+            failures.len(),
+            lines.join("\n"),
+            totals.join("\nand ")
+        );
+    }
+}

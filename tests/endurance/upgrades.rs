@@ -1,0 +1,116 @@
+//! Hot upgrades under load: nothing is refused, reset, lost or sent elsewhere.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::load::{Mixed, Targets};
+use crate::scale::{Amount, by_length, turn};
+use crate::servers::{Servers, Site};
+use crate::support::gateway::{Gateway, Settings};
+use crate::support::manifest::{App, at};
+use crate::support::patience::let_pass;
+use crate::support::process::Process;
+use crate::support::world::{Family, World};
+use crate::timeline::Timeline;
+
+const BACKENDS: u16 = 2;
+const ADDRESSES: u16 = 4;
+const PORT: u16 = 9000;
+/// A process is rid of its long-lived connections after so many upgrades.
+const GENERATIONS: usize = 10;
+
+/// The endpoints of a case, of which the second half comes when every client has met one of the first: whoever is forgotten would meet
+/// another one.
+fn endpoints(family: Family) -> Vec<SocketAddr> {
+    let of_backend = |number| (0..BACKENDS).map(move |index| at(family.backend_address(index, number), PORT));
+    (0..ADDRESSES).flat_map(of_backend).collect()
+}
+
+fn targets(family: Family) -> Targets {
+    Targets {
+        web: at(family.vip(0), 80),
+        dns: Some(at(family.vip(0), 53)),
+        sticky: Some(at(family.vip(1), 80)),
+    }
+}
+
+fn apps(family: Family, endpoints: &[SocketAddr], transparent: bool) -> [App; 2] {
+    let app = |name: &str, vip| {
+        let app = App::new(name, &[family.vip(vip)]).tcp(80, PORT).udp(53, PORT);
+        let app = if transparent { app.local_policy() } else { app };
+        endpoints.iter().fold(app, |app, endpoint| app.ready_here(endpoint.ip()))
+    };
+    [app("web", 0), app("sticky", 1).affinity(3600)]
+}
+
+fn serve(world: &World, family: Family) -> Servers {
+    let sites: Vec<Site<'_>> = (0..)
+        .zip(endpoints(family))
+        .map(|(number, addr): (usize, _)| Site {
+            host: world.backend(number % usize::from(BACKENDS)),
+            addr,
+            name: format!("endpoint-{number}"),
+        })
+        .collect();
+    Servers::start(&sites)
+}
+
+/// The time for which a process rested before it served, as it says itself.
+fn rest(log: &str) -> Option<&str> {
+    let took_over = log.lines().find(|line| line.contains("took over"))?;
+    took_over.split_whitespace().find_map(|field| field.strip_prefix("rest="))
+}
+
+fn upgrades(name: &str, count: usize, config: &'static str, transparent: bool) {
+    let _turn = turn();
+    let (world, family, amount) = (World::with_addresses(BACKENDS, ADDRESSES), Family::V4, Amount::full());
+    let _servers = serve(&world, family);
+    let endpoints = endpoints(family);
+    let settings = Settings { config, drain: "1h", ..Settings::default() };
+    let half = apps(family, &endpoints[..endpoints.len() / 2], transparent);
+    let mut gateway = Gateway::start_with(&world, &half, &settings);
+    let load = Mixed::start(&world.client, family, amount, targets(family));
+    gateway.apply(&apps(family, &endpoints, transparent));
+    let (mut timeline, mut former, mut rests) = (Timeline::default(), VecDeque::<Process>::new(), Vec::new());
+    let began = Instant::now();
+    for upgrade in 1..=count {
+        former.push_back(timeline.during(format!("upgrade {upgrade}"), || gateway.upgrade()));
+        rests.extend(rest(&gateway.log()).map(str::to_owned));
+        load.renew(amount.long_lived.div_ceil(GENERATIONS));
+        let_pass(Duration::from_millis(by_length(100, 800)));
+        if former.len() > GENERATIONS + 2
+            && let Some(mut process) = former.pop_front()
+        {
+            assert!(process.wait().success(), "{}", process.stderr());
+        }
+    }
+    let took = began.elapsed().as_secs_f64();
+    let tallies = load.stop();
+    timeline.expect_no_failure(&tallies);
+    for mut process in former {
+        assert!(process.wait().success(), "{}", process.stderr());
+    }
+    let totals: Vec<String> = tallies.iter().map(ToString::to_string).collect();
+    rests.sort_by_key(|rest| (rest.len(), rest.clone()));
+    println!(
+        "{name}: {count} upgrades in {took:.1} s, none noticed: {}; new traffic waited {} at most",
+        totals.join(", "),
+        rests.last().map_or("?", String::as_str)
+    );
+}
+
+#[test]
+fn upgrades_with_sockets_of_each_frontend() {
+    upgrades("upgrades", by_length(3, 60), "", false);
+}
+
+#[test]
+fn upgrades_with_steering() {
+    upgrades("upgrades with steering", by_length(2, 20), "steering: always\n", false);
+}
+
+#[test]
+fn upgrades_with_client_addresses() {
+    upgrades("upgrades with client addresses", by_length(2, 20), "", true);
+}
