@@ -38,7 +38,7 @@ impl ClientAddresses {
     /// Tries again what failed, and restores what others on this machine have removed of it.
     pub(super) fn retry(&mut self, table: &RoutingTable) {
         self.establish(table);
-        self.interruption = match &self.return_path {
+        self.interruption = match &mut self.return_path {
             Some(Ok(path)) => path.restore().err(),
             _ => None,
         };

@@ -78,6 +78,15 @@ impl MarkingTable {
         Ok(Self { netlink, table })
     }
 
+    /// Creates it anew if it is gone. A table with an owner stays whatever others do (`nft_flush` in
+    /// net/netfilter/nf_tables_api.c); on an older kernel `nft flush ruleset` removes it, and so does each restart of nftables.service.
+    pub(super) fn restore(&mut self) -> io::Result<()> {
+        if !tables(&self.netlink)?.contains(&self.table) {
+            *self = Self::install()?;
+        }
+        Ok(())
+    }
+
     /// Removes the table, if it still exists; returns whether another gateway has one in this network namespace.
     pub(super) fn remove(&self) -> io::Result<bool> {
         unless(&[Errno::ENOENT], exchange(&self.netlink, transaction(vec![deletion(&self.table)])))?;

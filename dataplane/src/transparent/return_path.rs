@@ -70,17 +70,19 @@ impl ReturnPath {
         let netlink = open_netlink(libc::NETLINK_ROUTE, 0).map_err(nftables_error)?;
         let local = LocalAddresses::follow().map_err(failed("follow the local routes"))?;
         // From here on, dropping `path` removes what exists already.
-        let path = Self { marks: MarkingTable::install().map_err(nftables_error)?, netlink, families, local };
+        let mut path =
+            Self { marks: MarkingTable::install().map_err(nftables_error)?, netlink, families, local };
         path.restore()?;
         Ok(path)
     }
 
-    /// Adds the routes and routing rules that other programs removed: systemd-networkd does so when it starts, unless its
+    /// Adds what other programs removed: systemd-networkd removes routes and routing rules when it starts, unless its
     /// `ManageForeignRoutes=` and `ManageForeignRoutingPolicyRules=` are off. Changes nothing if all exist.
     ///
     /// # Errors
     /// If the kernel refuses them: then replies do not come back for now.
-    pub(crate) fn restore(&self) -> Result<(), ReturnPathError> {
+    pub(crate) fn restore(&mut self) -> Result<(), ReturnPathError> {
+        self.marks.restore().map_err(nftables_error)?;
         for &family in &self.families {
             match routes::add(&self.netlink, family) {
                 // IPv6 is switched off on the loopback interface (`ip6_route_info_create` in net/ipv6/route.c).

@@ -38,7 +38,7 @@ fn routing_that_a_killed_gateway_left_is_taken_over() {
 #[test]
 fn routing_that_others_removed_comes_back() {
     in_own_network(|network| {
-        let path = ReturnPath::establish().unwrap();
+        let mut path = ReturnPath::establish().unwrap();
         for family in FAMILIES {
             routes::remove(&network.routing, family).unwrap();
         }
@@ -50,6 +50,22 @@ fn routing_that_others_removed_comes_back() {
         network.set_loopback(LinkFlags::empty());
         let error = path.restore().unwrap_err();
         assert!(matches!(error, ReturnPathError::Failed { .. }), "{error}");
+    });
+}
+
+/// As after `nft flush ruleset` before Linux 5.12.
+#[test]
+fn a_table_that_others_removed_comes_back() {
+    in_own_network(|network| {
+        let mut path = ReturnPath::establish().unwrap();
+        path.marks.remove().unwrap();
+        assert_eq!(network.tables(), [""; 0]);
+        for _ in 0..2 {
+            path.restore().unwrap();
+            assert_eq!(network.tables().len(), 1);
+        }
+        drop(path);
+        assert_eq!(network.tables(), [""; 0]);
     });
 }
 
