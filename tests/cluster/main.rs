@@ -9,6 +9,8 @@
 mod support;
 
 #[cfg(test)]
+mod clock_steps;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod departures;
@@ -32,8 +34,6 @@ mod gateway_access;
 mod gateway_alone;
 #[cfg(test)]
 mod gateway_trouble;
-#[cfg(test)]
-mod kubelet;
 #[cfg(test)]
 mod leadership;
 #[cfg(test)]
@@ -70,8 +70,6 @@ mod rest;
 mod rights;
 #[cfg(test)]
 mod rivals;
-#[cfg(test)]
-mod rollout;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]

@@ -136,13 +136,10 @@ impl<'c> Stage<'c> {
             Role::Controller => "controller",
             Role::Run => "run",
         };
-        let sheave = [env!("CARGO_BIN_EXE_sheave"), command, "--config", &home.config()].map(str::to_owned);
-        self.launch_as(&[prefix, &sheave].concat(), home)
-    }
-
-    /// As [`Stage::launch`], by a command that starts it.
-    pub(crate) fn launch_as(&self, command: &[String], home: &Home) -> Sheave<'_> {
-        let (program, arguments) = command.split_first().expect("a command has a program");
+        let config = home.folder.path().join("config.yaml").display().to_string();
+        let sheave = [env!("CARGO_BIN_EXE_sheave"), command, "--config", &config].map(str::to_owned);
+        let whole = [prefix, &sheave].concat();
+        let (program, arguments) = whole.split_first().expect("a command has a program");
         let process = self.host.start(program, arguments);
         Sheave { process, host: &self.host, admin: home.admin, _folder: Arc::clone(&home.folder) }
     }
@@ -156,7 +153,7 @@ impl<'c> Stage<'c> {
 
     /// Runs another command to its end, with the configuration of that process.
     pub(crate) fn command(&self, home: &Home, command: &str, arguments: &[&str]) -> Finished {
-        let config = home.config();
+        let config = home.folder.path().join("config.yaml").display().to_string();
         let all = [&[command, "--config", &config], arguments].concat();
         self.host.finish(env!("CARGO_BIN_EXE_sheave"), &all)
     }
@@ -224,11 +221,6 @@ impl Home {
         self.folder.path().join("state")
     }
 
-    /// Its configuration file.
-    pub(crate) fn config(&self) -> String {
-        self.folder.path().join("config.yaml").display().to_string()
-    }
-
     /// Where the process keeps its snapshot.
     pub(crate) fn snapshot(&self) -> PathBuf {
         self.state().join("snapshot.jsonl")
@@ -236,16 +228,6 @@ impl Home {
 }
 
 impl Sheave<'_> {
-    /// The id of the process that was started.
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Fails if it has ended.
-    pub(crate) fn expect_running(&mut self) {
-        self.process.expect_running();
-    }
-
     /// Waits until `/readyz` says so.
     pub(crate) fn wait_until_ready(&mut self) {
         eventually_within(patience(30.0), "the process is ready", || {

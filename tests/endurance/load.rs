@@ -4,6 +4,7 @@
 mod connections;
 mod flows;
 mod pace;
+mod short_flows;
 mod talks;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use crate::timeline::Tally;
 
 pub(crate) use connections::Connections;
 pub(crate) use flows::Flows;
+pub(crate) use short_flows::ShortFlows;
 pub(crate) use talks::Talks;
 
 /// What a load and its owner have in common.

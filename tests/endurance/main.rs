@@ -8,12 +8,44 @@
 #[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
 mod support;
 
+/// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
+#[cfg(test)]
+macro_rules! for_both_families {
+    ($($case:ident),+ $(,)?) => {$(
+        mod $case {
+            use crate::support::world::Family;
+
+            #[test]
+            fn over_ipv4() {
+                super::$case(Family::V4);
+            }
+
+            #[test]
+            fn over_ipv6() {
+                super::$case(Family::V6);
+            }
+        }
+    )+};
+}
+
+#[cfg(test)]
+mod clients;
+#[cfg(test)]
+mod clock_steps;
+#[cfg(test)]
+mod firewall;
+#[cfg(test)]
+mod links;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
 mod scale;
 #[cfg(test)]
 mod servers;
+#[cfg(test)]
+mod soak;
+#[cfg(test)]
+mod standstill;
 #[cfg(test)]
 mod timeline;
 #[cfg(test)]

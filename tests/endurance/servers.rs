@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,8 +34,38 @@ pub(crate) struct Site<'w> {
     pub(crate) name: String,
 }
 
+/// What all of them together have seen so far. The bytes and datagrams of each are those that came, and those that went.
+#[derive(Debug, Default)]
+struct Counters {
+    connections: AtomicU64,
+    bytes: [AtomicU64; 2],
+    datagrams: [AtomicU64; 2],
+    datagram_bytes: [AtomicU64; 2],
+}
+
+/// What endpoints have seen: connections, bytes of these, datagrams, and their bytes; each as what came and what went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Connections.
+    pub(crate) connections: u64,
+    /// Bytes of connections.
+    pub(crate) bytes: [u64; 2],
+    /// Datagrams.
+    pub(crate) datagrams: [u64; 2],
+    /// Bytes of datagrams.
+    pub(crate) datagram_bytes: [u64; 2],
+}
+
+impl Counters {
+    fn add(pair: &[AtomicU64; 2], came: usize, went: usize) {
+        pair[0].fetch_add(came as u64, Ordering::Relaxed);
+        pair[1].fetch_add(went as u64, Ordering::Relaxed);
+    }
+}
+
 /// Running endpoints; they end when dropped.
 pub(crate) struct Servers {
+    counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -49,8 +79,21 @@ impl Servers {
             let (tcp, udp) = eventually("the endpoint's port is free", || host.run(|| bind(*addr)));
             serving.add(tcp, udp, name);
         }
+        let counters = Arc::clone(&serving.counters);
         let thread = std::thread::spawn(move || serving.run());
-        Self { stop, thread: Some(thread) }
+        Self { counters, stop, thread: Some(thread) }
+    }
+
+    /// What they have seen so far.
+    pub(crate) fn seen(&self) -> Seen {
+        let Counters { connections, bytes, datagrams, datagram_bytes } = &*self.counters;
+        let pair = |pair: &[AtomicU64; 2]| [0, 1].map(|it: usize| pair[it].load(Ordering::Relaxed));
+        Seen {
+            connections: connections.load(Ordering::Relaxed),
+            bytes: pair(bytes),
+            datagrams: pair(datagrams),
+            datagram_bytes: pair(datagram_bytes),
+        }
     }
 }
 
@@ -73,6 +116,7 @@ fn bind(addr: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
 }
 
 struct Serving {
+    counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
     poll: Poll,
     listeners: Vec<(TcpListener, String)>,
@@ -90,7 +134,8 @@ impl Serving {
         let poll = Poll::new().expect("epoll");
         let (listeners, sockets) = (Vec::new(), Vec::new());
         let (connections, next, buffer) = (HashMap::new(), FIRST_CONNECTION, vec![0; 65_536]);
-        Self { stop, poll, listeners, sockets, connections, next, buffer }
+        let counters = Arc::default();
+        Self { counters, stop, poll, listeners, sockets, connections, next, buffer }
     }
 
     fn add(&mut self, mut tcp: TcpListener, udp: UdpSocket, name: &str) {
@@ -124,7 +169,10 @@ impl Serving {
         {
             let token = self.next;
             self.next += 1;
-            let greeted = stream.set_nodelay(true).and_then(|()| writeln!(stream, "{name} {peer}"));
+            let greeting = format!("{name} {peer}\n");
+            self.counters.connections.fetch_add(1, Ordering::Relaxed);
+            Counters::add(&self.counters.bytes, 0, greeting.len());
+            let greeted = stream.set_nodelay(true).and_then(|()| stream.write_all(greeting.as_bytes()));
             let watched = self.poll.registry().register(&mut stream, Token(token), Interest::READABLE);
             if greeted.and(watched).is_ok() {
                 self.connections.insert(token, stream);
@@ -140,6 +188,7 @@ impl Serving {
                 Ok(0) => break true,
                 Ok(size) => {
                     let said = &self.buffer[..size];
+                    Counters::add(&self.counters.bytes, size, size);
                     if stream.write_all(said).is_err() || said.contains(&BYE) {
                         break true;
                     }
@@ -159,6 +208,8 @@ impl Serving {
                 Ok((size, peer)) => {
                     let mut answer = format!("{name} {peer} ").into_bytes();
                     answer.extend_from_slice(&self.buffer[..size]);
+                    Counters::add(&self.counters.datagrams, 1, 1);
+                    Counters::add(&self.counters.datagram_bytes, size, answer.len());
                     drop(socket.send_to(&answer, peer));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

@@ -83,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) one_core: bool,
     /// There is a service manager, which hears what it says.
     pub(crate) managed: bool,
+    /// A command that becomes it.
+    pub(crate) behind: Vec<String>,
 }
 
 impl Default for Settings {
@@ -101,6 +103,7 @@ impl Default for Settings {
             refused: None,
             one_core: false,
             managed: false,
+            behind: Vec::new(),
         }
     }
 }
@@ -160,6 +163,7 @@ impl<'w> Gateway<'w> {
             command.extend(["taskset".to_owned(), "--cpu-list".to_owned(), first_core()]);
         }
         command.extend(settings.refused.or_else(unnamed).into_iter().flat_map(Refused::prefix));
+        command.extend_from_slice(&settings.behind);
         let manifests = path(folder.path().join("manifests"));
         command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
@@ -202,9 +206,9 @@ impl<'w> Gateway<'w> {
         std::mem::replace(&mut self.process, successor)
     }
 
-    /// This process is the gateway from now on.
-    pub(crate) fn adopt(&mut self, process: Process) {
-        self.process = process;
+    /// This process is the gateway from now on; gives the one that was.
+    pub(crate) fn adopt(&mut self, process: Process) -> Process {
+        std::mem::replace(&mut self.process, process)
     }
 
     /// Where it keeps what it knows.

@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod apiserver;
 #[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod clock;
+#[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod cluster;
 #[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod fleet;
@@ -28,4 +30,5 @@ pub(crate) mod sockets;
 pub(crate) mod tcp;
 pub(crate) mod transfer;
 pub(crate) mod udp;
+#[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod world;

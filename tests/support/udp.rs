@@ -128,10 +128,16 @@ impl Client {
 
     /// As [`Client::ask`] for a moment in which nothing may answer: a short deadline, so that the caller asks again.
     pub(crate) fn ask_briefly(&self) -> io::Result<Answer> {
+        self.send(b"?")?;
+        Answer::parse(&String::from_utf8_lossy(&self.receive_briefly()?))
+    }
+
+    /// As [`Client::receive`], with a short deadline.
+    pub(crate) fn receive_briefly(&self) -> io::Result<Vec<u8>> {
         self.socket.set_read_timeout(Some(patience(0.5)))?;
-        let answer = self.ask();
+        let datagram = self.receive();
         self.socket.set_read_timeout(Some(io_deadline()))?;
-        answer
+        datagram
     }
 
     /// Sends a datagram and expects silence for `time`: no answer and no ICMP error.

@@ -180,6 +180,12 @@ impl World {
         set_up_far_end(self.backend(usize::from(index)), there, |family| family.gateway_towards(index));
     }
 
+    /// Sets how long packets on a backend's link may be, at both ends.
+    pub(crate) fn set_mtu(&self, index: u16, mtu: u32) {
+        self.backend(usize::from(index)).ip(&[format!("link set eth0 mtu {mtu}")]);
+        self.gateway.ip(&[format!("link set backend-{index} mtu {mtu}")]);
+    }
+
     /// Makes the link anew: the interfaces have the names and addresses of before, and are others.
     pub(crate) fn replace(&self, index: u16) {
         self.gateway.ip(&[format!("link del backend-{index}")]);
