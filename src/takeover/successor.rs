@@ -27,8 +27,10 @@ const HELLO: Duration = Duration::from_secs(2);
 const LOADING: Duration = Duration::from_secs(300);
 /// How long it may take to put its table in force. Traffic goes on meanwhile, changes of objects wait.
 const PREPARATION: Duration = Duration::from_secs(30);
-/// How long it may take while new traffic waits in the sockets.
-const REST: Duration = Duration::from_secs(5);
+/// How long it may take while new traffic waits in the sockets, in all: about ten microseconds for each flow.
+const REST: Duration = Duration::from_secs(30);
+/// How long nothing may happen in that time.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Health records in one message: they have names, and errors for people.
 const MOST_HEALTH_RECORDS: usize = 16;
@@ -322,7 +324,7 @@ impl Successor {
                 (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
             }
         };
-        match tokio::time::timeout(REST, served).await.unwrap_or(Err(TakeoverError::Silent)) {
+        match tokio::time::timeout(SILENCE, served).await.unwrap_or(Err(TakeoverError::Silent)) {
             Ok(()) => Outcome::HandedOver,
             Err(error) => self.give_up(&error).await,
         }
@@ -352,7 +354,8 @@ impl Successor {
     pub(crate) const REST: Duration = REST;
 
     async fn say(&self, message: Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {
-        self.channel.send(&message, fds).await
+        let sent = tokio::time::timeout(SILENCE, self.channel.send(&message, fds));
+        sent.await.unwrap_or(Err(TakeoverError::Silent))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Taking over from another process, and handing over to one: what the loop does, and in which order.
 
+use std::collections::VecDeque;
 use std::fs::DirBuilder;
 use std::io;
 use std::net::SocketAddr;
@@ -235,12 +236,14 @@ impl EventLoop {
         if !self.dataplane.pause(WORKER_PATIENCE).await {
             return Err(TakeoverError::Stuck);
         }
-        for worker in 0..self.dataplane.workers() {
-            loop {
-                let flows = self.dataplane.next_flows(worker).await;
-                if flows.is_empty() {
-                    break;
-                }
+        // While some are on their way the workers prepare the next ones.
+        let ask = |worker| (worker, self.dataplane.next_flows(worker));
+        let mut asked: VecDeque<_> = (0..self.dataplane.workers()).map(ask).collect();
+        while let Some((worker, flows)) = asked.pop_front() {
+            let flows = tokio::time::timeout(WORKER_PATIENCE, flows).await;
+            let flows = flows.map_err(|_| TakeoverError::Stuck)?;
+            if !flows.is_empty() {
+                asked.push_back(ask(worker));
                 successor.flows(worker, flows).await?;
             }
         }
