@@ -67,13 +67,19 @@ impl<'w> Clients<'w> {
         }
     }
 
-    /// What is open goes on as before.
+    /// What is open goes on as before, all at once.
     pub(crate) fn expect_open_undisturbed(&mut self) {
-        self.talks.iter_mut().for_each(|talk| talk.say("still there?").expect("the connection goes on"));
-        for (client, name, peer) in &self.flows {
-            let answer = client.ask().expect("the flow goes on");
-            assert_eq!((&answer.name, answer.peer), (name, *peer), "with its endpoint and its port");
-        }
+        std::thread::scope(|scope| {
+            for talk in &mut self.talks {
+                scope.spawn(|| talk.say("still there?").expect("the connection goes on"));
+            }
+            for (client, name, peer) in &self.flows {
+                scope.spawn(move || {
+                    let answer = client.ask().expect("the flow goes on");
+                    assert_eq!((&answer.name, answer.peer), (name, *peer), "with its endpoint and its port");
+                });
+            }
+        });
     }
 }
 

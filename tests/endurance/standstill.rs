@@ -3,31 +3,32 @@
 use std::time::Duration;
 
 use crate::clients::{Clients, apps, new_connections, servers};
-use crate::scale::by_length;
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::world::{Family, World};
 
 for_both_families!(a_gateway_that_stands_still_makes_clients_wait_and_nothing_else);
 
-fn stand_still(gateway: &Gateway<'_>) {
-    gateway.freeze();
-    let_pass(Duration::from_secs(by_length(3, 5)));
-    gateway.thaw();
-}
+const STANDSTILL: Duration = Duration::from_secs(5);
 
 fn a_gateway_that_stands_still_makes_clients_wait_and_nothing_else(family: Family) {
     let world = World::new(3);
     let _servers = servers(&world, family);
     let [web, sticky] = apps(&world, family);
-    // Shorter than the standstill: whatever was under way is late when it ends.
-    let checked = web.annotation("sheave.dev/health-check", "tcp interval=1s timeout=500ms");
-    let settings = Settings { connect: "1s", ..Settings::default() };
+    // All timeouts are shorter than the standstill: whatever was under way is late when it ends.
+    let checked = web.annotation("sheave.dev/health-check", "tcp interval=1s timeout=500ms failures=1");
+    let settings = Settings { connect: "1s", idle: "3s", udp_idle: "3s", ..Settings::default() };
     let gateway = Gateway::start_with(&world, &[checked, sticky], &settings);
-    let mut clients = Clients::open(&world, family);
     let load = new_connections(&world, family);
     load.wait_for(100);
-    stand_still(&gateway);
+    let mut clients = Clients::open(&world, family);
+    gateway.freeze();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| clients.expect_open_undisturbed());
+        let_pass(STANDSTILL);
+        gateway.thaw();
+        waiting.join().expect("clients are served in the end");
+    });
     clients.expect_undisturbed();
     load.wait_for(100);
     assert_eq!(gateway.ask("/readyz").status, 200);
@@ -49,7 +50,8 @@ fn a_gateway_that_stands_still_before_it_hands_over_hands_over_then() {
     load.wait_for(100);
     gateway.freeze();
     let mut successor = gateway.successor(&[]);
-    stand_still(&gateway);
+    let_pass(STANDSTILL);
+    gateway.thaw();
     eventually_within(patience(20.0), "the other process takes over", || {
         successor.expect_running();
         let log = successor.stderr();

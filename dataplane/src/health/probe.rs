@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sheave_model::{Check, CheckKind, EndpointAddr};
 use socket2::SockRef;
@@ -15,6 +15,9 @@ use crate::sys::errnos::is_local_shortage;
 /// The longest status line. The code is within the first dozen bytes.
 const STATUS_LINE: usize = 256;
 
+/// A timeout that is noticed so much later says nothing about the endpoint: its answer may be there.
+const STANDSTILL: Duration = Duration::from_millis(500);
+
 /// Why a check failed.
 #[derive(Debug, Error)]
 pub(super) enum ProbeError {
@@ -24,6 +27,9 @@ pub(super) enum ProbeError {
     /// The check timed out.
     #[error("no answer within {0:?}")]
     Late(Duration),
+    /// This process stood still while the answer may have come.
+    #[error("the gateway stood still")]
+    Standstill,
     /// The HTTP status is not a success.
     #[error("HTTP status {0}")]
     Status(u16),
@@ -36,9 +42,13 @@ pub(super) enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether this machine lacks resources for a socket: then the check says nothing about the endpoint.
+    /// Whether this machine lacks resources for a socket, or time: then the check says nothing about the endpoint.
     pub(super) fn is_own(&self) -> bool {
-        matches!(self, Self::Io(error) if is_local_shortage(error))
+        match self {
+            Self::Io(error) => is_local_shortage(error),
+            Self::Standstill => true,
+            Self::Late(_) | Self::Status(_) | Self::Answer | Self::NotHttp => false,
+        }
     }
 }
 
@@ -55,7 +65,12 @@ pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) ->
             CheckKind::Udp { payload, answer } => exchange(target, payload, answer, paths).await,
         }
     };
-    tokio::time::timeout(check.timeout, answer).await.unwrap_or(Err(ProbeError::Late(check.timeout)))
+    let due = Instant::now() + check.timeout;
+    match tokio::time::timeout_at(due.into(), answer).await {
+        Ok(answer) => answer,
+        Err(_) if due.elapsed() > STANDSTILL => Err(ProbeError::Standstill),
+        Err(_) => Err(ProbeError::Late(check.timeout)),
+    }
 }
 
 /// Connects to `endpoint` from the gateway's address.
@@ -142,7 +157,31 @@ fn status(line: &[u8]) -> Result<Option<u16>, ProbeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "it is this thread that is to stand still")]
+    async fn an_answer_that_the_gateway_was_too_late_for_is_no_failure() {
+        let server = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), server.local_addr().unwrap().port());
+        // Not before it has noticed that it is late.
+        std::thread::spawn(move || {
+            for mut stream in server.incoming().flatten() {
+                assert_ne!(stream.read(&mut [0; 512]).unwrap(), 0);
+                std::thread::sleep(STANDSTILL);
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok();
+            }
+        });
+        let (timeout, kind) = (Duration::from_millis(200), CheckKind::Http { path: "/".into() });
+        let check = Check { kind, port: None, interval: timeout, timeout, failures: 1, successes: 1 };
+        let checking = tokio::spawn(async move { run(endpoint, &check, &Paths::default()).await });
+        tokio::task::yield_now().await;
+        std::thread::sleep(timeout + 2 * STANDSTILL);
+        let error = checking.await.unwrap().unwrap_err();
+        assert!(matches!(error, ProbeError::Standstill) && error.is_own(), "{error}");
+    }
 
     #[test]
     fn the_status_is_read_as_soon_as_it_is_there() {

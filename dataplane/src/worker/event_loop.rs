@@ -34,6 +34,12 @@ const ADOPTED: usize = 256;
 /// (`SCM_MAX_FD` in include/net/scm.h is 253).
 const HANDED: usize = 128;
 
+/// A turn that begins later than it should by so much was preceded by a standstill: the machine had no processor for this thread.
+const STANDSTILL: Duration = Duration::from_millis(500);
+
+/// How long after a standstill nobody counts as late: what has arrived meanwhile is read first.
+const CATCHING_UP: Duration = Duration::from_millis(200);
+
 /// What a worker is started with.
 #[derive(Clone)]
 pub(crate) struct WorkerSeed {
@@ -78,6 +84,8 @@ pub(super) struct EventLoop {
     /// How long to look for events after the last one of TCP before the thread may sleep, since waking it takes longer than looking.
     busy_poll: Duration,
     busy_until: Instant,
+    /// What is due waits until then.
+    caught_up: Instant,
     /// To be told when the last connection and flow have ended.
     drained: Option<oneshot::Sender<()>>,
     /// Until another process has let go of the sockets.
@@ -103,6 +111,7 @@ impl EventLoop {
             notified: true,
             busy_poll,
             busy_until: Instant::now(),
+            caught_up: Instant::now(),
             drained: None,
             held,
         };
@@ -122,11 +131,15 @@ impl EventLoop {
         loop {
             // The moment when the turn began is exact enough: turns are short.
             let sleep = !self.has_work(now);
-            if sleep && let Some(due) = self.next_deadline() {
+            let due = if sleep { self.next_deadline() } else { Some(now) };
+            if sleep && let Some(due) = due {
                 self.alarm.ring_by(now, due)?;
             }
             self.context.poller.wait(&mut self.events, sleep)?;
             now = Instant::now();
+            if due.is_some_and(|due| now.saturating_duration_since(due) > STANDSTILL) {
+                self.caught_up = now + CATCHING_UP;
+            }
             if self.turn(now).is_break() {
                 return Ok(());
             }
@@ -150,7 +163,8 @@ impl EventLoop {
 
     /// When something is due.
     fn next_deadline(&mut self) -> Option<Instant> {
-        [self.tcp.next_deadline(), self.udp.next_deadline()].into_iter().flatten().min()
+        let due = [self.tcp.next_deadline(), self.udp.next_deadline()].into_iter().flatten().min();
+        due.map(|due| due.max(self.caught_up))
     }
 
     /// Handles the events that were waited for, and what is due by `now`.
@@ -172,8 +186,10 @@ impl EventLoop {
         if tcp && !self.busy_poll.is_zero() {
             self.busy_until = now + self.busy_poll;
         }
-        self.tcp.on_time(now);
-        self.udp.on_time(now);
+        if now >= self.caught_up {
+            self.tcp.on_time(now);
+            self.udp.on_time(now);
+        }
         self.tcp.serve();
         self.udp.serve();
         // Last, so that who is answered knows that everything before was done.
