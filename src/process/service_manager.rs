@@ -6,6 +6,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
@@ -16,8 +17,12 @@ pub(crate) fn ready() {
     notify("READY=1");
 }
 
+/// Whether another process has taken over.
+static HANDED_OVER: AtomicBool = AtomicBool::new(false);
+
 /// Another process is the one to look after. This one may go on for a while.
 pub(crate) fn handed_over_to(process: i32) {
+    HANDED_OVER.store(true, Ordering::Relaxed);
     notify(&format!("MAINPID={process}\nREADY=1"));
 }
 
@@ -28,13 +33,27 @@ pub(crate) fn handed_over_to(process: i32) {
 pub(crate) fn upgrade_on_request() -> io::Result<()> {
     let mut requests = signal(SignalKind::user_defined2())?;
     tokio::spawn(async move {
-        while requests.recv().await.is_some() {
+        let mut asked = requests.recv().await.is_some();
+        while asked {
             let now = clock_gettime(ClockId::Monotonic);
             let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
             notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
-            let error = failed_successor().await;
-            tracing::error!(error, "no other process has taken over: this one goes on");
-            ready();
+            asked = tokio::select! {
+                error = failed_successor() => {
+                    if HANDED_OVER.load(Ordering::Relaxed) {
+                        // It has served, and handed over in its turn.
+                        return;
+                    }
+                    tracing::error!(error, "no other process has taken over: this one goes on");
+                    ready();
+                    requests.recv().await.is_some()
+                }
+                again = requests.recv() => {
+                    // It is not killed, since it may just be taking over.
+                    tracing::warn!("the other process has not taken over yet: starting another one");
+                    again.is_some()
+                }
+            };
         }
     });
     Ok(())

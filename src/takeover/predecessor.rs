@@ -57,6 +57,14 @@ impl Predecessor {
     /// # Errors
     /// If there is one, but this one cannot take over from it.
     pub(crate) async fn find(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
+        match Self::greet(state_dir, place.clone()).await {
+            // It may have ended just then: nobody listens any more if so.
+            Err(TakeoverError::Closed) => Self::greet(state_dir, place).await,
+            found => found,
+        }
+    }
+
+    async fn greet(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
         let connected = connect(&socket_path(state_dir)).unwrap_or_else(|error| {
             // If a process serves all the same, its ports will be in the way.
             tracing::warn!(directory = %state_dir.display(), %error, "cannot look for a process to take over from");

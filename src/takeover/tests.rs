@@ -9,7 +9,8 @@ use sheave_dataplane::ListenersToHandOver;
 use sheave_dataplane::handover::{FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole};
 use tempfile::TempDir;
 
-use super::message::Message;
+use super::channel::Channel;
+use super::message::{Hello, Message};
 use super::predecessor::{LastPart, Predecessor};
 use super::successor::{Greeting, Outcome, Successor, Successors};
 use super::*;
@@ -227,12 +228,41 @@ async fn a_stranger_is_refused_and_the_next_one_is_welcome() {
     assert_eq!(predecessor.workers(), 2);
 }
 
+/// As one that is killed while the successor starts.
+#[tokio::test]
+async fn a_process_that_ends_before_it_answers_is_none_to_take_over_from() {
+    let folder = TempDir::new().unwrap();
+    let addr = rustix::net::SocketAddrUnix::new(socket_path(folder.path())).unwrap();
+    let listener = packets();
+    rustix::net::bind(&listener, &addr).unwrap();
+    rustix::net::listen(&listener, 1).unwrap();
+    let (found, ()) = tokio::join!(Predecessor::find(folder.path(), place("gw")), async { drop(listener) });
+    assert!(found.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_protocol_is_refused_before_anything_is_handed_over() {
+    let folder = TempDir::new().unwrap();
+    let _successors = Successors::listen(folder.path(), greeting()).unwrap();
+    for protocol in [PROTOCOL - 1, PROTOCOL + 1] {
+        let channel = Channel::over(connect_silently(folder.path())).unwrap();
+        let hello = Hello { protocol, version: "another".to_owned(), place: place("gw"), pod: None };
+        channel.send(&Message::Hello(hello), &[] as &[OwnedFd]).await.unwrap();
+        let (answer, fds) = channel.receive().await.unwrap();
+        assert!(matches!(&answer, Message::Refused { why } if why.contains("protocol")), "{answer:?}");
+        assert!(fds.is_empty());
+    }
+}
+
+fn packets() -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap()
+}
+
 /// Who connects and says nothing.
 fn connect_silently(state_dir: &Path) -> OwnedFd {
     let addr = rustix::net::SocketAddrUnix::new(socket_path(state_dir)).unwrap();
-    let socket =
-        rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, None);
-    let socket = socket.unwrap();
+    let socket = packets();
     rustix::net::connect(&socket, &addr).unwrap();
     socket
 }
