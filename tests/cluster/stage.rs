@@ -131,13 +131,18 @@ impl<'c> Stage<'c> {
 
     /// As [`Stage::launch`], by a command that becomes it.
     pub(crate) fn launch_behind(&self, prefix: &[String], home: &Home) -> Sheave<'_> {
+        self.launch_program(prefix, env!("CARGO_BIN_EXE_sheave"), home)
+    }
+
+    /// As [`Stage::launch_behind`], of another version.
+    pub(crate) fn launch_program(&self, prefix: &[String], program: &str, home: &Home) -> Sheave<'_> {
         let command = match home.role {
             Role::Gateway => "gateway",
             Role::Controller => "controller",
             Role::Run => "run",
         };
         let config = home.folder.path().join("config.yaml").display().to_string();
-        let sheave = [env!("CARGO_BIN_EXE_sheave"), command, "--config", &config].map(str::to_owned);
+        let sheave = [program, command, "--config", &config].map(str::to_owned);
         let whole = [prefix, &sheave].concat();
         let (program, arguments) = whole.split_first().expect("a command has a program");
         let process = self.host.start(program, arguments);

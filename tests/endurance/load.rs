@@ -7,7 +7,7 @@ mod pace;
 mod short_flows;
 mod talks;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -15,7 +15,6 @@ use std::thread::JoinHandle;
 use crate::scale::Amount;
 use crate::support::host::Host;
 use crate::support::patience::{eventually_within, patience};
-use crate::support::world::{CLIENTS, Family};
 use crate::timeline::Tally;
 
 pub(crate) use connections::Connections;
@@ -73,8 +72,8 @@ impl Client {
     }
 }
 
-/// Whom the clients ask.
-#[derive(Clone, Copy, Debug)]
+/// Whom the clients ask, and from where.
+#[derive(Clone, Debug)]
 pub(crate) struct Targets {
     /// New and long-lived connections.
     pub(crate) web: SocketAddr,
@@ -82,6 +81,10 @@ pub(crate) struct Targets {
     pub(crate) dns: Option<SocketAddr>,
     /// Connections with affinity, if there are any.
     pub(crate) sticky: Option<SocketAddr>,
+    /// Addresses of the clients' host, from which everything comes but connections with affinity.
+    pub(crate) sources: Vec<IpAddr>,
+    /// Addresses of the clients with affinity.
+    pub(crate) sticky_sources: Vec<IpAddr>,
 }
 
 /// All four kinds of load.
@@ -92,33 +95,23 @@ pub(crate) struct Mixed {
     affinity: Option<Client>,
 }
 
-/// The last number of the first client with affinity.
-const FIRST_STICKY: u16 = CLIENTS;
-
 impl Mixed {
     /// Starts everything on the host, and waits until each client has had an answer.
-    pub(crate) fn start(host: &Host, family: Family, amount: Amount, targets: Targets) -> Self {
-        let sticky: Vec<_> = (0..amount.affinity_clients).map(|n| family.client(FIRST_STICKY + n)).collect();
-        let add = sticky.iter().map(|ip| format!("addr add {ip}/{} dev eth0", family.host_prefix()));
-        let nodad = if family == Family::V6 { " nodad" } else { "" };
-        host.ip(&add.map(|line| line + nodad).collect::<Vec<_>>());
-        let sources: Vec<_> = (0..CLIENTS).map(|n| family.client(n)).collect();
-        let talks = Talks { sources: sources.clone(), to: targets.web, count: amount.long_lived };
-        let flows = targets.dns.map(|to| Flows { sources: sources.clone(), to, count: amount.flows });
-        let affinity = targets.sticky.map(|to| Connections {
-            rate: sticky.len() as f64,
-            sources: sticky,
-            to,
-            sticky: true,
-        });
+    pub(crate) fn start(host: &Host, amount: Amount, targets: Targets) -> Self {
+        let Targets { web, dns, sticky, sources, sticky_sources } = targets;
+        let talks = Talks { sources: sources.clone(), to: web, count: amount.long_lived };
+        let flows = dns.map(|to| Flows { sources: sources.clone(), to, count: amount.flows });
+        let clients = sticky_sources.len();
+        let affinity =
+            sticky.map(|to| Connections { rate: clients as f64, sources: sticky_sources, to, sticky: true });
         let connections =
-            Connections { sources, to: targets.web, rate: amount.connections_per_second, sticky: false };
+            Connections { sources, to: web, rate: amount.connections_per_second, sticky: false };
         let talks = Client::start(host, move |shared| talks.run(shared));
         let flows = flows.map(|flows| Client::start(host, move |shared| flows.run(shared)));
         let affinity = affinity.map(|it| Client::start(host, move |shared| it.run(shared)));
         talks.wait_for_start(amount.long_lived);
         flows.iter().for_each(|it| it.wait_for_start(amount.flows));
-        affinity.iter().for_each(|it| it.wait_for_start(usize::from(amount.affinity_clients)));
+        affinity.iter().for_each(|it| it.wait_for_start(clients));
         let connections = Client::start(host, move |shared| connections.run(shared));
         connections.wait_for_start(1);
         Self { connections, talks, flows, affinity }

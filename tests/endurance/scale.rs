@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 static SOAK: LazyLock<bool> =
     LazyLock::new(|| std::env::var("SHEAVE_TEST_SOAK").is_ok_and(|value| value == "1"));
 
-/// Cases run one after the other, however many threads the test program has: each loads the machine by itself.
+/// Long cases run one after the other, however many threads the test program has: each loads the machine by itself.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The one or the other, by the length of the run.
@@ -15,8 +15,8 @@ pub(crate) fn by_length<T>(short: T, long: T) -> T {
 }
 
 /// Waits for the case's turn, which lasts until the answer is dropped.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
+    SOAK.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// How much of each kind of load there is.

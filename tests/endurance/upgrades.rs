@@ -11,31 +11,39 @@ use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::{App, at};
 use crate::support::patience::let_pass;
 use crate::support::process::Process;
-use crate::support::world::{Family, World};
+use crate::support::world::{CLIENTS, Family, World};
 use crate::timeline::Timeline;
 
-const BACKENDS: u16 = 2;
-const ADDRESSES: u16 = 4;
+pub(crate) const BACKENDS: u16 = 2;
+pub(crate) const ADDRESSES: u16 = 4;
 const PORT: u16 = 9000;
 /// A process is rid of its long-lived connections after so many upgrades.
 const GENERATIONS: usize = 10;
 
 /// The endpoints of a case, of which the second half comes when every client has met one of the first: whoever is forgotten would meet
 /// another one.
-fn endpoints(family: Family) -> Vec<SocketAddr> {
+pub(crate) fn endpoints(family: Family) -> Vec<SocketAddr> {
     let of_backend = |number| (0..BACKENDS).map(move |index| at(family.backend_address(index, number), PORT));
     (0..ADDRESSES).flat_map(of_backend).collect()
 }
 
-fn targets(family: Family) -> Targets {
+/// The clients of a load, after giving those with affinity their addresses.
+pub(crate) fn targets(world: &World, family: Family, amount: Amount) -> Targets {
+    let sticky_sources: Vec<_> =
+        (0..amount.affinity_clients).map(|number| family.client(CLIENTS + number)).collect();
+    let nodad = if family == Family::V6 { " nodad" } else { "" };
+    let add = |ip| format!("addr add {ip}/{} dev eth0{nodad}", family.host_prefix());
+    world.client.ip(&sticky_sources.iter().map(add).collect::<Vec<_>>());
     Targets {
         web: at(family.vip(0), 80),
         dns: Some(at(family.vip(0), 53)),
         sticky: Some(at(family.vip(1), 80)),
+        sources: (0..CLIENTS).map(|number| family.client(number)).collect(),
+        sticky_sources,
     }
 }
 
-fn apps(family: Family, endpoints: &[SocketAddr], transparent: bool) -> [App; 2] {
+pub(crate) fn apps(family: Family, endpoints: &[SocketAddr], transparent: bool) -> [App; 2] {
     let app = |name: &str, vip| {
         let app = App::new(name, &[family.vip(vip)]).tcp(80, PORT).udp(53, PORT);
         let app = if transparent { app.local_policy() } else { app };
@@ -44,7 +52,7 @@ fn apps(family: Family, endpoints: &[SocketAddr], transparent: bool) -> [App; 2]
     [app("web", 0), app("sticky", 1).affinity(3600)]
 }
 
-fn serve(world: &World, family: Family) -> Servers {
+pub(crate) fn serve(world: &World, family: Family) -> Servers {
     let sites: Vec<Site<'_>> = (0..)
         .zip(endpoints(family))
         .map(|(number, addr): (usize, _)| Site {
@@ -70,7 +78,7 @@ fn upgrades(name: &str, count: usize, config: &'static str, transparent: bool) {
     let settings = Settings { config, drain: "1h", ..Settings::default() };
     let half = apps(family, &endpoints[..endpoints.len() / 2], transparent);
     let mut gateway = Gateway::start_with(&world, &half, &settings);
-    let load = Mixed::start(&world.client, family, amount, targets(family));
+    let load = Mixed::start(&world.client, amount, targets(&world, family, amount));
     gateway.apply(&apps(family, &endpoints, transparent));
     let (mut timeline, mut former, mut rests) = (Timeline::default(), VecDeque::<Process>::new(), Vec::new());
     let began = Instant::now();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -85,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) managed: bool,
     /// A command that becomes it.
     pub(crate) behind: Vec<String>,
+    /// The program, if it is not the one under test.
+    pub(crate) program: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -104,6 +106,7 @@ impl Default for Settings {
             one_core: false,
             managed: false,
             behind: Vec::new(),
+            program: None,
         }
     }
 }
@@ -165,7 +168,8 @@ impl<'w> Gateway<'w> {
         command.extend(settings.refused.or_else(unnamed).into_iter().flat_map(Refused::prefix));
         command.extend_from_slice(&settings.behind);
         let manifests = path(folder.path().join("manifests"));
-        command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
+        let program = settings.program.as_deref().unwrap_or(Path::new(env!("CARGO_BIN_EXE_sheave")));
+        command.push(program.display().to_string());
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
         command.extend(["--config".to_owned(), path(config)]);
         command.extend_from_slice(sources);
@@ -182,6 +186,12 @@ impl<'w> Gateway<'w> {
             assert!(unavailable.is_null(), "{STEERING}=always, but: {unavailable}");
         }
         gateway
+    }
+
+    /// Has processes that are started from now on run another program.
+    pub(crate) fn install(&mut self, program: &Path) {
+        let run = self.command.iter().position(|it| it == "run").expect("the command of a gateway");
+        self.command[run - 1] = program.display().to_string();
     }
 
     /// Starts another process with the same command, which is to take over, but with other values of these flags.

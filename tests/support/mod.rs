@@ -11,6 +11,7 @@ pub(crate) mod clock;
 pub(crate) mod cluster;
 #[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod fleet;
+#[allow(dead_code, reason = "each test program uses a part of it")]
 pub(crate) mod gateway;
 pub(crate) mod host;
 pub(crate) mod http;

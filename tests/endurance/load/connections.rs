@@ -162,7 +162,7 @@ impl Running<'_> {
                 self.poll.registry().register(&mut visit.stream, Token(token), interest).expect("epoll");
                 self.visits.insert(token, visit);
             }
-            Err(error) => self.tally.failure(Kind::of(&error), format!("not begun: {error}")),
+            Err(error) => self.tally.failure(due, Kind::of(&error), format!("not begun: {error}")),
         }
     }
 
@@ -177,7 +177,11 @@ impl Running<'_> {
             }
             Err(error) => {
                 let after = visit.due.elapsed().as_millis();
-                self.tally.failure(Kind::of(&error), format!("{error}, {after} ms after it began"));
+                self.tally.failure(
+                    visit.due,
+                    Kind::of(&error),
+                    format!("{error}, {after} ms after it began"),
+                );
             }
         }
     }
@@ -191,7 +195,8 @@ impl Running<'_> {
             }
             Some(before) if self.plan.sticky && *before != name => {
                 let client = self.plan.sources[visit.source];
-                self.tally.failure(Kind::Moved, format!("{client} met {before} before, and {name} now"));
+                let what = format!("{client} met {before} before, and {name} now");
+                self.tally.failure(visit.due, Kind::Moved, what);
                 self.met.insert(visit.source, name);
             }
             Some(_) => {}
@@ -203,7 +208,8 @@ impl Running<'_> {
         self.visits.retain(|_, visit| {
             let waits = visit.due.elapsed() < limit;
             if !waits {
-                tally.failure(Kind::Silent, format!("{} bytes within {limit:?}", visit.text.len()));
+                let what = format!("{} bytes within {limit:?}", visit.text.len());
+                tally.failure(visit.due, Kind::Silent, what);
             }
             waits
         });

@@ -106,13 +106,14 @@ impl Running<'_> {
         let flow = &mut self.flows[number];
         match &flow.asked {
             Some((since, _)) if since.elapsed() < patience(5.0) => {}
-            Some(_) => {
+            Some((since, _)) => {
+                let what = format!("flow {number}: a datagram or its answer is lost");
+                self.tally.failure(*since, Kind::Silent, what);
                 flow.asked = None;
-                self.tally.failure(Kind::Silent, format!("flow {number}: a datagram or its answer is lost"));
             }
             None => {
                 if let Err(error) = flow.ask(turn as u64) {
-                    self.tally.failure(Kind::of(&error), format!("flow {number}: {error}"));
+                    self.tally.failure(Instant::now(), Kind::of(&error), format!("flow {number}: {error}"));
                 }
             }
         }
@@ -127,8 +128,10 @@ impl Running<'_> {
                     if let Some(before) = &flow.met
                         && *before != who
                     {
+                        let same = before.split(' ').next() == who.split(' ').next();
+                        let kind = if same { Kind::Renumbered } else { Kind::Moved };
                         let what = format!("flow {number}: {before} before, {who} now");
-                        self.tally.failure(Kind::Moved, what);
+                        self.tally.failure(Instant::now(), kind, what);
                     }
                     if flow.met.replace(who).is_none() {
                         self.shared.started.fetch_add(1, Ordering::SeqCst);
@@ -136,8 +139,8 @@ impl Running<'_> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    self.tally.failure(Kind::of(&error), format!("flow {number}: {error}"));
-                    flow.asked = None;
+                    let since = flow.asked.take().map_or_else(Instant::now, |(since, _)| since);
+                    self.tally.failure(since, Kind::of(&error), format!("flow {number}: {error}"));
                 }
             }
         }

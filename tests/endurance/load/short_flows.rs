@@ -92,7 +92,7 @@ impl Running<'_> {
             }
         };
         if let Err(error) = asked {
-            self.tally.failure(Kind::of(&error), format!("not asked: {error}"));
+            self.tally.failure(Instant::now(), Kind::of(&error), format!("not asked: {error}"));
         }
     }
 
@@ -110,10 +110,11 @@ impl Running<'_> {
         match socket.recv(&mut buffer) {
             Ok(size) if buffer[..size].ends_with(b" ?") => self.tally.success(since.elapsed()),
             Ok(size) => {
-                self.tally.failure(Kind::Other, String::from_utf8_lossy(&buffer[..size]).into_owned());
+                let text = String::from_utf8_lossy(&buffer[..size]).into_owned();
+                self.tally.failure(*since, Kind::Other, text);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) => self.tally.failure(Kind::of(&error), error.to_string()),
+            Err(error) => self.tally.failure(*since, Kind::of(&error), error.to_string()),
         }
         self.asked.remove(&number);
     }
@@ -123,7 +124,7 @@ impl Running<'_> {
         self.asked.retain(|_, (_, since)| {
             let waits = since.elapsed() < limit;
             if !waits {
-                tally.failure(Kind::Silent, "a datagram or its answer is lost".to_owned());
+                tally.failure(*since, Kind::Silent, "a datagram or its answer is lost".to_owned());
             }
             waits
         });

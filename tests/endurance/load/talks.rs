@@ -153,6 +153,7 @@ impl Running<'_> {
     fn open(&mut self) {
         let (number, source) = (self.next, self.plan.sources[self.next % self.plan.sources.len()]);
         self.next += 1;
+        let began = Instant::now();
         match Talk::open(source, self.plan.to) {
             Ok(talk) => {
                 let fd = talk.stream.as_raw_fd();
@@ -163,7 +164,7 @@ impl Running<'_> {
                 self.talks.insert(number, talk);
                 self.order.push_back(number);
             }
-            Err(error) => self.tally.failure(Kind::of(&error), format!("not opened: {error}")),
+            Err(error) => self.tally.failure(began, Kind::of(&error), format!("not opened: {error}")),
         }
     }
 
@@ -190,8 +191,9 @@ impl Running<'_> {
     }
 
     fn fail(&mut self, number: usize, error: &io::Error) {
-        self.tally.failure(Kind::of(error), format!("long-lived connection {number}: {error}"));
-        self.talks.remove(&number);
+        let talk = self.talks.remove(&number);
+        let since = talk.and_then(|talk| talk.said).map_or_else(Instant::now, |(since, _)| since);
+        self.tally.failure(since, Kind::of(error), format!("long-lived connection {number}: {error}"));
         self.order.retain(|it| *it != number);
     }
 
@@ -205,8 +207,10 @@ impl Running<'_> {
     fn close(&mut self, number: usize) {
         let Some(talk) = self.talks.remove(&number) else { return };
         drop(self.poll.registry().deregister(&mut SourceFd(&talk.stream.as_raw_fd())));
+        let began = Instant::now();
         if let Err(error) = talk.close() {
-            self.tally.failure(Kind::of(&error), format!("at the end of connection {number}: {error}"));
+            let what = format!("at the end of connection {number}: {error}");
+            self.tally.failure(began, Kind::of(&error), what);
         }
     }
 }
