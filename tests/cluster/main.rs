@@ -35,6 +35,8 @@ mod gateway_alone;
 #[cfg(test)]
 mod gateway_trouble;
 #[cfg(test)]
+mod kubelet;
+#[cfg(test)]
 mod leadership;
 #[cfg(test)]
 mod life_cycle;
@@ -70,6 +72,8 @@ mod rest;
 mod rights;
 #[cfg(test)]
 mod rivals;
+#[cfg(test)]
+mod rollout;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]

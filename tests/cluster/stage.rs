@@ -141,10 +141,13 @@ impl<'c> Stage<'c> {
             Role::Controller => "controller",
             Role::Run => "run",
         };
-        let config = home.folder.path().join("config.yaml").display().to_string();
-        let sheave = [program, command, "--config", &config].map(str::to_owned);
-        let whole = [prefix, &sheave].concat();
-        let (program, arguments) = whole.split_first().expect("a command has a program");
+        let sheave = [program, command, "--config", &home.config()].map(str::to_owned);
+        self.launch_as(&[prefix, &sheave].concat(), home)
+    }
+
+    /// As [`Stage::launch`], by a command that starts it.
+    pub(crate) fn launch_as(&self, command: &[String], home: &Home) -> Sheave<'_> {
+        let (program, arguments) = command.split_first().expect("a command has a program");
         let process = self.host.start(program, arguments);
         Sheave { process, host: &self.host, admin: home.admin, _folder: Arc::clone(&home.folder) }
     }
@@ -158,7 +161,7 @@ impl<'c> Stage<'c> {
 
     /// Runs another command to its end, with the configuration of that process.
     pub(crate) fn command(&self, home: &Home, command: &str, arguments: &[&str]) -> Finished {
-        let config = home.folder.path().join("config.yaml").display().to_string();
+        let config = home.config();
         let all = [&[command, "--config", &config], arguments].concat();
         self.host.finish(env!("CARGO_BIN_EXE_sheave"), &all)
     }
@@ -226,6 +229,11 @@ impl Home {
         self.folder.path().join("state")
     }
 
+    /// Its configuration file.
+    pub(crate) fn config(&self) -> String {
+        self.folder.path().join("config.yaml").display().to_string()
+    }
+
     /// Where the process keeps its snapshot.
     pub(crate) fn snapshot(&self) -> PathBuf {
         self.state().join("snapshot.jsonl")
@@ -233,6 +241,16 @@ impl Home {
 }
 
 impl Sheave<'_> {
+    /// The id of the process that was started.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Fails if it has ended.
+    pub(crate) fn expect_running(&mut self) {
+        self.process.expect_running();
+    }
+
     /// Waits until `/readyz` says so.
     pub(crate) fn wait_until_ready(&mut self) {
         eventually_within(patience(30.0), "the process is ready", || {

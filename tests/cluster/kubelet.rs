@@ -1,0 +1,144 @@
+//! A kubelet and a DaemonSet controller, as far as one node and the gateways of `deploy/base` need them: Pods are processes, each in a
+//! PID namespace of its own, with the arguments, environment, probes and periods of the manifest. It must not know what the cases
+//! are about.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid as ProcessId;
+use serde_json::Value;
+
+use crate::stage::{Home, Sheave, Stage};
+use crate::support::patience::{eventually_within, let_pass, patience};
+
+const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base/gateway.yaml");
+/// How often probes are made: more often than on a node, where periods are for many Pods.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// The gateways' DaemonSet on one node.
+pub(crate) struct DaemonSet<'s> {
+    stage: &'s Stage<'s>,
+    home: &'s Home,
+    object: Value,
+    started: usize,
+    pod: Pod<'s>,
+}
+
+/// One of its Pods.
+pub(crate) struct Pod<'s> {
+    /// Its main process is a child of this one.
+    pub(crate) sheave: Sheave<'s>,
+}
+
+/// A part of an object; there must be one.
+fn part<'v>(object: &'v Value, pointer: &str) -> &'v Value {
+    object.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {object}"))
+}
+
+impl<'s> DaemonSet<'s> {
+    /// Starts its first Pod and waits until that is ready.
+    pub(crate) fn start(stage: &'s Stage<'s>, home: &'s Home) -> Self {
+        let text = std::fs::read_to_string(MANIFEST).expect("the manifest is there");
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
+        let object = documents.into_iter().find(|it| it["kind"] == "DaemonSet").expect("a DaemonSet");
+        let rolling = part(&object, "/spec/updateStrategy/rollingUpdate");
+        assert_eq!((&rolling["maxSurge"], &rolling["maxUnavailable"]), (&1.into(), &0.into()));
+        let pod = create(stage, home, &object, 0);
+        let mut this = Self { stage, home, object, started: 1, pod };
+        wait_until_ready(stage, home, &this.object, &mut this.pod);
+        this
+    }
+
+    /// `kubectl rollout restart`: the next Pod starts beside the present one; once it is ready, that is deleted. Returns the former
+    /// Pod, which has been told to end.
+    pub(crate) fn roll(&mut self) -> Pod<'s> {
+        let mut next = create(self.stage, self.home, &self.object, self.started);
+        self.started += 1;
+        wait_until_ready(self.stage, self.home, &self.object, &mut next);
+        // For minReadySeconds; shorter than on a node.
+        let_pass(10 * PERIOD);
+        assert!(next.sheave.is_ready(), "{}", next.sheave.log());
+        let former = std::mem::replace(&mut self.pod, next);
+        former.signal(Signal::SIGTERM);
+        former
+    }
+}
+
+fn container(object: &Value) -> &Value {
+    part(object, "/spec/template/spec/containers/0")
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let list = list.as_array().expect("a list");
+    list.iter().map(|it| it.as_str().expect("a text").to_owned()).collect()
+}
+
+/// With the configuration of this home, which all Pods of the node share.
+fn configured(mut command: Vec<String>, home: &Home) -> Vec<String> {
+    let config = command.iter_mut().find(|it| it.ends_with("/config.yaml")).expect("a configuration");
+    *config = home.config();
+    command
+}
+
+fn create<'s>(stage: &'s Stage<'s>, home: &Home, object: &Value, number: usize) -> Pod<'s> {
+    let container = container(object);
+    let name = format!("sheave-gateway-{number}");
+    let given = |variable: &str| match variable {
+        "POD_NAME" => name.clone(),
+        "POD_NAMESPACE" => "sheave-system".to_owned(),
+        "NODE_NAME" => stage.node().to_owned(),
+        "NODE_IP" => crate::stage::NODE_ADDRESS.to_string(),
+        other => panic!("the manifest has a new variable: {other}"),
+    };
+    let variables = part(container, "/env").as_array().expect("a list").iter();
+    let variables = variables.map(|it| it["name"].as_str().expect("a name"));
+    let mut command: Vec<String> =
+        ["unshare", "--pid", "--fork", "--kill-child", "env"].map(str::to_owned).into();
+    command.extend(variables.map(|it| format!("{it}={}", given(it))));
+    command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
+    command.extend(configured(texts(part(container, "/args")), home));
+    Pod { sheave: stage.launch_as(&command, home) }
+}
+
+/// Makes the startup probe until it succeeds, and then the readiness probe, as kubelets do.
+fn wait_until_ready(stage: &Stage<'_>, home: &Home, object: &Value, pod: &mut Pod<'_>) {
+    let container = container(object);
+    let mut probe = configured(texts(part(container, "/startupProbe/exec/command")), home);
+    env!("CARGO_BIN_EXE_sheave").clone_into(&mut probe[0]);
+    let most = part(container, "/startupProbe/failureThreshold").as_u64().expect("a number");
+    let mut failures = 0;
+    eventually_within(patience(60.0), "the Pod has started", || {
+        pod.sheave.expect_running();
+        let inside = ["--target".to_owned(), pod.main_process().to_string(), "--pid".to_owned()];
+        let probed = stage.host.finish("nsenter", &[&inside[..], &probe].concat());
+        failures += 1;
+        assert!(failures <= most, "the kubelet would have given up: {}", probed.stderr);
+        if probed.code() == Some(0) {
+            return Ok(());
+        }
+        let_pass(PERIOD);
+        Err(probed.stderr)
+    });
+    assert_eq!(part(container, "/readinessProbe/httpGet/path"), "/readyz");
+    pod.sheave.wait_until_ready();
+}
+
+impl Pod<'_> {
+    /// Sends a signal to process 1 of its container.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(ProcessId::from_raw(self.main_process()), signal).expect("it runs");
+    }
+
+    /// As this process sees it.
+    fn main_process(&self) -> i32 {
+        let parent = self.sheave.id();
+        eventually_within(patience(10.0), "the container has its process", || {
+            let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+            children
+                .map_err(|error| error.to_string())?
+                .trim()
+                .parse::<i32>()
+                .map_err(|error| error.to_string())
+        })
+    }
+}
