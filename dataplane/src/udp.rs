@@ -18,7 +18,7 @@ mod reply;
 mod sockets;
 mod steered;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,6 +31,7 @@ use self::flow_table::FlowOwner;
 use self::forward::forward_batch;
 use self::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
 use self::handover::OutgoingFlows;
+use self::local_ports::PortLease;
 use self::registry::{Progress, Source};
 use self::reply::reply_batch;
 use self::steered::SteeredUdp;
@@ -52,6 +53,8 @@ pub(crate) struct Udp {
     /// Another process is taking over.
     paused: bool,
     outgoing: OutgoingFlows,
+    /// Ports that the process uses that was there before, until then at most.
+    barred: VecDeque<(Instant, Vec<PortLease>)>,
     /// When flows end whose frontends have left the table.
     removed: Deadlines<FrontendAddr>,
 }
@@ -69,6 +72,7 @@ impl Udp {
             retired: Vec::new(),
             paused: false,
             outgoing: Vec::new(),
+            barred: VecDeque::new(),
             removed: Deadlines::new(worker.shared.timeouts.drain),
         }
     }
@@ -164,6 +168,7 @@ impl Udp {
             return;
         }
         self.context.registry.on_time(now);
+        while self.barred.pop_front_if(|(until, _)| *until <= now).is_some() {}
         while let Some((_, addr)) = self.removed.pop(now) {
             let is_back = self.context.worker.table().get(addr).is_some();
             self.end_retired(|frontend| frontend.addr == addr && !is_back);
@@ -185,7 +190,8 @@ impl Udp {
             return None;
         }
         let (resting, sweep) = (self.context.registry.next_deadline(), self.context.sweeps.borrow().next());
-        [resting, sweep, self.removed.next()].into_iter().flatten().min()
+        let barred = self.barred.front().map(|(until, _)| *until);
+        [resting, sweep, self.removed.next(), barred].into_iter().flatten().min()
     }
 
     /// Whether some sockets are still to be read.

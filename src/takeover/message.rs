@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, SocketRole};
+use sheave_dataplane::handover::{
+    AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, KeptPort, SocketRole,
+};
 
 /// One message. The descriptors that come with it are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +41,10 @@ pub(super) enum Message {
     Flows {
         worker: usize,
         records: Vec<FlowRecord>,
+    },
+    /// Of flows that end where they are.
+    KeptPorts {
+        records: Vec<KeptPort>,
     },
     Offer,
     Serving,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord};
+use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord, KeptPort};
 
 use super::channel::Channel;
 use super::message::{Hello, Message, ServingPlace, Welcome};
@@ -47,6 +47,8 @@ pub(crate) enum LastPart {
         flows: Vec<HandedFlow>,
     },
     Affinity(Vec<AffinityRecord>),
+    /// Which it will go on to use.
+    KeptPorts(Vec<KeptPort>),
     /// That was all: this process may serve.
     Offer,
 }
@@ -173,6 +175,7 @@ impl Predecessor {
                 Ok(LastPart::Flows { worker, flows })
             }
             (Message::Affinity { records }, _) => Ok(LastPart::Affinity(records)),
+            (Message::KeptPorts { records }, _) => Ok(LastPart::KeptPorts(records)),
             (Message::Offer, _) => Ok(LastPart::Offer),
             (Message::Refused { why }, _) => Err(TakeoverError::Refused(why)),
             (other, _) => Err(unexpected(&other)),

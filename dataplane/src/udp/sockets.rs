@@ -113,6 +113,16 @@ impl Offload {
         Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease })
     }
 
+    /// Keeps a port towards an endpoint from flows of this process, until dropped; `None` if they do not use it anyway.
+    pub(super) fn bar(
+        &self,
+        endpoint: EndpointAddr,
+        port: u16,
+        nobody: &Weak<dyn FlowOwner>,
+    ) -> Option<PortLease> {
+        self.ports.take_over(endpoint, port, nobody)
+    }
+
     /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
     /// and do without this system call.
     pub(super) fn count_answers(&self, upstream: &Upstream, count: usize) {

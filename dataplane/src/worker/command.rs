@@ -7,7 +7,7 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use crate::counters::{FrontendCounters, UdpCounters};
-use crate::handover::HandedFlow;
+use crate::handover::{HandedFlow, KeptPort};
 use crate::listener::sk_lookup::DeferredVerdict;
 
 /// A command to a worker.
@@ -32,6 +32,10 @@ pub(crate) enum Command {
     Pause(oneshot::Sender<()>),
     /// Answer with the next UDP flows for that process; with none after the last. To a worker that is paused.
     HandOver(oneshot::Sender<Vec<HandedFlow>>),
+    /// Answer with the ports of the UDP flows that stay here.
+    KeepPorts(oneshot::Sender<Vec<KeptPort>>),
+    /// Leave these ports to the process that was there before.
+    BarPorts(Arc<[KeptPort]>),
     /// Serve these UDP flows of the process that was there before.
     TakeOver(Vec<HandedFlow>),
     /// Nobody has taken over: go on.

@@ -250,6 +250,8 @@ impl EventLoop {
                 reply.send(()).ok();
             }
             Command::HandOver(reply) => drop(reply.send(self.udp.hand_over(HANDED))),
+            Command::KeepPorts(reply) => drop(reply.send(self.udp.kept_ports())),
+            Command::BarPorts(kept) => self.udp.bar_ports(&kept),
             Command::TakeOver(flows) => self.udp.take_over(flows),
             Command::Resume => {
                 self.tcp.resume();

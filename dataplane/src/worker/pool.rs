@@ -110,12 +110,7 @@ impl Workers {
         ask: fn(oneshot::Sender<()>) -> Command,
         patience: Duration,
     ) -> impl Future<Output = bool> + Send + use<> {
-        let ask = |worker: &WorkerHandle| {
-            let (reply, answer) = oneshot::channel();
-            worker.send(ask(reply));
-            answer
-        };
-        let replies: Vec<_> = self.handles.iter().map(ask).collect();
+        let replies = self.ask_all(ask);
         async move {
             // One that has ended must not keep the others from finishing: they are waited for all the same.
             let all = async {
@@ -127,6 +122,16 @@ impl Workers {
             };
             tokio::time::timeout(patience, all).await.unwrap_or(false)
         }
+    }
+
+    /// Asks each, at once. One that has ended does not answer.
+    pub(crate) fn ask_all<T>(&self, ask: fn(oneshot::Sender<T>) -> Command) -> Vec<oneshot::Receiver<T>> {
+        let ask = |worker: &WorkerHandle| {
+            let (reply, answer) = oneshot::channel();
+            worker.send(ask(reply));
+            answer
+        };
+        self.handles.iter().map(ask).collect()
     }
 
     /// Ends all, cutting what they serve. One that is stuck is left behind after `patience`.

@@ -160,6 +160,7 @@ impl EventLoop {
                     taken.flows += flows.len();
                     self.dataplane.take_over_flows(worker, flows);
                 }
+                LastPart::KeptPorts(kept) => self.dataplane.bar_ports(kept),
                 LastPart::Affinity(records) => self.take_over_affinity(records, taken),
                 LastPart::Offer => break,
             }
@@ -247,6 +248,8 @@ impl EventLoop {
                 successor.flows(worker, flows).await?;
             }
         }
+        let kept = tokio::time::timeout(WORKER_PATIENCE, self.dataplane.kept_ports()).await;
+        successor.kept_ports(kept.map_err(|_| TakeoverError::Stuck)?).await?;
         successor.affinity(self.dataplane.affinity_records(Some(copied)).collect()).await
     }
 }
