@@ -1,10 +1,12 @@
 //! The configuration: one YAML file, overridden by flags. Everything is validated here, and all mistakes are reported together.
 
 mod authorization;
+pub(crate) mod changes;
 mod election;
 mod limits;
 mod metrics;
 mod node;
+mod origin;
 mod section;
 mod timeouts;
 mod values;
@@ -27,6 +29,7 @@ use sheave_model::FrontendKind;
 pub(crate) use self::authorization::Authorization;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};
+pub(crate) use self::origin::ConfigOrigin;
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
 use self::values::ValueError;

@@ -15,7 +15,7 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuild
 use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{Registry, fmt};
+use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::config::{LogFormat, LogLevel, Logging};
 
@@ -26,21 +26,19 @@ const LAST_LINES: Duration = Duration::from_millis(1500);
 
 /// The process has one log, and so one counter.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+/// The filter of the configured level; none in it where `RUST_LOG` says what is logged.
+static FILTER: OnceLock<reload::Handle<Option<Targets>, Registry>> = OnceLock::new();
 
 /// Starts logging as configured. Called once, before any other thread starts.
 pub(crate) fn init(logging: &Logging) -> Flush {
     let chosen = from_environment();
-    let level = match logging.level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
+    let configured = chosen.is_none().then(|| levels(level(logging.level)));
+    let (filter, handle) = reload::Layer::new(configured);
+    FILTER.get_or_init(|| handle);
     let (queue, flush) = queue(io::stderr());
     DROPPED.get_or_init(|| queue.error_counter());
     let logs = fmt::layer().with_writer(queue).with_target(false);
-    let registry = Registry::default().with(chosen.is_none().then(|| levels(level))).with(chosen);
+    let registry = Registry::default().with(filter).with(chosen);
     match logging.format {
         LogFormat::Text => {
             registry.with(logs.with_ansi(wants_color())).init();
@@ -49,6 +47,30 @@ pub(crate) fn init(logging: &Logging) -> Flush {
     }
     std::panic::set_hook(Box::new(log_panic));
     flush
+}
+
+/// Logs from this level on, unless `RUST_LOG` says what is logged: then false.
+pub(crate) fn set_level(configured: LogLevel) -> bool {
+    let replace = |filter: &mut Option<Targets>| match filter {
+        Some(filter) => {
+            *filter = levels(level(configured));
+            true
+        }
+        None => false,
+    };
+    let mut is_set = false;
+    let changed = FILTER.get().map(|handle| handle.modify(|filter| is_set = replace(filter)));
+    is_set && matches!(changed, Some(Ok(())))
+}
+
+fn level(configured: LogLevel) -> LevelFilter {
+    match configured {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }
 
 /// The filter of `RUST_LOG`, which overrides the configured level; none if it is unset, empty or invalid.

@@ -16,9 +16,9 @@ use std::process::ExitCode;
 
 use cli::{Cli, Command};
 use commands::{completions, demo, inspect, uninstall, validate, version};
-use config::Config;
+use config::{Config, ConfigOrigin};
 use exit::Exit;
-use process::gateway::{ObjectSource, Takeover};
+use process::gateway::{Lifetime, ObjectSource, Takeover};
 use process::{controller, serve};
 
 fn main() -> ExitCode {
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
 }
 
 fn execute(cli: Cli) -> Exit {
-    let config = Config::load(cli.config.as_deref(), &cli.overrides());
+    let origin = ConfigOrigin { file: cli.config.clone(), overrides: cli.overrides() };
+    let config = Config::load(origin.file.as_deref(), &origin.overrides);
     match (cli.command, config) {
         (Command::Version(version), _) => version::run(&version),
         (Command::Completions { shell }, _) => completions::completions(shell),
@@ -39,9 +40,9 @@ fn execute(cli: Cli) -> Exit {
         (_, Err(mistakes)) => validate::print_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => inspect::routes(&routes, &config),
         (Command::Explain(explain), Ok(config)) => inspect::explain(&explain, &config),
-        (Command::Run(run), Ok(config)) => gateway(&config, &run, ObjectSource::ApiWithController),
-        (Command::Gateway(run), Ok(config)) => gateway(&config, &run, ObjectSource::Api),
-        (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config)),
+        (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
+        (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),
+        (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config, origin)),
         (Command::Status(status), Ok(config)) if status.here => {
             serve(&config, inspect::served_elsewhere(&config))
         }
@@ -55,9 +56,10 @@ fn execute(cli: Cli) -> Exit {
 }
 
 /// Runs a gateway on manifests, or without them on `otherwise`.
-fn gateway(config: &Config, run: &cli::Run, otherwise: ObjectSource<'_>) -> Exit {
+fn gateway(config: &Config, origin: ConfigOrigin, run: &cli::Run, otherwise: ObjectSource<'_>) -> Exit {
     let source = run.manifests.local.as_deref().map_or(otherwise, ObjectSource::Manifests);
     let takeover = if run.takeover { Takeover::Requested } else { Takeover::Allowed };
     let karmada = run.manifests.karmada.as_deref();
-    serve(config, process::gateway::run(config, source, karmada, takeover, None, |_| ()))
+    let lifetime = Lifetime { takeover, duration: None, origin: Some(origin) };
+    serve(config, process::gateway::run(config, source, karmada, lifetime, |_| ()))
 }

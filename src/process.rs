@@ -2,6 +2,7 @@
 
 pub(crate) mod controller;
 pub(crate) mod gateway;
+mod reload;
 pub(crate) mod service_manager;
 mod signals;
 

@@ -104,6 +104,7 @@ pub const FIRST_PROBLEMS: usize = 20;
 #[derive(Debug)]
 pub struct Controller {
     status: watch::Receiver<ControllerStatus>,
+    options: watch::Sender<ControllerOptions>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -113,8 +114,15 @@ impl Controller {
     pub fn start(connection: Connection, options: ControllerOptions) -> Self {
         let (publish, status) = watch::channel(ControllerStatus::default());
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(connection, options, publish, stopped));
-        Self { status, stop, task }
+        let (options, current) = watch::channel(options);
+        let task = tokio::spawn(serve(connection, current, publish, stopped));
+        Self { status, options, stop, task }
+    }
+
+    /// Goes by other options from now on, if `change` returns true: a leader begins another term by them. The Lease, the timing and
+    /// the identity stay what they are.
+    pub fn reconfigure(&self, change: impl FnOnce(&mut ControllerOptions) -> bool) {
+        self.options.send_if_modified(change);
     }
 
     /// Its state, now and later.
@@ -139,12 +147,14 @@ impl Controller {
 
 async fn serve(
     connection: Connection,
-    options: ControllerOptions,
+    mut current: watch::Receiver<ControllerOptions>,
     publish: watch::Sender<ControllerStatus>,
     mut stop: oneshot::Receiver<()>,
 ) {
-    let (identity, timing) = (options.identity.clone(), options.timing.clone());
-    let mut election = Election::start(&connection, &options.lease, identity, timing);
+    let mut election = {
+        let ControllerOptions { lease, identity, timing, .. } = &*current.borrow();
+        Election::start(&connection, lease, identity.clone(), timing.clone())
+    };
     let mut failures: u32 = 0;
     loop {
         publish.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
@@ -157,10 +167,19 @@ async fn serve(
             _ = &mut stop => break,
         }
         let began = Instant::now();
-        let what = match lead(&connection, &options, &mut election, &publish, &mut stop).await {
+        let options = current.borrow_and_update().clone();
+        let ended = tokio::select! {
+            ended = lead(&connection, &options, &mut election, &publish, &mut stop) => ended,
+            Ok(()) = current.changed() => Ended::Reconfigured,
+        };
+        let what = match ended {
             Ended::Stopped => break,
             // The election has logged why.
             Ended::Lost => continue,
+            Ended::Reconfigured => {
+                tracing::info!("the configuration has changed: leading by it from a new list of all objects");
+                continue;
+            }
             Ended::Broken(Broken(what)) => what,
         };
         failures = if began.elapsed() < LONGEST_PAUSE { failures.saturating_add(1) } else { 1 };
@@ -214,6 +233,7 @@ const LOOK: Duration = Duration::from_secs(2);
 enum Ended {
     Stopped,
     Lost,
+    Reconfigured,
     Broken(Broken),
 }
 

@@ -115,6 +115,8 @@ pub struct Projector {
     due: Option<Timestamp>,
     /// It decides about other MultiClusterServices than at the last projection.
     authority_changed: bool,
+    /// Its options are others than at the last projection.
+    options_changed: bool,
 }
 
 /// What is kept of a Service between passes.
@@ -158,6 +160,7 @@ impl Projector {
             now: None,
             due: None,
             authority_changed: false,
+            options_changed: false,
         }
     }
 
@@ -174,6 +177,17 @@ impl Projector {
             std::mem::replace(&mut self.options.fleet.authority, authority) != authority;
     }
 
+    /// Projects by these options from the next projection on. The node, the cluster, the class, the role and the authority stay what
+    /// they are: what was allocated and published so far is by them.
+    pub fn set_options(&mut self, options: Options) {
+        let Options { node, cluster, load_balancer_class, role, .. } = self.options.clone();
+        let authority = self.options.fleet.authority;
+        let fleet = FleetOptions { authority, ..options.fleet };
+        let options = Options { node, cluster, load_balancer_class, role, fleet, ..options };
+        self.options_changed |= self.options != options;
+        self.options = options;
+    }
+
     /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
     /// everything, whatever `dirty` is.
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
@@ -182,7 +196,8 @@ impl Projector {
             Dirty::Nothing | Dirty::Everything => BTreeSet::new(),
         };
         let first = !std::mem::replace(&mut self.started, true);
-        let unknown = first || *dirty == Dirty::Everything;
+        let reconfigured = std::mem::take(&mut self.options_changed);
+        let unknown = first || reconfigured || *dirty == Dirty::Everything;
         if unknown || matches!(dirty, Dirty::Shared(_)) || self.options.role.depends_on(&keys) {
             let suffices = self.refresh(objects);
             if unknown || !suffices {
@@ -197,7 +212,7 @@ impl Projector {
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
             self.now.and_then(|now| multi_cluster::next_hold_off(&objects.fleet, hold, now))
         });
-        if keys.is_empty() && *dirty == Dirty::Nothing && !first {
+        if keys.is_empty() && *dirty == Dirty::Nothing && !first && !reconfigured {
             return self.answer(false, BTreeSet::new());
         }
         let (changes, touched) = self.pass(objects, keys, first);

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
-use crate::limits::capacity::{Capacity, CapacityLimits, MemoryGauge};
+use crate::limits::capacity::{Capacity, MemoryGauge};
 use crate::limits::overload::{Overload, Overloaded, Refusals};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
 use crate::listener::{BindFailure, ListenerSet};
@@ -26,7 +26,7 @@ use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
 use crate::transparent::Transparency;
 use crate::transparent::return_path::ReturnPathError;
-use crate::worker::context::{BrokenSocket, Shared, Timeouts};
+use crate::worker::context::{BrokenSocket, Settings, Shared};
 use crate::worker::pool::Workers;
 use crate::worker::port::WorkerPorts;
 use crate::worker::{Command, WorkerSeed};
@@ -44,15 +44,8 @@ const PIPES_SHARE: usize = 32;
 pub struct Options {
     /// Threads that forward; 0 is taken as 1.
     pub workers: usize,
-    /// How long things may take.
-    pub timeouts: Timeouts,
-    /// How long a worker looks for traffic on its TCP connections after the last before it sleeps. Saves the time that it
-    /// takes to be woken, and costs a core while there is traffic; zero = not at all.
-    pub busy_poll: Duration,
-    /// What all traffic may take together.
-    pub capacity: CapacityLimits,
-    /// UDP flows that each worker may have; beyond it new ones take the place of old ones.
-    pub udp_flows: usize,
+    /// What [`Dataplane::configure`] can change.
+    pub settings: Settings,
     /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
     /// are steered, or stay closed, with `EMFILE`.
     pub listening_sockets: usize,
@@ -102,17 +95,7 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its epoll instance cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options {
-            workers,
-            timeouts,
-            busy_poll,
-            capacity,
-            udp_flows,
-            listening_sockets,
-            steering,
-            paths,
-            held,
-        } = options;
+        let Options { workers, settings, listening_sockets, steering, paths, held } = options;
         let (worker_count, steering) = (workers.max(1), Steering::new(steering));
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
@@ -120,8 +103,8 @@ impl Dataplane {
         let paths = Paths::new(&paths);
         let health = Health::new(Arc::clone(&paths));
         let (report_broken, broken) = mpsc::unbounded_channel();
-        let pipes = PIPES.min(capacity.descriptors / PIPES_SHARE / 2 / worker_count);
-        let capacity = Arc::new(Capacity::new(capacity));
+        let pipes = PIPES.min(settings.capacity.descriptors / PIPES_SHARE / 2 / worker_count);
+        let capacity = Arc::new(Capacity::new(settings.capacity));
         capacity.take(2 * pipes * worker_count);
         let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
         let shared = Shared {
@@ -130,7 +113,7 @@ impl Dataplane {
             transparency: Arc::clone(&transparency),
             reports: health.reports(),
             paths: Arc::clone(&paths),
-            timeouts,
+            settings,
             capacity: Arc::clone(&capacity),
             refusals: Arc::clone(&refusals),
             ports: Arc::clone(&ports),
@@ -139,8 +122,6 @@ impl Dataplane {
         let seed = WorkerSeed {
             index: 0,
             shared,
-            busy_poll,
-            udp_flows,
             pipes: PipeBudget::of_worker(pipes, worker_count),
             random: 0,
             steered: steering.frontends(),
@@ -201,6 +182,13 @@ impl Dataplane {
             }
         }
         changes.len()
+    }
+
+    /// Goes by these settings from now on. What is open goes on, with the time for connections that it had; other times are the new
+    /// ones for flows that are open, too. Where there is more than a lower limit allows, nothing new is taken until there is less.
+    pub fn configure(&mut self, settings: Settings) {
+        self.capacity.set_limits(settings.capacity);
+        self.workers.configure(settings);
     }
 
     /// Tries again what could not be had or has broken since: workers, sockets, and clients' addresses. Costs next to nothing

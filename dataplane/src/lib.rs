@@ -37,4 +37,4 @@ pub use listener::steering::{SteeringMode, SteeringReport};
 pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
 pub use transparent::return_path::ReturnPathError;
-pub use worker::context::Timeouts;
+pub use worker::context::{Settings, Timeouts};

@@ -159,6 +159,11 @@ impl Tcp {
         [self.listeners.next_deadline(), self.connections.next_deadline()].into_iter().flatten().min()
     }
 
+    /// The worker has other settings.
+    pub(crate) fn settings_changed(&mut self) {
+        self.connections.set_timeouts(self.worker.timeouts());
+    }
+
     /// Resets every connection.
     pub(crate) fn reset_all(&mut self) {
         self.connections.reset_all();

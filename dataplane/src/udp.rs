@@ -60,9 +60,9 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Serves nothing yet. There may be so many flows over all frontends.
-    pub(crate) fn new(worker: &Rc<WorkerContext>, flows: usize, steered: Arc<SteeredFrontends>) -> Self {
-        let context = UdpContext::new(worker, flows);
+    /// Serves nothing yet.
+    pub(crate) fn new(worker: &Rc<WorkerContext>, steered: Arc<SteeredFrontends>) -> Self {
+        let context = UdpContext::new(worker);
         let steered = SteeredUdp::new(steered, &context);
         Self {
             context,
@@ -73,7 +73,7 @@ impl Udp {
             paused: false,
             outgoing: Vec::new(),
             barred: VecDeque::new(),
-            removed: Deadlines::new(worker.shared.timeouts.drain),
+            removed: Deadlines::new(worker.timeouts().drain),
         }
     }
 
@@ -133,7 +133,7 @@ impl Udp {
     pub(crate) fn remove(&mut self, addr: FrontendAddr) {
         self.retire(addr);
         let worker = &self.context.worker;
-        self.removed.push(worker.now(), worker.shared.timeouts.drain, addr);
+        self.removed.push(worker.now(), worker.timeouts().drain, addr);
     }
 
     fn end_retired(&mut self, is_over: impl Fn(&UdpFrontend) -> bool) {
@@ -150,6 +150,14 @@ impl Udp {
     pub(crate) fn drain(&mut self) {
         self.steered.drain();
         self.frontends.iter_mut().for_each(|(_, frontend)| frontend.drain());
+    }
+
+    /// The worker has other settings. Open flows have the new times, too.
+    pub(crate) fn settings_changed(&mut self) {
+        let settings = self.context.worker.settings();
+        self.context.budget.set_limit(settings.udp_flows);
+        self.removed.set_usual(settings.timeouts.drain);
+        self.frontends.iter_mut().for_each(|(_, frontend)| frontend.timeouts_changed());
     }
 
     /// Whether no flow is left.

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::commands::stdout;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::process::gateway::{self, ObjectSource, Takeover};
+use crate::process::gateway::{self, Lifetime, ObjectSource, Takeover};
 use backends::Backends;
 use clusters::Clusters;
 
@@ -45,15 +45,8 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
         _ => tracing::warn!("the demo is running, but its instructions could not be printed"),
     };
     let (manifests, karmada) = (stage.manifests(), stage.karmada());
-    gateway::run(
-        &config,
-        ObjectSource::Manifests(&manifests),
-        Some(&karmada),
-        Takeover::Never,
-        duration,
-        welcome,
-    )
-    .await
+    let lifetime = Lifetime { takeover: Takeover::Never, duration, origin: None };
+    gateway::run(&config, ObjectSource::Manifests(&manifests), Some(&karmada), lifetime, welcome).await
 }
 
 /// The user's configuration, as far as it fits the demo.

@@ -49,6 +49,11 @@ impl Capacity {
         shares
     }
 
+    /// What traffic may take with other limits.
+    pub(crate) fn with_limits_of(&self, config: &Config) -> Self {
+        Self::of(self.open_files, self.workers, config)
+    }
+
     fn of(open_files: u64, workers: usize, config: &Config) -> Self {
         let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
         let metrics = if config.metrics.listen.is_some() { Connections::METRICS } else { 0 };

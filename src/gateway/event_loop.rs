@@ -3,23 +3,22 @@
 
 mod answers;
 mod lame_duck;
+mod reconfigure;
+mod reports;
 mod takeover;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_control::api::gateway_report::GatewayReport;
-use sheave_control::api::problem::{Problem, ProblemChanges};
 use sheave_control::api::store::Store;
 use sheave_control::controller::ControllerStatus;
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
 use sheave_dataplane::{Dataplane, Drained, Observer};
-use sheave_model::ClientSource;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
@@ -30,8 +29,7 @@ use super::overload::Overload;
 use super::problem_log::ProblemLog;
 use super::problems::Failures;
 use super::sources::{SourceUpdate, Sources};
-use super::startup_log;
-use crate::config::Config;
+use crate::config::{Config, SeriesLimits};
 use crate::http::admin::Query;
 use crate::http::health::{self, Health};
 use crate::http::metrics::recorder::UPDATE_SECONDS;
@@ -40,6 +38,7 @@ use crate::retry;
 use crate::takeover::predecessor::Predecessor;
 use crate::takeover::successor::Outcome;
 use lame_duck::Phase;
+pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
 
 /// How long the workers may take to show that they run.
@@ -55,9 +54,12 @@ pub(crate) struct EventLoop {
     role: &'static str,
     node: String,
     drain: Duration,
+    series: SeriesLimits,
+    /// What the machine gives.
+    shares: Capacity,
     health: Health,
     dataplane: Dataplane,
-    _memory: MemoryWatch,
+    memory: MemoryWatch,
     /// Where this process listens for other ends than frontends, health check node ports aside.
     servers: BTreeSet<SocketAddr>,
     sources: Sources,
@@ -80,6 +82,17 @@ pub(crate) struct EventLoop {
     source_ended: bool,
     /// Who serves until this one has taken over.
     predecessor: Option<Predecessor>,
+}
+
+/// What reaches a running loop.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// Of the admin server.
+    pub(crate) queries: mpsc::Receiver<Query>,
+    /// What is in force from then on.
+    pub(crate) configs: mpsc::Receiver<NewConfig>,
+    /// The time for a lame duck.
+    pub(crate) stop: oneshot::Receiver<Duration>,
 }
 
 /// Why the loop has ended.
@@ -115,9 +128,11 @@ impl EventLoop {
             role: "gateway",
             node: config.node.clone(),
             drain: config.timeouts.drain,
+            series: config.metrics.limits,
+            shares: shares.with_limits_of(config),
             health: Health::new(shares.pages()),
             dataplane,
-            _memory: memory,
+            memory,
             servers: servers(config),
             projector: Projector::new(projection_options(config, sources.role())),
             sources,
@@ -157,14 +172,13 @@ impl EventLoop {
         self.role = "run";
     }
 
-    /// Follows the sources and answers `queries` until the time that `stop` leaves for a lame duck is over, until another process has
+    /// Follows the sources and answers queries until the time that `stop` leaves for a lame duck is over, until another process has
     /// taken over, or until the sources end by themselves: stale endpoints would stay in force for ever. Then drains. `serve` starts
     /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
     /// is told the id of the process that serves in place of this one.
     pub(crate) async fn run(
         mut self,
-        mut queries: mpsc::Receiver<Query>,
-        mut stop: oneshot::Receiver<Duration>,
+        Inbox { mut queries, mut configs, mut stop }: Inbox,
         serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
         left: oneshot::Sender<i32>,
@@ -233,9 +247,14 @@ impl EventLoop {
                     self.report_overload();
                 }
                 Some(query) = queries.recv() => self.answer(query),
+                Some(NewConfig { config, applied }) = configs.recv() => {
+                    self.reconfigure(&config);
+                    applied.send(()).ok();
+                }
                 _ = retry.tick() => self.retry(),
             }
         }
+        drop(configs);
         if self.predecessor.is_some() {
             self.dataplane.close(WORKER_PATIENCE).await;
             return Ended::NotTakenOver;
@@ -325,58 +344,6 @@ impl EventLoop {
     /// All updates so far are in force, since this runs on the loop; the workers prove it by answering.
     fn prove_healthy(&self) {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
-    }
-
-    /// Logs and reports the data plane's failures when they change.
-    fn report_failures(&mut self) {
-        let generation = self.dataplane.table().table().generation();
-        if self.failures.refresh(&self.dataplane, &self.health) {
-            let report = report::report(&self.node, generation, self.failures.all());
-            self.report.send_replace(GatewayReport { draining: self.phase != Phase::Serving, ..report });
-            self.problem_log
-                .failures(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
-        } else {
-            self.report
-                .send_if_modified(|last| std::mem::replace(&mut last.generation, generation) != generation);
-        }
-    }
-
-    /// Logs overloaded frontends when they change.
-    fn report_overload(&mut self) {
-        if self.overload.refresh(&self.dataplane) {
-            self.problem_log
-                .overload(self.overload.problems().iter().map(|problem| self.sources.place(problem)));
-        }
-    }
-
-    /// Logs that the first objects are in force.
-    fn log_ready(&self) {
-        let table = self.dataplane.table();
-        let mut frontends = table.table().frontends().iter();
-        let transparent = match self.dataplane.client_addresses() {
-            Err(error) => error.to_string(),
-            Ok(()) if frontends.any(|it| it.client_sources.any(ClientSource::Transparent)) => {
-                "in use".to_owned()
-            }
-            Ok(()) => "not asked for".to_owned(),
-        };
-        startup_log::ready(&self.status(), &transparent);
-    }
-
-    /// Logs Problems of objects. Called with each change of theirs.
-    fn report_problems(&mut self) {
-        self.problem_log.sources(self.sources.problems().into_iter());
-        let Some(projection) = &self.projection else { return };
-        if self.sources.reads_files() {
-            // Where a file changes, the same Problem may be in another line of it.
-            self.problem_log.objects(self.projector.problems().map(|problem| self.sources.place(problem)));
-        } else {
-            let ProblemChanges { came, gone } = &projection.problem_changes;
-            let views = |problems: &[Arc<Problem>]| {
-                problems.iter().map(|problem| self.sources.place(problem)).collect()
-            };
-            self.problem_log.changed_objects(&views(came), &views(gone));
-        }
     }
 }
 

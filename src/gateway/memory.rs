@@ -65,8 +65,8 @@ impl Level {
 /// Watches memory until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
-    /// Nothing is ever sent: the thread ends when this one is gone.
-    _end: mpsc::Sender<()>,
+    /// Other configured limits; the thread ends when this one is gone.
+    limits: mpsc::Sender<Option<u64>>,
 }
 
 impl MemoryWatch {
@@ -75,15 +75,26 @@ impl MemoryWatch {
     /// # Errors
     /// If the thread cannot be made.
     pub(super) fn start(limit: Option<u64>, gauge: MemoryGauge) -> io::Result<Self> {
-        let (end, ended) = mpsc::channel();
-        let groups = Groups::of_process();
+        let (limits, others) = mpsc::channel();
+        let (groups, mut limit) = (Groups::of_process(), limit);
         let mut every = look(&groups, limit, &gauge);
         thread::Builder::new().name("sheave-memory".to_owned()).spawn(move || {
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                match others.recv_timeout(every) {
+                    Ok(other) => limit = other,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
                 every = look(&groups, limit, &gauge);
             }
         })?;
-        Ok(Self { _end: end })
+        Ok(Self { limits })
+    }
+
+    /// Goes by this configured limit from now on.
+    pub(super) fn set_limit(&self, limit: Option<u64>) {
+        // Fails if the thread has ended, which it does not by itself.
+        self.limits.send(limit).ok();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_control::projection::{self, Role};
-use sheave_dataplane::Timeouts;
+use sheave_dataplane::{Settings, Timeouts};
 use sheave_model::{HealthPolicy, Path};
 
 use super::capacity::Capacity;
@@ -43,24 +43,27 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
 
 /// Options of the data plane, which gets `shares` of the machine. One that is held serves nothing yet.
 pub(super) fn dataplane_options(config: &Config, shares: &Capacity, held: bool) -> sheave_dataplane::Options {
-    let &Capacity { workers, traffic, udp_flows, listening_sockets, .. } = shares;
     sheave_dataplane::Options {
-        workers,
-        timeouts: Timeouts {
-            connect: config.timeouts.connect,
-            idle: config.timeouts.idle,
-            udp_idle: config.timeouts.udp_idle,
-            udp_unanswered: config.timeouts.udp_unanswered,
-            drain: config.timeouts.drain,
-        },
-        busy_poll: config.busy_poll,
-        capacity: traffic,
-        udp_flows,
-        listening_sockets,
+        workers: shares.workers,
+        settings: dataplane_settings(config, shares),
+        listening_sockets: shares.listening_sockets,
         steering: config.steering,
         paths: interfaces(config).into_iter().map(str::to_owned).collect(),
         held,
     }
+}
+
+/// What can change while the data plane runs.
+pub(super) fn dataplane_settings(config: &Config, shares: &Capacity) -> Settings {
+    let timeouts = Timeouts {
+        connect: config.timeouts.connect,
+        idle: config.timeouts.idle,
+        udp_idle: config.timeouts.udp_idle,
+        udp_unanswered: config.timeouts.udp_unanswered,
+        drain: config.timeouts.drain,
+    };
+    let &Capacity { traffic, udp_flows, .. } = shares;
+    Settings { timeouts, busy_poll: config.busy_poll, capacity: traffic, udp_flows }
 }
 
 /// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.

@@ -4,7 +4,7 @@
 mod api;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sheave_control::api::problem::{ObjectRef, Problem};
 use sheave_control::api::store::ControlPlane;
@@ -134,6 +134,15 @@ impl Sources {
             SourceAdapter::Files(_) => false,
             SourceAdapter::Api(api) => api.stands_on_snapshot(),
         })
+    }
+
+    /// Distrusts lists that lack most known objects for so long from now on.
+    pub(super) fn set_mass_deletion_hold(&mut self, hold: Duration) {
+        for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
+            if let SourceAdapter::Api(api) = source {
+                api.set_mass_deletion_hold(hold);
+            }
+        }
     }
 
     /// What keeps it from saying what is there, if anything does.

@@ -33,6 +33,8 @@ pub(crate) struct LoopFacts {
     pub(crate) pages: HealthPages,
     pub(crate) worker_restarts: u64,
     pub(crate) health: HealthCounts,
+    /// How many frontends and endpoints have series.
+    pub(crate) series: SeriesLimits,
 }
 
 /// Everything that a controller knows about itself, as Prometheus text.
@@ -58,12 +60,7 @@ pub(crate) fn of_controller(
 }
 
 /// Everything that the gateway knows about itself but what it measures through the `metrics` facade.
-pub(crate) fn of_gateway(
-    text: &mut Exposition,
-    facts: &LoopFacts,
-    observer: &Observer,
-    limits: SeriesLimits,
-) {
+pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Observer) {
     let active = observer.table();
     let (table, status) = (active.table(), &facts.status);
     text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -85,8 +82,8 @@ pub(crate) fn of_gateway(
     text.family(&names::AFFINITY_RECORDS).add(&[], observer.affinity().len() as u64);
     write_health(text, &active, facts.health);
     write_connect_times(text, observer);
-    frontends::write(text, observer, table, limits.frontends);
-    endpoints::write(text, &active, limits.endpoints);
+    frontends::write(text, observer, table, facts.series.frontends);
+    endpoints::write(text, &active, facts.series.endpoints);
 }
 
 /// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy

@@ -1,19 +1,20 @@
 //! A controller process: start, admin server and end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
-use sheave_control::projection::{self, Role};
+use sheave_control::projection::{self, FleetOptions, Role};
 use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendKind;
 use tokio::sync::watch;
 
 use super::{connect, connect_karmada};
-use crate::config::Config;
+use crate::config::changes::ProcessParts;
+use crate::config::{Config, ConfigOrigin};
 use crate::exit::Exit;
 use crate::gateway::options::projection_options;
 use crate::gateway::startup_log::{self, StartupInfo};
@@ -21,7 +22,8 @@ use crate::http::admin as admin_server;
 use crate::http::controller_pages::ControllerPages;
 use crate::http::metrics::recorder;
 use crate::http::server::{Connections, Server};
-use crate::process::signals::Termination;
+use crate::process::reload::Reloads;
+use crate::process::signals::{Hangup, Termination};
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";
@@ -36,11 +38,14 @@ pub(crate) fn options(
     let host = std::env::var(POD_NAME).unwrap_or_else(|_| config.node.clone());
     let own_node = own_gateway.as_ref().map(|_| Arc::from(config.node.as_str()));
     let role = Role::Controller { gateways: config.gateways.clone(), own_gateway: own_node };
+    let projection = projection_options(config, role);
     ControllerOptions {
         projection: projection::Options {
             // The others have no address that a controller could give.
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
-            ..projection_options(config, role)
+            // It reaches no endpoint.
+            fleet: FleetOptions { paths: BTreeMap::new(), ..projection.fleet },
+            ..projection
         },
         karmada,
         gateways: config.gateways.clone(),
@@ -54,9 +59,26 @@ pub(crate) fn options(
     }
 }
 
-/// Runs a controller until a signal.
-pub(crate) async fn run(config: &Config) -> Exit {
-    match start(config).await {
+/// Has a running controller go by another configuration, if it is another one for it.
+pub(crate) fn reconfigure(controller: &Controller, config: &Config) {
+    controller.reconfigure(|options| {
+        let new = self::options(config, options.own_gateway.clone(), options.karmada.clone());
+        let differs = live_options(&new) != live_options(options);
+        *options = ControllerOptions { identity: options.identity.clone(), ..new };
+        differs
+    });
+}
+
+/// What a running controller takes from its configuration anew.
+fn live_options(options: &ControllerOptions) -> impl PartialEq + use<'_> {
+    let ControllerOptions { projection, gateways, gateway_token, ownership, mass_deletion_hold, .. } =
+        options;
+    (projection, gateways, gateway_token, ownership, mass_deletion_hold)
+}
+
+/// Runs a controller until a signal. SIGHUP has it read `origin` again.
+pub(crate) async fn run(config: &Config, origin: ConfigOrigin) -> Exit {
+    match start(config, origin).await {
         Ok(parts) => parts.serve().await,
         Err(why) => {
             eprintln!("sheave: {why}");
@@ -72,12 +94,18 @@ struct ControllerProcess {
     admin: Server,
     metrics: Option<Server>,
     termination: Termination,
+    reloads: Reloads,
 }
 
-async fn start(config: &Config) -> Result<ControllerProcess, String> {
+async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProcess, String> {
+    // First of all: what asks for something while this process starts is heard when it has.
+    let hangup = Hangup::of_process(true);
+    let no_handlers = |error| format!("no signal handlers: {error}");
+    let termination = Termination::listen(hangup).map_err(no_handlers)?;
+    let reloads =
+        Reloads::listen(Some(origin), ProcessParts::Controller, config, hangup).map_err(no_handlers)?;
     let listener = admin_server::bind("admin", config.admin_listen).await?;
     let metrics = admin_server::bind_metrics(&config.metrics).await?;
-    let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let connection = connect(config, "controller").await?;
     let karmada = connect_karmada(config, "controller").await?;
@@ -101,17 +129,22 @@ async fn start(config: &Config) -> Result<ControllerProcess, String> {
     let metrics =
         metrics.map(|listener| listener.serve(page.clone().metrics_router(), Connections::of_metrics()));
     let admin = Server::start(listener, page.router(), Connections::default());
-    Ok(ControllerProcess { controller, admin, metrics, termination })
+    Ok(ControllerProcess { controller, admin, metrics, termination, reloads })
 }
 
 impl ControllerProcess {
     async fn serve(self) -> Exit {
-        let Self { controller, admin, metrics: _metrics, mut termination } = self;
+        let Self { controller, admin, metrics: _metrics, mut termination, mut reloads } = self;
         let mut status = controller.status();
+        let apply = async |config: Arc<Config>| {
+            reconfigure(&controller, &config);
+            true
+        };
         tokio::select! {
             // The other end is dropped when the controller ends, which it never does by itself.
             _ = status.wait_for(|_| false) => return Exit::Software,
             _ = termination.requested() => {}
+            never = reloads.follow(apply) => match never {},
         }
         tracing::info!("stopping: releasing the Lease so that another controller can lead at once");
         tokio::select! {
@@ -120,5 +153,24 @@ impl ControllerProcess {
         }
         drop(admin);
         Exit::Ok
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::changes::TakesEffect;
+    use crate::config::changes::tests::{config, each_changed};
+
+    #[test]
+    fn what_changes_live_reaches_the_controller_and_nothing_unused_does() {
+        let base = options(&config(""), None, None);
+        for (key, changed, effect) in each_changed(ProcessParts::Controller) {
+            if effect <= TakesEffect::Live {
+                let reaches = effect == TakesEffect::Live && key != "logging.level";
+                let changed = options(&changed, None, None);
+                assert_eq!(live_options(&changed) != live_options(&base), reaches, "{key}");
+            }
+        }
     }
 }

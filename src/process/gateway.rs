@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_control::api::store::ControlPlane;
@@ -14,10 +15,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{connect, connect_karmada, controller};
-use crate::config::Config;
+use crate::config::changes::ProcessParts;
+use crate::config::{Config, ConfigOrigin};
 use crate::exit::Exit;
 use crate::gateway::capacity::Capacity;
-use crate::gateway::event_loop::{Ended, EventLoop, Servers};
+use crate::gateway::event_loop::{Ended, EventLoop, Inbox, NewConfig, Servers};
 use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin;
@@ -25,8 +27,9 @@ use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::report;
 use crate::http::server::guarded::GuardedListener;
+use crate::process::reload::Reloads;
 use crate::process::service_manager;
-use crate::process::signals::{Requester, Termination};
+use crate::process::signals::{Hangup, Requester, Termination};
 use crate::takeover::ServingPlace;
 use crate::takeover::predecessor::Predecessor;
 
@@ -52,6 +55,13 @@ impl<'a> ObjectSource<'a> {
         }
     }
 
+    fn parts(&self) -> ProcessParts {
+        match self {
+            Self::ApiWithController => ProcessParts::Both,
+            Self::Manifests(_) | Self::Api => ProcessParts::Gateway,
+        }
+    }
+
     fn manifests(&self) -> Option<&'a Path> {
         match self {
             Self::Manifests(path) => Some(path),
@@ -60,19 +70,18 @@ impl<'a> ObjectSource<'a> {
     }
 }
 
-/// Runs a gateway until a signal, or for `duration`. A Karmada control plane is followed by `karmada_manifests`, or else by the
+/// Runs a gateway until a signal, or for a while. A Karmada control plane is followed by `karmada_manifests`, or else by the
 /// configuration. `started` gets the admin address once
 /// the first objects have been read.
 pub(crate) async fn run(
     config: &Config,
     source: ObjectSource<'_>,
     karmada_manifests: Option<&Path>,
-    takeover: Takeover,
-    duration: Option<Duration>,
+    lifetime: Lifetime,
     started: impl FnOnce(SocketAddr),
 ) -> Exit {
-    match start(config, source, karmada_manifests, takeover).await {
-        Ok(parts) => parts.serve(config, duration, started).await,
+    match start(config, source, karmada_manifests, lifetime).await {
+        Ok(parts) => parts.serve(started).await,
         Err(why) => {
             eprintln!("sheave: {why}");
             Exit::Unavailable
@@ -93,7 +102,9 @@ struct GatewayProcess {
     scrapes: ScrapeQueue,
     shares: Capacity,
     termination: Termination,
+    reloads: Reloads,
     takeover: Takeover,
+    duration: Option<Duration>,
     /// The Pod that is taken over from.
     former_pod: Option<String>,
 }
@@ -109,12 +120,29 @@ pub(crate) enum Takeover {
     Requested,
 }
 
+/// What becomes of a gateway's process while it runs.
+#[derive(Debug)]
+pub(crate) struct Lifetime {
+    /// Who takes over from whom.
+    pub(crate) takeover: Takeover,
+    /// When it ends by itself, if it does.
+    pub(crate) duration: Option<Duration>,
+    /// What SIGHUP has it read again; without it, SIGHUP ends the process.
+    pub(crate) origin: Option<ConfigOrigin>,
+}
+
 async fn start(
     config: &Config,
     source: ObjectSource<'_>,
     karmada_manifests: Option<&Path>,
-    takeover: Takeover,
+    lifetime: Lifetime,
 ) -> Result<GatewayProcess, String> {
+    let Lifetime { takeover, duration, origin } = lifetime;
+    // First of all: what asks for something while this process starts is heard when it has.
+    let hangup = Hangup::of_process(origin.is_some());
+    let no_handlers = |error| format!("no signal handlers: {error}");
+    let termination = Termination::listen(hangup).map_err(no_handlers)?;
+    let reloads = Reloads::listen(origin, source.parts(), config, hangup).map_err(no_handlers)?;
     let mut predecessor = match takeover {
         Takeover::Requested => find_predecessor(config).await?,
         Takeover::Allowed | Takeover::Never => None,
@@ -127,7 +155,6 @@ async fn start(
     let healthz = open_optional("healthz", config.healthz_listen, &mut predecessor).await?;
     let report = open_optional("report", config.report_listen, &mut predecessor).await?;
     let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
-    let termination = Termination::listen().map_err(|error| format!("no signal handlers: {error}"))?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let report = report::guard(report, config, connection.as_ref())?;
@@ -167,7 +194,7 @@ async fn start(
     if let Some(controller) = &controller {
         app.run_beside(controller.status());
     }
-    let scrapes = ScrapeQueue::new(app.observer(), own_metrics, config.metrics.limits);
+    let scrapes = ScrapeQueue::new(app.observer(), own_metrics);
     Ok(GatewayProcess {
         app,
         controller,
@@ -179,7 +206,9 @@ async fn start(
         scrapes,
         shares,
         termination,
+        reloads,
         takeover,
+        duration,
         former_pod,
     })
 }
@@ -250,12 +279,7 @@ async fn open_optional(
 }
 
 impl GatewayProcess {
-    async fn serve(
-        self,
-        config: &Config,
-        duration: Option<Duration>,
-        started: impl FnOnce(SocketAddr),
-    ) -> Exit {
+    async fn serve(self, started: impl FnOnce(SocketAddr)) -> Exit {
         let Self {
             app,
             controller,
@@ -267,11 +291,15 @@ impl GatewayProcess {
             scrapes,
             shares,
             mut termination,
+            mut reloads,
             takeover,
+            duration,
             former_pod,
         } = self;
-        let (queries, inbox) = mpsc::channel(QUEUED_QUERIES);
+        let (queries, asked_of_loop) = mpsc::channel(QUEUED_QUERIES);
+        let config = reloads.in_force().clone();
         let serve = |app: &EventLoop| {
+            let config = &config;
             let metrics = metrics.zip(metrics_addr(config).ok().flatten()).map(|(listener, addr)| {
                 let (queries, scrapes, connections) = (queries.clone(), scrapes.clone(), shares.metrics());
                 (addr, admin::serve_metrics(listener, queries, scrapes, connections))
@@ -297,15 +325,24 @@ impl GatewayProcess {
             tracing::warn!(%error, "SIGUSR2 cannot ask for an upgrade");
         }
         let (stop, stopped) = oneshot::channel();
+        let (configs, new_configs) = mpsc::channel(1);
+        let inbox = Inbox { queries: asked_of_loop, configs: new_configs, stop: stopped };
         let (left, mut has_left) = oneshot::channel();
         let started = || {
             service_manager::ready();
             started(address);
         };
-        let running = app.run(inbox, stopped, serve, started, left);
+        let running = app.run(inbox, serve, started, left);
         let mut running = pin!(running);
         // Whether a signal has asked for the end: the next one does not wait.
         let (mut ended, mut asked) = (None, false);
+        let apply = async |config: Arc<Config>| {
+            if let Some(controller) = &controller {
+                controller::reconfigure(controller, &config);
+            }
+            let (applied, is_applied) = oneshot::channel();
+            configs.send(NewConfig { config, applied }).await.is_ok() && is_applied.await.is_ok()
+        };
         let lame_duck = tokio::select! {
             // By itself it ends only when it cannot go on, or did not begin.
             by_itself = &mut running => {
@@ -319,11 +356,12 @@ impl GatewayProcess {
             requester = termination.requested() => {
                 asked = true;
                 match requester {
-                    Requester::Supervisor => config.timeouts.lame_duck,
+                    Requester::Supervisor => reloads.in_force().timeouts.lame_duck,
                     Requester::Terminal => Duration::ZERO,
                 }
             }
             () = elapsed(duration) => Duration::ZERO,
+            never = reloads.follow(apply) => match never {},
         };
         // The loop ends from here on; it holds the other end until it has.
         stop.send(lame_duck).ok();
@@ -348,6 +386,7 @@ impl GatewayProcess {
                         break Ended::Stopped(Drained::AtDeadline);
                     }
                 }
+                never = reloads.refuse() => match never {},
             }
         };
         let drained = match ended {

@@ -6,23 +6,56 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// How far this process is: one of these, or the id of the process that it has started to take over.
+static PHASE: AtomicI32 = AtomicI32::new(NOT_READY);
+const NOT_READY: i32 = 0;
+const READY: i32 = -1;
+/// Another process has taken over, for good.
+const HANDED_OVER: i32 = -2;
+
+fn enter(phase: i32) {
+    if PHASE.load(Ordering::Relaxed) != HANDED_OVER {
+        PHASE.store(phase, Ordering::Relaxed);
+    }
+}
+
 /// This process is ready.
 pub(crate) fn ready() {
+    enter(READY);
     notify("READY=1");
 }
 
-/// Whether another process has taken over.
-static HANDED_OVER: AtomicBool = AtomicBool::new(false);
+/// The configuration is read again; by a process that is starting to take over, too, which may have read it before.
+pub(crate) fn reloading() {
+    match PHASE.load(Ordering::Relaxed) {
+        READY => notify_reloading(),
+        NOT_READY | HANDED_OVER => {}
+        successor => {
+            let sent = Pid::from_raw(successor).map(|successor| kill_process(successor, Signal::HUP));
+            if let Some(Err(error)) = sent {
+                tracing::debug!(%error, successor, "the process that is to take over has ended");
+            }
+        }
+    }
+}
+
+/// The configuration was read again.
+pub(crate) fn reloaded() {
+    if PHASE.load(Ordering::Relaxed) == READY {
+        notify("READY=1");
+    }
+}
 
 /// Another process is the one to look after. This one may go on for a while.
 pub(crate) fn handed_over_to(process: i32) {
-    HANDED_OVER.store(true, Ordering::Relaxed);
+    enter(HANDED_OVER);
     notify(&format!("MAINPID={process}\nREADY=1"));
 }
 
@@ -35,12 +68,10 @@ pub(crate) fn upgrade_on_request() -> io::Result<()> {
     tokio::spawn(async move {
         let mut asked = requests.recv().await.is_some();
         while asked {
-            let now = clock_gettime(ClockId::Monotonic);
-            let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
-            notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+            notify_reloading();
             asked = tokio::select! {
                 error = failed_successor() => {
-                    if HANDED_OVER.load(Ordering::Relaxed) {
+                    if PHASE.load(Ordering::Relaxed) == HANDED_OVER {
                         // It has served, and handed over in its turn.
                         return;
                     }
@@ -62,10 +93,14 @@ pub(crate) fn upgrade_on_request() -> io::Result<()> {
 /// Starts the same command as that of this process. Returns why it has not taken over, once it has ended.
 async fn failed_successor() -> String {
     match start_successor() {
-        Ok(mut successor) => match successor.wait().await {
-            Ok(status) => format!("it has ended: {status}"),
-            Err(error) => error.to_string(),
-        },
+        Ok(mut successor) => {
+            let process = successor.id().and_then(|process| i32::try_from(process).ok());
+            enter(process.unwrap_or(NOT_READY));
+            match successor.wait().await {
+                Ok(status) => format!("it has ended: {status}"),
+                Err(error) => error.to_string(),
+            }
+        }
         Err(error) => format!("it cannot be started: {error}"),
     }
 }
@@ -78,6 +113,12 @@ fn start_successor() -> io::Result<Child> {
     let successor = Command::new(program).args(arguments).arg(takeover).spawn()?;
     tracing::info!(process = successor.id(), "started another process, which is to take over");
     Ok(successor)
+}
+
+fn notify_reloading() {
+    let now = clock_gettime(ClockId::Monotonic);
+    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
 }
 
 /// Says something to the service manager, if there is one. It may not listen.

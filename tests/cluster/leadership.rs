@@ -70,6 +70,40 @@ fn the_other_takes_over_at_once_when_the_leader_is_stopped() {
 }
 
 #[test]
+fn a_leader_goes_by_a_configuration_that_it_reads_again() {
+    let cluster = Cluster::start("reread");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let home = stage.home(Role::Controller, &road, "");
+    pool(&cluster, "reread", "203.0.113.50-203.0.113.59");
+    let leader = stage.start(&home);
+    wait_until_leading(&leader);
+    service(&cluster, "web", "");
+    let addresses = wait_for_addresses(&cluster, "web");
+    let holder = || cluster.get("Lease", LEASE).unwrap()["spec"]["leaseTransitions"].clone();
+    let before = holder();
+    cluster.apply(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: classless}\nspec: {type: LoadBalancer, \
+         allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}\n",
+    );
+    stage.add_to_config(
+        &home,
+        "handleUnclassified: true\nleaderElection: {retryPeriod: 1s}\nsteering: never\n",
+    );
+    leader.signal(Signal::SIGHUP);
+    wait_for_addresses(&cluster, "classless");
+    let log = leader.log();
+    let named = [
+        "in_force=\"handleUnclassified\"",
+        "needs_restart=\"leaderElection.retryPeriod\"",
+        "unused=\"steering\"",
+    ];
+    assert!(named.iter().all(|named| log.contains(named)), "{log}");
+    assert_eq!(published(&cluster.get("Service", "web").unwrap()), addresses);
+    assert_eq!(holder(), before, "it has led all the time");
+}
+
+#[test]
 fn a_leader_that_is_cut_off_stops_and_the_other_takes_over() {
     two_controllers("cutoff", |pair| {
         // A write that is on the road when it is jammed arrives once it is free.

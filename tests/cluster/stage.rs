@@ -124,6 +124,13 @@ impl<'c> Stage<'c> {
         Home { role, folder, admin }
     }
 
+    /// Adds keys to the configuration of a process.
+    pub(crate) fn add_to_config(&self, home: &Home, keys: &str) {
+        let file = home.folder.path().join("config.yaml");
+        let text = fs::read_to_string(&file).expect("a configuration");
+        fs::write(file, text + keys).expect("a file is written");
+    }
+
     /// Starts the process; does not wait for anything.
     pub(crate) fn launch(&self, home: &Home) -> Sheave<'_> {
         self.launch_behind(&[], home)

@@ -56,6 +56,22 @@ fn metrics_are_listed() {
     check("src/README.md", "metrics", &metrics_table(&families));
 }
 
+#[test]
+fn changes_of_the_configuration_are_listed() {
+    let sources = crates();
+    let mut files = sources.iter().filter(|of| of.name == "sheave").flat_map(|of| of.files.values());
+    let file = files.find(|file| file.path.ends_with("config/changes.rs")).expect("the table of keys");
+    let row = regex(r#"(?m)((?:^ +/// [^\n]+\n)*)^ +((?:"[\w.]+"(?:, )?)+) => [\w.]+: (\w+), (\w+);"#);
+    let rows = row.captures_iter(&file.text).map(|found| {
+        let words = found[1].lines().flat_map(|line| line.trim_start_matches([' ', '/']).split_whitespace());
+        let effect = |name: &str| if name == "Unused" { "-".to_owned() } else { name.to_lowercase() };
+        let keys = found[2].replace('"', "`");
+        vec![keys, effect(&found[3]), effect(&found[4]), words.collect::<Vec<_>>().join(" ")]
+    });
+    let table = table("key | gateway | controller | remarks", &rows.collect::<Vec<_>>());
+    check("src/README.md", "changes", &table);
+}
+
 /// A group of series, as Prometheus text has it.
 #[derive(Default)]
 struct MetricFamily {

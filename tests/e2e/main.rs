@@ -87,6 +87,8 @@ mod proxy_protocol;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]
+mod reload;
+#[cfg(test)]
 mod removal;
 #[cfg(test)]
 mod retirement;

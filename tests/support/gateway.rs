@@ -27,6 +27,8 @@ const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// The manifest file that [`Gateway::apply`] replaces.
 pub(crate) const APPS: &str = "apps.yaml";
 
+/// The file of the configuration.
+const CONFIG: &str = "config.yaml";
 /// The file of MultiClusterServices that [`Gateway::expose`] replaces.
 const EXPOSURES: &str = "exposures.yaml";
 /// The file of Cluster objects that [`Gateway::set_clusters`] replaces.
@@ -150,7 +152,7 @@ impl<'w> Gateway<'w> {
     }
 
     fn launch(world: &'w World, folder: TempDir, sources: &[String], settings: &Settings) -> Self {
-        let config = folder.path().join("config.yaml");
+        let config = folder.path().join(CONFIG);
         fs::write(&config, settings.yaml(&folder)).expect("a file is written");
         let path = |name: PathBuf| name.display().to_string();
         let mut command: Vec<String> = Vec::new();
@@ -365,6 +367,50 @@ impl<'w> Gateway<'w> {
         String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
+    /// Has it read its configuration again, and waits until it has; gives what it logs about that.
+    pub(crate) fn read_again(&self) -> String {
+        let lines = |log: &str| -> Vec<String> {
+            log.lines().filter(|line| is_of_reload(line)).map(str::to_owned).collect()
+        };
+        let before = lines(&self.log()).len();
+        self.hang_up();
+        let mut last = String::new();
+        eventually("the configuration is read again", || {
+            let log = self.log();
+            let mut lines = lines(&log);
+            if lines.len() > before {
+                last = lines.pop().expect("a line");
+                Ok(())
+            } else {
+                Err(log)
+            }
+        });
+        last
+    }
+
+    /// As if somebody edited the file: the keys of `settings`. Gives what it logs about that.
+    pub(crate) fn reconfigure(&self, settings: &Settings) -> String {
+        self.write_config(&settings.yaml(&self.folder));
+        self.read_again()
+    }
+
+    /// Replaces its configuration, as one atomic step.
+    pub(crate) fn write_config(&self, text: &str) {
+        let staged = self.folder.path().join("staged").join(CONFIG);
+        fs::write(&staged, text).expect("a file is written");
+        fs::rename(staged, self.config_file()).expect("a file is moved");
+    }
+
+    /// Its configuration.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.folder.path().join(CONFIG)
+    }
+
+    /// SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        self.process.signal(Signal::SIGHUP);
+    }
+
     /// Has it start another process, which is to take over.
     pub(crate) fn reload(&self) {
         self.process.signal(Signal::SIGUSR2);
@@ -417,6 +463,11 @@ impl<'w> Gateway<'w> {
 fn launch_on(host: &Host, command: &[String]) -> Process {
     let (program, arguments) = command.split_first().expect("a command has a program");
     host.start(program, arguments)
+}
+
+/// Whether a line of the log says what came of the configuration that was read again.
+fn is_of_reload(line: &str) -> bool {
+    line.contains("read the configuration again") || line.contains("configuration cannot be read again")
 }
 
 /// The number of the first core that this process may use.

@@ -55,6 +55,11 @@ impl Guard {
         Self { hold, pending: BTreeMap::new() }
     }
 
+    /// Holds other lists back for as long as `hold` from now on.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.hold = hold;
+    }
+
     /// Answers what to apply to the store, which has `objects`, before the next change is judged: the change as it came, or a
     /// list completed by the objects that it lacks and that stay for now.
     #[must_use]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::CapacityLimits;
 use crate::sys::Errno;
+use crate::worker::context::Timeouts;
 use sheave_model::Algorithm;
 use sheave_model::test_util::{frontend, table};
 
@@ -23,10 +25,12 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
     };
     Dataplane::start(Options {
         workers,
-        timeouts,
-        busy_poll: Duration::ZERO,
-        capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
-        udp_flows: 1,
+        settings: Settings {
+            timeouts,
+            busy_poll: Duration::ZERO,
+            capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
+            udp_flows: 1,
+        },
         listening_sockets,
         steering: SteeringMode::Never,
         paths: Arc::default(),

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::limits::capacity::CapacityLimits;
-use crate::{Dataplane, Options, SteeringMode, Timeouts};
+use crate::{Dataplane, Options, Settings, SteeringMode, Timeouts};
 use sheave_model::test_util::{self, table};
 use sheave_model::{
     Algorithm, Check, CheckKind, EndpointAddr, Frontend, FrontendAddr, HealthPolicy, Path, Protocol,
@@ -74,10 +74,12 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
     let paths = paths.iter().map(|name| (*name).to_owned()).collect();
     let options = Options {
         workers: 2,
-        timeouts,
-        busy_poll: Duration::ZERO,
-        capacity: CapacityLimits { descriptors: 1024, connections: 512 },
-        udp_flows: 16,
+        settings: Settings {
+            timeouts,
+            busy_poll: Duration::ZERO,
+            capacity: CapacityLimits { descriptors: 1024, connections: 512 },
+            udp_flows: 16,
+        },
         listening_sockets: 16,
         steering: SteeringMode::Never,
         paths,

@@ -38,7 +38,8 @@ pub struct CapacityLimits {
 /// What traffic may take, and has.
 #[derive(Debug)]
 pub(crate) struct Capacity {
-    limits: CapacityLimits,
+    most_descriptors: AtomicUsize,
+    most_connections: AtomicUsize,
     descriptors: AtomicUsize,
     connections: AtomicUsize,
     /// Connections and flows that memory is good for, as of the last look at it and since.
@@ -91,7 +92,8 @@ impl Capacity {
     /// Nothing is taken, and memory does not matter until a [`gauge`](Self::gauge) says so.
     pub(crate) fn new(limits: CapacityLimits) -> Self {
         Self {
-            limits,
+            most_descriptors: AtomicUsize::new(limits.descriptors),
+            most_connections: AtomicUsize::new(limits.connections),
             descriptors: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             memory: AtomicIsize::new(isize::MAX / 2),
@@ -105,6 +107,12 @@ impl Capacity {
     pub(crate) fn unlimited() -> Arc<Self> {
         let all = usize::MAX / 8;
         Arc::new(Self::new(CapacityLimits { descriptors: all, connections: all }))
+    }
+
+    /// Has other limits from now on. What is taken stays taken.
+    pub(crate) fn set_limits(&self, limits: CapacityLimits) {
+        self.most_descriptors.store(limits.descriptors, Ordering::Relaxed);
+        self.most_connections.store(limits.connections, Ordering::Relaxed);
     }
 
     /// Where to set how much memory there is. The workers are woken when some is to be given back.
@@ -211,12 +219,14 @@ impl Capacity {
 
     /// How many connections more there may be, memory aside.
     fn free_connections(&self) -> usize {
-        let connections = self.limits.connections.saturating_sub(self.connections.load(Ordering::Relaxed));
+        let most = self.most_connections.load(Ordering::Relaxed);
+        let connections = most.saturating_sub(self.connections.load(Ordering::Relaxed));
         connections.min(self.free_descriptors() / DESCRIPTORS_OF_A_CONNECTION)
     }
 
     fn free_descriptors(&self) -> usize {
-        self.limits.descriptors.saturating_sub(self.descriptors.load(Ordering::Relaxed))
+        let most = self.most_descriptors.load(Ordering::Relaxed);
+        most.saturating_sub(self.descriptors.load(Ordering::Relaxed))
     }
 
     /// In connections.
@@ -301,6 +311,24 @@ mod tests {
         let mut own = 0;
         fill(&capacity, &mut own);
         assert_eq!(own, 8);
+    }
+
+    #[test]
+    fn below_a_lowered_limit_nothing_new_is_taken_until_there_is_less() {
+        let limits = |connections| CapacityLimits { descriptors: usize::MAX / 8, connections };
+        let capacity = Capacity::new(limits(10));
+        let mut own = 0;
+        fill(&capacity, &mut own);
+        capacity.set_limits(limits(5));
+        assert_eq!(capacity.take_connection(0), Err(ShedReason::Capacity));
+        assert!(!capacity.has_room_again(0));
+        (0..own).for_each(|_| capacity.give_connection());
+        let mut fewer = 0;
+        fill(&capacity, &mut fewer);
+        assert_eq!((own, fewer), (8, 4));
+        capacity.set_limits(limits(10));
+        fill(&capacity, &mut fewer);
+        assert_eq!(fewer, own);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::select::ActiveFrontend;
 use crate::sys::epoll::Readiness;
 #[cfg(test)]
 use crate::sys::epoll::Watch;
-use crate::worker::context::WorkerContext;
+use crate::worker::context::{Timeouts, WorkerContext};
 use crate::worker::deadlines::Deadlines;
 use crate::worker::port::Accepted;
 #[cfg(test)]
@@ -90,18 +90,24 @@ const _: () = assert!(size_of::<Connection>() <= 320);
 impl ConnectionTable {
     /// An empty table.
     pub(super) fn new(worker: &Rc<WorkerContext>, buffers: RelayBuffers) -> Self {
-        let sweep = Sweep::new(worker.now(), worker.shared.timeouts.idle);
+        let sweep = Sweep::new(worker.now(), worker.timeouts().idle);
         let crowded = CrowdedEndpoints::default();
         Self {
             context: SetupContext { worker: Rc::clone(worker), crowded, buffers },
             connections: KeyedSlab::default(),
             sparse: VecDeque::new(),
             streams: VecDeque::new(),
-            setups: Deadlines::new(worker.shared.timeouts.connect),
+            setups: Deadlines::new(worker.timeouts().connect),
             overage: Deadlines::new(max_age::PAUSE),
             removed: RemovedFrontends::default(),
             sweep,
         }
+    }
+
+    /// New connections have these times, if their Service has none of its own.
+    pub(super) fn set_timeouts(&mut self, timeouts: Timeouts) {
+        self.setups.set_usual(timeouts.connect);
+        self.sweep.set_usual_idle(self.context.worker.now(), timeouts.idle);
     }
 
     /// Takes a connection; `active` is its frontend in the present table, if it is there.

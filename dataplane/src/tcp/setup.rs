@@ -120,12 +120,12 @@ pub(super) fn admit(
         }
     };
     let (timeouts, now) = (active.map(|active| active.timeouts()).unwrap_or_default(), worker.now());
-    let connect_timeout = timeouts.connect.unwrap_or(worker.shared.timeouts.connect);
+    let connect_timeout = timeouts.connect.unwrap_or(worker.timeouts().connect);
     let phase = match proxied {
         true => SetupPhase::Header(HeaderReader::default()),
         false => SetupPhase::Port,
     };
-    let idle_timeout = timeouts.idle.unwrap_or(worker.shared.timeouts.idle);
+    let idle_timeout = timeouts.idle.unwrap_or(worker.timeouts().idle);
     Some(move |key| Setup {
         key,
         frontend,

@@ -65,15 +65,14 @@ pub(super) struct UdpContext {
 }
 
 impl UdpContext {
-    /// Allocates the share of one worker, which may have so many flows over all frontends: beyond that a new one takes the place
-    /// of another. Each flow costs a descriptor (two after its frontend retired), and a port towards its endpoint.
-    pub(super) fn new(worker: &Rc<WorkerContext>, flows: usize) -> Rc<Self> {
+    /// Allocates the share of one worker. Beyond the flows that it may have over all frontends, a new one takes the place of another. Each flow costs a descriptor (two after its frontend retired), and a port towards its endpoint.
+    pub(super) fn new(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let shared = &worker.shared;
         Rc::new(Self {
-            budget: FlowBudget::new(flows, Arc::clone(&shared.capacity)),
+            budget: FlowBudget::new(worker.settings().udp_flows, Arc::clone(&shared.capacity)),
             offload: Offload::new(Arc::clone(&shared.paths), LocalPorts::of_worker(worker)),
             registry: Registry::new(worker),
-            sweeps: RefCell::new(Deadlines::new(shared.timeouts.udp_unanswered)),
+            sweeps: RefCell::new(Deadlines::new(worker.timeouts().udp_unanswered)),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
             former_ways: RefCell::default(),
             log_throttle: LogThrottle::new(WARNING_INTERVAL),

@@ -156,18 +156,28 @@ impl<L> FlowTable<L> {
         if self.frontend.as_ref().map(Arc::as_ptr) != frontend.map(Arc::as_ptr) {
             self.frontend = frontend.cloned();
             self.revision += 1;
-            let own = frontend.and_then(|frontend| frontend.spec().timeouts.idle);
-            self.set_idle(own.unwrap_or(self.timeouts.idle));
+            self.set_idle();
         }
     }
 
-    fn set_idle(&mut self, idle: Duration) {
-        let (before, idle) = (self.idle, idle.min(self.longest_idle));
-        self.idle = idle;
+    /// The timeouts of the gateway are others.
+    pub(super) fn set_timeouts(&mut self, timeouts: FlowTimeouts) {
+        let before = std::mem::replace(&mut self.timeouts, timeouts);
+        if !self.set_idle() && timeouts.unanswered < before.unanswered {
+            self.requeue();
+        }
+    }
+
+    /// Whether it is shorter than before.
+    fn set_idle(&mut self) -> bool {
+        let own = self.frontend.as_ref().and_then(|frontend| frontend.spec().timeouts.idle);
+        let idle = own.unwrap_or(self.timeouts.idle).min(self.longest_idle);
+        let before = std::mem::replace(&mut self.idle, idle);
         // Longer ones are found out when the flows are looked at.
         if idle < before {
             self.requeue();
         }
+        idle < before
     }
 
     /// The flow that takes this client's datagrams: the present one, the present one with another endpoint, or a new one.
@@ -336,7 +346,7 @@ impl<L> FlowTable<L> {
     /// Shortens the idle timeout, for the present flows too, and for good.
     pub(super) fn shorten_idle(&mut self, idle: Duration) {
         self.longest_idle = idle;
-        self.set_idle(self.idle);
+        self.set_idle();
     }
 
     /// Applies `keep` to every flow; those for which it says no end.

@@ -101,8 +101,7 @@ impl UdpFrontend {
         counters: Arc<UdpCounters>,
         answers: ReplySocket,
     ) -> Rc<Self> {
-        let timeouts = context.worker.shared.timeouts;
-        let timeouts = FlowTimeouts { idle: timeouts.udp_idle, unanswered: timeouts.udp_unanswered };
+        let timeouts = flow_timeouts(context);
         let budget = Rc::clone(&context.budget);
         Rc::new_cyclic(|state: &Weak<Self>| Self {
             context: Rc::clone(context),
@@ -173,6 +172,12 @@ impl UdpFrontend {
         }
     }
 
+    /// The worker has other timeouts.
+    pub(super) fn timeouts_changed(&self) {
+        self.flows.borrow_mut().set_timeouts(flow_timeouts(&self.context));
+        self.flows_changed();
+    }
+
     /// Ends flows that went quiet, if that was to be done at `due`.
     pub(super) fn sweep(&self, due: Instant) {
         if self.next_sweep.get() != Some(due) {
@@ -232,6 +237,11 @@ impl UdpFrontend {
         drop(flows);
         self.flows_changed();
     }
+}
+
+fn flow_timeouts(context: &UdpContext) -> FlowTimeouts {
+    let timeouts = context.worker.timeouts();
+    FlowTimeouts { idle: timeouts.udp_idle, unanswered: timeouts.udp_unanswered }
 }
 
 impl FlowOwner for UdpFrontend {

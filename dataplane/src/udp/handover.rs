@@ -75,7 +75,7 @@ impl Udp {
 
     /// The ports of flows that end here: answers to them must not reach clients of the other process.
     pub(crate) fn kept_ports(&mut self) -> Vec<KeptPort> {
-        let for_millis = self.context.worker.shared.timeouts.drain.as_millis() as u64;
+        let for_millis = self.context.worker.timeouts().drain.as_millis() as u64;
         let mut kept = Vec::new();
         for place in &self.retired {
             let Some(frontend) = self.frontends.get_mut(*place) else { continue };

@@ -18,7 +18,7 @@ use crate::counters::DropReason;
 use crate::select::ActiveTable;
 use crate::sys::epoll::Events;
 use crate::sys::mmsg::Sender;
-use crate::worker::context::{Shared, Timeouts};
+use crate::worker::context::{Settings, Shared, Timeouts};
 use crate::worker::token::Token;
 use sheave_model::{ClientAddr, ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
 
@@ -96,7 +96,8 @@ impl UdpGateway {
         let addr = FrontendAddr { ip: bound.ip(), port: bound.port(), protocol: Protocol::Udp };
         let counters = Arc::new(UdpCounters::default());
         let worker = WorkerContext::new(Shared::for_tests(Timeouts::all(IDLE)), 0, 1).unwrap();
-        let mut udp = Udp::new(&worker, flows, Arc::default());
+        worker.set_settings(Settings { udp_flows: flows, ..worker.settings() });
+        let mut udp = Udp::new(&worker, Arc::default());
         udp.listen(addr, socket, Arc::clone(&counters));
         let place = udp.own[&addr];
         let rig = Rig { worker: Rc::clone(&worker), udp, events: Events::new(), skipped: Duration::ZERO };

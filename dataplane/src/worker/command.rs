@@ -10,6 +10,8 @@ use crate::counters::{FrontendCounters, UdpCounters};
 use crate::handover::{HandedFlow, KeptPort};
 use crate::listener::sk_lookup::DeferredVerdict;
 
+use super::context::Settings;
+
 /// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -26,6 +28,8 @@ pub(crate) enum Command {
     Retire(FrontendAddr, Option<Arc<DeferredVerdict>>),
     /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
+    /// Go by these settings.
+    Configure(Settings),
     /// Begin to serve, if the worker was held.
     Serve,
     /// Take nothing new and read no datagrams, and answer then: another process is about to take over.

@@ -12,7 +12,7 @@ use socket2::Socket;
 use tokio::sync::mpsc;
 
 use crate::health::Reports;
-use crate::limits::capacity::Capacity;
+use crate::limits::capacity::{Capacity, CapacityLimits};
 use crate::limits::overload::Refusals;
 use crate::log_throttle::LogThrottle;
 use crate::paths::Paths;
@@ -48,6 +48,20 @@ impl Timeouts {
     }
 }
 
+/// What can change while a data plane runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// How long a worker looks for traffic on its TCP connections after the last before it sleeps. Saves the time that it
+    /// takes to be woken, and costs a core while there is traffic; zero = not at all.
+    pub busy_poll: Duration,
+    /// What all traffic may take together.
+    pub capacity: CapacityLimits,
+    /// UDP flows that each worker may have; beyond it new ones take the place of old ones.
+    pub udp_flows: usize,
+}
+
 /// What all workers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -56,7 +70,8 @@ pub(crate) struct Shared {
     pub(crate) transparency: Arc<Transparency>,
     pub(crate) reports: Arc<Reports>,
     pub(crate) paths: Arc<Paths>,
-    pub(crate) timeouts: Timeouts,
+    /// What a worker starts with; [`WorkerContext::settings`] are those in force.
+    pub(crate) settings: Settings,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) ports: Arc<WorkerPorts>,
@@ -68,13 +83,14 @@ pub(crate) struct Shared {
 impl Shared {
     /// An empty table, no limits, and nobody who hears of failures.
     pub(crate) fn for_tests(timeouts: Timeouts) -> Self {
+        let capacity = CapacityLimits { descriptors: usize::MAX / 8, connections: usize::MAX / 8 };
         Self {
             table: Arc::default(),
             affinity: Arc::default(),
             transparency: Arc::default(),
             reports: Reports::ignored(),
             paths: Arc::default(),
-            timeouts,
+            settings: Settings { timeouts, busy_poll: Duration::ZERO, capacity, udp_flows: 1 },
             capacity: Capacity::unlimited(),
             refusals: Arc::default(),
             ports: WorkerPorts::new(1).expect("an eventfd"),
@@ -103,6 +119,8 @@ pub(crate) struct WorkerContext {
     pub(crate) random: SplitMix64,
     /// For warnings that the machine is short of something, of all listeners together.
     pub(crate) log_throttle: LogThrottle,
+    /// Those in force.
+    settings: Cell<Settings>,
     /// When this turn of the loop began.
     now: Cell<Instant>,
     table: RefCell<Arc<ActiveTable>>,
@@ -123,11 +141,27 @@ impl WorkerContext {
             poller,
             random: SplitMix64::new(random),
             log_throttle: LogThrottle::new(LOG_EVERY),
+            settings: Cell::new(shared.settings),
             now: Cell::new(Instant::now()),
             table: RefCell::new(shared.table.load_full()),
             table_number: Cell::new(0),
             shared,
         }))
+    }
+
+    /// How long things may take, for what begins now.
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.settings().timeouts
+    }
+
+    /// The settings in force.
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings.get()
+    }
+
+    /// Goes by other settings from now on. What has its own part of them is to be told.
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        self.settings.set(settings);
     }
 
     /// When this turn of the loop began: exact enough for timeouts, and no call.

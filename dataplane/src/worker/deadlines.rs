@@ -21,6 +21,11 @@ impl<K: Copy + Ord> Deadlines<K> {
         Self { usual, queue: VecDeque::new(), others: BinaryHeap::new() }
     }
 
+    /// Most things are due so long after they are noted, from now on.
+    pub(crate) fn set_usual(&mut self, usual: Duration) {
+        self.usual = usual;
+    }
+
     /// Notes that something is due so long after `now`; gives that moment.
     pub(crate) fn push(&mut self, now: Instant, after: Duration, key: K) -> Instant {
         let due = now + after;
@@ -83,5 +88,17 @@ mod tests {
         assert_eq!(due(&mut deadlines, 3), [0, 2]);
         assert_eq!(due(&mut deadlines, 9), [1, 3]);
         assert_eq!(deadlines.next(), None);
+    }
+
+    #[test]
+    fn they_come_in_order_though_another_time_becomes_the_usual_one() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut deadlines = Deadlines::new(3 * second);
+        for (key, after) in [(0, 3), (1, 1), (2, 1), (3, 5)] {
+            deadlines.push(start, after * second, key);
+            deadlines.set_usual(if key == 2 { 5 * second } else { second });
+        }
+        let order: Vec<u32> = std::iter::from_fn(|| Some(deadlines.pop(start + 9 * second)?.1)).collect();
+        assert_eq!(order, [1, 2, 0, 3]);
     }
 }

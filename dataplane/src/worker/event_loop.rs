@@ -45,8 +45,6 @@ const CATCHING_UP: Duration = Duration::from_millis(200);
 pub(crate) struct WorkerSeed {
     pub(crate) index: usize,
     pub(crate) shared: Shared,
-    pub(crate) busy_poll: Duration,
-    pub(crate) udp_flows: usize,
     pub(crate) pipes: PipeBudget,
     pub(crate) random: u64,
     pub(crate) steered: Arc<SteeredFrontends>,
@@ -61,8 +59,6 @@ impl WorkerSeed {
         Self {
             index: 0,
             shared: Shared::for_tests(timeouts),
-            busy_poll: Duration::ZERO,
-            udp_flows: 1,
             pipes: PipeBudget { pipes: 8, slots: usize::MAX },
             random: 1,
             steered: Arc::default(),
@@ -81,8 +77,7 @@ pub(super) struct EventLoop {
     alarm: Alarm,
     /// There may be commands.
     notified: bool,
-    /// How long to look for events after the last one of TCP before the thread may sleep, since waking it takes longer than looking.
-    busy_poll: Duration,
+    /// Until when to look for events before the thread may sleep, since waking it takes longer than looking.
     busy_until: Instant,
     /// What is due waits until then.
     caught_up: Instant,
@@ -98,18 +93,17 @@ impl EventLoop {
     /// # Errors
     /// If the epoll instance cannot be made.
     pub(super) fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
-        let WorkerSeed { index, shared, busy_poll, udp_flows, pipes, random, steered, held } = seed;
+        let WorkerSeed { index, shared, pipes, random, steered, held } = seed;
         let context = WorkerContext::new(shared, index, random)?;
         let event_loop = Self {
             tcp: Tcp::new(&context, pipes, Arc::clone(&steered)),
-            udp: Udp::new(&context, udp_flows, steered),
+            udp: Udp::new(&context, steered),
             alarm: Alarm::new(&context.poller, Token::Alarm.into())?,
             context,
             commands,
             events: Events::new(),
             // What was sent before the worker could be woken.
             notified: true,
-            busy_poll,
             busy_until: Instant::now(),
             caught_up: Instant::now(),
             drained: None,
@@ -183,8 +177,9 @@ impl EventLoop {
                 Token::UdpSocket(key) => self.udp.on_socket(key),
             }
         }
-        if tcp && !self.busy_poll.is_zero() {
-            self.busy_until = now + self.busy_poll;
+        let busy_poll = self.context.settings().busy_poll;
+        if tcp && !busy_poll.is_zero() {
+            self.busy_until = now + busy_poll;
         }
         if now >= self.caught_up {
             self.tcp.on_time(now);
@@ -243,6 +238,11 @@ impl EventLoop {
                 Protocol::Tcp => self.tcp.steer(addr, socket),
                 Protocol::Udp => self.udp.steer(addr, socket),
             },
+            Command::Configure(settings) => {
+                self.context.set_settings(settings);
+                self.tcp.settings_changed();
+                self.udp.settings_changed();
+            }
             Command::Serve => self.held = false,
             Command::Pause(reply) => {
                 self.tcp.pause();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::worker::context::Settings;
 use crate::worker::{Command, WorkerHandle, WorkerSeed};
 
 /// A worker that fails more often than this within [`WINDOW`] is not started again: what makes it panic lasts, and the
@@ -92,6 +93,12 @@ impl Workers {
     pub(crate) fn serve(&mut self) {
         self.seed.held = false;
         self.tell_all(|| Command::Serve);
+    }
+
+    /// Lets them go by these settings, and those that are started again.
+    pub(crate) fn configure(&mut self, settings: Settings) {
+        self.seed.shared.settings = settings;
+        self.tell_all(|| Command::Configure(settings));
     }
 
     /// Sends each a command.

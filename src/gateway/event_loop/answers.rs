@@ -119,6 +119,7 @@ impl EventLoop {
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),
             health: self.dataplane.health_counts(),
+            series: self.series,
         }
     }
 

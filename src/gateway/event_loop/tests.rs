@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::ServiceKey;
@@ -12,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::config::{Overrides, SeriesLimits};
+use crate::config::Overrides;
 use crate::gateway::sources::{SourceAdapter, Update};
 use crate::http::metrics;
 use crate::http::metrics::exposition::Exposition;
@@ -43,13 +44,13 @@ fn app_of(sources: Sources) -> EventLoop {
 
 /// Starts a gateway on a folder, and waits until its first objects are in force.
 async fn start(manifests: &Path) -> RunningLoop {
-    let (queries, inbox) = mpsc::channel(1);
+    let (queries, asked) = mpsc::channel(1);
     let (stop, stopped) = oneshot::channel();
+    let inbox = Inbox { queries: asked, configs: mpsc::channel(1).1, stop: stopped };
     let (ready, is_ready) = oneshot::channel();
     let app = app(manifests);
     let observer = app.observer();
-    let running =
-        app.run(inbox, stopped, |_| Servers::default(), || ready.send(()).unwrap(), oneshot::channel().0);
+    let running = app.run(inbox, |_| Servers::default(), || ready.send(()).unwrap(), oneshot::channel().0);
     let app = tokio::spawn(running);
     is_ready.await.unwrap();
     RunningLoop { queries, observer, stop, app }
@@ -59,7 +60,7 @@ async fn start(manifests: &Path) -> RunningLoop {
 async fn scraped(queries: &mpsc::Sender<Query>, observer: &Observer) -> String {
     let facts = ask(queries, Query::Metrics).await;
     let mut text = Exposition::default();
-    metrics::of_gateway(&mut text, &facts, observer, SeriesLimits { frontends: 10, endpoints: 10 });
+    metrics::of_gateway(&mut text, &facts, observer);
     text.finish().unwrap()
 }
 
@@ -193,13 +194,12 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     let mut app = app_of(Sources::new(SourceAdapter::files(watch), None));
     app.source_ended = true;
     assert_eq!(app.live(), Err("the object sources have ended"));
-    let (_questions, inbox) = mpsc::channel(1);
-    let (_stop, stopped) = oneshot::channel::<Duration>();
-    let ended = tokio::time::timeout(
-        DEADLINE,
-        app.run(inbox, stopped, |_| Servers::default(), || (), oneshot::channel().0),
-    )
-    .await;
+    let (_questions, queries) = mpsc::channel(1);
+    let (_stop, stop) = oneshot::channel::<Duration>();
+    let inbox = Inbox { queries, configs: mpsc::channel(1).1, stop };
+    let ended =
+        tokio::time::timeout(DEADLINE, app.run(inbox, |_| Servers::default(), || (), oneshot::channel().0))
+            .await;
     assert_eq!(ended.unwrap(), Ended::Failed);
 }
 

@@ -91,6 +91,10 @@ impl ApiSource {
         }
     }
 
+    pub(super) fn set_mass_deletion_hold(&mut self, hold: Duration) {
+        self.guard.set_hold(hold);
+    }
+
     /// Waits for something new, and writes the snapshot of `objects` when it is time to. Cancel safe.
     pub(super) async fn next(&mut self, objects: &Objects) -> Option<ApiUpdate> {
         loop {

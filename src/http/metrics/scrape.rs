@@ -18,7 +18,6 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{LoopFacts, of_gateway};
-use crate::config::SeriesLimits;
 use crate::http::metrics::exposition::Exposition;
 
 /// How long a scrape waits for the one before it, and for its reader to take the next chunk.
@@ -34,15 +33,14 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 pub(crate) struct ScrapeQueue {
     observer: Observer,
     own: PrometheusHandle,
-    limits: SeriesLimits,
     turn: Arc<Semaphore>,
     patience: Duration,
 }
 
 impl ScrapeQueue {
     /// Of a data plane, with what the process measures itself.
-    pub(crate) fn new(observer: Observer, own: PrometheusHandle, limits: SeriesLimits) -> Self {
-        Self { observer, own, limits, turn: Arc::new(Semaphore::new(1)), patience: PATIENCE }
+    pub(crate) fn new(observer: Observer, own: PrometheusHandle) -> Self {
+        Self { observer, own, turn: Arc::new(Semaphore::new(1)), patience: PATIENCE }
     }
 
     /// Answers with what `facts` come to and what the data plane has counted; `None` if there are no facts. Waits for the scrape
@@ -54,14 +52,14 @@ impl ScrapeQueue {
         };
         let facts = facts.await?;
         let (reader, chunks) = mpsc::channel(CHUNKS);
-        let Self { observer, own, limits, patience, .. } = self.clone();
+        let Self { observer, own, patience, .. } = self.clone();
         let handle = Handle::current();
         tokio::task::spawn_blocking(move || {
             let send = move |chunk| {
                 let sent = handle.block_on(timeout(patience, reader.send(chunk)));
                 sent.is_ok_and(|sent| sent.is_ok())
             };
-            render(&facts, &observer, &own, limits, send);
+            render(&facts, &observer, &own, send);
             drop(turn);
         });
         let body = Body::new(Chunks { chunks, ended: false });
@@ -73,12 +71,11 @@ fn render(
     facts: &LoopFacts,
     observer: &Observer,
     own: &PrometheusHandle,
-    limits: SeriesLimits,
     send: impl Fn(Chunk) -> bool + Clone + 'static,
 ) {
     let send_text = send.clone();
     let mut text = Exposition::sent_by(move |text| send_text(Chunk::Text(text)));
-    of_gateway(&mut text, facts, observer, limits);
+    of_gateway(&mut text, facts, observer);
     own.run_upkeep();
     text.append(&own.render());
     if let Some(rest) = text.finish()

@@ -10,7 +10,7 @@ use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projector};
 use sheave_control::sources::manifests;
 use sheave_dataplane::counters::CloseReason;
-use sheave_dataplane::{CapacityLimits, Dataplane, SteeringMode, Timeouts};
+use sheave_dataplane::{CapacityLimits, Dataplane, Settings, SteeringMode, Timeouts};
 use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
     FrontendAddr, FrontendSource, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
@@ -26,10 +26,12 @@ pub(super) fn dataplane() -> Dataplane {
         Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second, drain: second };
     Dataplane::start(sheave_dataplane::Options {
         workers: 2,
-        timeouts,
-        busy_poll: Duration::ZERO,
-        capacity: CapacityLimits { descriptors: 1_000, connections: 100 },
-        udp_flows: 1,
+        settings: Settings {
+            timeouts,
+            busy_poll: Duration::ZERO,
+            capacity: CapacityLimits { descriptors: 1_000, connections: 100 },
+            udp_flows: 1,
+        },
         listening_sockets: 100,
         steering: SteeringMode::Never,
         paths: Arc::default(),

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use socket2::{Domain, Socket as AnySocket, Type};
 
 use super::*;
-use crate::{CapacityLimits, Dataplane, Options, Timeouts};
+use crate::{CapacityLimits, Dataplane, Options, Settings, Timeouts};
 use sheave_model::test_util::{self, table};
 use sheave_model::{Algorithm, EndpointAddr, Frontend, Route, RoutingTable, SourceRanges};
 
@@ -48,10 +48,12 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
         let (workers, udp_flows, paths) = (2, 1000, Arc::default());
         let options = Options {
             workers,
-            timeouts,
-            busy_poll: Duration::ZERO,
-            capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
-            udp_flows,
+            settings: Settings {
+                timeouts,
+                busy_poll: Duration::ZERO,
+                capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
+                udp_flows,
+            },
             listening_sockets,
             steering: mode,
             paths,

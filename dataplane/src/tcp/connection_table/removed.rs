@@ -16,7 +16,7 @@ pub(super) type RemovedFrontends = HashMap<FrontendAddr, Tick, foldhash::fast::R
 impl ConnectionTable {
     /// The frontend has left the table.
     pub(in crate::tcp) fn remove_frontend(&mut self, addr: FrontendAddr) {
-        let (now, drain) = (self.context.worker.now(), self.context.worker.shared.timeouts.drain);
+        let (now, drain) = (self.context.worker.now(), self.context.worker.timeouts().drain);
         self.removed.insert(addr, self.sweep.tick(now + drain));
         self.sweep.look_every(now, drain);
     }
@@ -37,7 +37,7 @@ impl ConnectionTable {
     pub(super) fn forget_removed(&mut self, began: Tick, now: Instant) {
         self.removed.retain(|_, ends| *ends >= began);
         if !self.removed.is_empty() {
-            self.sweep.look_every(now, self.context.worker.shared.timeouts.drain);
+            self.sweep.look_every(now, self.context.worker.timeouts().drain);
         }
     }
 }

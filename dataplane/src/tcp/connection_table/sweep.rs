@@ -58,6 +58,12 @@ impl Sweep {
         }
     }
 
+    /// Connections whose Service has none of its own begin with this one.
+    pub(super) fn set_usual_idle(&mut self, now: Instant, usual_idle: Duration) {
+        self.usual_idle = ticks(usual_idle);
+        self.look_every(now, usual_idle);
+    }
+
     /// When the next check is due.
     pub(super) fn due(&self) -> Instant {
         self.due

@@ -22,7 +22,7 @@ pub(in crate::udp) trait FlowOwner {
 /// How many flows a worker may have over all its frontends, and has.
 pub(in crate::udp) struct FlowBudget {
     pub(super) used: Cell<usize>,
-    limit: usize,
+    limit: Cell<usize>,
     capacity: Arc<Capacity>,
     /// The frontend that had the most when it last got one.
     largest: RefCell<Option<Weak<dyn FlowOwner>>>,
@@ -31,7 +31,12 @@ pub(in crate::udp) struct FlowBudget {
 impl FlowBudget {
     /// Nothing used so far.
     pub(in crate::udp) fn new(limit: usize, capacity: Arc<Capacity>) -> Rc<Self> {
-        Rc::new(Self { used: Cell::new(0), limit, capacity, largest: RefCell::new(None) })
+        Rc::new(Self { used: Cell::new(0), limit: Cell::new(limit), capacity, largest: RefCell::new(None) })
+    }
+
+    /// There may be so many from now on. If there are more, each new one takes the place of another.
+    pub(in crate::udp) fn set_limit(&self, limit: usize) {
+        self.limit.set(limit);
     }
 
     /// Whether the worker has no flow.
@@ -44,7 +49,7 @@ impl FlowBudget {
     /// # Errors
     /// What there is too little of.
     pub(super) fn room(&self, counters: &UdpCounters) -> Result<(), ShedReason> {
-        if self.used.get() >= self.limit {
+        if self.used.get() >= self.limit.get() {
             return Err(ShedReason::Capacity);
         }
         self.capacity.room_for_flow(counters.usage().open())

@@ -392,6 +392,28 @@ fn draining_keeps_flows_for_the_shorter_time_and_opens_none() {
 }
 
 #[test]
+fn open_flows_have_new_timeouts_at_once() {
+    let second = Duration::from_secs(1);
+    let mut world = World::new(10, &ready(&[1]));
+    for client in [1, 2] {
+        world.datagram(client).unwrap();
+    }
+    world.flows.answered(client_addr(2), world.now).unwrap();
+    let unanswered = FlowTimeouts { idle: IDLE, unanswered: 2 * second };
+    world.flows.set_timeouts(unanswered);
+    assert_eq!(world.flows.next_check(), Some(world.now + 2 * second));
+    assert!(world.flows.expire(world.now + 2 * second, usize::MAX));
+    assert_eq!(world.flows.endpoint(client_addr(1)), None);
+    world.flows.set_timeouts(FlowTimeouts { idle: 3 * second, ..unanswered });
+    assert!(world.flows.expire(world.now + 3 * second, usize::MAX) && world.flows.is_empty());
+    // A longer one counts when the flow is looked at.
+    world.datagram(3).unwrap();
+    world.flows.set_timeouts(FlowTimeouts { idle: IDLE, unanswered: IDLE });
+    assert!(world.flows.expire(world.now + 3 * second, usize::MAX));
+    assert_eq!(world.flows.next_check(), Some(world.now + IDLE));
+}
+
+#[test]
 fn a_flow_that_ended_early_and_came_back_is_looked_at_once() {
     let mut world = World::new(10, &ready(&[1]));
     world.datagram(1).unwrap();

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 
 use super::super::tests::{dataplane, frontend, table};
 use super::*;
+use crate::config::SeriesLimits;
 use crate::http::admin::{self, Query};
 use crate::http::health::Health;
 use crate::http::server::{Connections, Server};
@@ -33,8 +34,7 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
     // Refused to everybody, so that they need no sockets.
     dataplane.apply(table((0..frontends).map(|number| frontend(number, &[]))));
     let own = PrometheusBuilder::new().build_recorder().handle();
-    let limits = SeriesLimits { frontends: MANY as usize, endpoints: 0 };
-    let scrapes = ScrapeQueue { patience, ..ScrapeQueue::new(dataplane.observer(), own, limits) };
+    let scrapes = ScrapeQueue { patience, ..ScrapeQueue::new(dataplane.observer(), own) };
     let (queries, mut inbox) = mpsc::channel(16);
     tokio::spawn(async move {
         let health = Health::new(Connections::default());
@@ -58,6 +58,7 @@ fn facts(health: &Health) -> LoopFacts {
         pages: health.pages().clone(),
         worker_restarts: 0,
         health: sheave_dataplane::HealthCounts::default(),
+        series: SeriesLimits { frontends: MANY as usize, endpoints: 0 },
     }
 }
 

@@ -1,0 +1,175 @@
+//! How a change of each key takes effect in a running process. The table in src/README.md is made from this one.
+
+use super::Config;
+
+/// What makes a changed key take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TakesEffect {
+    /// Nothing: this process does not use it.
+    Unused,
+    /// SIGHUP.
+    Live,
+    /// Another process that takes over.
+    Upgrade,
+    /// A start without a process to take over from.
+    Restart,
+}
+
+/// What runs in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessParts {
+    Gateway,
+    Controller,
+    Both,
+}
+
+/// One key, or several that are one setting.
+struct KeyRow {
+    keys: &'static [&'static str],
+    gateway: TakesEffect,
+    controller: TakesEffect,
+    differs: fn(&Config, &Config) -> bool,
+    /// Copies the value from the second configuration.
+    keep: fn(&mut Config, &Config),
+}
+
+impl KeyRow {
+    fn takes_effect(&self, parts: ProcessParts) -> TakesEffect {
+        match parts {
+            ProcessParts::Gateway => self.gateway,
+            ProcessParts::Controller => self.controller,
+            // The next process is a new controller, too.
+            ProcessParts::Both => self.gateway.max(self.controller.min(TakesEffect::Upgrade)),
+        }
+    }
+}
+
+/// Keys, their field, and how a change takes effect in a gateway and in a controller. What is said of a key is for the document.
+macro_rules! key_rows {
+    ($($(#[doc = $_note:literal])* $($key:literal),+ => $($field:ident).+: $gateway:ident, $controller:ident;)+) => {
+        &[$(KeyRow {
+            keys: &[$($key),+],
+            gateway: TakesEffect::$gateway,
+            controller: TakesEffect::$controller,
+            differs: |one, other| one.$($field).+ != other.$($field).+,
+            keep: |config, former| config.$($field).+.clone_from(&former.$($field).+),
+        }),+]
+    };
+}
+
+const KEYS: &[KeyRow] = key_rows! {
+    "node" => node: Restart, Restart;
+    /// Credentials in the file are read again by themselves.
+    "kubeconfig" => kubeconfig: Upgrade, Restart;
+    "cluster" => cluster: Upgrade, Restart;
+    "loadBalancerClass" => load_balancer_class: Restart, Restart;
+    "handleUnclassified" => handle_unclassified: Live, Live;
+    /// What is open on frontends that go ends within `timeouts.drain`.
+    "frontends" => frontends: Live, Unused;
+    "externalIPs.allow" => external_ips_allow: Live, Live;
+    "acceptProxy.allow" => accept_proxy_allow: Live, Live;
+    "nodePortAddresses" => node_port_addresses: Live, Live;
+    "reservedPorts" => reserved_ports: Live, Live;
+    /// For new connections and flows.
+    "internalCIDRs" => internal_cidrs: Live, Live;
+    "workers" => workers: Restart, Unused;
+    "busyPoll" => busy_poll: Live, Unused;
+    /// Frontends that are open then stay as they are until a restart.
+    "steering" => steering: Upgrade, Unused;
+    "admin.listen" => admin_listen: Upgrade, Restart;
+    "healthz.listen" => healthz_listen: Upgrade, Unused;
+    /// For new connections.
+    "timeouts.connect" => timeouts.connect: Live, Unused;
+    /// For new connections: open ones keep theirs.
+    "timeouts.idle" => timeouts.idle: Live, Unused;
+    /// For open flows as well.
+    "timeouts.udpIdle" => timeouts.udp_idle: Live, Unused;
+    /// For open flows as well.
+    "timeouts.udpUnanswered" => timeouts.udp_unanswered: Live, Unused;
+    "timeouts.lameDuck" => timeouts.lame_duck: Live, Unused;
+    /// For drains that begin later.
+    "timeouts.drain" => timeouts.drain: Live, Unused;
+    /// With more open connections than a lower limit allows, these stay, and new ones are refused.
+    "limits.connections" => limits.connections: Live, Unused;
+    /// With more open flows than a lower limit allows, new ones take the place of those that were quiet the longest.
+    "limits.udpFlows" => limits.udp_flows: Live, Unused;
+    /// Beyond a lower limit, connections for which most waits are reset, as when memory runs out.
+    "limits.memory" => limits.memory: Live, Unused;
+    /// Open connections stay. Those that a Service got while it had no limit at all do not count.
+    "limits.perService.connections" => limits.service.connections: Live, Live;
+    "limits.perService.connectionRate" => limits.service.connection_rate: Live, Live;
+    /// Open connections stay. Those that a Service got while it had no limit at all do not count.
+    "limits.perClient.connections" => limits.service.connections_per_client: Live, Live;
+    "limits.perClient.connectionRate" => limits.service.connection_rate_per_client: Live, Live;
+    "report.listen" => report_listen: Upgrade, Unused;
+    /// A token file is read again by itself.
+    "report.authorization", "report.tokenFile" => report_authorization: Upgrade, Unused;
+    "metrics.listen" => metrics.listen: Upgrade, Restart;
+    /// A token file is read again by itself.
+    "metrics.authorization", "metrics.tokenFile" => metrics.authorization: Upgrade, Restart;
+    /// The contents of the files are read again by themselves.
+    "metrics.tls.certificate", "metrics.tls.key" => metrics.tls: Upgrade, Restart;
+    "metrics.maxFrontends" => metrics.limits.frontends: Live, Unused;
+    "metrics.maxEndpoints" => metrics.limits.endpoints: Live, Unused;
+    "gateways.service" => gateways: Unused, Live;
+    "gateways.tokenFile" => gateway_token: Unused, Live;
+    "leaderElection.lease" => lease: Unused, Restart;
+    "leaderElection.leaseDuration" => timing.lease: Unused, Restart;
+    "leaderElection.renewDeadline" => timing.deadline: Unused, Restart;
+    "leaderElection.retryPeriod" => timing.retry: Unused, Restart;
+    "sharedFinalizer" => shared_finalizer: Unused, Live;
+    /// For lists that come later.
+    "massDeletion.hold" => mass_deletion_hold: Live, Live;
+    "stateDir" => state_dir: Restart, Unused;
+    "logging.format" => logging.format: Upgrade, Restart;
+    /// Unused where `RUST_LOG` is set.
+    "logging.level" => logging.level: Live, Live;
+    "karmada.kubeconfig" => karmada.kubeconfig: Upgrade, Restart;
+    "karmada.handleUnclassified" => karmada.handle_unclassified: Live, Live;
+    "karmada.legacyClusterFields" => karmada.legacy_cluster_fields: Live, Live;
+    "karmada.notReadyHold" => karmada.not_ready_hold: Live, Live;
+    "karmada.exportServices" => karmada.export_services: Live, Live;
+    "clusters" => clusters: Upgrade, Unused;
+    "failover.overprovisioning" => failover.overprovisioning: Live, Live;
+    "failover.panicThreshold" => failover.panic_threshold: Live, Live;
+};
+
+/// The keys that changed, by what makes them take effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConfigChanges {
+    pub(crate) live: Vec<&'static str>,
+    pub(crate) upgrade: Vec<&'static str>,
+    pub(crate) restart: Vec<&'static str>,
+    pub(crate) unused: Vec<&'static str>,
+}
+
+impl ConfigChanges {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The configuration that comes into force when a process that goes by `former` reads `config`, and what changed.
+pub(crate) fn merge(former: &Config, mut config: Config, parts: ProcessParts) -> (Config, ConfigChanges) {
+    let mut changes = ConfigChanges::default();
+    for row in KEYS {
+        if !(row.differs)(former, &config) {
+            continue;
+        }
+        let effect = row.takes_effect(parts);
+        let changed = match effect {
+            TakesEffect::Unused => &mut changes.unused,
+            TakesEffect::Live => &mut changes.live,
+            TakesEffect::Upgrade => &mut changes.upgrade,
+            TakesEffect::Restart => &mut changes.restart,
+        };
+        changed.extend(row.keys);
+        if effect > TakesEffect::Live {
+            (row.keep)(&mut config, former);
+        }
+    }
+    (config, changes)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

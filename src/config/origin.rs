@@ -1,0 +1,30 @@
+//! Where a configuration comes from, so that it can be read again.
+
+use std::path::{Path, PathBuf};
+
+use super::{Config, ConfigMistake, Overrides, node, unreadable, values};
+
+/// The file, and the flags that override it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigOrigin {
+    /// Without one there are the defaults.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
+}
+
+impl ConfigOrigin {
+    /// Reads it as at the start. A file without a single key, which is good at the start, is a mistake here: it is what a file looks
+    /// like that is being written.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub(crate) fn read_again(&self, file: &Path) -> Result<Config, Vec<ConfigMistake>> {
+        let text = std::fs::read_to_string(file).map_err(|error| vec![unreadable(file, &error)])?;
+        if values::document(&text).is_ok_and(|value| value.is_null()) {
+            let message = format!("{} has no key, as if it were being written", file.display());
+            let hint = Some("write {} if the defaults are meant".to_owned());
+            return Err(vec![ConfigMistake { path: String::new(), message, hint }]);
+        }
+        Config::parse(&text, &self.overrides, &node::Environment::of_process())
+    }
+}

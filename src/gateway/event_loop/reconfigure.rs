@@ -1,0 +1,84 @@
+//! Another configuration while the gateway runs: everything that goes by it is made from it as at the start, and told.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_control::projection;
+use sheave_dataplane::Settings;
+use tokio::sync::oneshot;
+
+use super::EventLoop;
+use crate::config::{Config, SeriesLimits};
+use crate::gateway::capacity::Capacity;
+use crate::gateway::options::{dataplane_settings, projection_options};
+
+/// A configuration that is to be in force.
+#[derive(Debug)]
+pub(crate) struct NewConfig {
+    pub(crate) config: Arc<Config>,
+    /// Told once it is.
+    pub(crate) applied: oneshot::Sender<()>,
+}
+
+/// What a running gateway takes from its configuration anew. The time for a lame duck is `process::gateway`'s, the level of the log
+/// `logging`'s.
+#[derive(Debug, PartialEq)]
+struct LiveOptions {
+    dataplane: Settings,
+    projection: projection::Options,
+    memory: Option<u64>,
+    drain: Duration,
+    series: SeriesLimits,
+    mass_deletion_hold: Duration,
+}
+
+impl LiveOptions {
+    fn new(config: &Config, shares: &Capacity, role: projection::Role) -> Self {
+        Self {
+            dataplane: dataplane_settings(config, &shares.with_limits_of(config)),
+            projection: projection_options(config, role),
+            memory: config.limits.memory,
+            drain: config.timeouts.drain,
+            series: config.metrics.limits,
+            mass_deletion_hold: config.mass_deletion_hold,
+        }
+    }
+}
+
+impl EventLoop {
+    /// Puts the configuration in force, whose other keys are those that the process was started with. What is open goes on.
+    pub(super) fn reconfigure(&mut self, config: &Config) {
+        let options = LiveOptions::new(config, &self.shares, self.sources.role());
+        let LiveOptions { dataplane, projection, memory, drain, series, mass_deletion_hold } = options;
+        self.dataplane.configure(dataplane);
+        self.projector.set_options(projection);
+        self.memory.set_limit(memory);
+        self.sources.set_mass_deletion_hold(mass_deletion_hold);
+        (self.drain, self.series) = (drain, series);
+        // Until then the first objects, or the take-over, do that.
+        if self.projection.is_some() && self.predecessor.is_none() {
+            self.project(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::changes::tests::{config, each_changed};
+    use crate::config::changes::{ProcessParts, TakesEffect};
+
+    #[test]
+    fn what_changes_live_reaches_the_gateway_and_nothing_else_does() {
+        let base = config("");
+        let shares = Capacity::of_process(&base);
+        let options = |config: &Config| LiveOptions::new(config, &shares, projection::Role::Gateway);
+        for (key, changed, effect) in each_changed(ProcessParts::Gateway) {
+            let elsewhere = ["timeouts.lameDuck", "logging.level"].contains(&key);
+            let reaches = effect == TakesEffect::Live && !elsewhere;
+            if effect <= TakesEffect::Live {
+                assert_eq!(options(&changed) != options(&base), reaches, "{key}");
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What the loop logs and reports when it changes: Problems of objects, failures of the data plane, overload.
+
+use std::sync::Arc;
+
+use sheave_control::api::gateway_report::GatewayReport;
+use sheave_control::api::problem::{Problem, ProblemChanges};
+use sheave_model::ClientSource;
+
+use super::EventLoop;
+use super::lame_duck::Phase;
+use crate::gateway::startup_log;
+use crate::http::report;
+
+impl EventLoop {
+    /// Logs and reports the data plane's failures when they change.
+    pub(super) fn report_failures(&mut self) {
+        let generation = self.dataplane.table().table().generation();
+        if self.failures.refresh(&self.dataplane, &self.health) {
+            let report = report::report(&self.node, generation, self.failures.all());
+            self.report.send_replace(GatewayReport { draining: self.phase != Phase::Serving, ..report });
+            self.problem_log
+                .failures(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
+        } else {
+            self.report
+                .send_if_modified(|last| std::mem::replace(&mut last.generation, generation) != generation);
+        }
+    }
+
+    /// Logs overloaded frontends when they change.
+    pub(super) fn report_overload(&mut self) {
+        if self.overload.refresh(&self.dataplane) {
+            self.problem_log
+                .overload(self.overload.problems().iter().map(|problem| self.sources.place(problem)));
+        }
+    }
+
+    /// Logs that the first objects are in force.
+    pub(super) fn log_ready(&self) {
+        let table = self.dataplane.table();
+        let mut frontends = table.table().frontends().iter();
+        let transparent = match self.dataplane.client_addresses() {
+            Err(error) => error.to_string(),
+            Ok(()) if frontends.any(|it| it.client_sources.any(ClientSource::Transparent)) => {
+                "in use".to_owned()
+            }
+            Ok(()) => "not asked for".to_owned(),
+        };
+        startup_log::ready(&self.status(), &transparent);
+    }
+
+    /// Logs Problems of objects. Called with each change of theirs.
+    pub(super) fn report_problems(&mut self) {
+        self.problem_log.sources(self.sources.problems().into_iter());
+        let Some(projection) = &self.projection else { return };
+        if self.sources.reads_files() {
+            // Where a file changes, the same Problem may be in another line of it.
+            self.problem_log.objects(self.projector.problems().map(|problem| self.sources.place(problem)));
+        } else {
+            let ProblemChanges { came, gone } = &projection.problem_changes;
+            let views = |problems: &[Arc<Problem>]| {
+                problems.iter().map(|problem| self.sources.place(problem)).collect()
+            };
+            self.problem_log.changed_objects(&views(came), &views(gone));
+        }
+    }
+}
