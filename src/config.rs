@@ -33,6 +33,7 @@ pub(crate) use self::origin::ConfigOrigin;
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
 use self::values::ValueError;
+use crate::takeover::MOST_WORKERS;
 use crate::views::steering;
 pub(crate) use sheave_control::time::parse_duration;
 
@@ -54,8 +55,6 @@ const OVERPROVISIONING: u16 = 140;
 const PANIC_THRESHOLD: u8 = 50;
 /// As many as there are numbers for paths.
 const MOST_CLUSTERS: usize = 1000;
-/// More threads than any machine has cores is a slip of the finger.
-const MAX_WORKERS: usize = 1024;
 
 /// Every key with its default, for `--help` and for copying.
 pub(crate) const REFERENCE: &str = r#"node: ""                        # default: $NODE_NAME, else the host name
@@ -363,7 +362,7 @@ impl Config {
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
             reserved_ports: root.list_or("reservedPorts", || RESERVED_PORTS.to_vec(), values::ports),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
-            workers: root.get("workers", 0, values::at_most(MAX_WORKERS)),
+            workers: root.get("workers", 0, values::at_most(MOST_WORKERS)),
             busy_poll: root.get("busyPoll", Duration::ZERO, values::busy_poll),
             steering: root.get("steering", SteeringMode::default(), values::one_of(&steering::MODES)),
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),

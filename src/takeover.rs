@@ -15,7 +15,7 @@
 //!
 //! **Exactly one serves.** The token is an eventfd with the value 1, and reading it is atomic: who has read it serves. The successor
 //! takes it when it is offered; the predecessor takes it back before it gives up. So whatever fails before leaves the predecessor as it
-//! was. If the successor's end of the connection closes without `Serving`, it is dead, whoever has the token, and the predecessor goes
+//! was. A successor that says `Serving` without it has no right to. If the successor's end of the connection closes without `Serving`, it is dead, whoever has the token, and the predecessor goes
 //! on. If the predecessor's closes and the token is still there, that one is dead, and the successor goes on with what it has.
 
 mod channel;
@@ -34,7 +34,8 @@ use thiserror::Error;
 
 pub(crate) use message::ServingPlace;
 
-use crate::config::Config;
+/// Workers that a process may have: more threads than any machine has cores are a slip of the finger.
+pub(crate) const MOST_WORKERS: usize = 1024;
 
 /// What processes of different versions have to agree on. Fields and messages may be added without another number: what is not known
 /// is ignored.
@@ -78,13 +79,9 @@ impl From<io::Error> for TakeoverError {
 
 impl ServingPlace {
     /// Of this process.
-    pub(crate) fn of_process(config: &Config) -> Self {
+    pub(crate) fn of_process(node: &str, class: &str) -> Self {
         let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-        Self {
-            node: config.node.clone(),
-            class: config.load_balancer_class.clone(),
-            network: network.display().to_string(),
-        }
+        Self { node: node.to_owned(), class: class.to_owned(), network: network.display().to_string() }
     }
 }
 

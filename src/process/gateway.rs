@@ -231,7 +231,8 @@ async fn connections(
 }
 
 async fn find_predecessor(config: &Config) -> Result<Option<Predecessor>, String> {
-    let found = Predecessor::find(&config.state_dir, ServingPlace::of_process(config)).await;
+    let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
+    let found = Predecessor::find(&config.state_dir, place).await;
     let predecessor = found
         .map_err(|error| format!("cannot take over (stateDir {}): {error}", config.state_dir.display()))?;
     match &predecessor {

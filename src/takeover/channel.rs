@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -57,6 +59,11 @@ impl Channel {
     /// As sendmsg(2).
     pub(super) async fn send(&self, message: &Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {
         let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+        Ok(self.send_bytes(&bytes, fds).await?)
+    }
+
+    /// The same, whatever the message is.
+    pub(super) async fn send_bytes(&self, bytes: &[u8], fds: &[impl AsFd]) -> io::Result<()> {
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let send = || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
@@ -64,10 +71,10 @@ impl Channel {
             if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            let slices = [IoSlice::new(&bytes)];
+            let slices = [IoSlice::new(bytes)];
             Ok(rustix::net::sendmsg(&self.socket, &slices, &mut ancillary, SendFlags::NOSIGNAL).map(drop)?)
         };
-        Ok(self.socket.async_io(Interest::WRITABLE, send).await?)
+        self.socket.async_io(Interest::WRITABLE, send).await
     }
 
     /// The next message that this version knows, with its descriptors.
@@ -76,8 +83,7 @@ impl Channel {
     /// As recvmsg(2); [`Closed`](TakeoverError::Closed) if there is no other; what is cut or cannot be read.
     pub(super) async fn receive(&self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
         loop {
-            let received = self.socket.async_io(Interest::READABLE, || receive(&self.socket)).await?;
-            let Some((bytes, fds)) = received else { return Err(TakeoverError::Closed) };
+            let (bytes, fds) = self.receive_bytes().await?.ok_or(TakeoverError::Closed)?;
             match serde_json::from_slice(&bytes) {
                 Ok(Message::Unknown) => {}
                 Ok(message) => return Ok((message, fds)),
@@ -86,7 +92,12 @@ impl Channel {
         }
     }
 
-    /// The same, but not for longer than this.
+    /// The next message, whatever it is; none if the other end is closed.
+    pub(super) async fn receive_bytes(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+        self.socket.async_io(Interest::READABLE, || receive(&self.socket)).await
+    }
+
+    /// The same as [`receive`](Self::receive), but not for longer than this.
     ///
     /// # Errors
     /// As [`receive`](Self::receive); [`Silent`](TakeoverError::Silent) if nothing came.
@@ -104,7 +115,12 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; MOST_BYTES];
     let mut slices = [IoSliceMut::new(&mut bytes)];
-    let received = rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut read = || rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    let received = match read() {
+        // The other end is closed and has not read everything; what it said before is still there.
+        Err(Errno::CONNRESET) => read(),
+        received => received,
+    }?;
     let fds: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {
@@ -121,5 +137,13 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         ));
     }
     bytes.truncate(received.bytes);
-    Ok((received.bytes > 0).then_some((bytes, fds)))
+    let closed = received.bytes == 0 && is_closed(socket)?;
+    Ok((!closed).then_some((bytes, fds)))
+}
+
+/// Whether the other end is closed, and nothing is left to read: a message may be empty, too.
+fn is_closed(socket: &UnixStream) -> io::Result<bool> {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default()))?;
+    Ok(fds[0].revents().contains(PollFlags::HUP) && rustix::io::ioctl_fionread(socket)? == 0)
 }

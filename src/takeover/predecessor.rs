@@ -10,13 +10,16 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
 use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord, KeptPort};
+use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::message::{Hello, Message, ServingPlace, Welcome};
-use super::{PROTOCOL, TakeoverError, Token, own_pod, socket_path};
+use super::{MOST_WORKERS, PROTOCOL, TakeoverError, Token, own_pod, socket_path};
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to hand over. It gives up by itself before.
+const HANDING_OVER: Duration = Duration::from_secs(65);
 
 /// The process that serves, connected.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct Predecessor {
     pod: Option<String>,
     workers: usize,
     servers: HashMap<SocketAddr, TcpListener>,
+    /// Until when it may hand over, once it has begun.
+    deadline: Option<Instant>,
 }
 
 /// What it hands over before it rests.
@@ -89,6 +94,9 @@ impl Predecessor {
         if fds.is_empty() {
             return Err(TakeoverError::Unexpected("it welcomes without a token".to_owned()));
         }
+        if !(1..=MOST_WORKERS).contains(&welcome.workers) {
+            return Err(TakeoverError::Unexpected(format!("it has {} workers", welcome.workers)));
+        }
         let token = Token(fds.remove(0));
         if welcome.local_ports
             && let Some(claim) = fds.pop()
@@ -97,7 +105,7 @@ impl Predecessor {
         }
         let servers = named(std::mem::take(&mut welcome.servers), fds)?;
         let Welcome { version, pod, workers, .. } = welcome;
-        Ok(Some(Self { channel, token, version, pod, workers, servers }))
+        Ok(Some(Self { channel, token, version, pod, workers, servers, deadline: None }))
     }
 
     /// Its version.
@@ -132,11 +140,12 @@ impl Predecessor {
     ///
     /// # Errors
     /// As of the connection; it goes on then.
-    pub(crate) async fn begin(&self) -> Result<Estate, TakeoverError> {
+    pub(crate) async fn begin(&mut self) -> Result<Estate, TakeoverError> {
+        self.deadline = Some(Instant::now() + HANDING_OVER);
         self.channel.send(&Message::Begin, NO_FDS).await?;
         let mut estate = Estate::default();
         loop {
-            match self.channel.receive_within(PATIENCE).await? {
+            match self.receive().await? {
                 (Message::Sockets { roles }, fds) => {
                     let sockets = paired(roles, fds)?;
                     let sockets = sockets.map(|(role, fd)| HandedSocket { role, fd });
@@ -169,7 +178,7 @@ impl Predecessor {
     /// # Errors
     /// As of the connection; it goes on then.
     pub(crate) async fn next_part(&self) -> Result<LastPart, TakeoverError> {
-        match self.channel.receive_within(PATIENCE).await? {
+        match self.receive().await? {
             (Message::Flows { worker, records }, fds) => {
                 let flows = paired(records, fds)?.map(|(record, fd)| HandedFlow { record, fd }).collect();
                 Ok(LastPart::Flows { worker, flows })
@@ -185,16 +194,23 @@ impl Predecessor {
     /// Takes the right to serve, which was offered. The other process lets go as soon as it hears of it.
     ///
     /// # Errors
-    /// [`Revoked`](TakeoverError::Revoked) if it has gone on: then this one must not serve.
+    /// [`Revoked`](TakeoverError::Revoked) if it has gone on, or as of the connection: then this one must not serve.
     pub(crate) async fn succeed(&self) -> Result<(), TakeoverError> {
         if !self.token.take() {
             return Err(TakeoverError::Revoked);
         }
-        // If this cannot be said the other process has ended, or finds out by the token.
-        if let Err(error) = self.channel.send(&Message::Serving, NO_FDS).await {
-            tracing::warn!(%error, "the process that served before cannot be told");
+        match self.channel.send(&Message::Serving, NO_FDS).await {
+            // It has ended.
+            Err(TakeoverError::Closed) => Ok(()),
+            // It takes an end without a word for the death of this process, and goes on.
+            told => told,
         }
-        Ok(())
+    }
+
+    async fn receive(&self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
+        let left =
+            self.deadline.map_or(PATIENCE, |deadline| deadline.saturating_duration_since(Instant::now()));
+        self.channel.receive_within(left.min(PATIENCE)).await
     }
 
     #[cfg(test)]
@@ -223,7 +239,7 @@ pub(crate) async fn serves_elsewhere(state_dir: &Path) -> io::Result<bool> {
 
 const NO_FDS: &[OwnedFd] = &[];
 
-fn connect(path: &Path) -> io::Result<Option<OwnedFd>> {
+pub(super) fn connect(path: &Path) -> io::Result<Option<OwnedFd>> {
     let addr = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

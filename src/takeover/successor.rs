@@ -115,7 +115,7 @@ impl Drop for Successors {
     }
 }
 
-fn bind(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn bind(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // Under another name first, so that there is no moment without it.
@@ -326,24 +326,27 @@ impl Successor {
         Ok(())
     }
 
-    /// Offers the right to serve, once everything has been handed over. The answer holds, whatever becomes of the successor.
-    pub(crate) async fn offer(&self) -> Outcome {
-        let served = async {
-            self.say(Message::Offer, NO_FDS).await?;
-            match self.channel.receive().await? {
-                (Message::Serving, _) => Ok(()),
-                (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
-            }
-        };
-        match tokio::time::timeout(SILENCE, served).await.unwrap_or(Err(TakeoverError::Silent)) {
-            Ok(()) => Outcome::HandedOver,
-            Err(error) => self.give_up(&error).await,
+    /// Offers the right to serve, once everything has been handed over, and waits until the successor has taken it.
+    ///
+    /// # Errors
+    /// As of the connection.
+    pub(crate) async fn offer(&self) -> Result<(), TakeoverError> {
+        self.say(Message::Offer, NO_FDS).await?;
+        match self.channel.receive_within(SILENCE).await? {
+            (Message::Serving, _) => Ok(()),
+            (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
         }
     }
 
-    /// Goes on after a failure, unless the successor has the right to serve already.
-    pub(crate) async fn give_up(&self, error: &TakeoverError) -> Outcome {
+    /// Who serves, once the right to do so was offered, or something failed before. The answer holds, whatever becomes of the
+    /// successor.
+    pub(crate) async fn settle(&self, offered: Result<(), TakeoverError>) -> Outcome {
         let regained = self.token.take();
+        let error = match offered {
+            Ok(()) if !regained => return Outcome::HandedOver,
+            Ok(()) => TakeoverError::Unexpected("it serves without the right to".to_owned()),
+            Err(error) => error,
+        };
         // If it is closed, the successor has ended, with whatever it had.
         let outcome = if regained || matches!(error, TakeoverError::Closed) {
             Outcome::GoOn
@@ -353,15 +356,15 @@ impl Successor {
         tracing::warn!(%error, ?outcome, "another process could not take over as it should");
         if outcome == Outcome::GoOn {
             let why = error.to_string();
-            // It may be gone.
-            tokio::time::timeout(HELLO, self.say(Message::Refused { why }, NO_FDS)).await.ok();
+            // It may be gone, or read nothing: traffic must not wait for that.
+            tokio::time::timeout(Duration::ZERO, self.say(Message::Refused { why }, NO_FDS)).await.ok();
         }
         outcome
     }
 
     /// How long it may take to hand over what takes new traffic. Traffic goes on meanwhile.
     pub(crate) const PREPARATION: Duration = PREPARATION;
-    /// How long it may take to hand over flows and records.
+    /// How long it may take to hand over flows and records, and until the successor serves.
     pub(crate) const REST: Duration = REST;
 
     async fn say(&self, message: Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {

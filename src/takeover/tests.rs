@@ -15,6 +15,9 @@ use super::predecessor::{LastPart, Predecessor};
 use super::successor::{Greeting, Outcome, Successor, Successors};
 use super::*;
 
+mod model;
+mod wire;
+
 /// How far the successor gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
@@ -79,18 +82,16 @@ async fn hand_over(successor: &Successor) -> Outcome {
     let handed = async {
         successor.hand_over(listeners(), Vec::new(), Vec::new(), Vec::new()).await?;
         successor.prepared().await?;
-        successor.flows(0, vec![flow()]).await
+        successor.flows(0, vec![flow()]).await?;
+        successor.offer().await
     };
     let handed = tokio::time::timeout(Successor::PREPARATION, handed).await;
-    match handed.unwrap_or(Err(TakeoverError::Silent)) {
-        Ok(()) => successor.offer().await,
-        Err(error) => successor.give_up(&error).await,
-    }
+    successor.settle(handed.unwrap_or(Err(TakeoverError::Silent))).await
 }
 
 /// What the successor's loop does, up to a step. It lives on as long as the answer.
 async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, TakeoverError> {
-    let predecessor = Predecessor::find(state_dir, place("gw")).await?.expect("a process that serves");
+    let mut predecessor = Predecessor::find(state_dir, place("gw")).await?.expect("a process that serves");
     if until == Step::Welcomed {
         return Ok(predecessor);
     }
@@ -189,7 +190,7 @@ async fn after_the_death_of_the_predecessor(step: usize) -> Result<bool, Takeove
         drop(successor);
     };
     let taking = async {
-        let predecessor =
+        let mut predecessor =
             Predecessor::find(folder.path(), place("gw")).await?.expect("a process that serves");
         let failed = match predecessor.begin().await {
             Ok(_) => {

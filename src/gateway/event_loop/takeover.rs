@@ -42,7 +42,7 @@ impl Servers {
         let listening = make_folder(directory).and_then(|()| {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
-            let place = ServingPlace::of_process(config);
+            let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
             Successors::listen(directory, Greeting { place, former_pod, workers, servers })
         });
         let successors = listening.inspect_err(|error| {
@@ -108,7 +108,11 @@ impl EventLoop {
         }
     }
 
-    async fn succeed(&mut self, predecessor: Predecessor, received: Instant) -> Result<(), TakeoverError> {
+    async fn succeed(
+        &mut self,
+        mut predecessor: Predecessor,
+        received: Instant,
+    ) -> Result<(), TakeoverError> {
         let began = Instant::now();
         let (estate, alone) = match predecessor.begin().await {
             Err(TakeoverError::Closed) if predecessor.is_dead() => (Estate::default(), true),
@@ -184,14 +188,14 @@ impl EventLoop {
         let began = Instant::now();
         let given = tokio::time::timeout(Successor::PREPARATION, self.hand_over_listeners(successor)).await;
         if let Err(error) = given.unwrap_or(Err(TakeoverError::Silent)) {
-            return self.settle(successor.give_up(&error).await);
+            return self.settle(successor.settle(Err(error)).await);
         }
         let rested = Instant::now();
-        let state = tokio::time::timeout(Successor::REST, self.hand_over_state(successor, began)).await;
-        let outcome = match state.unwrap_or(Err(TakeoverError::Silent)) {
-            Ok(()) => successor.offer().await,
-            Err(error) => successor.give_up(&error).await,
-        };
+        let offered = tokio::time::timeout(Successor::REST, async {
+            self.hand_over_state(successor, began).await?;
+            successor.offer().await
+        });
+        let outcome = successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await;
         tracing::info!(?outcome, rest = ?rested.elapsed(), "another process was to take over");
         self.settle(outcome)
     }

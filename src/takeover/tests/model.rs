@@ -1,0 +1,397 @@
+//! Several processes, one after the other or at once, each of which takes over from whoever serves, over connections on which messages
+//! go wrong and at any point of which one dies: never do two serve, and in the end one does, with the sockets of the first.
+//!
+//! Both sides are the real ones. What they do between two messages is that of the gateway's loop, with a listening socket for a
+//! frontend in place of a data plane: who serves is who accepts there.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use socket2::{Domain, Socket, Type};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::super::predecessor::Estate;
+use super::wire::{Direction, Faults, faults, lay};
+use super::*;
+
+/// What becomes of one process.
+#[derive(Clone, Debug)]
+struct Life {
+    /// Who serves when it starts.
+    after: usize,
+    /// After the first one.
+    starts: Duration,
+    /// How long it takes to load its objects, and to put its table in force.
+    loads: Duration,
+    prepares: Duration,
+    foreign: bool,
+    /// After it has started.
+    dies: Option<Duration>,
+    is_stopped: Option<Duration>,
+    /// It hangs when it has taken the right to serve, and then dies.
+    hangs: Option<Duration>,
+    /// Of what it says to the one that serves, and of what that one says to it.
+    up: Faults,
+    down: Faults,
+}
+
+fn millis(most: u64) -> impl Strategy<Value = Duration> {
+    (0..most).prop_map(Duration::from_millis)
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    let times = (
+        millis(60_000),
+        prop_oneof![9 => millis(4000), 1 => millis(400_000)],
+        prop_oneof![9 => millis(4000), 1 => millis(40_000)],
+        prop::option::weighted(0.15, millis(60_000)),
+        prop::option::weighted(0.15, millis(60_000)),
+        prop::option::weighted(0.1, millis(20_000)),
+    );
+    (times, prop::bool::weighted(0.1), faults(), faults()).prop_map(|(times, foreign, up, down)| {
+        let (starts, loads, prepares, dies, is_stopped, hangs) = times;
+        Life { after: 0, starts, loads, prepares, foreign, dies, is_stopped, hangs, up, down }
+    })
+}
+
+impl Life {
+    /// Nothing goes wrong, and it begins after everybody else.
+    fn undisturbed() -> Self {
+        let second = Duration::from_secs(1);
+        let (up, down) = Default::default();
+        Self {
+            after: 0,
+            starts: second,
+            loads: second,
+            prepares: second,
+            foreign: false,
+            dies: None,
+            is_stopped: None,
+            hangs: None,
+            up,
+            down,
+        }
+    }
+}
+
+/// Everything is said or has failed by then, and whoever drains has ended.
+const END: Duration = Duration::from_secs(2000);
+const DRAIN: Duration = Duration::from_secs(20);
+/// No change of the objects takes effect for longer, and no new traffic is taken with so few flows.
+const MOST_UNCHANGED: Duration = Duration::from_secs(60);
+const MOST_REST: Duration = Duration::from_secs(5);
+/// A successor needs no longer, what it does itself aside.
+const MOST_TAKING: Duration = Duration::from_secs(75);
+
+/// The processes of a node.
+struct Node {
+    folder: TempDir,
+    admin: SocketAddr,
+    frontend: SocketAddr,
+    processes: RefCell<Vec<AbortHandle>>,
+    serving: RefCell<BTreeSet<usize>>,
+    /// Who listens for successors.
+    listening: Cell<Option<usize>>,
+    /// Whose end leaves nobody to serve: those that have served, or were offered to.
+    entitled: RefCell<BTreeSet<usize>>,
+    ended: RefCell<BTreeSet<usize>>,
+    /// Of each process, who has taken the right to serve since it began to hand over, and whether only its end can tell.
+    taken: RefCell<BTreeMap<usize, (usize, bool)>>,
+    wrong: RefCell<Vec<String>>,
+}
+
+/// While it is there, the process serves.
+struct Serving {
+    node: Rc<Node>,
+    process: usize,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.node.serving.borrow_mut().remove(&self.process);
+    }
+}
+
+impl Node {
+    fn new() -> Rc<Self> {
+        static NODES: AtomicU32 = AtomicU32::new(0);
+        let [.., high, low] = (NODES.fetch_add(1, Ordering::Relaxed) % 60_000).to_be_bytes();
+        let ip = Ipv4Addr::new(127, 100 + (std::process::id() % 100) as u8, high, low);
+        Rc::new(Self {
+            folder: TempDir::new().unwrap(),
+            admin: (ip, 9841).into(),
+            frontend: (ip, 80).into(),
+            processes: RefCell::default(),
+            serving: RefCell::default(),
+            listening: Cell::default(),
+            entitled: RefCell::default(),
+            ended: RefCell::default(),
+            taken: RefCell::default(),
+            wrong: RefCell::default(),
+        })
+    }
+
+    fn expect(&self, holds: bool, why: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong.borrow_mut().push(why());
+        }
+    }
+
+    fn serve(self: &Rc<Self>, process: usize) -> Serving {
+        let mut serving = self.serving.borrow_mut();
+        self.expect(serving.is_empty(), || format!("{process} serves beside {serving:?}"));
+        serving.insert(process);
+        self.entitled.borrow_mut().insert(process);
+        Serving { node: Rc::clone(self), process }
+    }
+
+    fn kill(&self, process: usize) {
+        self.ended.borrow_mut().insert(process);
+        if let Some(handle) = self.processes.borrow().get(process) {
+            handle.abort();
+        }
+    }
+
+    /// Starts a process now.
+    fn start(self: &Rc<Self>, mut life: Life) -> (usize, JoinHandle<()>) {
+        let process = self.processes.borrow().len();
+        let killer = |of: Option<usize>| {
+            let node = Rc::clone(self);
+            move || of.into_iter().for_each(|of| node.kill(of))
+        };
+        let (own, other) = (Some(process), self.listening.get());
+        life.after = other.unwrap_or_default();
+        let up =
+            Direction { faults: life.up.clone(), kill_sender: killer(own), kill_receiver: killer(other) };
+        let down =
+            Direction { faults: life.down.clone(), kill_sender: killer(other), kill_receiver: killer(own) };
+        let wire = lay(self.folder.path(), up, down);
+        let node = Rc::clone(self);
+        let running = spawn_local(async move {
+            // Whatever fails ends the process.
+            node.run(process, &life, wire).await.err();
+        });
+        self.processes.borrow_mut().push(running.abort_handle());
+        (process, running)
+    }
+
+    /// A process from its start to its end, as in process/gateway.rs and gateway/event_loop.rs.
+    async fn run(self: Rc<Self>, process: usize, life: &Life, wire: TempDir) -> Result<(), TakeoverError> {
+        let place = place(if life.foreign { "other" } else { "gw" });
+        let found = timeout(MOST_TAKING, Predecessor::find(wire.path(), place)).await;
+        self.expect(found.is_ok(), || format!("{process} looks for too long"));
+        let mut predecessor = found.unwrap_or(Err(TakeoverError::Silent))?;
+        // This is what keeps a process from serving that has found nobody.
+        let admin = match predecessor.as_mut().and_then(|it| it.server(self.admin)) {
+            Some(admin) => admin,
+            None => StdListener::bind(self.admin)?,
+        };
+        if let Some(predecessor) = &predecessor {
+            timeout(life.loads, predecessor.ended()).await.ok();
+        }
+        let frontend = match predecessor {
+            Some(mut predecessor) => {
+                let taken =
+                    timeout(MOST_TAKING + life.prepares, self.take_over(process, life, &mut predecessor))
+                        .await;
+                self.expect(taken.is_ok(), || format!("{process} takes over for too long"));
+                taken.unwrap_or(Err(TakeoverError::Silent))?
+            }
+            None => None,
+        };
+        let frontend = frontend.map_or_else(|| self.open_frontend(), Ok)?;
+        self.serve_until_the_end(process, life, admin, frontend).await
+    }
+
+    /// As the loop does it. None if the predecessor has died before it had given anything.
+    async fn take_over(
+        &self,
+        process: usize,
+        life: &Life,
+        predecessor: &mut Predecessor,
+    ) -> Result<Option<OwnedFd>, TakeoverError> {
+        let (estate, alone) = match predecessor.begin().await {
+            Err(TakeoverError::Closed) if predecessor.is_dead() => (Estate::default(), true),
+            estate => (estate?, false),
+        };
+        self.entitled.borrow_mut().insert(process);
+        sleep(life.prepares).await;
+        if !alone {
+            match self.take_rest(process, life, predecessor).await {
+                Err(TakeoverError::Closed) if predecessor.is_dead() => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(estate.listeners.sockets.into_iter().next().map(|socket| socket.fd))
+    }
+
+    /// What is left to do once its table is in force.
+    async fn take_rest(
+        &self,
+        process: usize,
+        life: &Life,
+        predecessor: &Predecessor,
+    ) -> Result<(), TakeoverError> {
+        predecessor.prepared().await?;
+        while !matches!(predecessor.next_part().await?, LastPart::Offer) {}
+        if let Some(time) = life.hangs
+            && predecessor.is_dead()
+        {
+            self.taken.borrow_mut().insert(life.after, (process, life.up.is_empty()));
+            sleep(time).await;
+            self.kill(process);
+            std::future::pending::<()>().await;
+        }
+        predecessor.succeed().await?;
+        self.taken.borrow_mut().insert(life.after, (process, false));
+        Ok(())
+    }
+
+    /// As worker's sockets are, which others of the same user may open, too.
+    fn open_frontend(&self) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&self.frontend.into())?;
+        socket.listen(16)?;
+        Ok(socket.into())
+    }
+
+    async fn serve_until_the_end(
+        self: &Rc<Self>,
+        process: usize,
+        life: &Life,
+        admin: StdListener,
+        frontend: OwnedFd,
+    ) -> Result<(), TakeoverError> {
+        let mut serving = Some(self.serve(process));
+        let listener = TcpListener::from_std(frontend.try_clone()?.into())?;
+        let servers = vec![(self.admin, admin.into())];
+        let mut successors = Successors::listen(self.folder.path(), Greeting { servers, ..greeting() })?;
+        self.listening.set(Some(process));
+        let (mut stop, frontend) =
+            (life.is_stopped.map(|after| Instant::now() + after), Arc::new(frontend.into()));
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(stop.unwrap_or_else(|| Instant::now() + 2 * END)) => {
+                    self.ended.borrow_mut().insert(process);
+                    if !successors.is_one_loading() {
+                        break;
+                    }
+                    stop = Some(Instant::now() + Duration::from_millis(200));
+                }
+                successor = successors.next() => {
+                    if self.hand_over(process, &successor, &frontend, &mut serving).await == Outcome::HandedOver {
+                        break;
+                    }
+                }
+                accepted = listener.accept() => accepted?.0.write_all(&[process as u8]).await?,
+            }
+        }
+        drop((serving, successors));
+        sleep(DRAIN).await;
+        Ok(())
+    }
+
+    /// As the loop does it.
+    async fn hand_over(
+        self: &Rc<Self>,
+        process: usize,
+        successor: &Successor,
+        frontend: &Arc<Socket>,
+        serving: &mut Option<Serving>,
+    ) -> Outcome {
+        let began = Instant::now();
+        self.taken.borrow_mut().remove(&process);
+        let given = timeout(Successor::PREPARATION, async {
+            let role = SocketRole::Frontend { addr: self.frontend, udp: false, worker: 0 };
+            let sockets = vec![(role, Arc::clone(frontend))];
+            let listeners = ListenersToHandOver { sockets, ..ListenersToHandOver::default() };
+            successor.hand_over(listeners, Vec::new(), Vec::new(), Vec::new()).await?;
+            successor.prepared().await
+        });
+        if let Err(error) = given.await.unwrap_or(Err(TakeoverError::Silent)) {
+            return successor.settle(Err(error)).await;
+        }
+        *serving = None;
+        let rested = Instant::now();
+        let offered = timeout(Successor::REST, async {
+            successor.flows(0, vec![flow()]).await?;
+            successor.offer().await
+        });
+        let outcome = successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await;
+        self.expect(rested.elapsed() <= MOST_REST, || format!("{process} rests for too long"));
+        self.expect(began.elapsed() <= MOST_UNCHANGED, || format!("{process} hands over for too long"));
+        let lives = |(taker, mute): &(usize, bool)| !(*mute && self.ended.borrow().contains(taker));
+        let taken = self.taken.borrow().get(&process).is_some_and(lives);
+        self.expect(outcome == Outcome::GoOn || taken, || format!("{process} hands over to nobody"));
+        if outcome == Outcome::GoOn {
+            *serving = Some(self.serve(process));
+        }
+        outcome
+    }
+
+    /// Who answers at the frontend, which is who serves.
+    async fn answering(&self) -> Option<usize> {
+        let mut stream = TcpStream::connect(self.frontend).await.ok()?;
+        timeout(DRAIN, stream.read_u8()).await.ok()?.ok().map(usize::from)
+    }
+}
+
+/// Lets these processes live, and then one more, with which nothing goes wrong.
+async fn live(lives: Vec<Life>) -> Vec<String> {
+    let node = Node::new();
+    let mut running = Vec::new();
+    for life in lives {
+        let node = Rc::clone(&node);
+        running.push(spawn_local(async move {
+            sleep(life.starts).await;
+            let dies = life.dies;
+            let (process, mut ended) = node.start(life);
+            if let Some(dies) = dies
+                && timeout(dies, &mut ended).await.is_err()
+            {
+                node.kill(process);
+            }
+        }));
+    }
+    sleep(END).await;
+    running.iter().for_each(JoinHandle::abort);
+    let serving = node.serving.borrow().iter().next().copied();
+    let dead = node.entitled.borrow().intersection(&node.ended.borrow()).next().is_some();
+    node.expect(serving.is_some() || dead, || "none serves, though all live that could".to_owned());
+    if serving.is_some() {
+        let answering = node.answering().await;
+        node.expect(answering == serving, || format!("{answering:?} answers in place of {serving:?}"));
+    }
+    let (last, _) = node.start(Life::undisturbed());
+    sleep(END).await;
+    let serving = node.serving.borrow().clone();
+    node.expect(serving == BTreeSet::from([last]), || format!("{serving:?} serve after a last attempt"));
+    let answering = node.answering().await;
+    node.expect(answering == Some(last), || format!("{answering:?} answers after a last attempt"));
+    node.wrong.take()
+}
+
+proptest! {
+    #[test]
+    fn one_process_serves_whatever_happens(
+        mut first in life(),
+        successors in prop::collection::vec(life(), 1..4),
+    ) {
+        first.starts = Duration::ZERO;
+        let lives = [vec![first], successors].concat();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let wrong = LocalSet::new().block_on(&runtime, live(lives));
+        prop_assert!(wrong.is_empty(), "{wrong:?}");
+    }
+}

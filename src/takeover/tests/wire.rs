@@ -1,0 +1,182 @@
+//! A connection between two processes on which messages come late, never, twice, in another order, or are not theirs, and at any of
+//! which one of the two dies.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::time::{sleep, timeout};
+
+use super::super::channel::Channel;
+use super::super::predecessor::connect;
+use super::super::socket_path;
+use super::super::successor::bind;
+
+/// What happens to a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    Late(Duration),
+    /// It was never said.
+    Lost,
+    Twice,
+    /// The next one comes first, or it comes late.
+    Overtaken,
+    /// Another one comes before it or after it, with so many descriptors.
+    Joined(Place, &'static str, usize),
+    /// Its sender dies before it says it.
+    SenderDies,
+    /// Its receiver dies before it reads it.
+    ReceiverDies,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Before,
+    After,
+}
+
+/// The n-th message of one end, and what happens to it.
+pub(super) type Faults = Vec<(usize, Fault)>;
+
+/// What anybody could say. No predecessor offers what it does not leave: that alone is taken on trust.
+const FOREIGN: [&str; 17] = [
+    "",
+    "{",
+    "[]",
+    r#"{"message": "weather"}"#,
+    r#"{"message": "hello", "protocol": 1, "version": "0", "node": "gw", "class": "class", "network": "network"}"#,
+    r#"{"message": "welcome", "version": "0", "workers": 1, "servers": []}"#,
+    r#"{"message": "refused", "why": "I do not like it"}"#,
+    r#"{"message": "begin"}"#,
+    r#"{"message": "prepared"}"#,
+    r#"{"message": "serving"}"#,
+    r#"{"message": "listening"}"#,
+    r#"{"message": "sockets", "roles": []}"#,
+    r#"{"message": "nodePorts", "addresses": ["127.0.0.1:1"]}"#,
+    r#"{"message": "steered", "frontends": []}"#,
+    r#"{"message": "affinity", "records": []}"#,
+    r#"{"message": "flows", "worker": 1000, "records": []}"#,
+    r#"{"message": "flows", "worker": 0, "records": [{}]}"#,
+];
+
+/// How long a message waits for one that is to overtake it.
+const OVERTAKING: Duration = Duration::from_secs(3);
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+/// Any faults of one end.
+pub(super) fn faults() -> impl Strategy<Value = Faults> {
+    let fault = prop_oneof![
+        3 => (0..50_000_u64).prop_map(|millis| Fault::Late(Duration::from_millis(millis))),
+        1 => Just(Fault::Lost),
+        1 => Just(Fault::Twice),
+        1 => Just(Fault::Overtaken),
+        3 => (
+            prop::sample::select(&[Place::Before, Place::After][..]),
+            prop::sample::select(&FOREIGN[..]),
+            prop_oneof![9 => 0..2_usize, 1 => 100..200_usize],
+        )
+            .prop_map(|(place, message, fds)| Fault::Joined(place, message, fds)),
+        2 => Just(Fault::SenderDies),
+        2 => Just(Fault::ReceiverDies),
+    ];
+    prop::collection::vec((0..10_usize, fault), 0..3)
+}
+
+/// What one end says, on the way to the other.
+pub(super) struct Direction<K> {
+    pub(super) faults: Faults,
+    /// Kills the process that speaks, and the one that listens.
+    pub(super) kill_sender: K,
+    pub(super) kill_receiver: K,
+}
+
+/// Where a process finds the socket of the one that serves in `state_dir` by such a connection; an empty folder if nobody listens there.
+pub(super) fn lay<K: Fn() + 'static>(state_dir: &Path, up: Direction<K>, down: Direction<K>) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let Some(far) = connect(&socket_path(state_dir)).unwrap() else { return folder };
+    let listener = bind(&socket_path(folder.path())).unwrap();
+    let listener = UnixListener::from_std(listener.into()).unwrap();
+    tokio::task::spawn_local(async move {
+        let (near, _) = listener.accept().await.unwrap();
+        let (near, far) = (near.into_std().unwrap(), StdStream::from(far));
+        let ends = Rc::new([near.try_clone().unwrap(), far.try_clone().unwrap()]);
+        let channel = |end: &StdStream| Rc::new(Channel::over(end.try_clone().unwrap().into()).unwrap());
+        let (near, far) = (channel(&near), channel(&far));
+        tokio::task::spawn_local(up.carry(Rc::clone(&near), Rc::clone(&far), Rc::clone(&ends)));
+        tokio::task::spawn_local(down.carry(far, near, ends));
+    });
+    folder
+}
+
+impl<K: Fn()> Direction<K> {
+    async fn carry(self, from: Rc<Channel>, to: Rc<Channel>, ends: Rc<[StdStream; 2]>) {
+        self.carry_all(&from, &to).await;
+        // As if the one that has ended had had the connection to itself.
+        ends.iter().for_each(|end| drop(end.shutdown(std::net::Shutdown::Both)));
+    }
+
+    /// Until one of the two has ended.
+    async fn carry_all(&self, from: &Channel, to: &Channel) -> Option<()> {
+        let (mut number, mut overtaken) = (0, None);
+        loop {
+            let patience = if overtaken.is_some() { OVERTAKING } else { A_DAY };
+            if let Ok(received) = timeout(patience, from.receive_bytes()).await {
+                let Some((bytes, fds)) = received.ok().flatten() else {
+                    let (bytes, fds): (Vec<u8>, Vec<OwnedFd>) = overtaken?;
+                    return to.send_bytes(&bytes, &fds).await.ok();
+                };
+                let fault = self.faults.iter().find(|(of, _)| *of == number).map(|(_, fault)| *fault);
+                number += 1;
+                match fault {
+                    Some(Fault::Overtaken) if overtaken.is_none() => {
+                        overtaken = Some((bytes, fds));
+                        continue;
+                    }
+                    Some(fault) => self.carry_badly(fault, &bytes, &fds, to).await?,
+                    None => to.send_bytes(&bytes, &fds).await.ok()?,
+                }
+            }
+            if let Some((bytes, fds)) = overtaken.take() {
+                to.send_bytes(&bytes, &fds).await.ok()?;
+            }
+        }
+    }
+
+    async fn carry_badly(&self, fault: Fault, bytes: &[u8], fds: &[OwnedFd], to: &Channel) -> Option<()> {
+        let is_last = bytes.ends_with(br#""serving"}"#);
+        match fault {
+            Fault::Late(time) => sleep(time).await,
+            // Who has taken the right to serve says so, or is dead: that is taken on trust, too.
+            Fault::Lost if !is_last => return Some(()),
+            Fault::Lost | Fault::Overtaken => {}
+            Fault::Twice => to.send_bytes(bytes, fds).await.ok()?,
+            Fault::Joined(place, message, count) => {
+                if place == Place::After {
+                    to.send_bytes(bytes, fds).await.ok()?;
+                }
+                let others: Vec<File> = (0..count).map(|_| File::open("/dev/null").unwrap()).collect();
+                // More than go into one message are refused here already.
+                to.send_bytes(message.as_bytes(), &others).await.ok();
+                if place == Place::After {
+                    return Some(());
+                }
+            }
+            Fault::SenderDies => {
+                (self.kill_sender)();
+                // What it did next may have been done already, and took that for said.
+                if is_last {
+                    to.send_bytes(bytes, fds).await.ok();
+                }
+                return None;
+            }
+            Fault::ReceiverDies => (self.kill_receiver)(),
+        }
+        to.send_bytes(bytes, fds).await.ok()
+    }
+}
