@@ -12,7 +12,15 @@ mod proxy_header;
 #[cfg(fuzzing)]
 mod reports;
 mod snapshot;
+mod takeover;
 mod works;
+
+/// What belongs to the program alone, which is no library.
+#[path = "../../src"]
+#[expect(dead_code, reason = "the program calls more of it")]
+mod program {
+    pub(crate) mod takeover;
+}
 
 use std::sync::LazyLock;
 
@@ -27,6 +35,7 @@ static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
         #[cfg(fuzzing)]
         "reports" => reports::run,
         "snapshot" => snapshot::run,
+        "takeover" => takeover::run,
         "works" => |bytes| works::run(text(bytes)),
         _ => panic!("SHEAVE_FUZZ_TARGET={name:?} names no target"),
     }
