@@ -25,6 +25,9 @@ mod udp;
 mod weak_map;
 mod worker;
 
+// As `crate::sync`, so that tests/interleavings can have another one in its place.
+use std::sync;
+
 pub use dataplane::{
     Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,
     take_over_local_ports,

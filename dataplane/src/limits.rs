@@ -2,4 +2,5 @@
 
 pub(crate) mod capacity;
 pub(crate) mod overload;
+pub(crate) mod refusals;
 pub(crate) mod service;

@@ -1,7 +1,8 @@
 //! Numbers that one worker writes and any thread reads, and enums that are the values of a metric's label.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// One number. A single worker writes it, so a plain load and store does: the locked instruction of `fetch_add` buys nothing.
 #[derive(Debug, Default)]

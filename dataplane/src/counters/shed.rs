@@ -1,9 +1,9 @@
 //! New connections and flows that were not taken: why, and how many.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::counter::labelled;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 labelled! {
     /// Why a new connection or flow is not taken.
@@ -73,12 +73,12 @@ impl FrontendUse {
 
     /// Whether the control loop is to be notified: it has looked since the frontend was last refused something.
     pub(crate) fn set_noticed(&self) -> bool {
-        !self.noticed.load(Ordering::Relaxed) && !self.noticed.swap(true, Ordering::Relaxed)
+        !self.noticed.load(Ordering::Relaxed) && !self.noticed.swap(true, Ordering::Release)
     }
 
-    /// The control loop wants to be notified of the next refusal.
+    /// The control loop wants to be notified of the next refusal, and sees what was counted before the last one.
     pub(crate) fn clear_noticed(&self) {
-        self.noticed.store(false, Ordering::Relaxed);
+        self.noticed.swap(false, Ordering::Acquire);
     }
 
     pub(crate) fn add_open(&self) {

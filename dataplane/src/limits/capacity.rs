@@ -5,9 +5,9 @@
 //! for the next one. It takes one comparison, and needs no count of Services.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
 
 use crate::counters::ShedReason;
+use crate::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
 use crate::worker::port::{WorkerPort, WorkerPorts};
 
 /// A Service may have so many times what is free: alone, four fifths of all.

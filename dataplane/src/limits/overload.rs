@@ -3,14 +3,13 @@
 //! A worker refuses with a reset, which costs an accept and a close. Where thousands a second are refused for want of room, the
 //! listening sockets drop SYNs instead, before the handshake, and clients try again by themselves, until there is room.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
 
 use crate::counters::{FrontendUse, ShedReason};
 use crate::limits::capacity::Capacity;
+use crate::limits::refusals::Refusals;
 use crate::select::ActiveTable;
 use sheave_model::{FrontendAddr, Protocol};
 
@@ -187,39 +186,6 @@ impl Watched {
             self.last = now;
         }
         total
-    }
-}
-
-/// The frontends that were refused something of late.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    addrs: Mutex<BTreeSet<FrontendAddr>>,
-    changed: Notify,
-}
-
-impl Refusals {
-    /// A frontend was refused a connection, or flow. Locks only if the control loop has looked since the last one.
-    pub(crate) fn count(&self, addr: FrontendAddr, usage: &FrontendUse, reason: ShedReason) {
-        usage.add_shed(reason, 1);
-        if usage.set_noticed() {
-            self.addrs.lock().unwrap_or_else(PoisonError::into_inner).insert(addr);
-            self.changed.notify_one();
-        }
-    }
-
-    /// Waits until a frontend is refused something that was not since it was last [taken](Self::take). Cancel safe.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// Those that were refused something since the last call.
-    pub(crate) fn take(&self) -> BTreeSet<FrontendAddr> {
-        std::mem::take(&mut *self.addrs.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Wants to know of the next refusal of a frontend.
-    pub(crate) fn watch(&self, usage: &FrontendUse) {
-        usage.clear_noticed();
     }
 }
 

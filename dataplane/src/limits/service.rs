@@ -3,13 +3,14 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use indexmap::IndexMap;
 
 use crate::counters::ShedReason;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::weak_map::{ServiceId, WeakMap, service_id};
 use sheave_model::{Frontend, ServiceLimits};
 

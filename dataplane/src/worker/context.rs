@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::health::Reports;
 use crate::limits::capacity::{Capacity, CapacityLimits};
-use crate::limits::overload::Refusals;
+use crate::limits::refusals::Refusals;
 use crate::log_throttle::LogThrottle;
 use crate::paths::Paths;
 use crate::select::ActiveTable;

@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use sheave_model::{ClientAddr, FrontendAddr};
 use socket2::Socket;
 
 use crate::counters::TcpCounters;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::sys::epoll::Waker;
 use crate::sys::sockets::reset_on_close;
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::SourceSetLease;
+use crate::sync::{Mutex, MutexGuard};
 use crate::sys::bpf::map::{Map, MapKind};
 use sheave_model::{FrontendAddr, Protocol};
 

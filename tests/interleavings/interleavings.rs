@@ -1,0 +1,174 @@
+//! Where threads of the data plane share memory: the sources themselves, compiled with loom's atomics and locks in place of the standard
+//! library's. loom runs each model below in every order that its threads can come in, and lets relaxed loads read what is out of date.
+//!
+//! An example rather than a test, for the unit tests of those files cannot run with these locks: `tests/run` builds and runs it.
+//! `interleavings FILTER` runs the models whose names contain it, `LOOM_MAX_PREEMPTIONS=9` in more orders.
+
+// Each model needs a part of the files that it is about, and stand-ins fail where the kernel does: never.
+#![allow(dead_code, unreachable_pub, clippy::unnecessary_wraps, clippy::unwrap_used)]
+
+mod capacity;
+mod counters_and_refusals;
+mod limiter;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use loom::sync;
+
+#[path = "../../dataplane/src/counters"]
+mod counters {
+    mod counter;
+    mod shed;
+    mod tcp;
+
+    pub(crate) use shed::{FrontendUse, ShedReason};
+    pub(crate) use tcp::{CloseReason, TcpCounters, TcpTotals};
+}
+
+#[path = "../../dataplane/src/limits"]
+mod limits {
+    pub(crate) mod capacity;
+    pub(crate) mod refusals;
+    pub(crate) mod service;
+}
+
+#[path = "../../dataplane/src/weak_map.rs"]
+mod weak_map;
+
+#[path = "../../dataplane/src/worker"]
+mod worker {
+    // In here, as what they call is the workers' own.
+    #[path = "../../../tests/interleavings/ports.rs"]
+    pub(crate) mod models;
+    pub(crate) mod port;
+}
+
+#[path = "../../dataplane/src/listener"]
+mod listener {
+    pub(crate) mod sk_lookup {
+        // As above.
+        #[path = "../../../../tests/interleavings/verdicts.rs"]
+        pub(crate) mod models;
+        mod verdicts;
+
+        /// Of no account here.
+        #[derive(Debug)]
+        pub(crate) struct SourceSetLease;
+    }
+}
+
+/// What the kernel has in place of these.
+mod sys {
+    pub(crate) mod epoll {
+        use std::io;
+
+        use loom::sync::Notify;
+
+        #[derive(Debug)]
+        pub(crate) struct Waker(Notify);
+
+        impl Waker {
+            pub(crate) fn new() -> io::Result<Self> {
+                Ok(Self(Notify::new()))
+            }
+
+            pub(crate) fn wake(&self) {
+                self.0.notify();
+            }
+
+            /// As epoll_wait(2), which may also return for another reason.
+            pub(crate) fn wait(&self) {
+                self.0.wait();
+            }
+        }
+    }
+
+    pub(crate) mod sockets {
+        use socket2::Socket;
+
+        pub(crate) fn reset_on_close(socket: &Socket) {
+            socket.set_linger(Some(std::time::Duration::ZERO)).expect("a TCP socket");
+        }
+    }
+
+    pub(crate) mod bpf {
+        pub(crate) mod map {
+            use std::collections::HashMap;
+            use std::io;
+
+            use loom::sync::Mutex;
+
+            #[derive(Clone, Copy, Debug)]
+            pub(crate) enum MapKind {
+                Hash,
+            }
+
+            #[derive(Debug)]
+            pub(crate) struct Map<const KEY: usize, const VALUE: usize>(
+                Mutex<HashMap<[u8; KEY], [u8; VALUE]>>,
+            );
+
+            impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
+                pub(crate) fn new(_: MapKind, _: usize) -> io::Result<Self> {
+                    Ok(Self(Mutex::default()))
+                }
+
+                pub(crate) fn put(&self, key: &[u8; KEY], value: &[u8; VALUE]) -> io::Result<()> {
+                    self.0.lock().expect("nobody panics").insert(*key, *value);
+                    Ok(())
+                }
+
+                pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
+                    self.0
+                        .lock()
+                        .expect("nobody panics")
+                        .remove(key)
+                        .map(drop)
+                        .ok_or(io::ErrorKind::NotFound.into())
+                }
+
+                pub(crate) fn values(&self) -> Vec<[u8; VALUE]> {
+                    self.0.lock().expect("nobody panics").values().copied().collect()
+                }
+            }
+        }
+    }
+}
+
+/// A model of how often to switch from a thread that could go on; nearly every fault needs two (Musuvathi and Qadeer, "Iterative context
+/// bounding for systematic testing of multithreaded programs", 2007).
+const PREEMPTIONS: usize = 3;
+/// What takes longer is not worth it.
+const LONGEST: Duration = Duration::from_secs(10);
+
+const MODELS: [(&str, fn()); 11] = [
+    ("capacity::connections_exceed_the_limit_by_one_for_each_other_worker", capacity::limit),
+    ("capacity::no_more_memory_is_given_back_than_is_wanted", capacity::relief),
+    ("counters::sums_never_fall_and_miss_nothing", counters_and_refusals::sums),
+    ("limiter::connections_of_a_service_never_exceed_its_limit", limiter::connections),
+    ("limiter::connections_of_a_client_never_exceed_its_limit", limiter::connections_of_a_client),
+    ("limiter::no_more_are_admitted_than_the_rate_allows", limiter::rate),
+    ("ports::a_connection_left_for_a_worker_is_served_or_reset", worker::models::served_or_reset),
+    ("ports::a_worker_sleeps_only_if_nothing_is_left_for_it", worker::models::woken),
+    ("ports::who_has_drained_gets_nothing_more", worker::models::drained),
+    ("refusals::a_refusal_is_seen_or_the_next_one_is_announced", counters_and_refusals::refusals),
+    ("verdicts::a_late_verdict_undoes_no_later_one", listener::sk_lookup::models::late_verdict),
+];
+
+fn main() {
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    for (name, model) in MODELS.iter().filter(|(name, _)| name.contains(&filter)) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(PREEMPTIONS);
+        builder.max_duration.get_or_insert(LONGEST);
+        let (began, orders) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&orders);
+        builder.check(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
+        println!("{name}: {} orders, {:.1?}", orders.load(Ordering::Relaxed), began.elapsed());
+    }
+}
