@@ -89,10 +89,14 @@ struct Running<'a> {
 impl Running<'_> {
     fn run(&mut self, mut poll: Poll, mut pace: Pace) {
         let (mut events, mut turn) = (Events::with_capacity(1024), 0);
-        while !self.shared.is_over() {
+        loop {
+            let over = self.shared.is_over();
+            if over && self.flows.iter().all(|flow| flow.asked.is_none()) {
+                return;
+            }
             while let Some(_due) = pace.next() {
                 turn += 1;
-                self.ask(turn);
+                self.ask(turn, over);
             }
             if poll.poll(&mut events, Some(pace.wait())).is_err() {
                 continue;
@@ -101,7 +105,8 @@ impl Running<'_> {
         }
     }
 
-    fn ask(&mut self, turn: usize) {
+    /// Each in its turn, once it has had its answer or waited long enough; when all is over, it does not ask again.
+    fn ask(&mut self, turn: usize, over: bool) {
         let number = turn % self.flows.len();
         let flow = &mut self.flows[number];
         match &flow.asked {
@@ -111,6 +116,7 @@ impl Running<'_> {
                 self.tally.failure(*since, Kind::Silent, what);
                 flow.asked = None;
             }
+            None if over => {}
             None => {
                 if let Err(error) = flow.ask(turn as u64) {
                     self.tally.failure(Instant::now(), Kind::of(&error), format!("flow {number}: {error}"));
