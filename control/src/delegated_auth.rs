@@ -2,9 +2,12 @@
 //! read a path (SubjectAccessReview), as kube-rbac-proxy and Kubernetes' own aggregated servers ask it to.
 //!
 //! Decisions are cached for a short time. Without an API server the cached ones hold for their time, and nobody else is let in.
+//!
+//! Whoever can reach the port can make up tokens. Reviews of tokens that were allowed lately therefore never wait for reviews of others.
 
 mod cache;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +18,13 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::cache::{DecisionCache, TokenHash};
+use self::cache::{DecisionCache, TokenHash, TokenOrigin};
 use crate::sources::connection::Connection;
 
-/// Reviews that wait for the API server at a time; more would not be answered sooner.
+/// Reviews of one origin that wait for the API server at a time; more would not be answered sooner.
 const AT_ONCE: usize = 4;
 
 /// Whether somebody who shows a token is answered.
@@ -48,10 +51,27 @@ struct Reviewer {
     connection: Connection,
     path: &'static str,
     audience: Option<&'static str>,
-    cache: Mutex<DecisionCache>,
-    waiting: Semaphore,
+    reviews: Mutex<Reviews>,
     /// The last review failed, which was logged.
     failing: AtomicBool,
+}
+
+/// What was decided, and what is being asked.
+struct Reviews {
+    cache: DecisionCache,
+    running: HashMap<TokenHash, RunningReview>,
+}
+
+/// A review in its own task: a caller that hangs up must not end it, or a slow API server would never be heard out.
+struct RunningReview {
+    origin: TokenOrigin,
+    decision: watch::Receiver<Option<AuthDecision>>,
+}
+
+/// What a caller gets.
+enum LookUp {
+    Decided(AuthDecision),
+    Running(watch::Receiver<Option<AuthDecision>>),
 }
 
 impl fmt::Debug for Reviewer {
@@ -66,49 +86,69 @@ impl fmt::Debug for Reviewer {
 impl DelegatedAuth {
     /// For readers of `path`. Tokens must be for `audience`; without one, for the API server itself.
     pub fn new(connection: Connection, path: &'static str, audience: Option<&'static str>) -> Self {
-        let cache = Mutex::new(DecisionCache::new(Instant::now()));
-        let waiting = Semaphore::new(AT_ONCE);
-        Self {
-            reviewer: Arc::new(Reviewer {
-                connection,
-                path,
-                audience,
-                cache,
-                waiting,
-                failing: AtomicBool::new(false),
-            }),
+        let cache = DecisionCache::new(Instant::now());
+        let reviews = Mutex::new(Reviews { cache, running: HashMap::new() });
+        let failing = AtomicBool::new(false);
+        Self { reviewer: Arc::new(Reviewer { connection, path, audience, reviews, failing }) }
+    }
+
+    /// Whether the bearer of `token` may read the path. Must be called inside a Tokio runtime.
+    pub async fn decide(&self, token: &str) -> AuthDecision {
+        match self.look_up(token) {
+            LookUp::Decided(decision) => decision,
+            LookUp::Running(mut decision) => match decision.wait_for(Option::is_some).await {
+                Ok(decision) => decision.unwrap_or(AuthDecision::Unavailable),
+                Err(_) => AuthDecision::Unavailable,
+            },
         }
     }
 
-    /// Whether the bearer of `token` may read the path.
-    pub async fn decide(&self, token: &str) -> AuthDecision {
-        let reviewer = &*self.reviewer;
+    /// The cached decision, or the review of this token, which starts unless it is running.
+    fn look_up(&self, token: &str) -> LookUp {
         let hash = TokenHash::of(token);
-        if let Some(decision) = reviewer.cache().get(&hash, Instant::now()) {
-            return decision;
+        let mut reviews = self.reviewer.reviews();
+        let Reviews { cache, running } = &mut *reviews;
+        let now = Instant::now();
+        if let Some(decision) = cache.get(&hash, now) {
+            return LookUp::Decided(decision);
         }
-        // Whoever can reach the port can make up tokens: the API server must not be flooded with them.
-        let Ok(_slot) = reviewer.waiting.try_acquire() else { return AuthDecision::Unavailable };
-        if !reviewer.cache().may_ask(Instant::now()) {
-            return AuthDecision::Unavailable;
+        // Their task is gone.
+        running.retain(|_, review| review.decision.has_changed().is_ok());
+        if let Some(review) = running.get(&hash) {
+            return LookUp::Running(review.decision.clone());
         }
-        match reviewer.review(token).await {
-            Ok(decision) => {
-                reviewer.log_recovery();
-                reviewer.cache().insert(hash, decision, Instant::now());
-                decision
-            }
-            Err(error) => {
-                reviewer.log_failure(&error);
-                AuthDecision::Unavailable
-            }
+        let origin = cache.origin(&hash, now);
+        let alike = running.values().filter(|review| review.origin == origin).count();
+        if alike >= AT_ONCE || !cache.may_ask(origin, now) {
+            return LookUp::Decided(AuthDecision::Unavailable);
         }
+        let (sender, decision) = watch::channel(None);
+        running.insert(hash, RunningReview { origin, decision: decision.clone() });
+        let (reviewer, token) = (Arc::clone(&self.reviewer), token.to_owned());
+        tokio::spawn(async move {
+            sender.send_replace(Some(reviewer.decide(hash, &token).await));
+        });
+        LookUp::Running(decision)
     }
 }
 
 impl Reviewer {
-    fn cache(&self) -> MutexGuard<'_, DecisionCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reviews(&self) -> MutexGuard<'_, Reviews> {
+        self.reviews.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn decide(&self, hash: TokenHash, token: &str) -> AuthDecision {
+        match self.review(token).await {
+            Ok(decision) => {
+                self.log_recovery();
+                self.reviews().cache.insert(hash, decision, Instant::now());
+                decision
+            }
+            Err(error) => {
+                self.log_failure(&error);
+                AuthDecision::Unavailable
+            }
+        }
     }
 
     async fn review(&self, token: &str) -> kube::Result<AuthDecision> {

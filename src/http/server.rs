@@ -1,5 +1,6 @@
 //! The HTTP servers of this process. They share a thread with the event loop and file descriptors with everything else, so each
-//! connection gets one answer and little time, and a new connection never waits for old ones: beyond the limit the oldest is closed.
+//! connection gets one answer and little time, and a new connection never waits for old ones: beyond the limit the oldest is closed
+//! whose peer is not authorized yet.
 //! Dropping a server closes its connections.
 
 mod bearer;
@@ -15,7 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
@@ -38,9 +42,30 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Connections {
     /// The younger, the further back. A prober's must not become the oldest within a round trip, however many others come: with
     /// 1,024 it takes 50,000 a second to cut one that is 20 ms away. Probers themselves give up after seconds.
-    by_age: Arc<Mutex<VecDeque<AbortHandle>>>,
+    by_age: Arc<Mutex<VecDeque<OpenConnection>>>,
     most: usize,
     patience: Duration,
+}
+
+/// One connection, for [`Connections`].
+#[derive(Debug)]
+struct OpenConnection {
+    task: AbortHandle,
+    authorized: Authorized,
+}
+
+/// Whether the peer of a connection was authorized by its request, which is being answered from then on. Clones share it.
+#[derive(Clone, Debug, Default)]
+struct Authorized(Arc<AtomicBool>);
+
+impl Authorized {
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// For a process that does little else.
@@ -73,18 +98,19 @@ impl Connections {
         Self { by_age: Arc::default(), most, patience }
     }
 
-    /// Adds one, in the place of the oldest if there is no other.
-    fn add(&self, connection: AbortHandle) {
+    /// Adds one. If there is no place, it takes that of the oldest whose peer is not authorized, or else is closed itself.
+    fn add(&self, connection: OpenConnection) {
         let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
         if by_age.len() >= self.most {
-            by_age.retain(|connection| !connection.is_finished());
-        }
-        if by_age.len() >= self.most
-            && let Some(oldest) = by_age.pop_front()
-        {
-            oldest.abort();
+            by_age.retain(|connection| !connection.task.is_finished());
         }
         by_age.push_back(connection);
+        if by_age.len() > self.most {
+            let oldest = by_age.iter().position(|connection| !connection.authorized.is_set());
+            if let Some(closed) = oldest.and_then(|oldest| by_age.remove(oldest)) {
+                closed.task.abort();
+            }
+        }
     }
 }
 
@@ -160,8 +186,10 @@ async fn serve(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let answered = answer(stream, router.clone(), tls.clone());
-                    connections.add(own.spawn(in_time(answered, connections.patience)));
+                    let authorized = Authorized::default();
+                    let answered = answer(stream, router.clone(), tls.clone(), authorized.clone());
+                    let task = own.spawn(in_time(answered, connections.patience));
+                    connections.add(OpenConnection { task, authorized });
                 }
                 Err(error) => complain(&error).await,
             },
@@ -179,23 +207,32 @@ async fn in_time(answered: impl Future<Output = ()>, patience: Duration) {
     }
 }
 
-async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>) {
-    let Some(tls) = tls else { return exchange(stream, router).await };
+async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, authorized: Authorized) {
+    let Some(tls) = tls else { return exchange(stream, router, authorized).await };
     let Some(acceptor) = tls.acceptor().await else { return };
     match acceptor.accept(stream).await {
-        Ok(stream) => exchange(stream, router).await,
+        Ok(stream) => exchange(stream, router, authorized).await,
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }
 
 /// Answers one request. Probers connect anew each time, as Kubernetes' own do; a peer that may ask again could do so
 /// without end and without reading.
-async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router) {
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    router: Router,
+    authorized: Authorized,
+) {
     let mut protocol = http1::Builder::new();
     protocol.keep_alive(false);
     // Names are the same in any case, but scripts that probe kube-proxy may look for its own.
     protocol.title_case_headers(true);
-    let connection = protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(authorized.clone());
+        service.call(request)
+    });
+    let connection = protocol.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "an HTTP connection ended early");
     }

@@ -11,11 +11,13 @@ use crate::token_bucket::TokenBucket;
 
 /// As kube-rbac-proxy keeps users: a token that was taken back is good for so long.
 const ALLOWED: Duration = Duration::from_secs(120);
+/// How long a token that was allowed has its own reviews. The kubelet replaces tokens within the hour that they are good for.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// As Kubernetes' aggregated servers keep them: a right that was just given must soon have its effect.
 const REFUSED: Duration = Duration::from_secs(10);
 /// Decisions of either kind at a time. Few scrape, and their places are not for those who make up tokens.
 const MOST: usize = 256;
-/// Reviews that may be asked for at once ...
+/// Reviews of one origin that may be asked for at once ...
 const BURST: u32 = 20;
 /// ... and the time per review after that.
 const REFILL: Duration = Duration::from_millis(100);
@@ -30,56 +32,87 @@ impl TokenHash {
     }
 }
 
+/// Where a token without a decision comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenOrigin {
+    /// From a user that was allowed with it lately.
+    Known,
+    /// From anybody: it may be made up.
+    Unknown,
+}
+
 /// The decisions.
 pub(super) struct DecisionCache {
-    /// Until when.
+    /// Since when. The decision holds for [`ALLOWED`].
     allowed: HashMap<TokenHash, Instant>,
+    /// Until when.
     refused: HashMap<TokenHash, (AuthDecision, Instant)>,
-    reviews: TokenBucket,
+    of_known: TokenBucket,
+    of_unknown: TokenBucket,
 }
 
 impl DecisionCache {
     pub(super) fn new(now: Instant) -> Self {
         let reviews = TokenBucket::new(BURST, REFILL, now);
-        Self { allowed: HashMap::new(), refused: HashMap::new(), reviews }
+        Self { allowed: HashMap::new(), refused: HashMap::new(), of_known: reviews, of_unknown: reviews }
     }
 
     /// The decision about a token, if there is one that still holds.
     pub(super) fn get(&self, token: &TokenHash, now: Instant) -> Option<AuthDecision> {
-        if self.allowed.get(token).is_some_and(|until| *until > now) {
+        if self.was_allowed(token, ALLOWED, now) {
             return Some(AuthDecision::Allowed);
         }
         self.refused.get(token).filter(|(_, until)| *until > now).map(|(decision, _)| *decision)
     }
 
+    /// Whether the token was allowed lately.
+    pub(super) fn origin(&self, token: &TokenHash, now: Instant) -> TokenOrigin {
+        if self.was_allowed(token, REMEMBERED, now) { TokenOrigin::Known } else { TokenOrigin::Unknown }
+    }
+
+    fn was_allowed(&self, token: &TokenHash, within: Duration, now: Instant) -> bool {
+        self.allowed.get(token).is_some_and(|since| now < *since + within)
+    }
+
     /// Keeps an answer of the API server.
     pub(super) fn insert(&mut self, token: TokenHash, decision: AuthDecision, now: Instant) {
-        self.allowed.remove(&token);
-        self.refused.remove(&token);
-        if self.allowed.len() + self.refused.len() >= MOST {
-            self.allowed.retain(|_, until| *until > now);
-            self.refused.retain(|_, (_, until)| *until > now);
-        }
         match decision {
-            AuthDecision::Allowed if self.allowed.len() < MOST => {
-                self.allowed.insert(token, now + ALLOWED);
+            AuthDecision::Allowed => {
+                self.refused.remove(&token);
+                self.make_room();
+                self.allowed.insert(token, now);
             }
-            AuthDecision::Unauthenticated | AuthDecision::Forbidden if self.refused.len() < MOST => {
-                self.refused.insert(token, (decision, now + REFUSED));
+            AuthDecision::Unauthenticated | AuthDecision::Forbidden => {
+                self.allowed.remove(&token);
+                if self.refused.len() >= MOST {
+                    self.refused.retain(|_, (_, until)| *until > now);
+                }
+                if self.refused.len() < MOST {
+                    self.refused.insert(token, (decision, now + REFUSED));
+                }
             }
-            AuthDecision::Allowed
-            | AuthDecision::Unauthenticated
-            | AuthDecision::Forbidden
-            | AuthDecision::Unavailable => {}
+            AuthDecision::Unavailable => {}
+        }
+    }
+
+    /// Forgets the token that was allowed the longest ago if there is no room for another.
+    fn make_room(&mut self) {
+        let oldest = self.allowed.iter().min_by_key(|(_, since)| **since).map(|(token, _)| *token);
+        if let Some(oldest) = oldest.filter(|_| self.allowed.len() >= MOST) {
+            self.allowed.remove(&oldest);
         }
     }
 
     /// Takes the right to ask for one review, if there is one.
     #[must_use]
-    pub(super) fn may_ask(&mut self, now: Instant) -> bool {
-        let may = self.reviews.has_one(now);
+    pub(super) fn may_ask(&mut self, origin: TokenOrigin, now: Instant) -> bool {
+        let reviews = match origin {
+            TokenOrigin::Known => &mut self.of_known,
+            TokenOrigin::Unknown => &mut self.of_unknown,
+        };
+        let may = reviews.has_one(now);
         if may {
-            self.reviews.take(now);
+            reviews.take(now);
         }
         may
     }
@@ -128,17 +161,36 @@ mod tests {
         cache.insert(token(10 * MOST), AuthDecision::Forbidden, start + REFUSED);
         assert_eq!(cache.refused.len(), 1, "what has expired makes room");
         for number in 0..10 * MOST {
-            cache.insert(token(number), AuthDecision::Allowed, start + REFUSED);
+            let now = start + REFUSED + Duration::from_millis(number as u64);
+            cache.insert(token(number), AuthDecision::Allowed, now);
+            assert_eq!(cache.get(&token(number), now), Some(AuthDecision::Allowed), "the oldest makes room");
         }
         assert_eq!(cache.allowed.len(), MOST);
     }
 
     #[test]
-    fn the_api_server_is_asked_at_a_bounded_rate() {
+    fn a_token_that_was_allowed_is_known_until_it_is_refused_or_an_hour_has_passed() {
         let start = Instant::now();
         let mut cache = DecisionCache::new(start);
-        let mut asked = |now| (0..100).filter(|_| cache.may_ask(now)).count();
-        assert_eq!(asked(start), BURST as usize);
-        assert_eq!(asked(start + REFILL * 3), 3);
+        let just = Duration::from_millis(1);
+        assert_eq!(cache.origin(&token(1), start), TokenOrigin::Unknown);
+        cache.insert(token(1), AuthDecision::Allowed, start);
+        cache.insert(token(2), AuthDecision::Allowed, start);
+        cache.insert(token(2), AuthDecision::Unavailable, start + ALLOWED);
+        assert_eq!(cache.origin(&token(1), start + REMEMBERED - just), TokenOrigin::Known);
+        assert_eq!(cache.origin(&token(1), start + REMEMBERED), TokenOrigin::Unknown);
+        assert_eq!(cache.origin(&token(2), start + ALLOWED), TokenOrigin::Known, "nobody has decided");
+        cache.insert(token(2), AuthDecision::Unauthenticated, start + ALLOWED);
+        assert_eq!(cache.origin(&token(2), start + ALLOWED), TokenOrigin::Unknown);
+    }
+
+    #[test]
+    fn the_api_server_is_asked_at_a_bounded_rate_about_each_origin() {
+        let start = Instant::now();
+        let mut cache = DecisionCache::new(start);
+        let mut asked = |origin, now| (0..100).filter(|_| cache.may_ask(origin, now)).count();
+        assert_eq!(asked(TokenOrigin::Unknown, start), BURST as usize);
+        assert_eq!(asked(TokenOrigin::Known, start), BURST as usize);
+        assert_eq!(asked(TokenOrigin::Unknown, start + REFILL * 3), 3);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ const PATH: &str = "/metrics";
 struct ScriptedServer {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
     asked: Arc<Mutex<Vec<(String, Body)>>>,
+    /// Before each answer.
+    delay: Duration,
 }
 
 impl ScriptedServer {
@@ -55,7 +57,7 @@ impl ScriptedServer {
 impl Service<Request<Body>> for ScriptedServer {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -66,7 +68,13 @@ impl Service<Request<Body>> for ScriptedServer {
         self.asked.lock().unwrap().push((parts.uri.path().to_owned(), body));
         let (code, answer) = self.answers.lock().unwrap().pop_front().unwrap_or((503, Value::Null));
         let body = Body::from(answer.to_string().into_bytes());
-        ready(Ok(Response::builder().status(code).body(body).unwrap()))
+        let delay = self.delay;
+        Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            Ok(Response::builder().status(code).body(body).unwrap())
+        })
     }
 }
 
@@ -169,4 +177,45 @@ async fn a_flood_of_tokens_does_not_reach_the_api_server() {
         assert!(matches!(decision, AuthDecision::Unauthenticated | AuthDecision::Unavailable));
     }
     assert_eq!(server.asked().await.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_make_up_tokens_do_not_lock_out_who_was_allowed() {
+    let server = ScriptedServer::default();
+    let auth = server.auth(None);
+    server.answer_for("u", true);
+    assert_eq!(auth.decide("known").await, AuthDecision::Allowed);
+    for second in 0..1_000 {
+        for number in 0..30 {
+            server.answer(201, &json!({"error": "invalid bearer token"}));
+            let made_up = auth.decide(&format!("{second} {number}")).await;
+            assert!(matches!(made_up, AuthDecision::Unauthenticated | AuthDecision::Unavailable));
+        }
+        server.answers.lock().unwrap().clear();
+        server.answer_for("u", true);
+        assert_eq!(auth.decide("known").await, AuthDecision::Allowed, "after {second} s");
+        server.answers.lock().unwrap().clear();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_outlives_the_caller_that_hangs_up_and_others_wait_for_the_same() {
+    const SLOW: Duration = Duration::from_secs(3);
+    let server = ScriptedServer { delay: SLOW, ..ScriptedServer::default() };
+    let auth = server.auth(None);
+    server.answer_for("u", true);
+    for _ in 0..100 {
+        tokio::time::timeout(Duration::from_millis(10), auth.decide("t")).await.expect_err("it takes 6 s");
+    }
+    assert_eq!(auth.decide("t").await, AuthDecision::Allowed);
+    assert_eq!(server.asked().await.len(), 2, "it was asked about once");
+    tokio::time::advance(Duration::from_secs(120)).await;
+    for number in 0..10 {
+        let made_up = number.to_string();
+        drop(tokio::time::timeout(Duration::from_millis(10), auth.decide(&made_up)).await);
+    }
+    assert_eq!(server.asked().await.len(), 4, "no more hang at once");
+    server.answer_for("u", true);
+    assert_eq!(auth.decide("t").await, AuthDecision::Allowed, "it does not wait for those");
 }

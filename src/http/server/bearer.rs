@@ -12,6 +12,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use sheave_control::delegated_auth::{AuthDecision, DelegatedAuth};
 
+use super::Authorized;
+
 /// Who is answered.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
@@ -38,7 +40,12 @@ async fn check(State(access): State<Access>, request: Request, next: Next) -> Re
     };
     // Callers without a right to more learn neither paths nor reasons.
     match decision {
-        AuthDecision::Allowed => next.run(request).await,
+        AuthDecision::Allowed => {
+            if let Some(authorized) = request.extensions().get::<Authorized>() {
+                authorized.set();
+            }
+            next.run(request).await
+        }
         AuthDecision::Unauthenticated => {
             let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
             (StatusCode::UNAUTHORIZED, headers, "show a valid bearer token\n").into_response()

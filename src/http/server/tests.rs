@@ -8,6 +8,7 @@ use axum::body::Bytes;
 use axum::routing::get;
 use tokio::sync::mpsc;
 
+use super::bearer::{Access, guarded};
 use super::*;
 
 /// Long enough for a loaded machine.
@@ -163,4 +164,36 @@ async fn servers_may_share_what_their_peers_can_hold() {
     for young in silent.into_iter().skip(3) {
         assert_one_answer(&ask(young, GET.to_vec()).await);
     }
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_cut_an_answer_to_an_authorized_peer() {
+    const WITH_TOKEN: &[u8] = b"GET / HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer t\r\n\r\n";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "t").unwrap();
+    let (asked, mut was_asked) = mpsc::channel(4);
+    let (finish, finished) = tokio::sync::watch::channel(false);
+    let slow = get(async move || {
+        asked.send(()).await.unwrap();
+        finished.clone().wait_for(|finished| *finished).await.map(|_| "well").unwrap()
+    });
+    let (listener, addr) = listener().await;
+    let router = guarded(Router::new().fallback(slow), Access::TokenFile(file.path().into()));
+    let _server = Server::start(listener, router, Connections::new(4, NEVER));
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(tokio::spawn(ask(connect(addr), WITH_TOKEN.to_vec())));
+        tokio::time::timeout(DEADLINE, was_asked.recv()).await.unwrap().unwrap();
+        let idle: Vec<Peer> = (0..16).map(|_| connect(addr)).collect();
+        // The oldest of them.
+        for oldest in idle.into_iter().take(12) {
+            assert!(is_cut(oldest).await);
+        }
+    }
+    assert!(is_cut(connect(addr)).await, "all that are open are being answered");
+    finish.send_replace(true);
+    for answer in answers {
+        assert_one_answer(&answer.await.unwrap());
+    }
+    assert_one_answer(&ask(connect(addr), WITH_TOKEN.to_vec()).await);
 }
