@@ -11,6 +11,7 @@
 
 mod active_checks;
 mod confirm;
+mod grpc;
 mod handover;
 mod log;
 mod outlier;

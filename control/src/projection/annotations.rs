@@ -76,10 +76,11 @@ pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
 /// Clusters that get no new connections, as `member1,member2`. On a Cluster, `true` drains it for every
 /// MultiClusterService.
 pub(super) const DRAIN: &str = "sheave.dev/drain";
-/// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH` or `udp:PAYLOAD`, then
-/// `interval=5s`, `timeout`, `failures` and `successes` as needed, and for `udp` `answer=TEXT`, how the answer
-/// begins, and `port`. `%XX` stands for a byte of either. Without a port the check is for ports of its own
-/// protocol. Default: only connections show its health.
+/// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or
+/// `udp:PAYLOAD`, then `interval=5s`, `timeout`, `failures` and `successes` as needed, for `grpc` and `udp`
+/// `port`, and for `udp` `answer=TEXT`, how the answer begins, where `%XX` stands for a byte of it or of the payload.
+/// `grpc` is the call `grpc.health.v1.Health/Check` over HTTP/2 without TLS. Without a port the check is for
+/// ports of its own protocol. Default: only connections show its health.
 pub(super) const HEALTH_CHECK: &str = "sheave.dev/health-check";
 /// How long a new or returned endpoint takes to get its full share of new connections, from 1 s to an hour.
 /// Not with `maglev` or session affinity. Default: it gets that at once.

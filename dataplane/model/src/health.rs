@@ -48,6 +48,11 @@ pub enum CheckKind {
         /// Begins with `/`.
         path: Arc<str>,
     },
+    /// It answers gRPC's health check, over HTTP/2 without TLS, with `SERVING`.
+    Grpc {
+        /// Empty = the server as a whole.
+        service: Arc<str>,
+    },
     /// It answers a datagram.
     Udp {
         /// The datagram.

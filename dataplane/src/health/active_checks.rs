@@ -253,7 +253,7 @@ impl ActiveChecks {
 fn check_of(frontend: &Frontend) -> Option<&Check> {
     let check = frontend.health.check.as_ref()?;
     let protocol = match check.kind {
-        CheckKind::Tcp | CheckKind::Http { .. } => Protocol::Tcp,
+        CheckKind::Tcp | CheckKind::Http { .. } | CheckKind::Grpc { .. } => Protocol::Tcp,
         CheckKind::Udp { .. } => Protocol::Udp,
     };
     (check.port.is_some() || frontend.addr.protocol == protocol).then_some(check)

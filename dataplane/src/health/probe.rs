@@ -1,4 +1,4 @@
-//! One active check of one endpoint: a TCP connect, an HTTP GET, or a datagram and its answer.
+//! One active check of one endpoint: a TCP connect, an HTTP GET, a call of gRPC, or a datagram and its answer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,6 +9,7 @@ use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
+use super::grpc::{self, GrpcError};
 use crate::paths::Paths;
 use crate::sys::errnos::is_local_shortage;
 
@@ -33,6 +34,9 @@ pub(super) enum ProbeError {
     /// The HTTP status is not a success.
     #[error("HTTP status {0}")]
     Status(u16),
+    /// The call of gRPC failed.
+    #[error("{0}")]
+    Grpc(#[from] GrpcError),
     /// The answer does not begin as it should.
     #[error("another answer than expected")]
     Answer,
@@ -47,7 +51,7 @@ impl ProbeError {
         match self {
             Self::Io(error) => is_local_shortage(error),
             Self::Standstill => true,
-            Self::Late(_) | Self::Status(_) | Self::Answer | Self::NotHttp => false,
+            Self::Late(_) | Self::Status(_) | Self::Grpc(_) | Self::Answer | Self::NotHttp => false,
         }
     }
 }
@@ -62,6 +66,9 @@ pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) ->
         match &check.kind {
             CheckKind::Tcp => Ok(connect(target, paths).await.map(drop)?),
             CheckKind::Http { path } => get(&connect(target, paths).await?, target, path).await,
+            CheckKind::Grpc { service } => {
+                Ok(grpc::check(connect(target, paths).await?, target, service).await?)
+            }
             CheckKind::Udp { payload, answer } => exchange(target, payload, answer, paths).await,
         }
     };

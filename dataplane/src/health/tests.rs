@@ -18,6 +18,7 @@ use sheave_model::{
 };
 
 mod checked;
+mod grpc;
 mod real_traffic;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -19,10 +19,13 @@ pub(crate) struct HealthView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CheckView {
-    /// `tcp`, `http` or `udp`.
+    /// `tcp`, `http`, `grpc` or `udp`.
     pub(crate) kind: String,
     /// Of `http` alone.
     pub(crate) path: Option<String>,
+    /// Of `grpc` alone; empty = the server as a whole.
+    #[serde(default)]
+    pub(crate) service: Option<String>,
     /// Of `udp` alone: the datagram, with `%XX` for bytes that are no printable ASCII.
     pub(crate) payload: Option<String>,
     /// Of `udp` alone: how the answer begins.
@@ -51,12 +54,16 @@ impl From<&HealthPolicy> for HealthView {
 
 impl From<&Check> for CheckView {
     fn from(check: &Check) -> Self {
-        let (mut path, mut payload, mut answer) = (None, None, None);
+        let (mut path, mut service, mut payload, mut answer) = (None, None, None, None);
         let kind = match &check.kind {
             CheckKind::Tcp => "tcp",
             CheckKind::Http { path: of_http } => {
                 path = Some(of_http.as_ref().to_owned());
                 "http"
+            }
+            CheckKind::Grpc { service: named } => {
+                service = Some(named.as_ref().to_owned());
+                "grpc"
             }
             CheckKind::Udp { payload: sent, answer: expected } => {
                 (payload, answer) = (Some(escaped(sent)), Some(escaped(expected)));
@@ -66,6 +73,7 @@ impl From<&Check> for CheckView {
         Self {
             kind: kind.to_owned(),
             path,
+            service,
             payload,
             answer,
             port: check.port,

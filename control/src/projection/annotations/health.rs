@@ -15,6 +15,9 @@ use crate::time;
 /// Longer than any endpoint warms up.
 const SLOWEST_START: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
+/// Longer than the name of any service.
+const LONGEST_SERVICE: usize = 255;
+
 /// How long the payload and the answer of a check may be: a datagram that no path cuts.
 const LONGEST_PAYLOAD: usize = 1024;
 
@@ -62,7 +65,7 @@ pub(super) fn percent(
     percent.unwrap_or(default)
 }
 
-/// `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH` or `udp:PAYLOAD`, and then options as
+/// `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or `udp:PAYLOAD`, and then options as
 /// `interval=5s timeout=1s failures=3 successes=2`.
 fn check(text: &str) -> Result<Check, String> {
     let mut words = text.split_whitespace();
@@ -86,10 +89,17 @@ fn check(text: &str) -> Result<Check, String> {
             "timeout" => check.timeout = time(value)?,
             "failures" => check.failures = count(value)?,
             "successes" => check.successes = count(value)?,
-            "port" | "answer" => match &mut check.kind {
-                CheckKind::Udp { .. } if name == "port" => check.port = Some(port_number(value)?),
+            "port" => match check.kind {
+                CheckKind::Udp { .. } | CheckKind::Grpc { .. } => check.port = Some(port_number(value)?),
+                CheckKind::Tcp | CheckKind::Http { .. } => {
+                    return Err("port is for grpc and udp; write tcp:PORT or http:PORT/PATH".to_owned());
+                }
+            },
+            "answer" => match &mut check.kind {
                 CheckKind::Udp { answer, .. } => *answer = bytes(value)?,
-                CheckKind::Tcp | CheckKind::Http { .. } => return Err(format!("{name} is for udp alone")),
+                CheckKind::Tcp | CheckKind::Http { .. } | CheckKind::Grpc { .. } => {
+                    return Err("answer is for udp alone".to_owned());
+                }
             },
             _ => return Err(format!("{name:?} is not interval, timeout, failures or successes")),
         }
@@ -116,10 +126,19 @@ fn kind(word: &str) -> Result<(CheckKind, Option<u16>), String> {
             let number = if number.is_empty() { None } else { Some(port_number(number)?) };
             Ok((CheckKind::Http { path: path.into() }, number))
         }
+        None if word == "grpc" => Ok((CheckKind::Grpc { service: Arc::default() }, None)),
+        Some(("grpc", service)) => {
+            let printable = service.bytes().all(|byte| byte.is_ascii_graphic());
+            if !printable || !(1..=LONGEST_SERVICE).contains(&service.len()) {
+                return Err(format!("a service is named by 1 to {LONGEST_SERVICE} bytes of printable ASCII"));
+            }
+            Ok((CheckKind::Grpc { service: service.into() }, None))
+        }
         Some(("udp", payload)) => {
             Ok((CheckKind::Udp { payload: bytes(payload)?, answer: Arc::default() }, None))
         }
-        _ => Err("it is not tcp, tcp:PORT, http:/PATH, http:PORT/PATH or udp:PAYLOAD".to_owned()),
+        _ => Err("it is not tcp, tcp:PORT, http:/PATH, http:PORT/PATH, grpc, grpc:SERVICE or udp:PAYLOAD"
+            .to_owned()),
     }
 }
 
@@ -190,6 +209,21 @@ mod tests {
             assert!(check(bad).is_err(), "{bad}");
         }
         assert!(check(&format!("udp:{}", "a".repeat(1025))).is_err());
+    }
+
+    #[test]
+    fn a_check_of_grpc_may_name_a_service_and_a_port() {
+        let grpc = |service: &str| CheckKind::Grpc { service: service.into() };
+        let plain = check("grpc interval=2s").unwrap();
+        assert_eq!((plain.kind, plain.port, plain.interval), (grpc(""), None, Duration::from_secs(2)));
+        let named = check("grpc:shop.v1.Cart port=50051").unwrap();
+        assert_eq!((named.kind, named.port), (grpc("shop.v1.Cart"), Some(50051)));
+        let longest = "a".repeat(255);
+        assert_eq!(check(&format!("grpc:{longest}")).unwrap().kind, grpc(&longest));
+        for bad in ["grpc:", "grpc:ä", "grpc answer=x", "grpc port=0", "grpcs", "http:/ port=1"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        assert!(check(&format!("grpc:{longest}a")).is_err());
     }
 
     #[test]

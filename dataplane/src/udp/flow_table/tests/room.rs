@@ -158,7 +158,7 @@ fn a_frontend_may_have_an_idle_timeout_of_its_own() {
     world.datagram(2).unwrap();
     world.now += Duration::from_secs(2);
     world.flows.expire(world.now, usize::MAX);
-    assert_eq!(world.clients(), [], "also of flows that were there before");
+    assert!(world.clients().is_empty(), "also of flows that were there before");
     world.swap(&ready(&[1]));
     world.datagram(1).unwrap();
     assert_eq!(world.flows.next_check(), Some(world.now + UNANSWERED));
