@@ -25,7 +25,7 @@ use crate::views::explain::{self, Client, Port, Question};
     name = "sheave",
     version,
     arg_required_else_help = true,
-    max_term_width = 100,
+    term_width = 100,
     after_help = ENVIRONMENT,
     after_long_help = long_help()
 )]

@@ -94,9 +94,9 @@ report:                         # where the controller asks this gateway for fai
 metrics:                        # a second listener for /metrics, and how many series it has
   listen: ""                    # for example "127.0.0.1:9843", or "$(NODE_IP):9843" from the
                                 # environment; empty = off
-  authorization: ""             # required unless listen is on loopback. file: those who show the token
-                                # in tokenFile; kubernetes: those whom the API server lets `get` the
-                                # path (TokenReview, SubjectAccessReview); empty = file, if given
+  authorization: ""             # required unless listen is on loopback. file: those who show what
+                                # is in tokenFile; kubernetes: those whom the API server lets `get`
+                                # the path (TokenReview, SubjectAccessReview); empty = file if given
   tokenFile: ""
   tls: {certificate: "", key: ""}   # PEM files, read again when they change; empty = no TLS
   maxFrontends: 1000            # frontends with their own series, by address; totals have all

@@ -14,6 +14,14 @@ fn the_definition_is_consistent() {
 }
 
 #[test]
+fn the_configuration_that_help_shows_can_be_copied() {
+    let help = Cli::command().render_long_help().to_string();
+    let shown = help.split_once("with every key and its default:\n\n").unwrap().1;
+    let lines = |text: &str| text.trim_end().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(shown), lines(config::REFERENCE), "no line is so long that it wraps");
+}
+
+#[test]
 fn every_command_takes_the_configuration_before_or_after_its_name() {
     for line in ["sheave --config f version", "sheave version --config f", "sheave run --config f"] {
         assert_eq!(parse(line).unwrap().config.as_deref(), Some("f".as_ref()), "{line}");

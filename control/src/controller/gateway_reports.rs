@@ -39,10 +39,13 @@ pub(crate) struct GatewayReports {
     collected: watch::Receiver<Collected>,
 }
 
+/// The last report of each gateway, where it answers.
+pub(crate) type ReportsByGateway = BTreeMap<SocketAddr, Arc<GatewayReport>>;
+
 /// The answers of all gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Collected {
-    reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
+    reports: Arc<ReportsByGateway>,
     /// Gateways that were polled at least once, whether they answered or not.
     asked: BTreeMap<SocketAddr, Liveness>,
 }
@@ -85,7 +88,7 @@ impl GatewayReports {
     }
 
     /// The last reports.
-    pub(crate) fn now(&mut self) -> Arc<BTreeMap<SocketAddr, GatewayReport>> {
+    pub(crate) fn now(&mut self) -> Arc<ReportsByGateway> {
         Arc::clone(&self.collected.borrow_and_update().reports)
     }
 
@@ -159,34 +162,67 @@ async fn keep_asking(
         };
         let there: BTreeSet<SocketAddr> = gateways.borrow_and_update().iter().copied().collect();
         known.retain(|gateway, _| there.contains(gateway));
+        publish_known(&known, &publish);
         // Only new ones: a rollout would poll all of them with each that comes or goes.
-        let due: Vec<SocketAddr> = there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
+        let mut due: Vec<SocketAddr> =
+            there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
+        // Those that did not answer the last time may take up all places for as long as a request lasts.
+        due.sort_by_key(|gateway| known.get(gateway).is_some_and(|known| !known.answers));
         let token = match &mut token_file {
             Some(file) => file.read().await,
             None => None,
         };
-        for (gateway, answer) in ask_all(&due, token.as_ref()).await {
-            take(&mut known, gateway, answer, Instant::now());
-        }
-        let reports: BTreeMap<_, _> =
-            known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
-        let now = Instant::now();
-        let asked = known.iter().map(|(gateway, known)| (*gateway, known.standing(now))).collect();
-        let collected = Collected { reports: Arc::new(reports), asked };
-        publish.send_if_modified(|published| {
-            let differs = *published != collected;
-            if differs {
-                *published = collected;
-            }
-            differs
-        });
+        ask(due, token.as_ref(), &mut known, &publish).await;
     }
+}
+
+/// Polls these gateways, and publishes each answer as it comes: one that drains must not wait for one that is silent.
+async fn ask(
+    gateways: Vec<SocketAddr>,
+    token: Option<&HeaderValue>,
+    known: &mut BTreeMap<SocketAddr, GatewayState>,
+    publish: &watch::Sender<Collected>,
+) {
+    let mut waiting = gateways.into_iter();
+    let mut asking = JoinSet::new();
+    loop {
+        for gateway in waiting.by_ref().take(AT_ONCE - asking.len()) {
+            let token = token.cloned();
+            asking.spawn(async move { (gateway, request::get(gateway, token).await) });
+        }
+        let Some(mut answered) = asking.join_next().await else { return };
+        loop {
+            if let Ok((gateway, answer)) = answered {
+                take(known, gateway, answer, Instant::now());
+            }
+            match asking.try_join_next() {
+                Some(next) => answered = next,
+                None => break,
+            }
+        }
+        publish_known(known, publish);
+    }
+}
+
+fn publish_known(known: &BTreeMap<SocketAddr, GatewayState>, publish: &watch::Sender<Collected>) {
+    let reports: ReportsByGateway =
+        known.iter().filter_map(|(gateway, known)| Some((*gateway, known.report.clone()?))).collect();
+    let now = Instant::now();
+    let asked = known.iter().map(|(gateway, known)| (*gateway, known.standing(now))).collect();
+    let collected = Collected { reports: Arc::new(reports), asked };
+    publish.send_if_modified(|published| {
+        let differs = *published != collected;
+        if differs {
+            *published = collected;
+        }
+        differs
+    });
 }
 
 /// What is known of one gateway.
 #[derive(Debug)]
 struct GatewayState {
-    report: Option<GatewayReport>,
+    report: Option<Arc<GatewayReport>>,
     /// When it answered last, or was polled for the first time.
     answered: Instant,
     /// It answered the last time.
@@ -218,7 +254,7 @@ fn take(
             if answered_before == Some(false) {
                 tracing::info!(%gateway, "the gateway reports again");
             }
-            *known = GatewayState { report: Some(report), answered: now, answers: true };
+            *known = GatewayState { report: Some(Arc::new(report)), answered: now, answers: true };
         }
         Err(error) => {
             if answered_before != Some(false) {
@@ -234,25 +270,6 @@ fn take(
             }
         }
     }
-}
-
-async fn ask_all(
-    gateways: &[SocketAddr],
-    token: Option<&HeaderValue>,
-) -> Vec<(SocketAddr, Result<GatewayReport, request::ReportError>)> {
-    let mut answers = Vec::with_capacity(gateways.len());
-    let mut asking = JoinSet::new();
-    for gateway in gateways.iter().copied() {
-        if asking.len() >= AT_ONCE {
-            answers.extend(asking.join_next().await.and_then(Result::ok));
-        }
-        let token = token.cloned();
-        asking.spawn(async move { (gateway, request::get(gateway, token).await) });
-    }
-    while let Some(answer) = asking.join_next().await {
-        answers.extend(answer.ok());
-    }
-    answers
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn a_silent_gateway_is_believed_for_a_while() {
     take(&mut known, gateway, Ok(report.clone()), start);
     assert_eq!(known[&gateway].standing(start), Liveness::Answering);
     take(&mut known, gateway, Err(request::ReportError::Silent), start + VALID);
-    assert_eq!(known[&gateway].report, Some(report.clone()));
+    assert_eq!(known[&gateway].report.as_deref(), Some(&report));
     assert_eq!(known[&gateway].standing(start + VALID), Liveness::Late);
     let later = start + VALID + Duration::from_millis(1);
     take(&mut known, gateway, Err(request::ReportError::Silent), later);
@@ -112,7 +112,7 @@ async fn a_report_is_read() {
     reports.changed().await;
     assert!(reports.any(Liveness::Answering));
     assert_eq!(
-        reports.now()[&address],
+        *reports.now()[&address],
         GatewayReport { node: "gw-1".into(), generation: 7, ..GatewayReport::default() }
     );
     let asked = serving.await.unwrap();
@@ -179,4 +179,18 @@ async fn other_answers_are_no_reports() {
         let error = request::get(address, None).await.unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_does_not_wait_for_a_gateway_that_is_silent() {
+    // The kernel accepts connections, and nobody reads them.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let silent = listener.local_addr().unwrap();
+    let (drains, _serving) =
+        server(http("200 OK", r#"{"node":"gw-1","generation":7,"draining":true}"#)).await;
+    let mut reports = GatewayReports::start(None);
+    reports.follow(vec![silent, drains]);
+    reports.changed().await;
+    assert_eq!(reports.draining(), BTreeSet::from([drains.ip()]));
+    assert!(!reports.asked_all(), "the other one still has its time");
 }

@@ -3,7 +3,10 @@
 //!
 //! A gateway that becomes ready counts once it has lasted for [`HOLD`], and one that was lost again and again once it has lasted
 //! longer. One that is not ready any more counts for another [`HOLD`]: clients may be sent to it for so long. One that
-//! terminates, reports that it drains, or whose endpoint has gone is counted out at once, and where no other is left, whatever is ready counts at once.
+//! terminates, drains by its own report (as far as its report counts), or whose endpoint has gone is counted out at once, and where no
+//! other is left, whatever is ready counts at once.
+
+mod drain_reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
+use self::drain_reports::{DrainReports, GatewayAddress};
 use crate::api::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
 use crate::net;
 
@@ -28,8 +32,7 @@ pub(super) struct GatewayMembership {
     gateways: ServiceKey,
     /// The slices as the API server has them, by name.
     slices: BTreeMap<Arc<str>, Arc<EndpointSlice>>,
-    /// The addresses of gateways that report that they drain.
-    draining: BTreeSet<IpAddr>,
+    drain_reports: DrainReports,
     /// By Node, or by address where an endpoint names none.
     members: BTreeMap<String, GatewayMember>,
 }
@@ -55,7 +58,12 @@ struct GatewayEndpoints {
 
 impl GatewayMembership {
     pub(super) fn new(gateways: ServiceKey) -> Self {
-        Self { gateways, slices: BTreeMap::new(), draining: BTreeSet::new(), members: BTreeMap::new() }
+        Self {
+            gateways,
+            slices: BTreeMap::new(),
+            drain_reports: DrainReports::default(),
+            members: BTreeMap::new(),
+        }
     }
 
     /// Takes the slices of the gateways out of a source's changes; [`update`](Self::update) returns them.
@@ -89,10 +97,8 @@ impl GatewayMembership {
     }
 
     /// Sets who reports that it drains; whether that is new. A report speaks only for the address that it came from.
-    pub(super) fn set_draining(&mut self, draining: BTreeSet<IpAddr>) -> bool {
-        let differs = self.draining != draining;
-        self.draining = draining;
-        differs
+    pub(super) fn set_draining(&mut self, draining: &BTreeSet<IpAddr>, now: Instant) -> bool {
+        self.drain_reports.set(draining, now)
     }
 
     /// The slices of the gateways as the API server has them.
@@ -102,6 +108,12 @@ impl GatewayMembership {
 
     /// The slices with the gateways that count now.
     pub(super) fn update(&mut self, now: Instant) -> Vec<Change> {
+        let endpoints = self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten());
+        let addresses = endpoints.filter_map(|endpoint| {
+            let ready = is_ready(endpoint) && !is_terminating(endpoint);
+            Some(GatewayAddress { address: address(endpoint)?, node: node(endpoint), ready })
+        });
+        self.drain_reports.update(&addresses.collect::<Vec<_>>(), now);
         let seen = self.seen();
         for node in seen.keys() {
             self.members.entry(node.clone()).or_default();
@@ -122,7 +134,8 @@ impl GatewayMembership {
 
     /// When to update by time alone.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.members.values().filter_map(|member| Some(member.since? + member.wait())).min()
+        let members = self.members.values().filter_map(|member| Some(member.since? + member.wait()));
+        members.chain(self.drain_reports.due()).min()
     }
 
     fn is_of_gateways(&self, slice: &EndpointSlice) -> bool {
@@ -141,9 +154,9 @@ impl GatewayMembership {
     }
 
     fn is_leaving(&self, endpoint: &Endpoint) -> bool {
-        let address = || net::parse_ip(endpoint.addresses.first()?).ok();
         is_terminating(endpoint)
-            || (!self.draining.is_empty() && address().is_some_and(|ip| self.draining.contains(&ip)))
+            || (!self.drain_reports.is_empty()
+                && address(endpoint).is_some_and(|address| self.drain_reports.drains(address)))
     }
 
     /// The slice as the rest of the controller sees it.
@@ -204,6 +217,10 @@ impl GatewayMember {
 
 fn is_terminating(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.terminating).unwrap_or(false)
+}
+
+fn address(endpoint: &Endpoint) -> Option<IpAddr> {
+    net::parse_ip(endpoint.addresses.first()?).ok()
 }
 
 fn node(endpoint: &Endpoint) -> &str {

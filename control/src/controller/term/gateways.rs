@@ -1,21 +1,21 @@
 //! Reads the gateways' reports, and finds the Services that they concern.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::gateway_failures::{self, GatewayFailures, Gateways};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::store::ServiceKey;
-use crate::controller::gateway_reports::{self, Liveness};
+use crate::controller::gateway_reports::{self, Liveness, ReportsByGateway};
 use crate::controller::term::{LeaderTerm, ProblemSource};
 
 /// Reports of gateways, as read last.
 #[derive(Default)]
 pub(super) struct ReadReports {
-    reports: Arc<BTreeMap<SocketAddr, GatewayReport>>,
+    reports: Arc<ReportsByGateway>,
     own: Option<GatewayReport>,
     /// The Services that these name.
     named: BTreeSet<ServiceKey>,
@@ -24,7 +24,7 @@ pub(super) struct ReadReports {
 impl LeaderTerm {
     /// Publishes what new reports change.
     pub(super) fn republish(&mut self) {
-        if self.synced && self.membership.set_draining(self.reports.draining()) {
+        if self.synced && self.membership.set_draining(&self.reports.draining(), Instant::now()) {
             // The update reads the reports, too.
             self.update(BTreeSet::new());
         } else if self.synced {
@@ -58,9 +58,10 @@ impl LeaderTerm {
             return BTreeSet::new();
         }
         let status = |key: &ServiceKey| self.projector.status(key);
-        let gateway_failures = GatewayFailures::read(gateways, reports.values().chain(&own), status);
+        let all = || reports.values().map(Arc::as_ref).chain(&own);
+        let gateway_failures = GatewayFailures::read(gateways, all(), status);
         if !same {
-            let named = gateway_failures::named(reports.values().chain(&own));
+            let named = gateway_failures::named(all());
             self.read = ReadReports { reports, own, named };
         }
         let before = std::mem::replace(&mut self.gateway_failures, gateway_failures);

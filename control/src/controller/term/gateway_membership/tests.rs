@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::drain_reports::{ACCEPTED, PERIOD};
 use super::*;
 use crate::api::store::Store;
 
@@ -49,6 +50,32 @@ impl SliceHarness {
     /// The gateways as the API server has them from now on.
     fn are(&mut self, gateways: &[(&str, Value)]) {
         self.take(Change::Slices(Delta::Put(Self::slice("gateways-1", gateways))));
+    }
+
+    /// So many ready gateways, each on its own node, with its number at the end of its address.
+    fn with_addresses(gateways: u8) -> Self {
+        let mut world = Self::new();
+        for number in 1..=gateways {
+            world.put(number, &ready());
+        }
+        world.after(HOLD.as_secs());
+        world
+    }
+
+    /// The state of the gateway with this number.
+    fn put(&mut self, number: u8, conditions: &Value) {
+        let node = number.to_string();
+        let mut slice =
+            EndpointSlice::clone(&Self::slice(&format!("gateways-{number}"), &[(&node, conditions.clone())]));
+        slice.endpoints.as_mut().unwrap()[0].addresses = vec![format!("192.0.2.{number}")];
+        self.take(Change::Slices(Delta::Put(Arc::new(slice))));
+    }
+
+    /// Sets the numbers of the gateways that report that they drain; whether that is new.
+    fn drain(&mut self, numbers: &[u8]) -> bool {
+        let draining = numbers.iter().map(|number| IpAddr::from([192, 0, 2, *number])).collect();
+        let now = self.now();
+        self.membership.set_draining(&draining, now)
     }
 
     /// The gateways that count after so many seconds.
@@ -125,27 +152,74 @@ fn one_that_terminates_or_has_gone_is_out_at_once() {
 
 #[test]
 fn one_that_reports_that_it_drains_is_out_at_once_until_it_is_replaced() {
-    let mut world = SliceHarness::new();
-    let slice = |name: &str, address: &str, node: &str| {
-        let mut slice = EndpointSlice::clone(&SliceHarness::slice(name, &[(node, ready())]));
-        slice.endpoints.as_mut().unwrap()[0].addresses = vec![address.to_owned()];
-        Change::Slices(Delta::Put(Arc::new(slice)))
-    };
-    world.take(slice("gateways-1", "192.0.2.1", "a"));
-    world.take(slice("gateways-2", "192.0.2.2", "b"));
-    assert_eq!(world.after(5), "a b");
-    let draining = BTreeSet::from(["192.0.2.2".parse().unwrap()]);
-    assert!(world.membership.set_draining(draining.clone()));
-    assert!(!world.membership.set_draining(draining), "nothing new");
-    assert_eq!(world.after(0), "a");
+    let mut world = SliceHarness::with_addresses(2);
+    assert!(world.drain(&[2]));
+    assert!(!world.drain(&[2]), "nothing new");
+    assert_eq!(world.after(0), "1");
     assert_eq!(
         world.membership.slices().filter(|slice| slice.endpoints.iter().flatten().any(is_ready)).count(),
         2
     );
-    assert!(world.membership.set_draining(BTreeSet::new()));
-    assert_eq!(world.after(0), "a");
-    assert_eq!(world.after(4), "a");
-    assert_eq!(world.after(1), "a b", "and it did not flap");
+    assert!(world.drain(&[]));
+    assert_eq!(world.after(0), "1");
+    assert_eq!(world.after(4), "1");
+    assert_eq!(world.after(1), "1 2", "and it did not flap");
+}
+
+#[test]
+fn reports_alone_take_out_no_more_than_half_of_the_gateways_and_never_the_only_one() {
+    for (gateways, left) in [(1, "1"), (2, "2"), (3, "2 3"), (4, "3 4"), (5, "3 4 5")] {
+        let mut world = SliceHarness::with_addresses(gateways);
+        world.drain(&[1, 2, 3, 4, 5]);
+        assert_eq!(world.after(0), left);
+    }
+    let mut world = SliceHarness::with_addresses(4);
+    world.drain(&[4]);
+    world.after(1);
+    world.drain(&[1, 2, 3, 4]);
+    assert_eq!(world.after(0), "2 3", "the first to report is the first to go");
+    world.put(4, &terminating());
+    assert_eq!(world.after(0), "2 3", "three are left, of which one may go");
+    world.put(1, &terminating());
+    assert_eq!(world.after(0), "3", "what the API server confirms takes no place");
+}
+
+#[test]
+fn a_report_counts_for_as_long_as_a_drain_lasts_unless_the_endpoint_confirms_it() {
+    let mut world = SliceHarness::with_addresses(2);
+    world.drain(&[2]);
+    world.update();
+    assert_eq!(world.membership.due(), Some(world.now() + ACCEPTED));
+    assert_eq!(world.after(ACCEPTED.as_secs() - 1), "1");
+    assert_eq!(world.after(1), "1", "it counts when it has lasted");
+    assert_eq!(world.after(HOLD.as_secs()), "1 2");
+    assert_eq!(world.membership.due(), None);
+    world.drain(&[]);
+    world.drain(&[2]);
+    assert_eq!(world.after(0), "1 2", "it counted for long enough");
+    world.put(2, &unready());
+    world.after(0);
+    world.put(2, &ready());
+    assert_eq!(world.after(0), "1", "it was replaced since");
+}
+
+#[test]
+fn a_report_that_comes_and_goes_soon_does_not_count_until_an_hour_has_passed() {
+    let mut world = SliceHarness::with_addresses(2);
+    let drains = |world: &mut SliceHarness| {
+        world.drain(&[2]);
+        let out = world.after(1) == "1";
+        world.drain(&[]);
+        // It counts when it has lasted.
+        world.after(0);
+        assert_eq!(world.after(HOLD.as_secs()), "1 2");
+        out
+    };
+    let accepted = |times: &[bool]| times.iter().filter(|out| **out).count();
+    let flaps: Vec<bool> = (0..100).map(|_| drains(&mut world)).collect();
+    assert_eq!(accepted(&flaps), 5);
+    world.elapsed += PERIOD;
+    assert!(drains(&mut world));
 }
 
 #[test]
