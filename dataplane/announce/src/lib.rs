@@ -1,0 +1,12 @@
+//! Announcing: which gateway answers for an address, and how its network learns of it.
+//!
+//! Gateways send each other heartbeats (`heartbeat`, `keys`), agree by them on who is alive (`membership`), and compute
+//! from that alone who owns which address (`ownership`). The owner announces it in its subnets (`layer2`). Nothing is
+//! written to the API server for it. `README.md` beside this crate describes the protocol.
+#![forbid(unsafe_code)]
+
+mod claim;
+mod member;
+
+pub use claim::{Claim, Nodes};
+pub use member::Member;
