@@ -18,15 +18,16 @@ mod outlier;
 mod probe;
 mod reports;
 mod slow_start;
+mod success_watch;
+mod suspect;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -36,12 +37,12 @@ use tokio::sync::mpsc;
 use self::active_checks::{ActiveChecks, CheckVerdict};
 use self::confirm::{Confirmations, SecondOpinion};
 use self::log::Log;
-use self::outlier::{Outlier, Transition};
+use self::outlier::Transition;
 use self::reports::{EndpointKey, Report, Suspects};
 use self::slow_start::SlowStart;
+use self::suspect::{FailureMoment, Suspect};
 use crate::paths::Paths;
 use crate::select::{ActiveTable, EndpointHealth, FULL_SHARE};
-use crate::sys::errnos::is_local_shortage;
 
 pub(crate) use self::reports::{ConnectedFrom, Reports};
 
@@ -76,16 +77,6 @@ pub struct HealthCounts {
     pub checks_failed: u64,
 }
 
-/// An endpoint that connections failed to reach.
-#[derive(Debug)]
-struct Suspect {
-    outlier: Outlier,
-    /// The frontend of the last failed connection; the suspicion ends when that frontend no longer has the endpoint.
-    frontend: FrontendAddr,
-    /// Workers report its next success.
-    report_next: Arc<AtomicBool>,
-}
-
 /// The health of all endpoints.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -93,7 +84,9 @@ pub(crate) struct Health {
     inbox: mpsc::Receiver<Report>,
     paths: Arc<Paths>,
     suspects: HashMap<EndpointKey, Suspect>,
-    /// When to check on a suspect; an entry with another time than the suspect's is stale.
+    /// Suspects that there have been: each has the number of its watch from this.
+    watches: u32,
+    /// When to look at a suspect; an entry with another time than the suspect's is stale.
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
     checks: ActiveChecks,
     confirmations: Confirmations,
@@ -120,6 +113,7 @@ impl Health {
             inbox,
             paths,
             suspects: HashMap::new(),
+            watches: 0,
             deadlines: BinaryHeap::new(),
             checks: ActiveChecks::default(),
             confirmations: Confirmations::default(),
@@ -245,15 +239,15 @@ impl Health {
         for report in reports {
             match report {
                 Report::Answered(key) => self.answered(key),
-                Report::Failed(addr, frontend, from, error) => {
+                Report::Failed { addr, frontend, from, error, moment } => {
                     // It may be gone since.
                     let serving = active.get(frontend).filter(|frontend| frontend.serves(addr));
                     let Some(serving) = serving else { continue };
                     let key = EndpointKey { service: serving.spec().service.clone(), addr };
                     match from {
-                        ConnectedFrom::Gateway => self.failed(key, frontend, &error),
+                        ConnectedFrom::Gateway => self.failed(key, frontend, &error, moment),
                         ConnectedFrom::Client => {
-                            self.confirmations.start(key, frontend, now(), &self.paths);
+                            self.confirmations.ask_for_client(key, frontend, now(), &self.paths);
                         }
                     }
                 }
@@ -265,16 +259,29 @@ impl Health {
         let SecondOpinion { key, frontend, result } = opinion;
         match result {
             Ok(()) => self.answered(key),
-            Err(error) if is_local_shortage(&error) => {}
+            Err(error) if error.is_own() => {
+                if let Some(suspect) = self.suspects.get_mut(&key) {
+                    suspect.postpone_opinion(now());
+                    self.watch(key);
+                }
+            }
             Err(error) => {
                 if active.get(frontend).is_some_and(|frontend| frontend.serves(key.addr)) {
-                    self.failed(key, frontend, &error);
+                    let watch = self.suspects.get(&key).map(|suspect| suspect.watch().state());
+                    let moment = FailureMoment { at: Instant::now(), watch };
+                    self.failed(key, frontend, &error, moment);
                 }
             }
         }
     }
 
-    fn failed(&mut self, key: EndpointKey, frontend: FrontendAddr, error: &io::Error) {
+    fn failed(
+        &mut self,
+        key: EndpointKey,
+        frontend: FrontendAddr,
+        error: &impl Display,
+        moment: FailureMoment,
+    ) {
         if self.since.contains_key(&key) {
             return;
         }
@@ -282,11 +289,11 @@ impl Health {
         let jitter = self.jitter.hash_one((&key, now));
         let suspect = self.suspects.entry(key.clone()).or_insert_with(|| {
             self.suspects_changed = true;
-            Suspect { outlier: Outlier::new(now), frontend, report_next: Arc::default() }
+            self.watches += 1;
+            Suspect::new(frontend, self.watches, now)
         });
         suspect.frontend = frontend;
-        suspect.report_next.store(true, Ordering::Relaxed);
-        if suspect.outlier.failed(now, jitter) == Transition::Ejected {
+        if suspect.failed(moment, now, jitter) == Transition::Ejected {
             self.ejections += 1;
             self.set_unhealthy(&key, error.to_string());
             if self.checks.eject(&key) {
@@ -298,7 +305,7 @@ impl Health {
 
     fn answered(&mut self, key: EndpointKey) {
         let Some(suspect) = self.suspects.get_mut(&key) else { return };
-        match suspect.outlier.succeeded() {
+        match suspect.succeeded() {
             Transition::Forgotten => self.forget(&key),
             Transition::None | Transition::Ejected | Transition::Returned => self.watch(key),
         }
@@ -317,24 +324,27 @@ impl Health {
             self.show_slow_start(&key, parts);
         }
         while self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now)
-            && let Some(Reverse((_, key))) = self.deadlines.pop()
+            && let Some(Reverse((at, key))) = self.deadlines.pop()
         {
             let Some(suspect) = self.suspects.get_mut(&key) else { continue };
-            match suspect.outlier.expire(now) {
-                Transition::Returned => {
-                    suspect.report_next.store(true, Ordering::Relaxed);
-                    self.reassess(&key);
-                    self.watch(key);
-                }
+            if !suspect.takes_turn(at) {
+                continue;
+            }
+            if suspect.takes_opinion(&key.service, now) {
+                self.confirmations.ask(key.clone(), suspect.frontend, now, &self.paths);
+            }
+            match suspect.expire(now) {
+                Transition::Returned => self.reassess(&key),
                 Transition::Forgotten => self.forget(&key),
                 Transition::None | Transition::Ejected => {}
             }
+            self.watch(key);
         }
     }
 
     /// Schedules the next look at the suspect.
     fn watch(&mut self, key: EndpointKey) {
-        let due = self.suspects.get(&key).and_then(|suspect| suspect.outlier.due());
+        let due = self.suspects.get_mut(&key).and_then(Suspect::schedule);
         self.deadlines.extend(due.map(|at| Reverse((at, key))));
     }
 
@@ -355,7 +365,7 @@ impl Health {
 
     /// Makes it healthy again, unless it is still ejected or fails a check.
     fn reassess(&mut self, key: &EndpointKey) {
-        let ejected = self.suspects.get(key).is_some_and(|suspect| suspect.outlier.is_ejected());
+        let ejected = self.suspects.get(key).is_some_and(Suspect::is_ejected);
         if !ejected
             && !self.checks.is_failing(key)
             && let Some(since) = self.since.remove(key)
@@ -380,8 +390,8 @@ impl Health {
         if std::mem::take(&mut self.suspects_changed) {
             let mut suspects = Suspects::default();
             for (key, suspect) in &self.suspects {
-                let waiting = (key.service.clone(), Arc::clone(&suspect.report_next));
-                suspects.entry(key.addr).or_default().push(waiting);
+                let watched = (key.service.clone(), Arc::clone(suspect.watch()));
+                suspects.entry(key.addr).or_default().push(watched);
             }
             self.reports.set_suspects(suspects);
         }

@@ -1,15 +1,16 @@
-//! Second opinions. A connection from a client's own address may fail because of the client: a NetworkPolicy or firewall may refuse
+//! Second opinions: connections of the gateway's own to endpoints that connections of clients failed to reach.
+//!
+//! They decide in two cases. Failures that may not have been in a row count only if it fails as well. And a connection from a client's own address may fail because of the client: a NetworkPolicy or firewall may refuse
 //! that address. So the gateway connects from its own address, and only if that fails as well did the endpoint fail.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::FrontendAddr;
+use sheave_model::{Check, CheckKind, FrontendAddr};
 use tokio::task::JoinSet;
 
-use super::probe;
+use super::probe::{self, ProbeError};
 use super::reports::EndpointKey;
 use crate::paths::Paths;
 
@@ -17,6 +18,15 @@ use crate::paths::Paths;
 const CONCURRENT: usize = 16;
 /// How long one may take, and how long the same endpoint gets no other: clients must not be able to make more.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The check that it is.
+const ONCE: Check = Check {
+    kind: CheckKind::Tcp,
+    port: None,
+    interval: PATIENCE,
+    timeout: PATIENCE,
+    failures: 1,
+    successes: 1,
+};
 /// How many endpoints are remembered.
 const REMEMBERED: usize = 1024;
 
@@ -26,7 +36,7 @@ pub(super) struct SecondOpinion {
     pub(super) key: EndpointKey,
     /// Whose client's connection failed.
     pub(super) frontend: FrontendAddr,
-    pub(super) result: io::Result<()>,
+    pub(super) result: Result<(), ProbeError>,
 }
 
 /// Connections that are tried again from the gateway's address.
@@ -38,8 +48,8 @@ pub(super) struct Confirmations {
 }
 
 impl Confirmations {
-    /// Tries an endpoint, unless that was done a moment ago. Must be called inside a runtime.
-    pub(super) fn start(
+    /// Tries an endpoint because of a client's connection, unless that was done a moment ago. Must be called inside a runtime.
+    pub(super) fn ask_for_client(
         &mut self,
         key: EndpointKey,
         frontend: FrontendAddr,
@@ -50,14 +60,20 @@ impl Confirmations {
             self.tried.retain(|_, at| now.saturating_duration_since(*at) < PATIENCE);
         }
         let recent = self.tried.get(&key).is_some_and(|at| now.saturating_duration_since(*at) < PATIENCE);
-        if recent || self.running.len() >= CONCURRENT || self.tried.len() >= REMEMBERED {
+        if !recent {
+            self.ask(key, frontend, now, paths);
+        }
+    }
+
+    /// Tries an endpoint, unless too many are tried. Must be called inside a runtime.
+    pub(super) fn ask(&mut self, key: EndpointKey, frontend: FrontendAddr, now: Instant, paths: &Arc<Paths>) {
+        if self.running.len() >= CONCURRENT || self.tried.len() >= REMEMBERED {
             return;
         }
         self.tried.insert(key.clone(), now);
         let paths = Arc::clone(paths);
         self.running.spawn(async move {
-            let connected = tokio::time::timeout(PATIENCE, probe::connect(key.addr, &paths)).await;
-            let result = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(drop);
+            let result = probe::run(key.addr, &ONCE, &paths).await;
             SecondOpinion { key, frontend, result }
         });
     }

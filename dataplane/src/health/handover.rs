@@ -1,13 +1,12 @@
 //! What one process knows of endpoints' health, in the words in which another one is told.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 use sheave_model::{EndpointAddr, FrontendAddr, Protocol, ServicePort};
 
-use super::outlier::Outlier;
 use super::reports::EndpointKey;
-use super::{Health, Suspect, now};
+use super::suspect::Suspect;
+use super::{Health, now};
 use crate::handover::{HandedVerdict, HealthRecord, before, millis_since};
 use crate::select::ActiveTable;
 
@@ -31,7 +30,7 @@ impl Health {
                     .since
                     .get(key)
                     .map(|since| HandedVerdict { why: why().unwrap_or_default(), for_millis: ago(*since) }),
-                failures: self.suspects.get(key).map(|suspect| suspect.outlier.record(now)),
+                failures: self.suspects.get(key).map(|suspect| suspect.record(now)),
                 growing_millis: self.slow_start.began(key).map(ago),
             }
         };
@@ -59,14 +58,15 @@ impl Health {
                 self.show_slow_start(&key, parts);
             }
             if let Some(record) = failures {
-                let (outlier, report_next) = (Outlier::restored(&record, now), Arc::default());
-                self.suspects.insert(key.clone(), Suspect { outlier, frontend, report_next });
+                self.watches += 1;
+                let suspect = Suspect::restored(&record, frontend, self.watches, now);
+                self.suspects.insert(key.clone(), suspect);
                 self.suspects_changed = true;
                 self.watch(key.clone());
             }
             let Some(HandedVerdict { why, for_millis }) = unhealthy else { continue };
             // Who is not checked here and was not ejected there has no one to say that it is well again.
-            if self.checks.eject(&key) || self.suspects.get(&key).is_some_and(|it| it.outlier.is_ejected()) {
+            if self.checks.eject(&key) || self.suspects.get(&key).is_some_and(Suspect::is_ejected) {
                 self.set_unhealthy(&key, why);
                 self.since.insert(key, before(now, for_millis));
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::handover::{FailureRecord, HandedPhase, before, millis_since};
 
 /// Consecutive failures that eject.
-const FAILURES: u8 = 3;
+pub(super) const FAILURES: u8 = 3;
 /// How long the first ejection lasts; each further one twice as long.
 pub(super) const FIRST_EJECTION: Duration = Duration::from_secs(10);
 /// A failure that nothing followed for so long is no part of a row any more.
@@ -99,6 +99,11 @@ impl Outlier {
         self.failures = 0;
         self.phase = Phase::Ejected { until: now + self.penalty };
         Transition::Ejected
+    }
+
+    /// The failures up to now are in no row with the next one.
+    pub(super) fn break_row(&mut self) {
+        self.failures = 0;
     }
 
     /// A connection succeeded. Successes during an ejection do not count: they began before.

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use sheave_model::{EndpointAddr, FrontendAddr, ServicePort};
 use tokio::sync::mpsc;
 
+use super::success_watch::SuccessWatch;
+use super::suspect::FailureMoment;
 use crate::select::ActiveTable;
 
 /// The queue of reports. What does not fit is lost: that many failures are enough.
@@ -23,9 +26,9 @@ pub(super) struct EndpointKey {
     pub(super) addr: EndpointAddr,
 }
 
-/// Suspects by address, each with a flag: report its next success.
+/// Suspects by address, each with its watch.
 pub(super) type Suspects =
-    HashMap<EndpointAddr, Vec<(ServicePort, Arc<AtomicBool>)>, foldhash::fast::RandomState>;
+    HashMap<EndpointAddr, Vec<(ServicePort, Arc<SuccessWatch>)>, foldhash::fast::RandomState>;
 
 /// From which address a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,13 @@ pub(crate) enum ConnectedFrom {
 #[derive(Debug)]
 pub(super) enum Report {
     /// A client of this frontend could not be connected to it.
-    Failed(EndpointAddr, FrontendAddr, ConnectedFrom, io::Error),
+    Failed {
+        addr: EndpointAddr,
+        frontend: FrontendAddr,
+        from: ConnectedFrom,
+        error: io::Error,
+        moment: FailureMoment,
+    },
     /// A suspect answered.
     Answered(EndpointKey),
 }
@@ -65,19 +74,27 @@ impl Reports {
         Self::new().0
     }
 
-    /// A connection to an endpoint failed, not because of this machine. Of one that is known to be unhealthy that is no news.
+    /// A connection to an endpoint failed at that moment, not because of this machine. Of one that is known to be unhealthy that is
+    /// no news.
     pub(crate) fn failed(
         &self,
         table: &ActiveTable,
         frontend: FrontendAddr,
-        endpoint: EndpointAddr,
+        addr: EndpointAddr,
         from: ConnectedFrom,
         error: io::Error,
+        at: Instant,
     ) {
-        let service = table.get(frontend).map(|frontend| &frontend.spec().service);
-        if service.is_some_and(|service| !table.health().is_unhealthy(service, endpoint)) {
-            self.sender.try_send(Report::Failed(endpoint, frontend, from, error)).ok();
+        let Some(active) = table.get(frontend) else { return };
+        let service = &active.spec().service;
+        if table.health().is_unhealthy(service, addr) {
+            return;
         }
+        let suspects = self.suspects.load();
+        let mut of_addr = suspects.get(&addr).into_iter().flatten();
+        let watch = of_addr.find(|(of, _)| of == service).map(|(_, watch)| watch.state());
+        let moment = FailureMoment { at, watch };
+        self.sender.try_send(Report::Failed { addr, frontend, from, error, moment }).ok();
     }
 
     /// An endpoint answered a client of this frontend.
@@ -91,13 +108,13 @@ impl Reports {
     fn report_success(&self, table: &ActiveTable, frontend: FrontendAddr, addr: EndpointAddr) {
         let suspects = self.suspects.load();
         let waiting = suspects.get(&addr).into_iter().flatten();
-        for (service, report_next) in waiting.filter(|(_, report_next)| report_next.load(Ordering::Relaxed)) {
+        for (service, watch) in waiting.filter(|(_, watch)| watch.is_armed()) {
             if table.get(frontend).is_some_and(|frontend| frontend.spec().service == *service)
-                && report_next.swap(false, Ordering::Relaxed)
+                && watch.succeeded()
             {
                 let key = EndpointKey { service: service.clone(), addr };
                 if self.sender.try_send(Report::Answered(key)).is_err() {
-                    report_next.store(true, Ordering::Relaxed);
+                    watch.arm();
                 }
             }
         }

@@ -20,6 +20,7 @@ use sheave_model::{
 mod checked;
 mod grpc;
 mod real_traffic;
+mod rows;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -346,7 +346,8 @@ impl Setup {
             }
             DialFailure::Endpoint => {
                 let worker = &context.worker;
-                worker.shared.reports.failed(&worker.table(), self.frontend, endpoint, from, error);
+                let (table, reports) = (worker.table(), &worker.shared.reports);
+                reports.failed(&table, self.frontend, endpoint, from, error, worker.now());
             }
             DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
         }

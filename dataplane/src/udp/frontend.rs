@@ -152,7 +152,8 @@ impl UdpFrontend {
     pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
         let worker = &self.context.worker;
         let error = io::Error::new(error.kind(), error.to_string());
-        worker.shared.reports.failed(&worker.table(), self.addr, endpoint, ConnectedFrom::Gateway, error);
+        let (table, from) = (worker.table(), ConnectedFrom::Gateway);
+        worker.shared.reports.failed(&table, self.addr, endpoint, from, error, worker.now());
     }
 
     /// To be called when flows may have come or gone, or their timeouts have changed: they end in time, and the socket of a

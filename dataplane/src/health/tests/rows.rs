@@ -1,0 +1,67 @@
+//! What is a row of failures where workers report faster than the health task reads.
+
+use arc_swap::ArcSwap;
+
+use super::*;
+use crate::health::{ConnectedFrom, Health};
+use crate::select::ActiveTable;
+
+fn refused() -> std::io::Error {
+    std::io::ErrorKind::ConnectionRefused.into()
+}
+
+/// As a listener whose queue is full now and then.
+#[tokio::test]
+async fn an_endpoint_that_refuses_every_second_connection_is_not_ejected() {
+    let endpoint = serving();
+    let frontend = frontend(Protocol::Tcp, &[endpoint], None);
+    let addr = frontend.addr;
+    let active = Arc::new(ActiveTable::compile(table([frontend]), &ActiveTable::default()));
+    let mut health = Health::new(Arc::default());
+    let reports = health.reports();
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let (reports, active) = (Arc::clone(&reports), Arc::clone(&active));
+            tokio::task::spawn_blocking(move || {
+                for _ in 0..100_000 {
+                    let at = std::time::Instant::now();
+                    reports.failed(&active, addr, endpoint, ConnectedFrom::Gateway, refused(), at);
+                    reports.answered(&active, addr, endpoint);
+                }
+            })
+        })
+        .collect();
+    let table = ArcSwap::new(active);
+    let follow = async {
+        loop {
+            health.changed(&table).await;
+            assert!(health.take_changed().is_none_or(|_| health.unhealthy().next().is_none()));
+        }
+    };
+    let done = async {
+        for worker in workers {
+            worker.await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = follow => unreachable!(),
+        () = done => {}
+    }
+    assert_eq!(health.counts().ejections, 0);
+}
+
+#[tokio::test]
+async fn one_that_refuses_a_burst_and_is_asked_no_more_is_ejected() {
+    let frontend = frontend(Protocol::Tcp, &[refusing()], None);
+    let addr = frontend.addr;
+    let mut dataplane = start(&[], PATIENCE, frontend);
+    let burst = async {
+        let clients: Vec<_> = (0..8).map(|_| tokio::spawn(is_served(addr))).collect();
+        for client in clients {
+            assert!(!client.await.unwrap());
+        }
+    };
+    burst.await;
+    until_unhealthy(&mut dataplane, 1).await;
+    assert_eq!(dataplane.health_counts().ejections, 1);
+}
