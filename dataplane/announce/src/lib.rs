@@ -6,7 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod layer2;
 mod member;
 
 pub use claim::{Claim, Nodes};
+pub use layer2::{
+    AnnounceError, Announced, ConflictAnswer, Layer2, Layer2Event, Layer2Options, MacAddress, OnConflict,
+    SettingWarning,
+};
 pub use member::Member;

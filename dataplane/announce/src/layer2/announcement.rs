@@ -1,0 +1,281 @@
+//! The state of one announced address: what it does next, and what it does when somebody else says that the address is theirs.
+//! No clock, no socket.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// When an address is announced, counted from the first time. RFC 5227 announces twice, 2 s apart; the others are for
+/// networks that lose a frame or two while they learn of a fail-over.
+const SCHEDULE: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+];
+/// RFC 5227 probes three times within 3 to 6 s, for networks whose ports open seconds after a link is up. A gateway's link is up
+/// for at least the hold-down already, and whoever has the address answers within a round trip.
+const PROBES: u8 = 3;
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+/// How soon after a question to everybody the address is announced, while the former owner may still answer: after that answer.
+const AFTER_ANSWER: Duration = Duration::from_millis(20);
+/// RFC 5227, section 2.4 (c) defends an address that must not be given up once within 10 s. Its clients would be without it for so long.
+const DEFENCE_INTERVAL: Duration = Duration::from_secs(1);
+/// A conflict is over after this time without the other.
+const CONFLICT_END: Duration = Duration::from_secs(30);
+
+/// What to do when another machine uses an address that this one announces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Announce it again, at most once per second (RFC 5227, section 2.4 c).
+    #[default]
+    Defend,
+    /// Withdraw it until the other has been gone for 30 s (RFC 5227, section 2.4 a).
+    Withdraw,
+}
+
+/// What an address does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Step {
+    /// Ask whether anybody has it.
+    Probe,
+    /// Nobody has: put it on the interfaces. `after_conflict`: somebody had before.
+    PutOn { after_conflict: bool },
+    /// Announce it.
+    Announce,
+    /// Nobody has disputed it for long.
+    ConflictOver,
+}
+
+/// What the claim of another means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Verdict {
+    /// Nothing new: known, or the former owner, who does not know yet.
+    Known,
+    /// A new conflict; the address stays.
+    Defend,
+    /// A new conflict; the address is to be taken off the interfaces.
+    Withdraw,
+    /// A new conflict; the address was not yet put on.
+    NotAnnounced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Probing {
+        sent: u8,
+        next: Instant,
+    },
+    /// The round is a place in `SCHEDULE`, or beyond it.
+    Announcing {
+        since: Instant,
+        round: u32,
+    },
+    /// Another has it.
+    Yielded {
+        until: Instant,
+    },
+}
+
+/// How addresses are announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) lifetime: Duration,
+    pub(super) repeat: Option<Duration>,
+    pub(super) on_conflict: OnConflict,
+}
+
+/// One address.
+pub(super) struct Announcement {
+    /// The only interfaces on which it may be; empty = all.
+    pub(super) interfaces: Vec<Arc<str>>,
+    /// The links on which it is, or is to be when it is not disputed.
+    pub(super) links: Vec<u32>,
+    /// When its lifetime was renewed last.
+    pub(super) renewed: Instant,
+    phase: Phase,
+    /// An announcement out of turn.
+    extra: Option<Instant>,
+    defended: Option<Instant>,
+    disputed_until: Option<Instant>,
+    /// The former owner may still answer until then.
+    settled: Instant,
+}
+
+impl Announcement {
+    /// An address that nobody has, or only a former owner that is known to be gone.
+    pub(super) fn taken_over(
+        now: Instant,
+        interfaces: Vec<Arc<str>>,
+        links: Vec<u32>,
+        manner: &Manner,
+    ) -> Self {
+        let phase = Phase::Announcing { since: now, round: 0 };
+        // The kernel may keep the address of a process that is gone for a second longer than it lives.
+        let settled = now + manner.lifetime + Duration::from_secs(1);
+        Self::new(now, interfaces, links, phase, settled)
+    }
+
+    /// An address that is probed first.
+    pub(super) fn probed(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>) -> Self {
+        Self::new(now, interfaces, links, Phase::Probing { sent: 0, next: now }, now)
+    }
+
+    fn new(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, phase: Phase, settled: Instant) -> Self {
+        let (extra, defended, disputed_until) = (None, None, None);
+        Self { interfaces, links, renewed: now, phase, extra, defended, disputed_until, settled }
+    }
+
+    /// Whether it is on its interfaces.
+    pub(super) fn is_on(&self) -> bool {
+        matches!(self.phase, Phase::Announcing { .. })
+    }
+
+    /// Whether it is being probed.
+    pub(super) fn is_probing(&self) -> bool {
+        matches!(self.phase, Phase::Probing { .. })
+    }
+
+    /// When there is something to do.
+    pub(super) fn due(&self, manner: &Manner) -> Option<Instant> {
+        match self.phase {
+            Phase::Probing { next, .. } => Some(next),
+            Phase::Yielded { until } => Some(until),
+            Phase::Announcing { since, round } => {
+                let next = turn(since, round, manner);
+                [next, self.extra, self.disputed_until].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// Until when questions of others matter, if they do.
+    pub(super) fn questions_until(&self, now: Instant) -> Option<Instant> {
+        match self.phase {
+            Phase::Announcing { .. } if now < self.settled => Some(self.settled),
+            _ => None,
+        }
+    }
+
+    /// What is to be done now; ask again until there is nothing.
+    pub(super) fn step(&mut self, now: Instant, manner: &Manner) -> Option<Step> {
+        match self.phase {
+            Phase::Probing { next, .. } if now < next => None,
+            Phase::Probing { sent, .. } if sent < PROBES => {
+                self.phase = Phase::Probing { sent: sent + 1, next: now + PROBE_INTERVAL };
+                Some(Step::Probe)
+            }
+            Phase::Probing { .. } => {
+                let after_conflict = self.disputed_until.take().is_some();
+                self.phase = Phase::Announcing { since: now, round: 0 };
+                Some(Step::PutOn { after_conflict })
+            }
+            Phase::Yielded { until } if now < until => None,
+            Phase::Yielded { .. } => {
+                self.phase = Phase::Probing { sent: 0, next: now };
+                self.step(now, manner)
+            }
+            Phase::Announcing { since, round } => {
+                if self.disputed_until.is_some_and(|until| until <= now) {
+                    self.disputed_until = None;
+                    return Some(Step::ConflictOver);
+                }
+                self.announce_if_due(now, since, round, manner)
+            }
+        }
+    }
+
+    fn announce_if_due(
+        &mut self,
+        now: Instant,
+        since: Instant,
+        mut round: u32,
+        manner: &Manner,
+    ) -> Option<Step> {
+        let mut due = self.extra.is_some_and(|at| at <= now);
+        if due {
+            self.extra = None;
+        }
+        // One announcement serves for all whose time has come, as after a pause.
+        while turn(since, round, manner).is_some_and(|at| at <= now) {
+            due = true;
+            round += 1;
+        }
+        self.phase = Phase::Announcing { since, round };
+        due.then_some(Step::Announce)
+    }
+
+    /// Begins to announce again: where it was put on is new, or somebody had taken it off.
+    pub(super) fn restart(&mut self, now: Instant) {
+        if self.is_on() {
+            self.phase = Phase::Announcing { since: now, round: 0 };
+        }
+    }
+
+    /// Somebody looks for the address.
+    pub(super) fn on_question(&mut self, now: Instant) {
+        if self.is_on() && now < self.settled {
+            self.announce_by(now + AFTER_ANSWER);
+        }
+    }
+
+    /// Somebody else wants to take the address. Its owner's kernel answers that; only who probes too has to know.
+    pub(super) fn on_probe(&mut self, now: Instant) -> Verdict {
+        if self.is_on() { Verdict::Known } else { self.on_claim(now, OnConflict::Defend) }
+    }
+
+    /// Somebody else says that they have the address.
+    pub(super) fn on_claim(&mut self, now: Instant, policy: OnConflict) -> Verdict {
+        let until = now + CONFLICT_END;
+        match self.phase {
+            Phase::Yielded { .. } => {
+                self.phase = Phase::Yielded { until };
+                Verdict::Known
+            }
+            Phase::Probing { .. } => {
+                self.phase = Phase::Yielded { until };
+                if self.disputed_until.replace(until).is_some() {
+                    Verdict::Known
+                } else {
+                    Verdict::NotAnnounced
+                }
+            }
+            Phase::Announcing { .. } if now < self.settled => {
+                self.announce_by(now + AFTER_ANSWER);
+                Verdict::Known
+            }
+            Phase::Announcing { .. } if policy == OnConflict::Withdraw => {
+                self.phase = Phase::Yielded { until };
+                self.disputed_until = Some(until);
+                self.extra = None;
+                Verdict::Withdraw
+            }
+            Phase::Announcing { .. } => {
+                // One that is planned answers this claim too.
+                if self.extra.is_none() {
+                    let at = self.defended.map_or(now, |before| now.max(before + DEFENCE_INTERVAL));
+                    self.defended = Some(at);
+                    self.extra = Some(at);
+                }
+                if self.disputed_until.replace(until).is_some() { Verdict::Known } else { Verdict::Defend }
+            }
+        }
+    }
+
+    fn announce_by(&mut self, at: Instant) {
+        self.extra = Some(self.extra.map_or(at, |before| before.min(at)));
+    }
+}
+
+/// When a round of announcements is due.
+fn turn(since: Instant, round: u32, manner: &Manner) -> Option<Instant> {
+    let (round, rounds) = (round as usize, SCHEDULE.len());
+    match SCHEDULE.get(round) {
+        Some(offset) => Some(since + *offset),
+        None => Some(since + SCHEDULE[rounds - 1] + manner.repeat? * u32::try_from(round + 1 - rounds).ok()?),
+    }
+}
+
+#[cfg(test)]
+mod tests;

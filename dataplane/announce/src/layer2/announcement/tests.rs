@@ -1,0 +1,149 @@
+//! An address from its first announcement to its end.
+
+use super::*;
+
+const LIFETIME: Duration = Duration::from_secs(3);
+const SETTLED: Duration = Duration::from_secs(4);
+
+fn manner(repeat: Option<u64>) -> Manner {
+    let repeat = repeat.map(Duration::from_secs);
+    Manner { lifetime: LIFETIME, repeat, on_conflict: OnConflict::Defend }
+}
+
+/// Runs until `end`, and returns what was done when, in milliseconds from `start`.
+fn run(one: &mut Announcement, start: Instant, end: Duration, manner: &Manner) -> Vec<(u128, Step)> {
+    let mut done = Vec::new();
+    while let Some(due) = one.due(manner).filter(|due| *due <= start + end) {
+        while let Some(step) = one.step(due, manner) {
+            done.push(((due - start).as_millis(), step));
+        }
+    }
+    done
+}
+
+fn announced(done: &[(u128, Step)]) -> Vec<u128> {
+    done.iter().filter(|(_, step)| *step == Step::Announce).map(|(at, _)| *at).collect()
+}
+
+fn taken_over(start: Instant) -> Announcement {
+    Announcement::taken_over(start, Vec::new(), vec![1], &manner(None))
+}
+
+#[test]
+fn it_is_announced_in_the_first_seconds_and_then_every_so_often() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    let done = run(&mut one, start, Duration::from_secs(26), &manner(Some(10)));
+    assert_eq!(announced(&done), [0, 200, 1000, 2000, 5000, 15_000, 25_000]);
+    let mut one = taken_over(start);
+    assert_eq!(announced(&run(&mut one, start, Duration::from_secs(500), &manner(None))).len(), 5);
+    assert_eq!(one.due(&manner(None)), None);
+}
+
+#[test]
+fn a_pause_is_made_up_for_by_one_announcement() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    let late = start + Duration::from_secs(3);
+    assert_eq!(one.step(late, &manner(None)), Some(Step::Announce));
+    assert_eq!(one.step(late, &manner(None)), None);
+    assert_eq!(one.due(&manner(None)), Some(start + Duration::from_secs(5)));
+}
+
+#[test]
+fn a_probe_is_made_three_times_and_then_it_is_put_on_and_announced() {
+    let start = Instant::now();
+    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    let done = run(&mut one, start, Duration::from_millis(160), &manner(None));
+    let on = Step::PutOn { after_conflict: false };
+    assert_eq!(
+        done,
+        [(0, Step::Probe), (50, Step::Probe), (100, Step::Probe), (150, on), (150, Step::Announce)]
+    );
+}
+
+#[test]
+fn an_address_that_another_has_is_probed_again_until_it_is_free() {
+    let start = Instant::now();
+    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    assert_eq!(one.on_claim(start, OnConflict::Defend), Verdict::NotAnnounced);
+    assert_eq!(one.on_claim(start, OnConflict::Defend), Verdict::Known);
+    let until = start + CONFLICT_END;
+    assert_eq!(one.due(&manner(None)), Some(until));
+    assert_eq!(one.step(until, &manner(None)), Some(Step::Probe));
+    assert_eq!(one.on_claim(until, OnConflict::Defend), Verdict::Known);
+    let done = run(&mut one, until, CONFLICT_END + Duration::from_millis(150), &manner(None));
+    assert_eq!(done[3], (30_150, Step::PutOn { after_conflict: true }));
+}
+
+#[test]
+fn a_probe_of_another_counts_while_it_is_probed_and_not_when_the_kernel_answers() {
+    let start = Instant::now();
+    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    assert_eq!(one.on_probe(start), Verdict::NotAnnounced);
+    assert_eq!(taken_over(start).on_probe(start + SETTLED), Verdict::Known);
+}
+
+#[test]
+fn what_is_left_of_the_former_owner_is_answered_and_not_reported() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    let _ = one.step(start, &manner(None));
+    one.on_question(start + Duration::from_millis(300));
+    let done = run(&mut one, start, Duration::from_millis(900), &manner(None));
+    assert_eq!(announced(&done), [200, 320]);
+    for policy in [OnConflict::Defend, OnConflict::Withdraw] {
+        assert_eq!(one.on_claim(start + Duration::from_millis(1500), policy), Verdict::Known);
+    }
+    let done = run(&mut one, start, Duration::from_millis(1900), &manner(None));
+    assert_eq!(announced(&done), [1000, 1520]);
+    one.on_question(start + SETTLED);
+    assert_eq!(announced(&run(&mut one, start, Duration::from_secs(9), &manner(None))), [2000, 5000]);
+}
+
+/// Every claim is followed by a defence, and there is at most one defence a second.
+#[test]
+fn every_claim_is_answered_at_most_once_a_second() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    run(&mut one, start, Duration::from_secs(6), &manner(None));
+    let claims = [6000, 6010, 6999, 7000, 7003, 7900, 9500, 9501];
+    let mut defences = Vec::new();
+    for (place, at) in claims.into_iter().enumerate() {
+        let expected = if place == 0 { Verdict::Defend } else { Verdict::Known };
+        // As in the program: what is heard comes before what is due.
+        assert_eq!(one.on_claim(start + Duration::from_millis(at), OnConflict::Defend), expected);
+        let until = claims.get(place + 1).map_or(20_000, |next| next - 1);
+        defences.extend(announced(&run(&mut one, start, Duration::from_millis(until), &manner(None))));
+    }
+    assert_eq!(defences, [6000, 7000, 8000, 9500, 10_500]);
+}
+
+#[test]
+fn a_conflict_is_over_when_the_other_was_not_seen_for_half_a_minute() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    run(&mut one, start, Duration::from_secs(6), &manner(None));
+    for at in [10, 20] {
+        let _ = one.on_claim(start + Duration::from_secs(at), OnConflict::Defend);
+    }
+    let done = run(&mut one, start, Duration::from_secs(60), &manner(None));
+    assert_eq!(done.last(), Some(&(50_000, Step::ConflictOver)));
+    let again = one.on_claim(start + Duration::from_secs(70), OnConflict::Defend);
+    assert_eq!(again, Verdict::Defend);
+}
+
+#[test]
+fn a_withdrawn_address_is_probed_before_it_returns() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    run(&mut one, start, Duration::from_secs(6), &manner(None));
+    let at = start + Duration::from_secs(10);
+    assert_eq!(one.on_claim(at, OnConflict::Withdraw), Verdict::Withdraw);
+    assert!(!one.is_on());
+    let later = start + Duration::from_secs(20);
+    assert_eq!(one.on_claim(later, OnConflict::Withdraw), Verdict::Known);
+    let done = run(&mut one, start, Duration::from_secs(51), &manner(None));
+    assert_eq!(done[0], (50_000, Step::Probe));
+    assert_eq!(done[3], (50_150, Step::PutOn { after_conflict: true }));
+}

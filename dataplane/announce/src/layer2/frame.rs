@@ -1,0 +1,257 @@
+//! Frames of ARP and neighbour discovery: those that are sent, byte by byte, and what those that are received say.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// What a frame says about an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Statement {
+    /// The sender has the address. Neighbour advertisements may leave the sender's MAC address out.
+    Has(IpAddr, Option<MacAddress>),
+    /// The sender is about to take the address, if nobody has it.
+    Probes(IpAddr, MacAddress),
+    /// The sender looks for whoever has the address.
+    Asks(IpAddr),
+}
+
+/// `Request` and `Reply`: some neighbours update their caches by one form, some by the other (RFC 5227, section 3). In
+/// both Linux takes the address at once even if it has just heard another (`arp_is_garp` in net/ipv4/arp.c); in a reply, only
+/// if the target has the MAC address of the sender (as RFC 5944, section 4.6 wants it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ArpForm {
+    Request = 1,
+    Reply = 2,
+}
+
+const BROADCAST: MacAddress = MacAddress([0xff; 6]);
+const NOBODY: MacAddress = MacAddress([0; 6]);
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERNET: usize = 14;
+const IPV6: usize = 40;
+const ICMPV6: u8 = 58;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const OPTION_TARGET_MAC: u8 = 2;
+/// The override flag: caches take the MAC address although they have another (RFC 4861, section 4.4).
+const OVERRIDE: u8 = 0x20;
+/// ff02::1, all nodes.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// The frames that announce an address.
+pub(super) fn announcements(mac: MacAddress, ip: IpAddr) -> Vec<Vec<u8>> {
+    match ip {
+        IpAddr::V4(ip) => [ArpForm::Request, ArpForm::Reply].map(|form| gratuitous_arp(mac, ip, form)).into(),
+        IpAddr::V6(ip) => vec![unsolicited_advertisement(mac, ip)],
+    }
+}
+
+/// The frame that asks whether anybody has an address (RFC 5227, section 2.1.1; RFC 4862, section 5.4.2).
+pub(super) fn probe(mac: MacAddress, ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => arp(ArpForm::Request, mac, Ipv4Addr::UNSPECIFIED, NOBODY, ip),
+        IpAddr::V6(ip) => {
+            let group = solicited_node(ip);
+            let body = [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &ip.octets()].concat();
+            icmpv6(mac, Ipv6Addr::UNSPECIFIED, group, body)
+        }
+    }
+}
+
+fn gratuitous_arp(mac: MacAddress, ip: Ipv4Addr, form: ArpForm) -> Vec<u8> {
+    let target = match form {
+        ArpForm::Request => NOBODY,
+        ArpForm::Reply => mac,
+    };
+    arp(form, mac, ip, target, ip)
+}
+
+fn arp(
+    form: ArpForm,
+    mac: MacAddress,
+    sender: Ipv4Addr,
+    target_mac: MacAddress,
+    target: Ipv4Addr,
+) -> Vec<u8> {
+    let mut frame = ethernet(BROADCAST, mac, ETHERTYPE_ARP);
+    // Ethernet, IPv4, and the lengths of their addresses.
+    frame.extend([0, 1, 0x08, 0, 6, 4, 0, form as u8]);
+    frame.extend(mac.0);
+    frame.extend(sender.octets());
+    frame.extend(target_mac.0);
+    frame.extend(target.octets());
+    frame
+}
+
+/// RFC 4861, section 7.2.6. The source is the address itself, as in the kernel's own (`ndisc_send_unsol_na` in net/ipv6/ndisc.c).
+fn unsolicited_advertisement(mac: MacAddress, ip: Ipv6Addr) -> Vec<u8> {
+    let head = [ADVERTISEMENT, 0, 0, 0, OVERRIDE, 0, 0, 0];
+    let body = [&head[..], &ip.octets(), &[OPTION_TARGET_MAC, 1], &mac.0].concat();
+    icmpv6(mac, ip, ALL_NODES, body)
+}
+
+/// The group in which whoever has the address listens (RFC 4291, section 2.7.1).
+fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    let [.., high, low] = ip.segments();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | (high & 0xff), low)
+}
+
+/// A multicast frame of ICMPv6; `body` has zeros in place of its checksum.
+fn icmpv6(mac: MacAddress, source: Ipv6Addr, group: Ipv6Addr, mut body: Vec<u8>) -> Vec<u8> {
+    let length = body.len() as u16;
+    let sum = checksum(source, group, &body);
+    body[2..4].copy_from_slice(&sum.to_be_bytes());
+    // RFC 2464, section 7.
+    let [.., c, d, e, f] = group.octets();
+    let mut frame = ethernet(MacAddress([0x33, 0x33, c, d, e, f]), mac, ETHERTYPE_IPV6);
+    frame.extend([0x60, 0, 0, 0]);
+    frame.extend(length.to_be_bytes());
+    // The hop limit shows that no router has passed it on (RFC 4861, section 7.1).
+    frame.extend([ICMPV6, 255]);
+    frame.extend(source.octets());
+    frame.extend(group.octets());
+    frame.extend(body);
+    frame
+}
+
+fn ethernet(destination: MacAddress, source: MacAddress, kind: u16) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(ETHERNET + IPV6 + 32);
+    frame.extend(destination.0);
+    frame.extend(source.0);
+    frame.extend(kind.to_be_bytes());
+    frame
+}
+
+/// The checksum over a body of even length and the pseudo-header (RFC 8200, section 8.1).
+fn checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
+    let words = |bytes: &[u8]| -> u32 {
+        bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
+    };
+    let mut sum = words(&source.octets()) + words(&destination.octets()) + words(body);
+    sum += body.len() as u32 + u32::from(ICMPV6);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// What an Ethernet frame of ARP says: a request says where its sender is, and what it looks for.
+pub(super) fn read_arp(frame: &[u8]) -> [Option<Statement>; 2] {
+    let Some(arp) = frame.get(ETHERNET..ETHERNET + 28) else { return [None; 2] };
+    if arp[..6] != [0, 1, 0x08, 0, 6, 4] {
+        return [None; 2];
+    }
+    let address = |at: usize| Ipv4Addr::new(arp[at], arp[at + 1], arp[at + 2], arp[at + 3]);
+    let mac = MacAddress([arp[8], arp[9], arp[10], arp[11], arp[12], arp[13]]);
+    let (request, sender, target) = (arp[6..8] == [0, 1], address(14), address(24));
+    if sender.is_unspecified() {
+        return [request.then_some(Statement::Probes(target.into(), mac)), None];
+    }
+    let asks = request && sender != target;
+    [Some(Statement::Has(sender.into(), Some(mac))), asks.then_some(Statement::Asks(target.into()))]
+}
+
+/// What a message of ICMPv6 says. That somebody probes cannot be told from an own probe that a network sends back (RFC 7527), so
+/// it counts as a question; whoever has the address answers both.
+pub(super) fn read_neighbour_discovery(message: &[u8]) -> Option<Statement> {
+    let ip = IpAddr::V6(Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?));
+    match message[0] {
+        ADVERTISEMENT => Some(Statement::Has(ip, mac_option(&message[24..], OPTION_TARGET_MAC))),
+        SOLICITATION => Some(Statement::Asks(ip)),
+        _ => None,
+    }
+}
+
+/// The MAC address in the options of a message (RFC 4861, section 4.6).
+fn mac_option(mut options: &[u8], kind: u8) -> Option<MacAddress> {
+    while let [found, units, rest @ ..] = options {
+        if *units == 0 {
+            return None;
+        }
+        if *found == kind && *units == 1 {
+            return rest.first_chunk().map(|mac| MacAddress(*mac));
+        }
+        options = options.get(usize::from(*units) * 8..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 7]);
+
+    fn v4(text: &str) -> Ipv4Addr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn both_forms_of_a_gratuitous_arp_name_the_address_as_sender_and_target() {
+        let frames = announcements(MAC, "192.0.2.9".parse().unwrap());
+        let [request, reply] = frames.as_slice() else { panic!("{frames:?}") };
+        let ends = |frame: &[u8]| (frame[28..32].to_vec(), frame[38..42].to_vec());
+        for frame in [request, reply] {
+            assert_eq!(frame.len(), 42);
+            assert_eq!(frame[..14], [255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6]);
+            assert_eq!(ends(frame), (vec![192, 0, 2, 9], vec![192, 0, 2, 9]));
+            assert_eq!(read_arp(frame), [Some(Statement::Has(v4("192.0.2.9").into(), Some(MAC))), None]);
+        }
+        assert_eq!((request[21], &request[32..38]), (1, &[0; 6][..]));
+        assert_eq!((reply[21], &reply[32..38]), (2, &MAC.0[..]));
+    }
+
+    #[test]
+    fn a_probe_has_no_sender_address() {
+        let frame = probe(MAC, "192.0.2.9".parse().unwrap());
+        assert_eq!(read_arp(&frame), [Some(Statement::Probes(v4("192.0.2.9").into(), MAC)), None]);
+    }
+
+    #[test]
+    fn a_request_says_where_its_sender_is_and_what_it_looks_for() {
+        let frame = arp(ArpForm::Request, MAC, v4("192.0.2.1"), NOBODY, v4("192.0.2.9"));
+        let has = Statement::Has(v4("192.0.2.1").into(), Some(MAC));
+        assert_eq!(read_arp(&frame), [Some(has), Some(Statement::Asks(v4("192.0.2.9").into()))]);
+    }
+
+    #[test]
+    fn an_advertisement_overrides_and_its_checksum_holds() {
+        let ip: Ipv6Addr = "2001:db8::9".parse().unwrap();
+        let frame = &announcements(MAC, ip.into())[0];
+        assert_eq!(frame[..6], [0x33, 0x33, 0, 0, 0, 1]);
+        assert_eq!((frame[20], frame[21]), (ICMPV6, 255));
+        let body = &frame[ETHERNET + IPV6..];
+        assert_eq!((body[0], body[4]), (ADVERTISEMENT, OVERRIDE));
+        // A body with its checksum sums up to zero.
+        assert_eq!(checksum(ip, ALL_NODES, body), 0);
+        assert_eq!(read_neighbour_discovery(body), Some(Statement::Has(ip.into(), Some(MAC))));
+    }
+
+    #[test]
+    fn a_solicitation_goes_to_the_group_of_the_address() {
+        let ip: Ipv6Addr = "2001:db8::12:3456".parse().unwrap();
+        let frame = probe(MAC, ip.into());
+        assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
+        let body = &frame[ETHERNET + IPV6..];
+        assert_eq!(checksum(Ipv6Addr::UNSPECIFIED, "ff02::1:ff12:3456".parse().unwrap(), body), 0);
+        assert_eq!(read_neighbour_discovery(body), Some(Statement::Asks(ip.into())));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_can_be_read(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..120)) {
+            let _ = (read_arp(&bytes), read_neighbour_discovery(&bytes));
+        }
+    }
+}

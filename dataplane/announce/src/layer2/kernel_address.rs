@@ -1,0 +1,157 @@
+//! An announced address as the kernel has it: how it is put on an interface, renewed, taken off, and told from others.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope, CacheInfo,
+};
+
+/// Marks addresses as ours (IFA_PROTO, Linux 5.18). Of the numbers the kernel itself uses 1 to 3 (linux/if_addr.h).
+pub(super) const PROTOCOL: u8 = 83;
+/// IFNAMSIZ without the final zero.
+const LONGEST_LABEL: usize = 15;
+
+/// The address on a link, valid for this time from now.
+///
+/// It has the scope of any other (`universe`). The kernel lists addresses by descending scope, so with the scope `link` or `host`
+/// it would come before the host's own (`__inet_insert_ifa` in net/ipv4/devinet.c), and what takes the first address of the list for that of
+/// the host, as kubelet does, would take this one. It is deprecated from birth: for IPv6 that keeps it from being chosen as a
+/// source (RFC 6724, rule 3). For IPv4 its place after the host's own does that: `inet_select_addr` takes the first
+/// whose subnet has the next hop, or the first, and a /32 has none but itself.
+pub(super) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -> AddressMessage {
+    let mut message = identity(ip, link, interface);
+    let mut flags = AddressFlags::Noprefixroute;
+    if ip.is_ipv6() {
+        // The kernel's own check takes a second, in which the address does not work; `Announcement` probes before.
+        flags |= AddressFlags::Nodad;
+    }
+    let mut lifetime = CacheInfo::default();
+    // Whole seconds: the kernel counts no others.
+    lifetime.ifa_valid = u32::try_from(valid.as_secs()).unwrap_or(u32::MAX);
+    lifetime.ifa_preferred = 0;
+    message.attributes.extend([
+        AddressAttribute::Flags(flags),
+        AddressAttribute::CacheInfo(lifetime),
+        AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL)),
+    ]);
+    message
+}
+
+/// What is enough to take it off, and to take off nothing else: an address with another prefix or label stays.
+pub(super) fn identity(ip: IpAddr, link: u32, interface: &str) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.prefix_len = full_prefix(ip);
+    message.header.scope = AddressScope::Universe;
+    message.header.index = link;
+    message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+    if ip.is_ipv4() {
+        message.attributes.push(AddressAttribute::Label(label(interface)));
+    }
+    message
+}
+
+/// The prefix of an address without a subnet.
+pub(super) fn full_prefix(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+/// What `ip addr` and `ifconfig` show for IPv4.
+fn label(interface: &str) -> String {
+    let mut label = format!("{interface}:sheave");
+    label.truncate(LONGEST_LABEL);
+    label
+}
+
+/// An address that the kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KernelAddress {
+    pub(super) link: u32,
+    pub(super) ip: IpAddr,
+    /// The subnet that it is part of.
+    pub(super) network: IpAddr,
+    pub(super) prefix: u8,
+    pub(super) ours: bool,
+}
+
+impl KernelAddress {
+    /// Reads what the kernel says of an address. `lifetime` is the longest that ours has.
+    pub(super) fn read(message: &AddressMessage, lifetime: Duration) -> Option<Self> {
+        let (mut local, mut peer, mut protocol) = (None, None, None);
+        let (mut flags, mut valid) = (AddressFlags::empty(), u32::MAX);
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(ip) => local = Some(*ip),
+                AddressAttribute::Address(ip) => peer = Some(*ip),
+                AddressAttribute::Protocol(number) => protocol = Some(u8::from(*number)),
+                AddressAttribute::Flags(value) => flags = *value,
+                AddressAttribute::CacheInfo(value) => valid = value.ifa_valid,
+                _ => {}
+            }
+        }
+        // IPv6 has IFA_LOCAL only where there is a peer.
+        let ip = local.or(peer)?;
+        let prefix = message.header.prefix_len;
+        // Kernels before 5.18 keep no protocol. Nobody else's address is without a subnet, deprecated, and gone in seconds.
+        let fleeting = flags.contains(AddressFlags::Deprecated | AddressFlags::Noprefixroute)
+            && Duration::from_secs(valid.into()) <= lifetime;
+        let ours = match protocol {
+            Some(number) => number == PROTOCOL,
+            None => prefix == full_prefix(ip) && fleeting,
+        };
+        Some(Self { link: message.header.index, ip, network: peer.unwrap_or(ip), prefix, ours })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(3);
+
+    fn both() -> [IpAddr; 2] {
+        ["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()]
+    }
+
+    #[test]
+    fn an_address_of_ours_is_known_by_its_protocol() {
+        for ip in both() {
+            let read = KernelAddress::read(&message(ip, 4, "eth0", LIFETIME), LIFETIME).unwrap();
+            assert_eq!(read, KernelAddress { link: 4, ip, network: ip, prefix: full_prefix(ip), ours: true });
+        }
+    }
+
+    #[test]
+    fn on_an_older_kernel_it_is_known_by_its_short_life() {
+        for ip in both() {
+            let mut message = message(ip, 4, "eth0", LIFETIME);
+            message.attributes.retain(|attribute| !matches!(attribute, AddressAttribute::Protocol(_)));
+            // The kernel adds this to what has no preferred time left.
+            for attribute in &mut message.attributes {
+                if let AddressAttribute::Flags(flags) = attribute {
+                    *flags |= AddressFlags::Deprecated;
+                }
+            }
+            assert!(KernelAddress::read(&message, LIFETIME).unwrap().ours);
+            assert!(!KernelAddress::read(&message, Duration::from_secs(2)).unwrap().ours);
+        }
+    }
+
+    #[test]
+    fn an_address_of_somebody_else_is_not_ours() {
+        for ip in both() {
+            let mut message = identity(ip, 4, "eth0");
+            assert!(!KernelAddress::read(&message, LIFETIME).unwrap().ours);
+            message.attributes.push(AddressAttribute::Protocol(AddressProtocol::RouterAnnouncement));
+            assert!(!KernelAddress::read(&message, LIFETIME).unwrap().ours);
+        }
+    }
+
+    #[test]
+    fn a_label_fits_and_begins_with_the_interface() {
+        assert_eq!(label("eth0"), "eth0:sheave");
+        assert_eq!(label("enp129s0f0np0"), "enp129s0f0np0:s");
+    }
+}

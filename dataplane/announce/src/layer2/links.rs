@@ -1,0 +1,237 @@
+//! The links and addresses of the machine, as the kernel reports them, and the subnets in which an address can be announced.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netlink_packet_route::link::{
+    InfoPortKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::frame::MacAddress;
+use super::kernel_address::{KernelAddress, full_prefix};
+
+/// A subnet of an interface that can announce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subnet {
+    pub(super) link: u32,
+    pub(super) interface: Arc<str>,
+    pub(super) mac: MacAddress,
+    pub(super) network: IpAddr,
+    pub(super) prefix: u8,
+}
+
+impl Subnet {
+    fn contains(&self, ip: IpAddr) -> bool {
+        let (left, right, width) = match (self.network, ip) {
+            (IpAddr::V4(left), IpAddr::V4(right)) => (u32::from(left).into(), u32::from(right).into(), 32),
+            (IpAddr::V6(left), IpAddr::V6(right)) => (u128::from(left), u128::from(right), 128),
+            _ => return false,
+        };
+        (left ^ right).checked_shr(width - u32::from(self.prefix)).unwrap_or(0) == 0
+    }
+}
+
+impl fmt::Display for Subnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} on {}", self.network, self.prefix, self.interface)
+    }
+}
+
+/// What a notification means for the addresses that are announced.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Change {
+    /// An address of ours is no longer on this link.
+    Removed { ip: IpAddr, link: u32 },
+    /// An IPv4 address of somebody else is new on this link, after those of ours.
+    Added { link: u32 },
+    /// Anything else.
+    Other,
+}
+
+struct Link {
+    name: Arc<str>,
+    mac: Option<MacAddress>,
+    usable: bool,
+}
+
+/// The links and addresses.
+pub(super) struct Links {
+    lifetime: Duration,
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeMap<(IpAddr, u32, u8), KernelAddress>,
+}
+
+impl Links {
+    /// None. `lifetime` is the longest of an address of ours.
+    pub(super) fn new(lifetime: Duration) -> Self {
+        Self { lifetime, links: BTreeMap::new(), addresses: BTreeMap::new() }
+    }
+
+    /// Takes over what a dump or a notification says.
+    pub(super) fn apply(&mut self, message: RouteNetlinkMessage) -> Change {
+        match message {
+            // A bridge reports its ports as links of its own family.
+            RouteNetlinkMessage::NewLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                self.links.insert(link.header.index, read_link(&link));
+                Change::Other
+            }
+            RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                self.links.remove(&link.header.index);
+                self.addresses.retain(|_, address| address.link != link.header.index);
+                Change::Other
+            }
+            RouteNetlinkMessage::NewAddress(message) => {
+                let Some(address) = KernelAddress::read(&message, self.lifetime) else {
+                    return Change::Other;
+                };
+                let key = (address.ip, address.link, address.prefix);
+                let new = self.addresses.insert(key, address).is_none();
+                match address.ip {
+                    IpAddr::V4(_) if new && !address.ours => Change::Added { link: address.link },
+                    _ => Change::Other,
+                }
+            }
+            RouteNetlinkMessage::DelAddress(message) => {
+                let Some(address) = KernelAddress::read(&message, self.lifetime) else {
+                    return Change::Other;
+                };
+                let KernelAddress { ip, link, prefix, .. } = address;
+                self.addresses.remove(&(ip, link, prefix));
+                if prefix == full_prefix(ip) { Change::Removed { ip, link } } else { Change::Other }
+            }
+            _ => Change::Other,
+        }
+    }
+
+    /// The name of a link.
+    pub(super) fn name(&self, link: u32) -> Option<&Arc<str>> {
+        self.links.get(&link).map(|link| &link.name)
+    }
+
+    /// Whether the machine itself has this MAC address.
+    pub(super) fn has_mac(&self, mac: MacAddress) -> bool {
+        self.links.values().any(|link| link.mac == Some(mac))
+    }
+
+    /// Those of these names that no link has.
+    pub(super) fn unknown(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
+        let known: BTreeSet<&Arc<str>> = self.links.values().map(|link| &link.name).collect();
+        names.iter().filter(|name| !known.contains(name)).cloned().collect()
+    }
+
+    /// The addresses of ours, with the link of each.
+    pub(super) fn ours(&self) -> impl Iterator<Item = (IpAddr, u32)> {
+        self.addresses.values().filter(|address| address.ours).map(|address| (address.ip, address.link))
+    }
+
+    /// Whether the address is on this link, and ours.
+    pub(super) fn ours_on(&self, ip: IpAddr, link: u32) -> bool {
+        self.addresses.get(&(ip, link, full_prefix(ip))).is_some_and(|address| address.ours)
+    }
+
+    /// The link on which the address is somebody else's.
+    pub(super) fn holder(&self, ip: IpAddr) -> Option<u32> {
+        let mut range = self.addresses.range((ip, 0, 0)..=(ip, u32::MAX, u8::MAX));
+        range.find(|(_, address)| !address.ours).map(|(_, address)| address.link)
+    }
+
+    /// The subnets of the interfaces that can announce, by link.
+    pub(super) fn subnets(&self) -> Vec<Subnet> {
+        let subnet = |address: &KernelAddress| {
+            if address.ours || address.prefix == full_prefix(address.ip) {
+                return None;
+            }
+            let link = self.links.get(&address.link).filter(|link| link.usable)?;
+            Some(Subnet {
+                link: address.link,
+                interface: Arc::clone(&link.name),
+                mac: link.mac?,
+                network: address.network,
+                prefix: address.prefix,
+            })
+        };
+        self.addresses.values().filter_map(subnet).collect()
+    }
+}
+
+/// The subnets in which the address is announced: those with the longest prefix among the ones that contain it. Several interfaces have
+/// the same where they are in the same network or in networks that are told apart by nothing else; either may be the only way to a
+/// client, so it is announced on each, with the MAC address of each.
+pub(super) fn containing<'a>(subnets: &'a [Subnet], ip: IpAddr, interfaces: &[Arc<str>]) -> Vec<&'a Subnet> {
+    let admitted = |subnet: &&Subnet| {
+        subnet.contains(ip) && (interfaces.is_empty() || interfaces.contains(&subnet.interface))
+    };
+    let longest = subnets.iter().filter(admitted).map(|subnet| subnet.prefix).max();
+    let mut found: Vec<&Subnet> =
+        subnets.iter().filter(admitted).filter(|subnet| Some(subnet.prefix) == longest).collect();
+    found.sort_by_key(|subnet| subnet.link);
+    found.dedup_by_key(|subnet| subnet.link);
+    found
+}
+
+fn read_link(message: &LinkMessage) -> Link {
+    let (mut name, mut mac, mut port) = (Arc::from(""), None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(value) => name = Arc::from(value.as_str()),
+            LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().ok().map(MacAddress),
+            LinkAttribute::LinkInfo(infos) => port = infos.iter().any(is_port),
+            _ => {}
+        }
+    }
+    let flags = message.header.flags;
+    let usable = flags.contains(LinkFlags::Up | LinkFlags::Running)
+        && !flags.intersects(LinkFlags::Loopback | LinkFlags::Noarp)
+        && message.header.link_layer_type == LinkLayerType::Ether
+        && !port;
+    Link { name, mac, usable }
+}
+
+/// Whether frames that arrive at the link go to a bridge, bond or team instead. A VRF takes packets, and leaves ARP where it is.
+fn is_port(info: &LinkInfo) -> bool {
+    matches!(info, LinkInfo::PortKind(kind) if *kind != InfoPortKind::Vrf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnet(link: u32, interface: &str, network: &str, prefix: u8) -> Subnet {
+        let mac = MacAddress([2, 0, 0, 0, 0, link as u8]);
+        Subnet { link, interface: interface.into(), mac, network: network.parse().unwrap(), prefix }
+    }
+
+    fn chosen(subnets: &[Subnet], ip: &str, interfaces: &[&str]) -> Vec<u32> {
+        let interfaces: Vec<Arc<str>> = interfaces.iter().map(|&name| name.into()).collect();
+        containing(subnets, ip.parse().unwrap(), &interfaces).iter().map(|subnet| subnet.link).collect()
+    }
+
+    #[test]
+    fn the_longest_prefix_is_chosen_and_all_that_have_it() {
+        let subnets = [
+            subnet(1, "eth0", "10.0.0.1", 8),
+            subnet(2, "eth1", "10.1.0.1", 16),
+            subnet(3, "eth2", "10.1.0.2", 16),
+            subnet(3, "eth2", "10.1.0.3", 16),
+            subnet(4, "eth3", "2001:db8::1", 64),
+        ];
+        assert_eq!(chosen(&subnets, "10.1.2.3", &[]), [2, 3]);
+        assert_eq!(chosen(&subnets, "10.2.2.3", &[]), [1]);
+        assert_eq!(chosen(&subnets, "10.1.2.3", &["eth0", "eth3"]), [1]);
+        assert_eq!(chosen(&subnets, "2001:db8::ffff", &[]), [4]);
+        assert_eq!(chosen(&subnets, "2001:db8:0:1::", &[]), [] as [u32; 0]);
+        assert_eq!(chosen(&subnets, "11.0.0.1", &[]), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn a_prefix_of_zero_contains_everything_of_its_family() {
+        let subnets = [subnet(1, "eth0", "10.0.0.1", 0)];
+        assert_eq!(chosen(&subnets, "203.0.113.1", &[]), [1]);
+        assert_eq!(chosen(&subnets, "2001:db8::1", &[]), [] as [u32; 0]);
+    }
+}

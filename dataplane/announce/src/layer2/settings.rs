@@ -1,0 +1,94 @@
+//! Settings of the kernel under which announcing does not work: they are reported, not changed.
+
+use std::fmt;
+use std::fs;
+use std::io;
+
+/// `arp_ignore`: the kernel answers no question about a local address (`arp_ignore` in net/ipv4/arp.c).
+const ANSWERS_NOTHING: u8 = 8;
+/// `rp_filter`: packets from where this interface would not answer to are dropped (RFC 3704, section 2.2).
+const STRICT: u8 = 1;
+
+/// A setting to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingWarning {
+    /// The setting, as `sysctl` names it.
+    pub sysctl: String,
+    /// What it is.
+    pub value: u8,
+    /// What it should be.
+    pub wanted: u8,
+    /// What it breaks.
+    pub effect: &'static str,
+}
+
+impl fmt::Display for SettingWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sysctl, value, wanted, effect } = self;
+        write!(f, "{sysctl} is {value}: {effect}; set it to {wanted}")
+    }
+}
+
+/// Checks the settings for IPv4 of an interface. IPv6 has none: where it is disabled there is no subnet either.
+pub(super) fn check_ipv4(interface: &str) -> Vec<SettingWarning> {
+    let mut warnings = Vec::new();
+    let arp_ignore = in_force("arp_ignore", interface);
+    if let Some((sysctl, ANSWERS_NOTHING)) = arp_ignore {
+        let effect = "the kernel answers no ARP request for announced addresses";
+        warnings.push(SettingWarning { sysctl, value: ANSWERS_NOTHING, wanted: 1, effect });
+    }
+    // Harmless where replies leave by the interface that the packets came in by.
+    let elsewhere =
+        || fs::read_to_string("/proc/thread-self/net/route").is_ok_and(|r| leads_elsewhere(&r, interface));
+    if let Some((sysctl, STRICT)) = in_force("rp_filter", interface).filter(|_| elsewhere()) {
+        let effect = "packets of clients outside the subnet are dropped, because the default route leaves by another interface";
+        warnings.push(SettingWarning { sysctl, value: STRICT, wanted: 2, effect });
+    }
+    warnings
+}
+
+/// A setting and its value: the higher of that for all interfaces and that of the interface (IN_DEV_MAXCONF in linux/inetdevice.h).
+fn in_force(name: &str, interface: &str) -> Option<(String, u8)> {
+    let of = |scope: &str| -> io::Result<(u8, String)> {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{scope}/{name}"))?;
+        let value = text.trim().parse().map_err(io::Error::other)?;
+        // `sysctl` writes the dot of a VLAN's name as a slash.
+        Ok((value, format!("net.ipv4.conf.{}.{name}", scope.replace('.', "/"))))
+    };
+    let values = [of("all"), of(interface)].into_iter().filter_map(Result::ok);
+    values.max_by_key(|(value, _)| *value).map(|(value, sysctl)| (sysctl, value))
+}
+
+/// Whether there is a default route, and none leaves by this interface. `routes` is /proc/net/route.
+fn leads_elsewhere(routes: &str, interface: &str) -> bool {
+    let default = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
+        is_default.then(|| fields[0] == interface)
+    };
+    let mut found = routes.lines().filter_map(default).peekable();
+    found.peek().is_some() && !found.any(|here| here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADING: &str = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
+
+    #[test]
+    fn a_default_route_by_another_interface_leads_elsewhere() {
+        let default = format!("{HEADING}eth0 00000000 0101A8C0 0003 0 0 0 00000000 0 0 0\n");
+        let subnet = format!("{HEADING}eth1 0001A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n");
+        assert!(leads_elsewhere(&default, "eth1"));
+        assert!(!leads_elsewhere(&default, "eth0"));
+        assert!(!leads_elsewhere(&subnet, "eth1"));
+    }
+
+    #[test]
+    fn a_warning_names_the_setting_and_its_value() {
+        let sysctl = "net.ipv4.conf.eth0.arp_ignore".to_owned();
+        let warning = SettingWarning { sysctl, value: 8, wanted: 1, effect: "no answers" };
+        assert_eq!(warning.to_string(), "net.ipv4.conf.eth0.arp_ignore is 8: no answers; set it to 1");
+    }
+}

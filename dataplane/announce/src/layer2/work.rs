@@ -1,0 +1,165 @@
+//! What goes on while addresses are announced: announcements whose time has come, and what others say.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use tracing::{debug, warn};
+
+use super::announcement::{Announcement, Step, Verdict};
+use super::filter::Watched;
+use super::frame::{MacAddress, Statement, announcements, probe};
+use super::packets::{Received, family};
+use super::{ConflictAnswer, Layer2, Layer2Event};
+
+impl Layer2 {
+    /// The next event. Announcements, probes and defences are made while this is waited for. It can be dropped at any time, and loses nothing.
+    pub async fn next_event(&mut self) -> Layer2Event {
+        loop {
+            self.poll(Instant::now());
+            if let Some(event) = self.events.pop_front() {
+                return event;
+            }
+            if let Err(error) = self.wait().await {
+                // The runtime is shutting down: nothing will ever be ready.
+                warn!(%error, "announced addresses can no longer be watched");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn poll(&mut self, now: Instant) {
+        self.lapse(now);
+        self.follow_notifications_or_warn();
+        self.listen(now);
+        for ip in self.agenda.take(now) {
+            self.act(ip, now);
+        }
+        self.watch(now);
+    }
+
+    async fn wait(&self) -> io::Result<()> {
+        let due = [self.agenda.due(), self.lapse_due(), self.watch_due, self.backlog.then(Instant::now)];
+        let due = due.into_iter().flatten().min();
+        let sleep = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => Ok(()),
+            ready = self.notifications.ready() => ready,
+            ready = self.packets.ready() => ready,
+        }
+    }
+
+    /// Does what an address has to do.
+    fn act(&mut self, ip: IpAddr, now: Instant) {
+        while let Some(step) = self.announcements.get_mut(&ip).and_then(|one| one.step(now, &self.manner)) {
+            match step {
+                Step::Probe => self.send_each(ip, |mac| vec![probe(mac, ip)]),
+                Step::Announce => self.send_each(ip, |mac| announcements(mac, ip)),
+                Step::ConflictOver => self.events.push_back(Layer2Event::ConflictOver { ip }),
+                Step::PutOn { after_conflict } => self.put_on_after_probe(ip, now, after_conflict),
+            }
+        }
+        self.schedule(ip);
+    }
+
+    fn schedule(&mut self, ip: IpAddr) {
+        self.agenda.set(ip, self.announcements.get(&ip).and_then(|one| one.due(&self.manner)));
+    }
+
+    fn put_on_after_probe(&mut self, ip: IpAddr, now: Instant, after_conflict: bool) {
+        let Some(announcement) = self.announcements.get(&ip) else { return };
+        let links = announcement.links.clone();
+        let event = match self.put_on(ip, &links) {
+            Ok(()) if after_conflict => Layer2Event::ConflictOver { ip },
+            Ok(()) => Layer2Event::Announced { ip },
+            Err(error) => {
+                self.announcements.remove(&ip);
+                Layer2Event::Failed(error)
+            }
+        };
+        self.events.push_back(event);
+        self.watch_due = Some(now);
+    }
+
+    /// Sends the frames of an address out of each of its links.
+    fn send_each(&mut self, ip: IpAddr, frames: impl Fn(MacAddress) -> Vec<Vec<u8>>) {
+        let Some(announcement) = self.announcements.get(&ip) else { return };
+        for &link in &announcement.links {
+            let Some(subnet) = self.subnets.iter().find(|subnet| subnet.link == link) else { continue };
+            for frame in frames(subnet.mac) {
+                if let Err(error) = self.packets.send(link, &frame) {
+                    debug!(%ip, interface = %subnet.interface, %error, "a frame was not sent");
+                }
+            }
+        }
+    }
+
+    /// Takes in what others say.
+    fn listen(&mut self, now: Instant) {
+        let mut received = Vec::new();
+        self.backlog = !self.packets.receive(&mut received);
+        for Received { link, statement } in received {
+            let (ip, mac) = match statement {
+                Statement::Has(ip, mac) => (ip, mac),
+                Statement::Probes(ip, mac) => (ip, Some(mac)),
+                Statement::Asks(ip) => (ip, None),
+            };
+            if mac.is_some_and(|mac| self.links.has_mac(mac)) {
+                continue;
+            }
+            let policy = self.manner.on_conflict;
+            let Some(announcement) = self.announcements.get_mut(&ip) else { continue };
+            if !announcement.links.contains(&link) {
+                continue;
+            }
+            let verdict = match statement {
+                Statement::Has(..) => announcement.on_claim(now, policy),
+                Statement::Probes(..) => announcement.on_probe(now),
+                Statement::Asks(_) => {
+                    announcement.on_question(now);
+                    Verdict::Known
+                }
+            };
+            self.follow_verdict(ip, mac, link, verdict);
+        }
+    }
+
+    fn follow_verdict(&mut self, ip: IpAddr, mac: Option<MacAddress>, link: u32, verdict: Verdict) {
+        self.schedule(ip);
+        let answer = match verdict {
+            Verdict::Known => return,
+            Verdict::Defend => ConflictAnswer::Defended,
+            Verdict::NotAnnounced => ConflictAnswer::NotAnnounced,
+            Verdict::Withdraw => {
+                let links = self.announcements.get(&ip).map_or_else(Vec::new, |one| one.links.clone());
+                self.take_off(&links.into_iter().map(|link| (ip, link)).collect::<Vec<_>>());
+                ConflictAnswer::Withdrawn
+            }
+        };
+        let interface = self.name(link);
+        self.events.push_back(Layer2Event::Conflict { ip, mac, interface, answer });
+    }
+
+    /// Makes the filters anew when what matters has changed.
+    fn watch(&mut self, now: Instant) {
+        if self.watch_due.is_none_or(|due| now < due) {
+            return;
+        }
+        let mut watched = [Watched::default(); 2];
+        let until = |one: &Announcement| one.questions_until(now);
+        for (ip, announcement) in &self.announcements {
+            let questions = announcement.is_probing() || until(announcement).is_some();
+            watched[family(*ip)].add(*ip, questions);
+        }
+        self.watch_due = self.announcements.values().filter_map(until).max();
+        if let Err(error) = self.packets.watch(watched) {
+            warn!(%error, "others that use announced addresses cannot be watched for");
+        }
+    }
+}

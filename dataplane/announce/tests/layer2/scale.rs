@@ -1,0 +1,77 @@
+//! Many addresses at once, and none to speak of at rest.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use sheave_announce::Layer2Options;
+
+use crate::network::{Gateway, Network};
+use crate::support::patience::{eventually, let_pass};
+
+fn many(count: u16) -> Vec<IpAddr> {
+    let v4 = (0..count).map(|n| IpAddr::V4(Ipv4Addr::from(0x0a00_1000 + u32::from(n))));
+    let v6 = (0..count).map(|n| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 1, n)));
+    v4.chain(v6).collect()
+}
+
+#[test]
+fn a_thousand_addresses_are_announced_and_withdrawn() {
+    let network = Network::new(2);
+    let [host, client] = network.machines.as_slice() else { unreachable!() };
+    for (place, host) in [host, client].into_iter().enumerate() {
+        host.ip(&[format!("addr add 10.0.0.{}/16 dev eth0", place + 1)]);
+    }
+    let gateway = Gateway::start(host, Layer2Options::default());
+    for ips in many(1000).chunks(1000) {
+        let ips = ips.to_vec();
+        let count = ips.len();
+        let (started, all) = (Instant::now(), ips.clone());
+        let (added, refreshed) = gateway.run(move |layer2| {
+            all.iter().for_each(|&ip| drop(layer2.announce(ip, &[], false).unwrap()));
+            let added = started.elapsed();
+            let started = Instant::now();
+            layer2.refresh();
+            (added, started.elapsed())
+        });
+        println!("{count} addresses: added in {added:?}, refreshed in {refreshed:?}");
+        let present = || {
+            let text = host.finish("ip", &["-o", "addr"]).expect_success();
+            text.lines().filter(|line| line.contains("deprecated")).count()
+        };
+        assert_eq!(present(), count);
+        let started = Instant::now();
+        let withdrawn = gateway.run(move |layer2| {
+            ips.iter().for_each(|&ip| layer2.withdraw(ip));
+            started.elapsed()
+        });
+        println!("withdrawn in {withdrawn:?}");
+        eventually("none is left", || match present() {
+            0 => Ok(()),
+            left => Err(left),
+        });
+    }
+    assert_eq!(gateway.events(), [] as [&str; 0]);
+}
+
+/// What an idle gateway writes: the renewal of its address, once a second.
+#[test]
+fn at_rest_nothing_is_sent_but_renewals() {
+    let network = Network::new(1);
+    let host = &network.machines[0];
+    let process = crate::network::process(host, &["192.0.2.100"]);
+    eventually("it is there", || if process.stdout().is_empty() { Err("not yet") } else { Ok(()) });
+    // The announcements of the first seconds.
+    let_pass(Duration::from_secs(6));
+    let id = process.id().to_string();
+    let mut trace = host.start("strace", &["-f", "-e", "trace=sendto,sendmsg,sendmmsg", "-p", &id]);
+    let_pass(Duration::from_secs(4));
+    trace.signal(nix::sys::signal::Signal::SIGINT);
+    trace.wait();
+    let calls = trace.stderr();
+    let sent: Vec<&str> = calls.lines().filter(|line| line.starts_with("send")).collect();
+    assert!((3..=5).contains(&sent.len()), "{sent:#?}");
+    assert!(
+        sent.iter().all(|line| line.contains("RTM_NEWADDR") || line.contains("nlmsg_type=0x14")),
+        "{sent:#?}"
+    );
+}
