@@ -140,8 +140,7 @@ fn receive_arp(socket: &Socket, buffer: &mut [u8], received: &mut Vec<Received>)
 fn receive_icmpv6(socket: &Socket, buffer: &mut [u8], received: &mut Vec<Received>) -> bool {
     let mut space = cmsg_space!(libc::in6_pktinfo);
     let mut parts = [IoSliceMut::new(buffer)];
-    let received =
-        recvmsg::<SockaddrIn6>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty());
+    let message = recvmsg::<SockaddrIn6>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty());
     let Ok(message) = message else { return false };
     let length = message.bytes;
     let link = message.cmsgs().ok().and_then(|mut messages| {

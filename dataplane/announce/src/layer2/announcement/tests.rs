@@ -88,7 +88,7 @@ fn a_probe_of_another_counts_while_it_is_probed_and_not_when_the_kernel_answers(
 fn what_is_left_of_the_former_owner_is_answered_and_not_reported() {
     let start = Instant::now();
     let mut one = taken_over(start);
-    let _ = one.step(start, &manner(None));
+    assert_eq!(one.step(start, &manner(None)), Some(Step::Announce));
     one.on_question(start + Duration::from_millis(300));
     let done = run(&mut one, start, Duration::from_millis(900), &manner(None));
     assert_eq!(announced(&done), [200, 320]);
@@ -124,8 +124,8 @@ fn a_conflict_is_over_when_the_other_was_not_seen_for_half_a_minute() {
     let start = Instant::now();
     let mut one = taken_over(start);
     run(&mut one, start, Duration::from_secs(6), &manner(None));
-    for at in [10, 20] {
-        let _ = one.on_claim(start + Duration::from_secs(at), OnConflict::Defend);
+    for (at, verdict) in [(10, Verdict::Defend), (20, Verdict::Known)] {
+        assert_eq!(one.on_claim(start + Duration::from_secs(at), OnConflict::Defend), verdict);
     }
     let done = run(&mut one, start, Duration::from_secs(60), &manner(None));
     assert_eq!(done.last(), Some(&(50_000, Step::ConflictOver)));
