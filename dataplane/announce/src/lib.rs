@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod keys;
 mod layer2;
 mod member;
 
 pub use claim::{Claim, Nodes};
+pub use keys::{KeyError, KeyRing};
 pub use layer2::{
     AnnounceError, Announced, ConflictAnswer, Layer2, Layer2Event, Layer2Options, MacAddress, OnConflict,
     SettingWarning,
