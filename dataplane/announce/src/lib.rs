@@ -6,14 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod hash;
+mod heartbeat;
 mod keys;
 mod layer2;
 mod member;
+mod membership;
 
 pub use claim::{Claim, Nodes};
+pub use heartbeat::NodeState;
 pub use keys::{KeyError, KeyRing};
 pub use layer2::{
     AnnounceError, Announced, ConflictAnswer, Layer2, Layer2Event, Layer2Options, MacAddress, OnConflict,
     SettingWarning,
 };
 pub use member::Member;
+pub use membership::{
+    Actions, Continuation, Datagram, Listing, Membership, MembershipCounters, MembershipOptions,
+    OptionsError, PeerReport, Presence, Quorum, ReceiveOutcome, Standing, Start, View,
+};

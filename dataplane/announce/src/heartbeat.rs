@@ -1,0 +1,266 @@
+//! The heartbeat on the wire.
+//!
+//! Numbers are big-endian. A header of 16 bytes: magic, major and minor version, hash of the fleet, length of the body. The body: what
+//! the sender is, then what it knows of each other member, 12 bytes each, then whatever a newer minor version appends.
+//! The signature follows (`keys`). 100 members with names of 63 characters take 1,294 bytes and 21 of signature: one frame of Ethernet.
+
+use std::time::Duration;
+
+use crate::hash::name_hash;
+
+const MAGIC: [u8; 4] = *b"SHVE";
+/// Another one means another layout: it is refused.
+const MAJOR: u8 = 1;
+/// A newer one appends fields.
+const MINOR: u8 = 0;
+const HEADER: usize = 16;
+/// The longest name of a node: a DNS subdomain (RFC 1123).
+pub(crate) const LONGEST_NAME: usize = 253;
+/// The most members that a heartbeat describes.
+pub(crate) const MOST_ENTRIES: usize = 1_000;
+/// The longest `fail_after` that fits.
+pub(crate) const LONGEST_FAIL_AFTER: Duration = Duration::from_millis(u16::MAX as u64);
+
+/// One heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Heartbeat {
+    /// The name of its node.
+    pub(crate) node: String,
+    /// A random number of its process.
+    pub(crate) incarnation: u64,
+    /// Increases by one with each heartbeat.
+    pub(crate) sequence: u32,
+    pub(crate) state: NodeState,
+    /// It wants to be answered at once.
+    pub(crate) asks: bool,
+    /// How long it has been listening.
+    pub(crate) listening: Silence,
+    /// After which silence it believes a member dead: its promise to those whose numbers it echoes.
+    pub(crate) fail_after: Duration,
+    /// The hash of the assignment that it follows; 0 before the first.
+    pub(crate) applied: u64,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// What a member says of itself, and what others pass on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// It may own addresses.
+    pub eligible: bool,
+    /// It is about to stop.
+    pub leaving: bool,
+    /// It is leaving and announces nothing any more.
+    pub left: bool,
+    /// Its view of the API server is old.
+    pub stale: bool,
+    /// It has no quorum and announces nothing.
+    pub fenced: bool,
+}
+
+/// What the sender knows of another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) id: MemberId,
+    /// The last number that the sender received from it.
+    pub(crate) echo: Option<u32>,
+    /// The echo is of an incarnation that has not proved yet that it is alive: no lease.
+    pub(crate) unproven: bool,
+    /// How long the sender has not heard it.
+    pub(crate) silence: Silence,
+    /// What it last said of itself.
+    pub(crate) state: NodeState,
+}
+
+/// The name of a member, hashed to 48 bits: among 1,000 members two are equal with a probability of 2 in 10^9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct MemberId(u64);
+
+/// A length of time in 64ths of the sender's `fail_after`, rounded down; 255 is "or more".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Silence(pub(crate) u8);
+
+/// Why a datagram is no heartbeat for this gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("not a heartbeat, or cut short")]
+    Malformed,
+    #[error("major version {0}; this is {MAJOR}")]
+    Version(u8),
+    #[error("of another fleet")]
+    ForeignFleet,
+}
+
+impl MemberId {
+    pub(crate) fn of(node: &str) -> Self {
+        Self(name_hash(node) >> 16)
+    }
+}
+
+impl Silence {
+    const PARTS: u32 = 64;
+
+    pub(crate) fn of(time: Duration, fail_after: Duration) -> Self {
+        let parts = time.as_micros() * u128::from(Self::PARTS) / fail_after.as_micros().max(1);
+        Self(u8::try_from(parts).unwrap_or(u8::MAX))
+    }
+
+    /// The least time that it may stand for.
+    pub(crate) fn at_least(self, fail_after: Duration) -> Duration {
+        fail_after * u32::from(self.0) / Self::PARTS
+    }
+
+    /// Whether it is shorter than `fail_after`: the sender hears the member.
+    pub(crate) fn is_heard(self) -> bool {
+        u32::from(self.0) < Self::PARTS
+    }
+}
+
+impl NodeState {
+    const ELIGIBLE: u8 = 1;
+    const LEAVING: u8 = 1 << 1;
+    const LEFT: u8 = 1 << 2;
+    const STALE: u8 = 1 << 3;
+    const FENCED: u8 = 1 << 4;
+
+    fn bits(self) -> u8 {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        bit(self.eligible, Self::ELIGIBLE)
+            | bit(self.leaving, Self::LEAVING)
+            | bit(self.left, Self::LEFT)
+            | bit(self.stale, Self::STALE)
+            | bit(self.fenced, Self::FENCED)
+    }
+
+    /// Bits of newer versions are ignored.
+    fn from_bits(bits: u8) -> Self {
+        Self {
+            eligible: bits & Self::ELIGIBLE != 0,
+            leaving: bits & Self::LEAVING != 0,
+            left: bits & Self::LEFT != 0,
+            stale: bits & Self::STALE != 0,
+            fenced: bits & Self::FENCED != 0,
+        }
+    }
+}
+
+/// In the byte of a state, beside the state.
+const ASKS: u8 = 1 << 7;
+const UNPROVEN: u8 = 1 << 7;
+const ECHOES: u8 = 1 << 6;
+
+impl Heartbeat {
+    /// Its bytes, without a signature.
+    pub(crate) fn encode(&self, fleet: u64) -> Vec<u8> {
+        let entries = &self.entries[..self.entries.len().min(MOST_ENTRIES)];
+        let mut body = Vec::with_capacity(64 + self.node.len() + entries.len() * Entry::SIZE);
+        body.extend_from_slice(&self.incarnation.to_be_bytes());
+        body.extend_from_slice(&self.sequence.to_be_bytes());
+        body.push(self.state.bits() | if self.asks { ASKS } else { 0 });
+        body.push(self.listening.0);
+        body.extend_from_slice(&u16::try_from(self.fail_after.as_millis()).unwrap_or(u16::MAX).to_be_bytes());
+        body.extend_from_slice(&self.applied.to_be_bytes());
+        body.push(u8::try_from(self.node.len()).unwrap_or(u8::MAX));
+        body.extend_from_slice(self.node.as_bytes());
+        body.extend_from_slice(&(entries.len() as u16).to_be_bytes());
+        entries.iter().for_each(|entry| entry.encode(&mut body));
+
+        let mut bytes = Vec::with_capacity(HEADER + body.len() + 128);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&[MAJOR, MINOR]);
+        bytes.extend_from_slice(&fleet.to_be_bytes());
+        bytes.extend_from_slice(&(body.len() as u16).to_be_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// Whether a datagram may be a heartbeat of this fleet and version: what can be told before its signature is verified.
+    pub(crate) fn check_header(bytes: &[u8], fleet: u64) -> Result<(), WireError> {
+        let mut reader = Reader(bytes);
+        if reader.array()? != MAGIC {
+            return Err(WireError::Malformed);
+        }
+        let [major, _minor] = reader.array()?;
+        if major != MAJOR {
+            return Err(WireError::Version(major));
+        }
+        if reader.array()? != fleet.to_be_bytes() { Err(WireError::ForeignFleet) } else { Ok(()) }
+    }
+
+    /// Decodes what `encode` wrote, of this or a newer minor version.
+    pub(crate) fn decode(bytes: &[u8], fleet: u64) -> Result<Self, WireError> {
+        Self::check_header(bytes, fleet)?;
+        let mut reader = Reader(bytes.get(HEADER - 2..).ok_or(WireError::Malformed)?);
+        let length = reader.u16()?;
+        if reader.0.len() != usize::from(length) {
+            return Err(WireError::Malformed);
+        }
+        let incarnation = u64::from_be_bytes(reader.array()?);
+        let sequence = u32::from_be_bytes(reader.array()?);
+        let [state, listening] = reader.array()?;
+        let fail_after = Duration::from_millis(reader.u16()?.into());
+        let applied = u64::from_be_bytes(reader.array()?);
+        let [name] = reader.array()?;
+        let name = reader.take(name.into())?;
+        let node = str::from_utf8(name).map_err(|_| WireError::Malformed)?.to_owned();
+        let count = usize::from(reader.u16()?);
+        if node.is_empty() || node.len() > LONGEST_NAME || fail_after.is_zero() || count > MOST_ENTRIES {
+            return Err(WireError::Malformed);
+        }
+        let (entries, _newer) = reader.take(count * Entry::SIZE)?.as_chunks();
+        Ok(Self {
+            node,
+            incarnation,
+            sequence,
+            state: NodeState::from_bits(state),
+            asks: state & ASKS != 0,
+            listening: Silence(listening),
+            fail_after,
+            applied,
+            entries: entries.iter().map(Entry::decode).collect(),
+        })
+    }
+}
+
+impl Entry {
+    const SIZE: usize = 12;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.id.0.to_be_bytes()[2..]);
+        bytes.extend_from_slice(&self.echo.unwrap_or(0).to_be_bytes());
+        bytes.push(self.silence.0);
+        let unproven = if self.unproven { UNPROVEN } else { 0 };
+        bytes.push(self.state.bits() | unproven | if self.echo.is_some() { ECHOES } else { 0 });
+    }
+
+    fn decode(&[a, b, c, d, e, f, w, x, y, z, silence, bits]: &[u8; Self::SIZE]) -> Self {
+        Self {
+            id: MemberId(u64::from_be_bytes([0, 0, a, b, c, d, e, f])),
+            echo: (bits & ECHOES != 0).then(|| u32::from_be_bytes([w, x, y, z])),
+            unproven: bits & UNPROVEN != 0,
+            silence: Silence(silence),
+            state: NodeState::from_bits(bits),
+        }
+    }
+}
+
+/// Takes bytes off the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(WireError::Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        self.take(N)?.first_chunk().copied().ok_or(WireError::Malformed)
+    }
+
+    fn u16(&mut self) -> Result<u16, WireError> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,417 @@
+//! Who is alive, whether this gateway has a quorum, and who may own addresses.
+//!
+//! No socket, no clock, no thread: the caller passes in datagrams and the time, and sends what [`Membership::poll`] returns.
+//! After each call it looks at [`Membership::next_due`] again, and calls `poll` by then; first of all after a standstill.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::hash::{mix, name_hash};
+use crate::heartbeat::MemberId;
+use crate::keys::KeyRing;
+use crate::member::Member;
+
+mod options;
+mod peer;
+mod quorum;
+mod receiving;
+mod report;
+mod sending;
+mod silence;
+mod view;
+
+pub use options::{Continuation, MembershipOptions, OptionsError, Start};
+pub use peer::Listing;
+pub use quorum::Quorum;
+pub use report::{MembershipCounters, PeerReport};
+pub use sending::Datagram;
+pub use view::{Standing, View};
+
+use peer::Peer;
+use quorum::{Standby, quorum_until};
+
+/// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
+const UNLISTED: Duration = Duration::from_mins(1);
+
+/// The state of this gateway among the others.
+#[derive(Debug)]
+pub struct Membership {
+    options: MembershipOptions,
+    keys: KeyRing,
+    id: MemberId,
+    fleet: u64,
+    incarnation: u64,
+    sequence: u32,
+    /// Numbers of heartbeats sent within `fail_after`, consecutive.
+    sent: VecDeque<(u32, Instant)>,
+    last_sent: Option<Instant>,
+    last_poll: Instant,
+    /// Since when it would have heard whoever was alive.
+    listening_since: Instant,
+    /// Sorted by node.
+    peers: Vec<Peer>,
+    standby: Standby,
+    presence: Presence,
+    stale: bool,
+    tie_breaker: Option<Instant>,
+    applied: u64,
+    applied_at: Instant,
+    awaiting: bool,
+    view: View,
+    /// To be sent as soon as possible.
+    urgent: bool,
+    /// To be polled at once.
+    dirty: bool,
+    /// Someone is silent and not proved dead.
+    doubts: bool,
+    counters: MembershipCounters,
+}
+
+/// Whether this gateway stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It does.
+    Staying,
+    /// It is about to stop: others are to take over its addresses.
+    Leaving,
+    /// It is about to stop, and announces nothing any more.
+    Left,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum ReceiveOutcome {
+    /// Taken.
+    Accepted,
+    /// It echoes no recent heartbeat of this process. The first one of a member does not, nor does a replayed one.
+    Unproven,
+    /// None of the keys has signed it.
+    Unsigned,
+    /// It is of another fleet.
+    ForeignFleet,
+    /// It is not newer than the one before.
+    Replayed,
+    /// It comes from this node.
+    Own,
+    /// It is not a heartbeat.
+    Malformed,
+    /// Its major version is another one.
+    Version,
+}
+
+/// What to do: first fence, then send, then follow the view.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Actions {
+    /// The gateway has just lost its quorum: withdraw everything before the next call of `poll`, which reports it to the others.
+    pub fenced: bool,
+    /// It has a quorum again.
+    pub unfenced: bool,
+    /// [`Membership::view`] is another one.
+    pub view_changed: bool,
+    /// Send this.
+    pub send: Option<Datagram>,
+}
+
+impl Membership {
+    /// A gateway of which nobody has heard; `incarnation` is random.
+    pub fn new(
+        options: MembershipOptions,
+        keys: KeyRing,
+        start: Start,
+        incarnation: u64,
+        now: Instant,
+    ) -> Result<Self, OptionsError> {
+        options.check()?;
+        let standby = Standby::new(&options, start, now);
+        Ok(Self {
+            id: MemberId::of(&options.node),
+            fleet: name_hash(&options.fleet),
+            // Numbers of different processes are far apart, so that the echo of one is not taken for another's.
+            sequence: mix(incarnation) as u32,
+            view: View { listening: start != Start::Fresh, fenced: standby.fenced, ..View::default() },
+            standby,
+            options,
+            keys,
+            incarnation,
+            sent: VecDeque::new(),
+            last_sent: None,
+            last_poll: now,
+            listening_since: now,
+            peers: Vec::new(),
+            presence: Presence::Staying,
+            stale: false,
+            tie_breaker: None,
+            applied: 0,
+            applied_at: now,
+            awaiting: false,
+            urgent: true,
+            dirty: true,
+            doubts: false,
+            counters: MembershipCounters::default(),
+        })
+    }
+
+    /// Replaces the members that the API server lists; this gateway may be among them.
+    pub fn set_members(&mut self, members: Vec<Member>, now: Instant) {
+        let mut listed: BTreeMap<Arc<str>, Member> =
+            members.into_iter().map(|member| (member.node.clone(), member)).collect();
+        listed.remove(&self.options.node);
+        for peer in &mut self.peers {
+            peer.listing = match (listed.remove(&peer.node), peer.listing) {
+                (Some(member), _) => {
+                    peer.address = member.addresses.first().copied();
+                    if member.ready { Listing::Ready } else { Listing::NotReady }
+                }
+                (None, Listing::Never) => Listing::Never,
+                (None, _) => Listing::Removed,
+            };
+        }
+        for (node, member) in listed {
+            let listing = if member.ready { Listing::Ready } else { Listing::NotReady };
+            let address = member.addresses.first().copied();
+            self.peers.push(Peer { listing, address, ..Peer::new(node, self.listening_since.min(now)) });
+        }
+        self.peers.sort_by(|a, b| a.node.cmp(&b.node));
+        (self.dirty, self.urgent) = (true, true);
+    }
+
+    /// Replaces the keys.
+    pub fn set_keys(&mut self, keys: KeyRing) {
+        self.keys = keys;
+    }
+
+    /// Whether this gateway stays.
+    pub fn set_presence(&mut self, presence: Presence) {
+        if std::mem::replace(&mut self.presence, presence) != presence {
+            (self.dirty, self.urgent) = (true, true);
+        }
+    }
+
+    /// Whether this gateway's view of the API server is old.
+    pub fn set_stale(&mut self, stale: bool) {
+        if std::mem::replace(&mut self.stale, stale) != stale {
+            (self.dirty, self.urgent) = (true, true);
+        }
+    }
+
+    /// The tie-breaker has answered a ping that was sent at this time. It counts for `fail_after` from then.
+    pub fn set_tie_breaker(&mut self, pinged_at: Instant) {
+        self.tie_breaker = self.tie_breaker.max(Some(pinged_at));
+        self.dirty |= self.standby.fenced || self.doubts;
+    }
+
+    /// The hash of the assignment that this gateway follows: all that it does not own by it is withdrawn.
+    pub fn set_applied(&mut self, hash: u64, now: Instant) {
+        if std::mem::replace(&mut self.applied, hash) != hash {
+            self.applied_at = now;
+            self.urgent = true;
+        }
+    }
+
+    /// Whether addresses wait for others: they are asked to answer at once.
+    pub fn set_awaiting(&mut self, awaiting: bool) {
+        self.urgent |= awaiting && !self.awaiting;
+        self.awaiting = awaiting;
+    }
+
+    /// Takes a datagram.
+    pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
+        let received = self.accept(from, bytes, now);
+        self.counters.count(received);
+        received
+    }
+
+    /// Draws the conclusions that are due.
+    pub fn poll(&mut self, now: Instant) -> Actions {
+        let stood_still = now > self.next_due() + self.options.fail_after;
+        if stood_still {
+            self.stand_still(now);
+        }
+        self.retire(now);
+        self.judge_silence(now);
+        let fenced = self.update_quorum(stood_still, now);
+        let unfenced = !self.standby.fenced && self.view.fenced;
+        if self.standby.update(&self.options, self.others_eligible(), now) {
+            self.urgent = true;
+        }
+        self.doubts = self.has_doubts(now);
+        let view_changed = self.update_view(now);
+        let due = now >= self.send_due();
+        // Others take "fenced" for "announces nothing": it is sent when that is so.
+        let send = if fenced || !due { None } else { self.datagram(now) };
+        (self.last_poll, self.dirty) = (now, fenced);
+        Actions { fenced, unfenced, view_changed, send }
+    }
+
+    /// When `poll` is to be called.
+    pub fn next_due(&self) -> Instant {
+        if self.dirty {
+            return self.last_poll;
+        }
+        let eligible = self.standby.next_due(&self.options, self.others_eligible());
+        let quorum = if self.standby.fenced { None } else { self.quorum_until() };
+        let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
+        let times = [self.silence_due(self.last_poll), eligible, quorum, listened];
+        times.into_iter().flatten().fold(self.send_due(), Instant::min)
+    }
+
+    /// What this gateway concludes.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// How the gateway takes part.
+    pub fn options(&self) -> &MembershipOptions {
+        &self.options
+    }
+
+    /// What a successor on this node starts with.
+    pub fn hand_over(&self, now: Instant) -> Continuation {
+        let until =
+            if self.members(now) == 1 { Some(now + self.options.fail_after) } else { self.quorum_until() };
+        Continuation {
+            eligible: self.standby.eligible,
+            lease_left: until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now)),
+            hold_down: self.standby.hold_down,
+        }
+    }
+
+    /// Whether this gateway stays.
+    pub fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    /// Whether a member announces nothing but what it owns by this assignment, which this gateway has applied: a heartbeat
+    /// that it sent since then shows the same. An older one would not do: the member may have followed others in between.
+    pub fn has_released(&self, node: &str, hash: u64, now: Instant) -> bool {
+        let Some(peer) = self.peer(node) else { return true };
+        let since =
+            |peer: &Peer| peer.statement.as_ref().is_some_and(|statement| statement.proof >= self.applied_at);
+        announces_nothing(peer, now) || (hash == self.applied && shows(peer, hash) && since(peer))
+    }
+
+    /// Whether a member is ready to take over what this assignment gives it.
+    pub fn follows(&self, node: &str, hash: u64, now: Instant) -> bool {
+        self.peer(node).is_none_or(|peer| announces_nothing(peer, now) || shows(peer, hash))
+    }
+
+    /// The members that may announce something.
+    pub fn alive(&self) -> impl Iterator<Item = &Arc<str>> {
+        let alive = self.peers.iter().filter(|peer| peer.known || peer.listing == Listing::Ready);
+        alive.filter(|peer| !peer.dead).map(|peer| &peer.node)
+    }
+
+    fn peer(&self, node: &str) -> Option<&Peer> {
+        let index = self.peers.binary_search_by(|peer| (*peer.node).cmp(node)).ok()?;
+        self.peers.get(index)
+    }
+}
+
+/// Whether it is dead, or has said lately that it announces nothing; once it may again, it waits for this gateway.
+fn announces_nothing(peer: &Peer, now: Instant) -> bool {
+    let recent = peer.statement.as_ref().is_some_and(|statement| now < statement.lease());
+    peer.dead || (recent && (peer.state.fenced || peer.state.left))
+}
+
+fn shows(peer: &Peer, hash: u64) -> bool {
+    peer.statement.as_ref().is_some_and(|statement| statement.applied == hash)
+}
+
+/// Conclusions.
+impl Membership {
+    /// This process did not run: its leases are over, and the silence is its own.
+    fn stand_still(&mut self, now: Instant) {
+        self.counters.standstills += 1;
+        self.listening_since = now;
+        self.sent.clear();
+        self.tie_breaker = None;
+        self.peers.iter_mut().for_each(|peer| peer.excuse(now));
+    }
+
+    /// Forgets who is neither listed nor heard.
+    fn retire(&mut self, now: Instant) {
+        let kept = UNLISTED.max(self.options.fail_after * 4);
+        let listed = |peer: &Peer| matches!(peer.listing, Listing::Ready | Listing::NotReady);
+        self.peers.retain(|peer| listed(peer) || now < peer.heard_at + kept);
+    }
+
+    /// Whether a member counts for the quorum.
+    fn counts(&self, peer: &Peer, now: Instant) -> bool {
+        let heard = peer.is_heard(self.options.fail_after, now) || peer.via.is_some();
+        match peer.listing {
+            _ if peer.state.left => false,
+            _ if heard => true,
+            Listing::Ready => true,
+            Listing::Never => peer.known && !peer.dead && now < peer.heard_at + UNLISTED,
+            Listing::NotReady | Listing::Removed => false,
+        }
+    }
+
+    /// How many members count, this gateway included.
+    fn members(&self, now: Instant) -> usize {
+        1 + self.peers.iter().filter(|peer| self.counts(peer, now)).count()
+    }
+
+    fn tie_breaker_until(&self) -> Option<Instant> {
+        self.tie_breaker.map(|pinged_at| pinged_at + self.options.fail_after - self.options.margin())
+    }
+
+    fn tie_breaker_holds(&self, now: Instant) -> bool {
+        self.tie_breaker_until().is_some_and(|until| now < until)
+    }
+
+    /// Until when the quorum holds if nothing is heard.
+    fn quorum_until(&self) -> Option<Instant> {
+        let counted = self.peers.iter().filter(|peer| self.counts(peer, self.last_poll));
+        let leases = counted.filter_map(|peer| peer.lease_until).collect();
+        let until = quorum_until(leases, self.view.quorum.members, self.tie_breaker_until());
+        until.max(self.standby.inherited())
+    }
+
+    /// Fences or ends the fence; true if it has just been fenced.
+    fn update_quorum(&mut self, stood_still: bool, now: Instant) -> bool {
+        let votes = self.peers.iter().filter(|peer| self.counts(peer, now) && peer.has_lease(now)).count();
+        let tie_breaker = self.tie_breaker_holds(now);
+        self.view.quorum = Quorum { votes: 1 + votes, members: self.members(now), tie_breaker };
+        let inherited = self.standby.inherited().is_some_and(|until| now < until);
+        if stood_still || !(self.view.quorum.holds() || inherited) {
+            let fenced = self.standby.fence(&self.options);
+            self.counters.fences += u64::from(fenced);
+            self.urgent |= fenced;
+            return fenced;
+        }
+        let unfenced = self.standby.unfence(now);
+        self.urgent |= unfenced;
+        false
+    }
+
+    fn others_eligible(&self) -> bool {
+        self.peers.iter().any(Peer::is_eligible)
+    }
+
+    /// Computes the view; true if it is another one.
+    fn update_view(&mut self, now: Instant) -> bool {
+        let peers =
+            self.peers.iter().map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), peer.state)));
+        let own = (self.options.node.clone(), view::standing(true, self.state()));
+        let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
+        let candidates = view::candidates(&mut standings);
+        let view = View {
+            hash: view::hash(&candidates),
+            candidates,
+            standings,
+            quorum: self.view.quorum,
+            fenced: self.standby.fenced,
+            eligible: self.standby.eligible,
+            listening: self.view.listening && now < self.listening_since + self.options.fail_after,
+        };
+        let relevant = |view: &View| (view.hash, view.fenced, view.listening);
+        let changed = relevant(&view) != relevant(&self.view) || view.candidates != self.view.candidates;
+        self.view = view;
+        changed
+    }
+}

@@ -1,0 +1,118 @@
+//! How a gateway takes part, and how it started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::heartbeat::{LONGEST_FAIL_AFTER, LONGEST_NAME};
+
+/// The shortest interval: below, the scheduler of a busy machine decides who is alive.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How a gateway takes part.
+#[derive(Clone, Debug)]
+pub struct MembershipOptions {
+    /// The name of its node.
+    pub node: Arc<str>,
+    /// The name of the installation: gateways of others on the same network are ignored.
+    pub fleet: Arc<str>,
+    /// The UDP port of heartbeats on every gateway.
+    pub port: u16,
+    /// The time between heartbeats.
+    pub interval: Duration,
+    /// The silence after which a member is believed dead.
+    pub fail_after: Duration,
+    /// How long a gateway has had a quorum before it owns addresses; doubles each time that it is fenced.
+    pub hold_down: Duration,
+    /// The longest hold-down, and after how long with a quorum it is `hold_down` again.
+    pub longest_hold_down: Duration,
+}
+
+/// Why options are unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// The name of the node is empty or too long.
+    #[error("the node's name has {0} bytes; 1 to {LONGEST_NAME} are possible")]
+    NodeName(usize),
+    /// The interval is too short.
+    #[error("the interval is {0:?}; {SHORTEST_INTERVAL:?} is the shortest")]
+    Interval(Duration),
+    /// One lost heartbeat would be a failure.
+    #[error("failAfter is {0:?}; it must be at least three intervals and at most {LONGEST_FAIL_AFTER:?}")]
+    FailAfter(Duration),
+    /// The hold-down would end before others believe the gateway dead.
+    #[error("holdDown is {0:?}; it must not be shorter than failAfter")]
+    HoldDown(Duration),
+}
+
+/// How a process started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Nothing is announced.
+    Fresh,
+    /// The process before this one on the same node handed over, and has stopped.
+    Continued(Continuation),
+}
+
+/// What a process hands over to its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continuation {
+    /// It may own addresses.
+    pub eligible: bool,
+    /// How long its quorum still holds. What passes between the processes is to be subtracted.
+    pub lease_left: Duration,
+    /// Its hold-down.
+    pub hold_down: Duration,
+}
+
+impl MembershipOptions {
+    /// Options with the defaults of the protocol.
+    pub fn new(node: Arc<str>, fleet: Arc<str>, port: u16) -> Self {
+        Self {
+            node,
+            fleet,
+            port,
+            interval: Duration::from_millis(100),
+            fail_after: Duration::from_millis(350),
+            hold_down: Duration::from_secs(5),
+            longest_hold_down: Duration::from_mins(1),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), OptionsError> {
+        let name = self.node.len();
+        if !(1..=LONGEST_NAME).contains(&name) {
+            return Err(OptionsError::NodeName(name));
+        }
+        if self.interval < SHORTEST_INTERVAL {
+            return Err(OptionsError::Interval(self.interval));
+        }
+        if !(self.interval * 3..=LONGEST_FAIL_AFTER).contains(&self.fail_after) {
+            return Err(OptionsError::FailAfter(self.fail_after));
+        }
+        if self.hold_down < self.fail_after {
+            return Err(OptionsError::HoldDown(self.hold_down));
+        }
+        Ok(())
+    }
+
+    /// The shortest time between two heartbeats, whatever happens.
+    pub(super) fn gap(&self) -> Duration {
+        self.interval / 10
+    }
+
+    /// What a lease ends earlier than its grantor believes, and a member is silent longer than it must: room for clocks
+    /// that run apart, and for the withdrawal.
+    pub(super) fn margin(&self) -> Duration {
+        margin(self.fail_after)
+    }
+
+    /// How long an address that another alive gateway may still announce is waited for.
+    pub fn hand_over(&self) -> Duration {
+        self.fail_after * 2
+    }
+}
+
+/// See [`MembershipOptions::margin`].
+pub(super) fn margin(fail_after: Duration) -> Duration {
+    fail_after / 16
+}

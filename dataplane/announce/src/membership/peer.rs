@@ -1,0 +1,164 @@
+//! Another member: what the API server says of it, what it says itself, and for how long it has been silent.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::options::margin;
+use crate::heartbeat::{Entry, Heartbeat, MemberId, NodeState, Silence};
+
+/// What the API server says of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Nothing yet: it may be behind.
+    Never,
+    /// It is there and ready.
+    Ready,
+    /// It is there, not ready.
+    NotReady,
+    /// It was there.
+    Removed,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) node: Arc<str>,
+    pub(super) id: MemberId,
+    pub(super) listing: Listing,
+    /// As the API server has it.
+    pub(super) address: Option<IpAddr>,
+    /// Where its last heartbeat came from.
+    pub(super) from: Option<SocketAddr>,
+    /// When it was last heard, or since when it would have been.
+    pub(super) heard_at: Instant,
+    pub(super) statement: Option<LastHeartbeat>,
+    /// A heartbeat that proved nothing: it is echoed, so that the next one can.
+    pub(super) unproven: Option<(u64, u32)>,
+    /// Until when it will not believe this gateway dead.
+    pub(super) lease_until: Option<Instant>,
+    /// What it, or who hears it, last said of its state.
+    pub(super) state: NodeState,
+    /// Something is known of its state.
+    pub(super) known: bool,
+    /// A majority has not heard it for so long that it has fenced itself.
+    pub(super) dead: bool,
+    /// Who says that it hears it, while this gateway does not.
+    pub(super) via: Option<MemberId>,
+    /// Whether it was heard when last judged.
+    pub(super) was_heard: bool,
+    pub(super) round_trip: Option<Duration>,
+}
+
+/// The last heartbeat that a member has proved to be new.
+#[derive(Debug)]
+pub(super) struct LastHeartbeat {
+    pub(super) received: Instant,
+    /// When this gateway sent what it echoes: the heartbeat was sent later.
+    pub(super) proof: Instant,
+    pub(super) incarnation: u64,
+    pub(super) sequence: u32,
+    pub(super) applied: u64,
+    pub(super) fail_after: Duration,
+    listening: Silence,
+    /// Sorted by member.
+    entries: Vec<Entry>,
+}
+
+impl LastHeartbeat {
+    pub(super) fn new(heartbeat: Heartbeat, received: Instant, proof: Instant) -> Self {
+        let Heartbeat { incarnation, sequence, applied, fail_after, listening, mut entries, .. } = heartbeat;
+        entries.retain(|entry| !entry.unproven);
+        entries.sort_by_key(|entry| entry.id);
+        Self { received, proof, incarnation, sequence, applied, fail_after, listening, entries }
+    }
+
+    fn entry(&self, id: MemberId) -> Option<&Entry> {
+        self.entries
+            .binary_search_by_key(&id, |entry| entry.id)
+            .ok()
+            .and_then(|index| self.entries.get(index))
+    }
+
+    /// What the sender said of a member that it heard.
+    pub(super) fn heard(&self, id: MemberId) -> Option<(Instant, NodeState)> {
+        let entry = self.entry(id).filter(|entry| entry.silence.is_heard())?;
+        Some((self.heard_at(entry.silence)?, entry.state))
+    }
+
+    /// From when to when a member had surely no lease from the sender.
+    pub(super) fn without_lease(&self, id: MemberId) -> Option<(Instant, Instant)> {
+        let silence = self.entry(id).map_or(self.listening, |entry| entry.silence);
+        Some((self.heard_at(silence)? + self.fail_after, self.proof))
+    }
+
+    /// The latest time at which the sender can have heard the member last.
+    fn heard_at(&self, silence: Silence) -> Option<Instant> {
+        self.received.checked_sub(silence.at_least(self.fail_after))
+    }
+
+    /// Until when the sender will not believe this gateway dead, if it echoed the proof as a lease.
+    pub(super) fn lease(&self) -> Instant {
+        self.proof + self.fail_after - margin(self.fail_after)
+    }
+}
+
+impl Peer {
+    pub(super) fn new(node: Arc<str>, now: Instant) -> Self {
+        Self {
+            id: MemberId::of(&node),
+            node,
+            listing: Listing::Never,
+            address: None,
+            from: None,
+            heard_at: now,
+            statement: None,
+            unproven: None,
+            lease_until: None,
+            state: NodeState::default(),
+            known: false,
+            dead: false,
+            via: None,
+            was_heard: false,
+            round_trip: None,
+        }
+    }
+
+    /// Whether a heartbeat came within `fail_after`.
+    pub(super) fn is_heard(&self, fail_after: Duration, now: Instant) -> bool {
+        self.statement.is_some() && now < self.heard_at + fail_after
+    }
+
+    pub(super) fn has_lease(&self, now: Instant) -> bool {
+        self.lease_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether it may own addresses and go on to.
+    pub(super) fn is_eligible(&self) -> bool {
+        self.is_alive() && self.state.eligible && !self.state.leaving
+    }
+
+    /// It was there, and nothing proves that it is not any more.
+    pub(super) fn is_alive(&self) -> bool {
+        self.known && !self.dead
+    }
+
+    pub(super) fn destination(&self, port: u16) -> Option<SocketAddr> {
+        self.address.map(|address| SocketAddr::new(address, port)).or(self.from)
+    }
+
+    /// What to write of it into a heartbeat: an echo that is a lease, and one that is none.
+    pub(super) fn entries(&self, fail_after: Duration, now: Instant) -> impl Iterator<Item = Entry> {
+        let silence = Silence::of(now.saturating_duration_since(self.heard_at), fail_after);
+        let entry = Entry { id: self.id, echo: None, unproven: false, silence, state: self.state };
+        let heard = Entry { echo: self.statement.as_ref().map(|statement| statement.sequence), ..entry };
+        let unproven =
+            self.unproven.map(|(_, sequence)| Entry { echo: Some(sequence), unproven: true, ..entry });
+        [Some(heard), unproven].into_iter().flatten()
+    }
+
+    /// What comes after a standstill of this gateway: the silence was its own.
+    pub(super) fn excuse(&mut self, now: Instant) {
+        self.heard_at = now;
+        self.lease_until = None;
+    }
+}

@@ -1,0 +1,143 @@
+//! Receives heartbeats.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::peer::{LastHeartbeat, Peer};
+use super::{Membership, ReceiveOutcome};
+use crate::heartbeat::{Entry, Heartbeat, MOST_ENTRIES, WireError};
+
+/// What a heartbeat echoes of this gateway's.
+struct Proof {
+    /// When the echoed one was sent.
+    sent: Instant,
+    /// It is a lease.
+    lease: bool,
+}
+
+impl Membership {
+    pub(super) fn accept(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
+        let refused = |error| match error {
+            WireError::Malformed => ReceiveOutcome::Malformed,
+            WireError::Version(_) => ReceiveOutcome::Version,
+            WireError::ForeignFleet => ReceiveOutcome::ForeignFleet,
+        };
+        if let Err(error) = Heartbeat::check_header(bytes, self.fleet) {
+            return refused(error);
+        }
+        let Some(signed) = self.keys.verify(bytes) else { return ReceiveOutcome::Unsigned };
+        let heartbeat = match Heartbeat::decode(signed, self.fleet) {
+            Ok(heartbeat) => heartbeat,
+            Err(error) => return refused(error),
+        };
+        if *heartbeat.node == *self.options.node {
+            return ReceiveOutcome::Own;
+        }
+        let proof = self.proof(&heartbeat, now);
+        let fenced_or_doubtful = self.standby.fenced || self.doubts;
+        let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
+        let known = peer.statement.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
+        if known.is_some_and(|known| !is_newer(heartbeat.sequence, known.sequence)) {
+            return ReceiveOutcome::Replayed;
+        }
+        let Some(proof) = proof else { return self.remember_unproven(from, &heartbeat, now) };
+        let Effect { news, applied } = peer.take(from, heartbeat, &proof, now);
+        self.urgent |= news.is_urgent();
+        self.dirty |= news.is_urgent() || applied || fenced_or_doubtful;
+        ReceiveOutcome::Accepted
+    }
+
+    /// The newest number of this process that the heartbeat echoes, if it was sent within `fail_after`.
+    fn proof(&self, heartbeat: &Heartbeat, now: Instant) -> Option<Proof> {
+        let sent = |entry: &Entry| {
+            let &(first, _) = self.sent.front()?;
+            let index = entry.echo?.wrapping_sub(first) as usize;
+            let &(_, sent) = self.sent.get(index)?;
+            (now < sent + self.options.fail_after).then_some(Proof { sent, lease: !entry.unproven })
+        };
+        let own = heartbeat.entries.iter().filter(|entry| entry.id == self.id);
+        own.filter_map(sent).max_by_key(|proof| (proof.lease, proof.sent))
+    }
+
+    /// The first heartbeat of a process, or an old one: echoed, so that the sender can prove itself.
+    fn remember_unproven(&mut self, from: SocketAddr, heartbeat: &Heartbeat, now: Instant) -> ReceiveOutcome {
+        let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
+        let is_new = match peer.unproven {
+            Some((incarnation, sequence)) if incarnation == heartbeat.incarnation => {
+                if !is_newer(heartbeat.sequence, sequence) {
+                    return ReceiveOutcome::Replayed;
+                }
+                false
+            }
+            _ => true,
+        };
+        peer.unproven = Some((heartbeat.incarnation, heartbeat.sequence));
+        peer.from.get_or_insert(from);
+        self.urgent |= is_new || heartbeat.asks;
+        ReceiveOutcome::Unproven
+    }
+
+    /// The member of this name, new if need be.
+    fn peer_mut(&mut self, node: &str, now: Instant) -> Option<&mut Peer> {
+        let index = match self.peers.binary_search_by(|peer| (*peer.node).cmp(node)) {
+            Ok(index) => index,
+            Err(_) if self.peers.len() >= MOST_ENTRIES => return None,
+            Err(index) => {
+                // Nothing is known of the time before `listening_since` either.
+                self.peers.insert(index, Peer::new(Arc::from(node), self.listening_since.min(now)));
+                index
+            }
+        };
+        self.peers.get_mut(index)
+    }
+}
+
+/// What a heartbeat changes.
+struct Effect {
+    news: News,
+    /// It follows another assignment.
+    applied: bool,
+}
+
+/// What makes this gateway send at once.
+struct News {
+    new: bool,
+    state: bool,
+    asks: bool,
+}
+
+impl News {
+    fn is_urgent(&self) -> bool {
+        self.new || self.state || self.asks
+    }
+}
+
+impl Peer {
+    fn take(&mut self, from: SocketAddr, heartbeat: Heartbeat, proof: &Proof, now: Instant) -> Effect {
+        let old = self.statement.as_ref();
+        let new = !self.was_heard || old.is_none_or(|old| old.incarnation != heartbeat.incarnation);
+        let news = News { new, state: self.state != heartbeat.state, asks: heartbeat.asks };
+        let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
+        (self.state, self.known, self.dead, self.via) = (heartbeat.state, true, false, None);
+        (self.heard_at, self.was_heard, self.from, self.unproven) = (now, true, Some(from), None);
+        let statement = LastHeartbeat::new(heartbeat, now, proof.sent);
+        if proof.lease {
+            self.lease_until = self.lease_until.max(Some(statement.lease()));
+        }
+        let trip = now.saturating_duration_since(proof.sent);
+        self.round_trip = Some(self.round_trip.map_or(trip, |known| smooth(known, trip)));
+        self.statement = Some(statement);
+        Effect { news, applied }
+    }
+}
+
+/// The least of the last few: the sender answers at once only when there is news.
+fn smooth(known: Duration, trip: Duration) -> Duration {
+    if trip < known { trip } else { known + (trip - known) / 16 }
+}
+
+/// Whether a number comes after another (RFC 1982).
+fn is_newer(sequence: u32, than: u32) -> bool {
+    sequence.wrapping_sub(than).cast_signed() > 0
+}

@@ -1,0 +1,92 @@
+//! Sends heartbeats: when, and what they contain.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::{Membership, Presence};
+use crate::heartbeat::{Heartbeat, NodeState, Silence};
+
+/// A heartbeat to be sent: the same bytes to everyone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Signed.
+    pub bytes: Vec<u8>,
+    /// Where to.
+    pub to: Vec<SocketAddr>,
+}
+
+impl Membership {
+    /// When the next heartbeat is to be sent.
+    pub(super) fn send_due(&self) -> Instant {
+        let pause = match () {
+            () if self.urgent => self.options.gap(),
+            () if self.asks() => self.options.interval / 4,
+            () => self.options.interval,
+        };
+        self.last_sent.map_or(self.last_poll, |sent| sent + pause)
+    }
+
+    /// Whether answers are wanted at once: they decide who owns an address.
+    fn asks(&self) -> bool {
+        self.doubts || self.awaiting
+    }
+
+    /// The next heartbeat.
+    pub(super) fn datagram(&mut self, now: Instant) -> Option<Datagram> {
+        self.urgent = false;
+        self.last_sent = Some(now);
+        self.sequence = self.sequence.wrapping_add(1);
+        let horizon = self.options.fail_after;
+        while self.sent.front().is_some_and(|(_, sent)| now >= *sent + horizon) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.sequence, now));
+        let to: Vec<_> = self.peers.iter().filter_map(|peer| peer.destination(self.options.port)).collect();
+        if to.is_empty() {
+            return None;
+        }
+        let fail_after = self.options.fail_after;
+        let heartbeat = Heartbeat {
+            node: (*self.options.node).to_owned(),
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            state: self.state(),
+            asks: self.asks(),
+            listening: Silence::of(now.saturating_duration_since(self.listening_since), fail_after),
+            fail_after,
+            applied: self.applied,
+            entries: self.peers.iter().flat_map(|peer| peer.entries(fail_after, now)).collect(),
+        };
+        let mut bytes = heartbeat.encode(self.fleet);
+        self.keys.sign(&mut bytes);
+        self.counters.sent += to.len() as u64;
+        Some(Datagram { bytes, to })
+    }
+
+    /// What this gateway says of itself.
+    pub(super) fn state(&self) -> NodeState {
+        NodeState {
+            eligible: self.standby.eligible,
+            leaving: self.presence != Presence::Staying,
+            left: self.presence == Presence::Left,
+            stale: self.stale,
+            fenced: self.standby.fenced,
+        }
+    }
+
+    /// Whether a member is silent for so long that it should be dead, and is not proved to be.
+    pub(super) fn has_doubts(&self, now: Instant) -> bool {
+        let (fail_after, margin) = (self.options.fail_after, self.options.margin());
+        let doubted = |from: Instant| (from + fail_after + margin..from + fail_after * 2).contains(&now);
+        self.peers.iter().any(|peer| peer.statement.is_some() && !peer.dead && doubted(peer.heard_at))
+    }
+
+    /// When silence means something next: a member is not heard any more, or should be dead.
+    pub(super) fn silence_due(&self, after: Instant) -> Option<Instant> {
+        let heard = self.options.fail_after;
+        let peers = self.peers.iter().filter(|peer| peer.statement.is_some());
+        let due =
+            peers.flat_map(|peer| [heard, heard + self.options.margin()].map(|time| peer.heard_at + time));
+        due.filter(|due| *due > after).min()
+    }
+}

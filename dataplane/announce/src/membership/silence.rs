@@ -1,0 +1,77 @@
+//! Who is dead: whose silence proves that it has fenced itself.
+//!
+//! A member that is not heard may still have a quorum and own addresses: its heartbeats reach others. It is dead once there is a moment
+//! at which it surely had no lease from a majority. A member gives it a lease until `fail_after` after it was last heard; what a
+//! statement says ends when its sender cannot have sent it later (the echo). So each statement is an interval in which the sender gave no
+//! lease, and the member is dead if the intervals of a majority share a moment. They must be younger than `fail_after`, within
+//! which a member that was fenced owns nothing.
+
+use std::time::Instant;
+
+use super::Membership;
+use super::quorum::Quorum;
+use crate::heartbeat::{MemberId, NodeState};
+
+impl Membership {
+    /// Judges each member that is not heard.
+    pub(super) fn judge_silence(&mut self, now: Instant) {
+        let fail_after = self.options.fail_after;
+        let members = self.members(now);
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers.get(index) else { continue };
+            let (id, heard) = (peer.id, peer.is_heard(fail_after, now));
+            let judged =
+                if heard { None } else { Some((self.passed_on(id, now), self.is_dead(index, members, now))) };
+            let Some(peer) = self.peers.get_mut(index) else { continue };
+            if std::mem::replace(&mut peer.was_heard, heard) != heard {
+                self.urgent = true;
+            }
+            let Some((passed_on, dead)) = judged else {
+                (peer.dead, peer.via) = (false, None);
+                continue;
+            };
+            peer.via = passed_on.map(|(via, ..)| via);
+            if let Some((_, at, state)) = passed_on
+                && (at > peer.heard_at || !peer.known)
+            {
+                (peer.state, peer.known) = (state, true);
+            }
+            peer.dead = dead || (peer.dead && passed_on.is_none());
+        }
+    }
+
+    /// Who heard the member last among those that this gateway hears, when, and what it said.
+    pub(super) fn passed_on(&self, id: MemberId, now: Instant) -> Option<(MemberId, Instant, NodeState)> {
+        let heard = self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
+        let said = heard.filter_map(|peer| {
+            let statement = peer.statement.as_ref()?;
+            let (at, state) = statement.heard(id)?;
+            (now < at + statement.fail_after).then_some((peer.id, at, state))
+        });
+        said.max_by_key(|(_, at, _)| *at)
+    }
+
+    /// Whether a majority of `members` has given the member no lease at one moment.
+    fn is_dead(&self, index: usize, members: usize, now: Instant) -> bool {
+        let fail_after = self.options.fail_after;
+        let Some(recent) = now.checked_sub(fail_after) else { return false };
+        let Some(peer) = self.peers.get(index) else { return false };
+        if now < peer.heard_at + fail_after {
+            return false;
+        }
+        let own = (peer.heard_at + fail_after, now);
+        let others = self.peers.iter().filter(|other| other.id != peer.id && self.counts(other, now));
+        let intervals: Vec<_> = others
+            .filter_map(|other| other.statement.as_ref()?.without_lease(peer.id))
+            .chain([own])
+            .map(|(from, to)| (from.max(recent), to))
+            .filter(|(from, to)| from <= to)
+            .collect();
+        let tie_breaker = self.tie_breaker_holds(now);
+        // A moment that the most intervals share is the end of one.
+        intervals.iter().any(|(_, moment)| {
+            let votes = intervals.iter().filter(|(from, to)| from <= moment && moment <= to).count();
+            Quorum { votes, members, tie_breaker }.holds()
+        })
+    }
+}
