@@ -12,6 +12,7 @@ mod keys;
 mod layer2;
 mod member;
 mod membership;
+mod ownership;
 
 pub use claim::{Claim, Nodes};
 pub use heartbeat::NodeState;
@@ -24,4 +25,7 @@ pub use member::Member;
 pub use membership::{
     Actions, Continuation, Datagram, Listing, Membership, MembershipCounters, MembershipOptions,
     OptionsError, PeerReport, Presence, Quorum, ReceiveOutcome, Standing, Start, View,
+};
+pub use ownership::{
+    Assignment, Handover, HandoverSteps, NoOwner, Owner, RankReason, Ranked, Waiting, assign, explain,
 };

@@ -1,0 +1,176 @@
+//! When an address that changes its owner is withdrawn and announced, so that no two gateways announce it.
+//!
+//! What a gateway loses it withdraws at once. What it gains it announces when whoever may still announce it has released it:
+//! each gateway that owned it by any earlier assignment, and after a start or a fence every other gateway, since what they did is not known. A member has
+//! released what is not its own by the current assignment when a heartbeat, sent since this gateway follows that, shows the same; or when it is dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Assignment;
+use crate::membership::{Membership, Presence};
+
+/// The addresses that this gateway announces or is about to.
+#[derive(Debug)]
+pub struct Handover {
+    node: Arc<str>,
+    /// The longest wait for a member that is alive and releases nothing.
+    patience: Duration,
+    assignment: Arc<Assignment>,
+    announced: BTreeSet<IpAddr>,
+    /// Its own addresses that it does not announce yet, and since when.
+    gained: BTreeMap<IpAddr, Instant>,
+    /// What other members may still announce by an earlier assignment.
+    unreleased: BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
+    /// Those of which nothing is known yet.
+    unknown: BTreeSet<Arc<str>>,
+    /// No assignment was followed since the start or the last fence.
+    starts: bool,
+    leaving_since: Option<Instant>,
+}
+
+/// What to do, in this order: withdraw, then [`Membership::set_applied`], then announce.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct HandoverSteps {
+    /// Withdraw these.
+    pub withdraw: Vec<IpAddr>,
+    /// The assignment that is followed once that is done.
+    pub applied: Option<u64>,
+    /// Announce these.
+    pub announce: Vec<IpAddr>,
+    /// Addresses wait: pass it to [`Membership::set_awaiting`].
+    pub awaiting: bool,
+    /// The gateway was leaving and announces nothing any more: it is [`Presence::Left`].
+    pub left: bool,
+}
+
+/// An address that waits for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The address.
+    pub address: IpAddr,
+    /// Who may still announce it.
+    pub nodes: Vec<Arc<str>>,
+    /// When it is announced in any case.
+    pub until: Instant,
+}
+
+impl Handover {
+    /// A gateway that announces `announced`, which the process before it handed over; nothing after a fresh start.
+    pub fn new(node: Arc<str>, patience: Duration, announced: BTreeSet<IpAddr>) -> Self {
+        Self {
+            node,
+            patience,
+            assignment: Arc::default(),
+            announced,
+            gained: BTreeMap::new(),
+            unreleased: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+            starts: true,
+            leaving_since: None,
+        }
+    }
+
+    /// The assignment that is followed.
+    pub fn assignment(&self) -> &Arc<Assignment> {
+        &self.assignment
+    }
+
+    /// The addresses that this gateway announces.
+    pub fn announced(&self) -> &BTreeSet<IpAddr> {
+        &self.announced
+    }
+
+    /// The addresses that wait, and for whom.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
+        self.gained.iter().map(|(address, since)| {
+            let holders = self.unreleased.iter().filter(|(_, held)| held.contains(address));
+            let nodes = holders.map(|(node, _)| node).chain(&self.unknown).cloned().collect::<BTreeSet<_>>();
+            Waiting { address: *address, nodes: nodes.into_iter().collect(), until: *since + self.patience }
+        })
+    }
+
+    /// When [`poll`](Self::poll) is to be called at the latest; it is also to be called after each heartbeat that was accepted.
+    pub fn next_due(&self) -> Option<Instant> {
+        let gained = self.gained.values().chain(&self.leaving_since);
+        gained.min().map(|since| *since + self.patience)
+    }
+
+    /// The gateway was fenced: withdraw all these, and follow no assignment (0) until the fence ends.
+    #[must_use]
+    pub fn fence(&mut self) -> BTreeSet<IpAddr> {
+        let fenced = Self::new(self.node.clone(), self.patience, BTreeSet::new());
+        std::mem::replace(self, fenced).announced
+    }
+
+    /// Follows another assignment. Not to be called while the view is fenced or listening.
+    pub fn update(&mut self, new: Arc<Assignment>, membership: &Membership, now: Instant) -> HandoverSteps {
+        if std::mem::take(&mut self.starts) {
+            self.unknown = membership.alive().cloned().collect();
+        }
+        let own = |address: &IpAddr| owner(&new, address) == Some(&self.node);
+        for (address, former) in &self.assignment.owners {
+            let former = former.node().filter(|node| **node != self.node);
+            let Some(former) = former.filter(|node| owner(&new, address) != Some(*node)) else { continue };
+            self.unreleased.entry(former.clone()).or_default().insert(*address);
+        }
+        for (node, held) in &mut self.unreleased {
+            held.retain(|address| owner(&new, address) != Some(node));
+        }
+        let gained = new.owners.keys().filter(|address| own(address) && !self.announced.contains(*address));
+        self.gained = gained.map(|address| (*address, *self.gained.get(address).unwrap_or(&now))).collect();
+
+        let leaving = membership.presence() != Presence::Staying;
+        self.leaving_since = leaving.then(|| self.leaving_since.unwrap_or(now));
+        let lost: Vec<IpAddr> = match leaving {
+            true => Vec::new(),
+            false => self.announced.iter().copied().filter(|address| !own(address)).collect(),
+        };
+        lost.iter().for_each(|address| _ = self.announced.remove(address));
+        self.assignment = new;
+        let applied = (!leaving).then_some(self.assignment.hash);
+        let steps = self.poll(membership, now);
+        let withdraw = lost.into_iter().chain(steps.withdraw).collect();
+        HandoverSteps { withdraw, applied: steps.applied.or(applied), ..steps }
+    }
+
+    /// Announces what waits no longer.
+    pub fn poll(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
+        if self.leaving_since.is_some() {
+            return self.leave(membership, now);
+        }
+        let hash = self.assignment.hash;
+        self.unreleased.retain(|node, held| !held.is_empty() && !membership.has_released(node, hash, now));
+        self.unknown.retain(|node| !membership.has_released(node, hash, now));
+        let free = |address: &IpAddr| {
+            self.unknown.is_empty() && !self.unreleased.values().any(|held| held.contains(address))
+        };
+        let due =
+            self.gained.iter().filter(|(address, since)| now >= **since + self.patience || free(address));
+        let announce: Vec<IpAddr> = due.map(|(address, _)| *address).collect();
+        announce.iter().for_each(|address| _ = self.gained.remove(address));
+        self.announced.extend(&announce);
+        HandoverSteps { announce, awaiting: !self.gained.is_empty(), ..HandoverSteps::default() }
+    }
+
+    /// Withdraws everything once all others are ready to take over.
+    fn leave(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
+        let hash = self.assignment.hash;
+        let since = self.leaving_since.unwrap_or(now);
+        let ready = membership.alive().all(|node| membership.follows(node, hash, now));
+        if !(ready || self.announced.is_empty() || now >= since + self.patience) {
+            return HandoverSteps { awaiting: true, ..HandoverSteps::default() };
+        }
+        let withdraw = std::mem::take(&mut self.announced).into_iter().collect();
+        self.leaving_since = None;
+        HandoverSteps { withdraw, applied: Some(hash), left: true, ..HandoverSteps::default() }
+    }
+}
+
+/// The node that owns an address.
+fn owner<'a>(assignment: &'a Assignment, address: &IpAddr) -> Option<&'a Arc<str>> {
+    assignment.owners.get(address)?.node()
+}

@@ -1,0 +1,48 @@
+//! The scores of addresses with candidates.
+
+use std::net::IpAddr;
+
+use std::sync::Arc;
+
+use crate::hash::{mix, name_hash};
+
+/// The score of each address with each candidate. No two scores of an address are equal.
+pub(super) struct Ranks {
+    scores: Vec<u64>,
+    candidates: usize,
+}
+
+impl Ranks {
+    pub(super) fn new<'a>(candidates: &[Arc<str>], addresses: impl Iterator<Item = &'a IpAddr>) -> Self {
+        let hashes: Vec<u64> = addresses.map(|address| address_hash(*address)).collect();
+        let mut scores = vec![0; hashes.len() * candidates.len()];
+        for (node, name) in candidates.iter().enumerate() {
+            let name = name_hash(name);
+            let mut order: Vec<(u64, usize)> = hashes.iter().map(|hash| mix(hash ^ name)).zip(0..).collect();
+            order.sort_unstable();
+            for (rank, (hash, address)) in order.into_iter().enumerate() {
+                // Equal ranks are told apart by the hash; the lowest bits make sure of it.
+                let score = (rank as u64) << 32 | (hash >> 32) & !0xffff | (node as u64 & 0xffff);
+                if let Some(place) = scores.get_mut(address * candidates.len() + node) {
+                    *place = score;
+                }
+            }
+        }
+        Self { scores, candidates: candidates.len() }
+    }
+
+    /// The scores of an address, by candidate.
+    pub(super) fn scores(&self, address: usize) -> &[u64] {
+        self.scores.get(address * self.candidates..(address + 1) * self.candidates).unwrap_or_default()
+    }
+}
+
+pub(super) fn address_hash(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(address) => mix(address.to_bits().into()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            mix(mix((bits >> 64) as u64) ^ bits as u64)
+        }
+    }
+}
