@@ -15,7 +15,7 @@ use sheave_model::{AddressSet, Frontend, FrontendAddr, RoutingTable, diff};
 use tokio::sync::mpsc;
 
 use crate::counters::FrontendCounters;
-use crate::health::{Health, HealthCounts, UnhealthyEndpoint};
+use crate::health::{Health, HealthCounts, ProbeBudget, UnhealthyEndpoint};
 use crate::limits::capacity::{Capacity, MemoryGauge};
 use crate::limits::overload::{Overload, Overloaded};
 use crate::limits::refusals::Refusals;
@@ -102,11 +102,12 @@ impl Dataplane {
         let affinity = Arc::new(AffinityTable::default());
         let transparency = Arc::new(Transparency::default());
         let paths = Paths::new(&paths);
-        let health = Health::new(Arc::clone(&paths));
+        let probes = ProbeBudget::of(settings.capacity.descriptors);
+        let health = Health::new(Arc::clone(&paths), probes);
         let (report_broken, broken) = mpsc::unbounded_channel();
         let pipes = PIPES.min(settings.capacity.descriptors / PIPES_SHARE / 2 / worker_count);
         let capacity = Arc::new(Capacity::new(settings.capacity));
-        capacity.take(2 * pipes * worker_count);
+        capacity.take(2 * pipes * worker_count + probes.of_traffic());
         let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
         let shared = Shared {
             table: Arc::clone(&table),

@@ -17,6 +17,7 @@ mod log;
 mod outlier;
 mod probe;
 mod reports;
+mod slots;
 mod slow_start;
 mod success_watch;
 mod suspect;
@@ -45,6 +46,7 @@ use crate::paths::Paths;
 use crate::select::{ActiveTable, EndpointHealth, FULL_SHARE};
 
 pub(crate) use self::reports::{ConnectedFrom, Reports};
+pub(crate) use self::slots::ProbeBudget;
 
 /// How many reports are processed in one batch.
 const BATCH: usize = 256;
@@ -106,17 +108,17 @@ pub(crate) struct Health {
 
 impl Health {
     /// Without any endpoint.
-    pub(crate) fn new(paths: Arc<Paths>) -> Self {
+    pub(crate) fn new(paths: Arc<Paths>, probes: ProbeBudget) -> Self {
         let (reports, inbox) = Reports::new();
         Self {
             reports,
             inbox,
+            confirmations: Confirmations::new(probes.opinions, Arc::clone(&paths)),
             paths,
             suspects: HashMap::new(),
             watches: 0,
             deadlines: BinaryHeap::new(),
-            checks: ActiveChecks::default(),
-            confirmations: Confirmations::default(),
+            checks: ActiveChecks::new(probes.checks),
             known: EndpointHealth::default(),
             slow_start: SlowStart::default(),
             since: HashMap::new(),
@@ -247,7 +249,7 @@ impl Health {
                     match from {
                         ConnectedFrom::Gateway => self.failed(key, frontend, &error, moment),
                         ConnectedFrom::Client => {
-                            self.confirmations.ask_for_client(key, frontend, now(), &self.paths);
+                            self.confirmations.ask_for_client(key, frontend, now());
                         }
                     }
                 }
@@ -331,7 +333,7 @@ impl Health {
                 continue;
             }
             if suspect.takes_opinion(&key.service, now) {
-                self.confirmations.ask(key.clone(), suspect.frontend, now, &self.paths);
+                self.confirmations.ask(key.clone(), suspect.frontend, now);
             }
             match suspect.expire(now) {
                 Transition::Returned => self.reassess(&key),

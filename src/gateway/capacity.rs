@@ -9,7 +9,7 @@ use crate::http::server::Connections;
 /// Assumed where the limit on open files cannot be read: what Linux starts with.
 const USUAL_OPEN_FILES: u64 = 1024;
 
-/// Of the process itself: logs, watches, the API server's client, checks of endpoints' health, BPF objects.
+/// Of the process itself: logs, watches, the API server's client, BPF objects, 80 checks of endpoints' health.
 const OWN: u64 = 96;
 /// Each worker's epoll instances, timers and netlink sockets.
 const OF_A_WORKER: u64 = 8;

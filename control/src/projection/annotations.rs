@@ -77,7 +77,7 @@ pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
 /// MultiClusterService.
 pub(super) const DRAIN: &str = "sheave.dev/drain";
 /// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or
-/// `udp:PAYLOAD`, then `interval=5s`, `timeout`, `failures` and `successes` as needed, for `grpc` and `udp`
+/// `udp:PAYLOAD`, then `interval=5s`, `timeout` (at most 10s), `failures` and `successes` as needed, for `grpc` and `udp`
 /// `port`, and for `udp` `answer=TEXT`, how the answer begins, where `%XX` stands for a byte of it or of the payload.
 /// `grpc` is the call `grpc.health.v1.Health/Check` over HTTP/2 without TLS. Without a port the check is for
 /// ports of its own protocol. Default: only connections show its health.

@@ -30,7 +30,7 @@ pub struct Check {
     pub port: Option<u16>,
     /// From one check to the next; at least 1 s.
     pub interval: Duration,
-    /// How long a check may take; no longer than `interval`.
+    /// How long a check may take; no longer than `interval`, and at most 10 s.
     pub timeout: Duration,
     /// Consecutive failures that make the endpoint unhealthy.
     pub failures: u8,

@@ -9,14 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::{Check, CheckKind, EndpointAddr, Frontend, Protocol, ServicePort};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use super::probe::{self, ProbeError};
 use super::reports::EndpointKey;
+use super::slots::{ProbeSlots, SlotLimits};
 use crate::paths::Paths;
-
-/// How many checks run at once.
-const CONCURRENT: usize = 64;
 
 /// The verdict of a check by its latest results.
 #[derive(Clone, Copy, Debug)]
@@ -84,13 +82,13 @@ pub(super) struct CheckVerdict {
 }
 
 /// All checks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ActiveChecks {
     probes: HashMap<u64, Probe>,
     by_address: HashMap<EndpointAddr, Vec<u64>>,
-    /// One entry for each probe that does not run; entries of removed probes are stale.
+    /// One entry for each probe that neither runs nor waits for a slot; entries of removed probes are stale.
     due: BinaryHeap<Reverse<(Instant, u64)>>,
-    running: JoinSet<(u64, Instant, Result<(), ProbeError>)>,
+    slots: ProbeSlots<u64, (u64, Instant, Result<(), ProbeError>)>,
     next_id: u64,
     jitter: RandomState,
     passed: u64,
@@ -98,6 +96,20 @@ pub(super) struct ActiveChecks {
 }
 
 impl ActiveChecks {
+    /// Without any check.
+    pub(super) fn new(limits: SlotLimits) -> Self {
+        Self {
+            probes: HashMap::new(),
+            by_address: HashMap::new(),
+            due: BinaryHeap::new(),
+            slots: ProbeSlots::new(limits),
+            next_id: 0,
+            jitter: RandomState::new(),
+            passed: 0,
+            failed: 0,
+        }
+    }
+
     /// Starts checking the endpoints of a frontend, if it has a check.
     pub(super) fn add(&mut self, frontend: &Frontend, now: Instant) {
         let Some(check) = check_of(frontend) else { return };
@@ -166,15 +178,24 @@ impl ActiveChecks {
         0.9 + 0.2 * self.random(id, now)
     }
 
-    /// Starts the checks that are due, as far as there is room. Must be called inside a runtime.
+    /// Starts the checks that are due, as far as there are slots; the others wait for one. Must be called inside a runtime.
     pub(super) fn start_due(&mut self, now: Instant, paths: &Arc<Paths>) {
-        while self.running.len() < CONCURRENT
-            && let Some(id) = self.take_due(now)
-        {
-            let Some(probe) = self.probes.get_mut(&id) else { continue };
+        while let Some(id) = self.take_due(now) {
+            let Some(probe) = self.probes.get(&id) else { continue };
+            // Of several that share it, the one with the least: nobody's check waits because somebody with thousands has the same.
+            let namespaces = probe.users.keys().map(|service| &service.namespace);
+            if let Some(namespace) = namespaces.min_by_key(|namespace| self.slots.load(namespace)) {
+                self.slots.enqueue(namespace, id);
+            }
+        }
+        while let Some((slot, id)) = self.slots.dequeue() {
+            let Some(probe) = self.probes.get_mut(&id) else {
+                self.slots.release(slot);
+                continue;
+            };
             let (addr, check, paths) = (probe.addr, probe.check.clone(), Arc::clone(paths));
-            probe.running =
-                Some(self.running.spawn(async move { (id, now, probe::run(addr, &check, &paths).await) }));
+            let run = async move { (id, now, probe::run(addr, &check, &paths).await) };
+            probe.running = Some(self.slots.run(slot, run));
         }
     }
 
@@ -185,14 +206,13 @@ impl ActiveChecks {
 
     /// When to call [`Self::start_due`] again, if no check ends before.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let Reverse((at, _)) = self.due.peek()?;
-        (self.running.len() < CONCURRENT).then_some(*at)
+        self.due.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Waits until a check ends; returns the verdicts that it changed. Cancel safe; `None` at once if none runs.
     pub(super) async fn next(&mut self) -> Option<Vec<CheckVerdict>> {
         // An aborted one belonged to a removed endpoint.
-        let ended = self.running.join_next().await?.ok();
+        let ended = self.slots.ended().await?;
         Some(ended.map(|(id, began, answer)| self.finish(id, began, answer)).unwrap_or_default())
     }
 

@@ -1,22 +1,21 @@
 //! Second opinions: connections of the gateway's own to endpoints that connections of clients failed to reach.
 //!
-//! They decide in two cases. Failures that may not have been in a row count only if it fails as well. And a connection from a client's own address may fail because of the client: a NetworkPolicy or firewall may refuse
-//! that address. So the gateway connects from its own address, and only if that fails as well did the endpoint fail.
+//! They decide in two cases. Failures that may not have been in a row count only if the gateway's connection fails as well. And a
+//! connection from a client's own address may fail because of the client: a NetworkPolicy or firewall may refuse that address, so only
+//! a failure from the gateway's address counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::{Check, CheckKind, FrontendAddr};
-use tokio::task::JoinSet;
 
 use super::probe::{self, ProbeError};
 use super::reports::EndpointKey;
+use super::slots::{ProbeSlots, SlotLimits};
 use crate::paths::Paths;
 
-/// How many run at once.
-const CONCURRENT: usize = 16;
-/// How long one may take, and how long the same endpoint gets no other: clients must not be able to make more.
+/// How long one may take, and how long clients get no other of the same endpoint: they must not be able to make more.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The check that it is.
 const ONCE: Check = Check {
@@ -27,7 +26,7 @@ const ONCE: Check = Check {
     failures: 1,
     successes: 1,
 };
-/// How many endpoints are remembered.
+/// From so many entries on it is looked which are too old.
 const REMEMBERED: usize = 1024;
 
 /// What an endpoint did when the gateway itself connected to it.
@@ -40,46 +39,99 @@ pub(super) struct SecondOpinion {
 }
 
 /// Connections that are tried again from the gateway's address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Confirmations {
+    paths: Arc<Paths>,
+    /// What runs or waits for a slot.
+    asked: HashSet<EndpointKey>,
     /// When each endpoint was tried.
     tried: HashMap<EndpointKey, Instant>,
-    running: JoinSet<SecondOpinion>,
+    /// When `tried` is this long, entries that are too old go.
+    full: usize,
+    slots: ProbeSlots<(EndpointKey, FrontendAddr), SecondOpinion>,
 }
 
 impl Confirmations {
+    /// Nothing is tried yet.
+    pub(super) fn new(limits: SlotLimits, paths: Arc<Paths>) -> Self {
+        let (asked, tried, slots) = (HashSet::new(), HashMap::new(), ProbeSlots::new(limits));
+        Self { paths, asked, tried, full: REMEMBERED, slots }
+    }
+
     /// Tries an endpoint because of a client's connection, unless that was done a moment ago. Must be called inside a runtime.
-    pub(super) fn ask_for_client(
-        &mut self,
-        key: EndpointKey,
-        frontend: FrontendAddr,
-        now: Instant,
-        paths: &Arc<Paths>,
-    ) {
-        if self.tried.len() >= REMEMBERED {
-            self.tried.retain(|_, at| now.saturating_duration_since(*at) < PATIENCE);
-        }
-        let recent = self.tried.get(&key).is_some_and(|at| now.saturating_duration_since(*at) < PATIENCE);
-        if !recent {
-            self.ask(key, frontend, now, paths);
+    pub(super) fn ask_for_client(&mut self, key: EndpointKey, frontend: FrontendAddr, now: Instant) {
+        if self.tried.get(&key).is_none_or(|at| now.saturating_duration_since(*at) >= PATIENCE) {
+            self.ask(key, frontend, now);
         }
     }
 
-    /// Tries an endpoint, unless too many are tried. Must be called inside a runtime.
-    pub(super) fn ask(&mut self, key: EndpointKey, frontend: FrontendAddr, now: Instant, paths: &Arc<Paths>) {
-        if self.running.len() >= CONCURRENT || self.tried.len() >= REMEMBERED {
+    /// Tries an endpoint, as soon as there is a slot. Must be called inside a runtime.
+    pub(super) fn ask(&mut self, key: EndpointKey, frontend: FrontendAddr, now: Instant) {
+        if !self.asked.insert(key.clone()) {
             return;
         }
+        if self.tried.len() >= self.full {
+            self.tried.retain(|_, at| now.saturating_duration_since(*at) < PATIENCE);
+            self.full = REMEMBERED.max(2 * self.tried.len());
+        }
         self.tried.insert(key.clone(), now);
-        let paths = Arc::clone(paths);
-        self.running.spawn(async move {
-            let result = probe::run(key.addr, &ONCE, &paths).await;
-            SecondOpinion { key, frontend, result }
-        });
+        let namespace = Arc::clone(&key.service.namespace);
+        self.slots.enqueue(&namespace, (key, frontend));
+        self.start();
+    }
+
+    fn start(&mut self) {
+        while let Some((slot, (key, frontend))) = self.slots.dequeue() {
+            let paths = Arc::clone(&self.paths);
+            self.slots.run(slot, async move {
+                let result = probe::run(key.addr, &ONCE, &paths).await;
+                SecondOpinion { key, frontend, result }
+            });
+        }
     }
 
     /// Waits until one is there. Cancel safe; `None` at once if none runs.
     pub(super) async fn next(&mut self) -> Option<SecondOpinion> {
-        self.running.join_next().await?.ok()
+        let opinion = self.slots.ended().await?;
+        if let Some(opinion) = &opinion {
+            self.asked.remove(&opinion.key);
+        }
+        self.start();
+        opinion
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheave_model::{Algorithm, test_util};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endpoint_is_tried_once_at_a_time_and_for_clients_once_a_second() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let frontend = test_util::frontend(1, Algorithm::Random, &[]);
+        let addr = sheave_model::EndpointAddr::new(addr.ip(), addr.port());
+        let key = || EndpointKey { service: frontend.service.clone(), addr };
+        let limits = SlotLimits { total: 1, per_namespace: 1 };
+        let (mut confirmations, now) = (Confirmations::new(limits, Arc::default()), Instant::now());
+        confirmations.ask_for_client(key(), frontend.addr, now);
+        confirmations.ask(key(), frontend.addr, now + PATIENCE);
+        assert!(confirmations.next().await.is_some_and(|opinion| opinion.result.is_ok()));
+        assert!(confirmations.next().await.is_none(), "one at a time");
+        confirmations.ask_for_client(key(), frontend.addr, now + PATIENCE / 2);
+        assert!(confirmations.next().await.is_none(), "a moment ago");
+        confirmations.ask(key(), frontend.addr, now + PATIENCE / 2);
+        assert!(confirmations.next().await.is_some());
+        // What finds no slot waits.
+        for port in [addr.port, 1, 2, 3] {
+            let addr = sheave_model::EndpointAddr { port, ..addr };
+            confirmations.ask(EndpointKey { addr, ..key() }, frontend.addr, now);
+        }
+        for _ in 0..4 {
+            assert!(confirmations.next().await.is_some());
+        }
+        assert!(confirmations.asked.is_empty());
     }
 }

@@ -15,6 +15,9 @@ use crate::time;
 /// Longer than any endpoint warms up.
 const SLOWEST_START: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
+/// A check that hangs keeps others of its namespace waiting for as long.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Longer than the name of any service.
 const LONGEST_SERVICE: usize = 255;
 
@@ -107,6 +110,9 @@ fn check(text: &str) -> Result<Check, String> {
     if check.interval < Duration::from_secs(1) {
         return Err("an interval is at least 1s".to_owned());
     }
+    if check.timeout > LONGEST_TIMEOUT {
+        return Err(format!("a timeout is at most {}s", LONGEST_TIMEOUT.as_secs()));
+    }
     if check.timeout > check.interval {
         return Err("the timeout is longer than the interval".to_owned());
     }
@@ -194,6 +200,7 @@ mod tests {
         assert_eq!((http.kind, http.port), (CheckKind::Http { path: "/ready?x=1".into() }, Some(8080)));
         assert_eq!((http.timeout, http.failures, http.successes), (Duration::from_millis(500), 1, 9));
         assert_eq!(read("http:/").port, None);
+        assert_eq!(read("tcp interval=1m timeout=10s").timeout, Duration::from_secs(10));
     }
 
     #[test]
@@ -239,6 +246,7 @@ mod tests {
             "tcp interval=0s",
             "tcp interval=500ms",
             "tcp timeout=6s",
+            "tcp interval=1m timeout=10001ms",
             "tcp failures=0",
             "tcp failures=256",
             "tcp x=1",

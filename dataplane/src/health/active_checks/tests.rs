@@ -10,6 +10,10 @@ fn check(failures: u8, successes: u8) -> Check {
     Check { kind: CheckKind::Tcp, port: None, interval: SECOND, timeout: SECOND, failures, successes }
 }
 
+fn checks() -> ActiveChecks {
+    ActiveChecks::new(SlotLimits { total: 64, per_namespace: 32 })
+}
+
 /// A frontend over two endpoints; each number is another Service.
 fn frontend(number: u32, check: Option<Check>) -> Frontend {
     let frontend = test_util::frontend(number, Algorithm::Random, &[(1, 100), (2, 100)]);
@@ -36,7 +40,7 @@ fn so_many_answers_in_a_row_turn_the_verdict() {
 
 #[test]
 fn one_address_has_each_check_once_however_many_services_request_it() {
-    let (mut checks, now) = (ActiveChecks::default(), Instant::now());
+    let (mut checks, now) = (checks(), Instant::now());
     let frontends = [1, 2].map(|number| frontend(number, Some(check(3, 2))));
     let other = frontend(3, Some(check(2, 2)));
     for frontend in frontends.iter().chain([&other]) {
@@ -52,7 +56,7 @@ fn one_address_has_each_check_once_however_many_services_request_it() {
 
 #[test]
 fn a_shared_check_tells_each_service_and_what_one_found_itself_is_its_own() {
-    let (mut checks, now) = (ActiveChecks::default(), Instant::now());
+    let (mut checks, now) = (checks(), Instant::now());
     let frontends = [1, 2].map(|number| frontend(number, Some(check(1, 1))));
     frontends.iter().for_each(|frontend| checks.add(frontend, now));
     let [first, second] = [0, 1].map(|at| keys(&frontends[at]).remove(0));
@@ -66,7 +70,7 @@ fn a_shared_check_tells_each_service_and_what_one_found_itself_is_its_own() {
 
 #[test]
 fn nothing_is_checked_without_a_check() {
-    let (mut checks, now) = (ActiveChecks::default(), Instant::now());
+    let (mut checks, now) = (checks(), Instant::now());
     checks.add(&frontend(1, None), now);
     assert!(checks.probes.is_empty() && checks.next_due().is_none());
 }
@@ -75,7 +79,7 @@ fn nothing_is_checked_without_a_check() {
 fn a_check_without_a_port_is_for_endpoints_of_its_protocol() {
     let (udp, now) = (CheckKind::Udp { payload: Arc::default(), answer: Arc::default() }, Instant::now());
     for (kind, port, expected) in [(CheckKind::Tcp, None, 2), (udp.clone(), None, 0), (udp, Some(53), 2)] {
-        let mut checks = ActiveChecks::default();
+        let mut checks = checks();
         let frontend = frontend(1, Some(Check { kind, port, ..check(3, 2) }));
         checks.add(&frontend, now);
         assert_eq!(checks.probes.len(), expected);
@@ -85,7 +89,7 @@ fn a_check_without_a_port_is_for_endpoints_of_its_protocol() {
 
 #[test]
 fn a_check_that_is_edited_does_not_bring_back_what_the_one_before_took_out() {
-    let (mut checks, now) = (ActiveChecks::default(), Instant::now());
+    let (mut checks, now) = (checks(), Instant::now());
     let [before, after] = [check(3, 2), check(2, 2)].map(|check| frontend(1, Some(check)));
     checks.add(&before, now);
     let keys = keys(&before);
@@ -97,7 +101,7 @@ fn a_check_that_is_edited_does_not_bring_back_what_the_one_before_took_out() {
 
 #[test]
 fn what_real_connections_found_is_undone_by_answers() {
-    let (mut checks, now) = (ActiveChecks::default(), Instant::now());
+    let (mut checks, now) = (checks(), Instant::now());
     let frontend = frontend(1, Some(check(3, 2)));
     checks.add(&frontend, now);
     let key = keys(&frontend).remove(0);
@@ -117,7 +121,7 @@ fn thousands_of_checks_are_spread_over_the_interval_and_stay_so() {
     let mut frontend = test_util::frontend(1, Algorithm::Random, &endpoints);
     let check = Check { interval, ..check(3, 2) };
     frontend.health = Arc::new(HealthPolicy { check: Some(check), ..HealthPolicy::default() });
-    let (mut checks, start) = (ActiveChecks::default(), Instant::now());
+    let (mut checks, start) = (checks(), Instant::now());
     checks.add(&frontend, start);
     // By tenths of a second: 100 each if they were perfectly even.
     let mut counts = vec![0u32; 600];
@@ -132,4 +136,45 @@ fn thousands_of_checks_are_spread_over_the_interval_and_stay_so() {
     assert!(*least >= 50 && *most <= 150, "from {least} to {most} in a tenth of a second");
     let total: u32 = counts.iter().sum();
     assert!((58_000..62_000).contains(&total), "{total}");
+}
+
+/// Endpoints that hang and are asked for as long as a test lasts, in a namespace of their own.
+#[tokio::test]
+async fn a_namespace_whose_checks_hang_delays_those_of_no_other_and_waiting_is_no_failure() {
+    let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let addr = silent.local_addr().unwrap();
+    let kind = CheckKind::Udp { payload: b"?".as_slice().into(), answer: Arc::default() };
+    let hour = 3600 * SECOND;
+    let check = Check { kind, port: Some(addr.port()), timeout: hour, interval: hour, ..check(1, 1) };
+    let numbers: Vec<(u32, u16)> = (0..1000).map(|number| (number, 100)).collect();
+    let mut many = test_util::frontend(1, Algorithm::Random, &numbers);
+    let mut backend = test_util::backend("local", 100, &numbers);
+    for (endpoint, port) in backend.endpoints.iter_mut().zip(1..) {
+        endpoint.addr = EndpointAddr::new(addr.ip(), port);
+    }
+    many.backends = Arc::new([backend]);
+    many.service.namespace = "many".into();
+    many.health = Arc::new(HealthPolicy { check: Some(check.clone()), ..HealthPolicy::default() });
+    let mut few = frontend(2, None);
+    few.service.namespace = "few".into();
+    let (mut checks, now, paths) = (checks(), Instant::now(), Arc::default());
+    checks.add(&many, now);
+    checks.start_due(now + 2 * hour, &paths);
+    assert_eq!((checks.slots.load("many"), checks.next_due()), (1000, None));
+    let running =
+        |checks: &ActiveChecks| checks.probes.values().filter(|probe| probe.running.is_some()).count();
+    assert_eq!(running(&checks), 32);
+
+    few.health = many.health.clone();
+    checks.add(&few, now);
+    checks.start_due(now + 2 * hour, &paths);
+    assert_eq!(running(&checks), 34, "those of the other namespace run at once");
+    assert_eq!(checks.counts(), (0, 0));
+    checks.remove(&many);
+    checks.remove(&few);
+    for _ in 0..34 {
+        assert!(checks.next().await.is_some_and(|verdicts| verdicts.is_empty()));
+    }
+    checks.start_due(now + 2 * hour, &paths);
+    assert_eq!((checks.slots.load("many"), checks.slots.load("few")), (0, 0), "nothing is left of them");
 }

@@ -3,7 +3,7 @@
 use arc_swap::ArcSwap;
 
 use super::*;
-use crate::health::{ConnectedFrom, Health};
+use crate::health::{ConnectedFrom, Health, ProbeBudget};
 use crate::select::ActiveTable;
 
 fn refused() -> std::io::Error {
@@ -17,7 +17,7 @@ async fn an_endpoint_that_refuses_every_second_connection_is_not_ejected() {
     let frontend = frontend(Protocol::Tcp, &[endpoint], None);
     let addr = frontend.addr;
     let active = Arc::new(ActiveTable::compile(table([frontend]), &ActiveTable::default()));
-    let mut health = Health::new(Arc::default());
+    let mut health = Health::new(Arc::default(), ProbeBudget::of(0));
     let reports = health.reports();
     let workers: Vec<_> = (0..2)
         .map(|_| {
