@@ -162,7 +162,7 @@ impl Dataplane {
         let changed = changes.iter().filter_map(|(_, frontend)| frontend.as_deref());
         self.client_addresses.apply(&table, changed);
         let mut active = ActiveTable::compile(table, &previous);
-        self.health.follow(previous.table(), &changes, &active);
+        self.health.follow(previous.table(), &changes);
         if let Some(unhealthy) = self.health.take_changed() {
             active = active.with_health(unhealthy);
         }

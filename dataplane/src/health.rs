@@ -11,12 +11,14 @@
 
 mod active_checks;
 mod confirm;
+mod follow;
 mod grpc;
 mod handover;
 mod log;
 mod outlier;
 mod probe;
 mod reports;
+mod serving;
 mod slots;
 mod slow_start;
 mod success_watch;
@@ -25,14 +27,14 @@ mod suspect;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use sheave_model::{EndpointAddr, FrontendAddr, FrontendChange, RoutingTable, ServicePort};
+use sheave_model::{EndpointAddr, ServicePort};
 use tokio::sync::mpsc;
 
 use self::active_checks::{ActiveChecks, CheckVerdict};
@@ -40,10 +42,11 @@ use self::confirm::{Confirmations, SecondOpinion};
 use self::log::Log;
 use self::outlier::Transition;
 use self::reports::{EndpointKey, Report, Suspects};
+use self::serving::Serving;
 use self::slow_start::SlowStart;
 use self::suspect::{FailureMoment, Suspect};
 use crate::paths::Paths;
-use crate::select::{ActiveTable, EndpointHealth, FULL_SHARE};
+use crate::select::{ActiveTable, EndpointHealth};
 
 pub(crate) use self::reports::{ConnectedFrom, Reports};
 pub(crate) use self::slots::ProbeBudget;
@@ -92,6 +95,7 @@ pub(crate) struct Health {
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
     checks: ActiveChecks,
     confirmations: Confirmations,
+    serving: Serving,
     known: EndpointHealth,
     slow_start: SlowStart,
     /// Since when each unhealthy endpoint is.
@@ -119,6 +123,7 @@ impl Health {
             watches: 0,
             deadlines: BinaryHeap::new(),
             checks: ActiveChecks::new(probes.checks),
+            serving: Serving::default(),
             known: EndpointHealth::default(),
             slow_start: SlowStart::default(),
             since: HashMap::new(),
@@ -134,55 +139,6 @@ impl Health {
     /// The handle that workers report with.
     pub(crate) fn reports(&self) -> Arc<Reports> {
         Arc::clone(&self.reports)
-    }
-
-    /// Follows a change of the table.
-    pub(crate) fn follow(
-        &mut self,
-        previous: &RoutingTable,
-        changes: &[FrontendChange],
-        active: &ActiveTable,
-    ) {
-        let now = now();
-        // Add before removing: an endpoint that moves between frontends keeps its state.
-        for (addr, frontend) in changes {
-            let Some(frontend) = frontend else { continue };
-            self.checks.add(frontend, now);
-            self.slow_start.add(frontend);
-            for key in slow_start::new_endpoints(frontend, previous.get(*addr).map(AsRef::as_ref)) {
-                if !self.since.contains_key(&key) {
-                    let parts = self.slow_start.begin(&key, now);
-                    self.show_slow_start(&key, parts);
-                }
-            }
-        }
-        for frontend in changes.iter().filter_map(|(addr, _)| previous.get(*addr)) {
-            self.slow_start.remove(frontend);
-            for key in self.checks.remove(frontend) {
-                self.reassess(&key);
-            }
-        }
-        if !self.suspects.is_empty() {
-            let changed: BTreeSet<FrontendAddr> = changes.iter().map(|(addr, _)| *addr).collect();
-            self.forget_removed(&changed, active);
-        }
-        self.publish_suspects();
-    }
-
-    fn forget_removed(&mut self, changed: &BTreeSet<FrontendAddr>, active: &ActiveTable) {
-        let stays =
-            |addr: FrontendAddr, endpoint| active.get(addr).is_some_and(|frontend| frontend.serves(endpoint));
-        let removed: Vec<EndpointKey> = self
-            .suspects
-            .iter()
-            .filter(|(key, suspect)| {
-                changed.contains(&suspect.frontend) && !stays(suspect.frontend, key.addr)
-            })
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in removed {
-            self.forget(&key);
-        }
     }
 
     /// Waits until the verdict on any endpoint changes; runs the checks meanwhile. Cancel safe. Returns at once while a change
@@ -213,7 +169,7 @@ impl Health {
                 Some(verdicts) = self.checks.next() => {
                     verdicts.into_iter().for_each(|verdict| self.apply_verdict(verdict));
                 }
-                Some(opinion) = self.confirmations.next() => self.apply_opinion(opinion, &table.load()),
+                Some(opinion) = self.confirmations.next() => self.apply_opinion(opinion),
                 () = wake => self.expire(now()),
             }
             self.publish_suspects();
@@ -247,19 +203,18 @@ impl Health {
                     let Some(serving) = serving else { continue };
                     let key = EndpointKey { service: serving.spec().service.clone(), addr };
                     match from {
-                        ConnectedFrom::Gateway => self.failed(key, frontend, &error, moment),
-                        ConnectedFrom::Client => {
-                            self.confirmations.ask_for_client(key, frontend, now());
-                        }
+                        ConnectedFrom::Gateway => self.failed(key, &error, moment),
+                        ConnectedFrom::Client => self.confirmations.ask_for_client(key, now()),
                     }
                 }
             }
         }
     }
 
-    fn apply_opinion(&mut self, opinion: SecondOpinion, active: &ActiveTable) {
-        let SecondOpinion { key, frontend, result } = opinion;
+    fn apply_opinion(&mut self, SecondOpinion { key, result }: SecondOpinion) {
         match result {
+            // It may be gone since.
+            _ if !self.serving.contains(&key) => {}
             Ok(()) => self.answered(key),
             Err(error) if error.is_own() => {
                 if let Some(suspect) = self.suspects.get_mut(&key) {
@@ -268,22 +223,13 @@ impl Health {
                 }
             }
             Err(error) => {
-                if active.get(frontend).is_some_and(|frontend| frontend.serves(key.addr)) {
-                    let watch = self.suspects.get(&key).map(|suspect| suspect.watch().state());
-                    let moment = FailureMoment { at: Instant::now(), watch };
-                    self.failed(key, frontend, &error, moment);
-                }
+                let watch = self.suspects.get(&key).map(|suspect| suspect.watch().state());
+                self.failed(key, &error, FailureMoment { at: Instant::now(), watch });
             }
         }
     }
 
-    fn failed(
-        &mut self,
-        key: EndpointKey,
-        frontend: FrontendAddr,
-        error: &impl Display,
-        moment: FailureMoment,
-    ) {
+    fn failed(&mut self, key: EndpointKey, error: &impl Display, moment: FailureMoment) {
         if self.since.contains_key(&key) {
             return;
         }
@@ -292,9 +238,8 @@ impl Health {
         let suspect = self.suspects.entry(key.clone()).or_insert_with(|| {
             self.suspects_changed = true;
             self.watches += 1;
-            Suspect::new(frontend, self.watches, now)
+            Suspect::new(self.watches, now)
         });
-        suspect.frontend = frontend;
         if suspect.failed(moment, now, jitter) == Transition::Ejected {
             self.ejections += 1;
             self.set_unhealthy(&key, error.to_string());
@@ -333,7 +278,7 @@ impl Health {
                 continue;
             }
             if suspect.takes_opinion(&key.service, now) {
-                self.confirmations.ask(key.clone(), suspect.frontend, now);
+                self.confirmations.ask(key.clone(), now);
             }
             match suspect.expire(now) {
                 Transition::Returned => self.reassess(&key),
@@ -377,14 +322,6 @@ impl Health {
             let parts = self.slow_start.begin(key, now());
             self.show_slow_start(key, parts);
             self.log.healthy(key, now().saturating_duration_since(since));
-        }
-    }
-
-    fn show_slow_start(&mut self, key: &EndpointKey, parts: u8) {
-        self.changed = true;
-        match parts {
-            FULL_SHARE => self.known.set_healthy(&key.service, key.addr),
-            parts => self.known.set_slow_start(&key.service, key.addr, parts),
         }
     }
 

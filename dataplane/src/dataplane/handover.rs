@@ -142,7 +142,7 @@ impl Dataplane {
     /// Takes endpoints for as good as the other process did. To be called after the table was applied, which has them.
     pub fn take_over_health(&mut self, mut records: Vec<HealthRecord>) {
         records.retain_mut(|record| self.is_here(&mut record.endpoint));
-        self.health.restore(records, &self.table.load());
+        self.health.restore(records);
         self.apply_health();
     }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{Check, CheckKind, FrontendAddr};
+use sheave_model::{Check, CheckKind};
 
 use super::probe::{self, ProbeError};
 use super::reports::EndpointKey;
@@ -33,8 +33,6 @@ const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 pub(super) struct SecondOpinion {
     pub(super) key: EndpointKey,
-    /// Whose client's connection failed.
-    pub(super) frontend: FrontendAddr,
     pub(super) result: Result<(), ProbeError>,
 }
 
@@ -48,7 +46,7 @@ pub(super) struct Confirmations {
     tried: HashMap<EndpointKey, Instant>,
     /// When `tried` is this long, entries that are too old go.
     full: usize,
-    slots: ProbeSlots<(EndpointKey, FrontendAddr), SecondOpinion>,
+    slots: ProbeSlots<EndpointKey, SecondOpinion>,
 }
 
 impl Confirmations {
@@ -59,14 +57,14 @@ impl Confirmations {
     }
 
     /// Tries an endpoint because of a client's connection, unless that was done a moment ago. Must be called inside a runtime.
-    pub(super) fn ask_for_client(&mut self, key: EndpointKey, frontend: FrontendAddr, now: Instant) {
+    pub(super) fn ask_for_client(&mut self, key: EndpointKey, now: Instant) {
         if self.tried.get(&key).is_none_or(|at| now.saturating_duration_since(*at) >= PATIENCE) {
-            self.ask(key, frontend, now);
+            self.ask(key, now);
         }
     }
 
     /// Tries an endpoint, as soon as there is a slot. Must be called inside a runtime.
-    pub(super) fn ask(&mut self, key: EndpointKey, frontend: FrontendAddr, now: Instant) {
+    pub(super) fn ask(&mut self, key: EndpointKey, now: Instant) {
         if !self.asked.insert(key.clone()) {
             return;
         }
@@ -76,16 +74,16 @@ impl Confirmations {
         }
         self.tried.insert(key.clone(), now);
         let namespace = Arc::clone(&key.service.namespace);
-        self.slots.enqueue(&namespace, (key, frontend));
+        self.slots.enqueue(&namespace, key);
         self.start();
     }
 
     fn start(&mut self) {
-        while let Some((slot, (key, frontend))) = self.slots.dequeue() {
+        while let Some((slot, key)) = self.slots.dequeue() {
             let paths = Arc::clone(&self.paths);
             self.slots.run(slot, async move {
                 let result = probe::run(key.addr, &ONCE, &paths).await;
-                SecondOpinion { key, frontend, result }
+                SecondOpinion { key, result }
             });
         }
     }
@@ -116,18 +114,18 @@ mod tests {
         let key = || EndpointKey { service: frontend.service.clone(), addr };
         let limits = SlotLimits { total: 1, per_namespace: 1 };
         let (mut confirmations, now) = (Confirmations::new(limits, Arc::default()), Instant::now());
-        confirmations.ask_for_client(key(), frontend.addr, now);
-        confirmations.ask(key(), frontend.addr, now + PATIENCE);
+        confirmations.ask_for_client(key(), now);
+        confirmations.ask(key(), now + PATIENCE);
         assert!(confirmations.next().await.is_some_and(|opinion| opinion.result.is_ok()));
         assert!(confirmations.next().await.is_none(), "one at a time");
-        confirmations.ask_for_client(key(), frontend.addr, now + PATIENCE / 2);
+        confirmations.ask_for_client(key(), now + PATIENCE / 2);
         assert!(confirmations.next().await.is_none(), "a moment ago");
-        confirmations.ask(key(), frontend.addr, now + PATIENCE / 2);
+        confirmations.ask(key(), now + PATIENCE / 2);
         assert!(confirmations.next().await.is_some());
         // What finds no slot waits.
         for port in [addr.port, 1, 2, 3] {
             let addr = sheave_model::EndpointAddr { port, ..addr };
-            confirmations.ask(EndpointKey { addr, ..key() }, frontend.addr, now);
+            confirmations.ask(EndpointKey { addr, ..key() }, now);
         }
         for _ in 0..4 {
             assert!(confirmations.next().await.is_some());

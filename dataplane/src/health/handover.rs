@@ -1,14 +1,13 @@
 //! What one process knows of endpoints' health, in the words in which another one is told.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use sheave_model::{EndpointAddr, FrontendAddr, Protocol, ServicePort};
+use sheave_model::{EndpointAddr, Protocol, ServicePort};
 
 use super::reports::EndpointKey;
 use super::suspect::Suspect;
 use super::{Health, now};
 use crate::handover::{HandedVerdict, HealthRecord, before, millis_since};
-use crate::select::ActiveTable;
 
 impl Health {
     /// Of every endpoint that is not as good as a new one.
@@ -37,29 +36,22 @@ impl Health {
         keys.into_iter().map(record).collect()
     }
 
-    /// Goes on with what another process knew, as far as `active` has the endpoints still.
-    pub(crate) fn restore(&mut self, records: Vec<HealthRecord>, active: &ActiveTable) {
-        if records.is_empty() {
-            return;
-        }
+    /// Goes on with what another process knew, as far as the endpoints are still served.
+    pub(crate) fn restore(&mut self, records: Vec<HealthRecord>) {
         let now = now();
-        let mut frontends: HashMap<&ServicePort, Vec<FrontendAddr>> = HashMap::new();
-        for frontend in active.table().frontends() {
-            frontends.entry(&frontend.service).or_default().push(frontend.addr);
-        }
         for record in records {
             let key = key_of(&record);
             let HealthRecord { unhealthy, failures, growing_millis, .. } = record;
-            let serves = |addr: &&FrontendAddr| active.get(**addr).is_some_and(|it| it.serves(key.addr));
-            let own = frontends.get(&key.service).and_then(|all| all.iter().find(serves));
-            let Some(frontend) = own.copied() else { continue };
+            if !self.serving.contains(&key) {
+                continue;
+            }
             if let Some(began) = growing_millis {
                 let parts = self.slow_start.resume(&key, now, before(now, began));
                 self.show_slow_start(&key, parts);
             }
             if let Some(record) = failures {
                 self.watches += 1;
-                let suspect = Suspect::restored(&record, frontend, self.watches, now);
+                let suspect = Suspect::restored(&record, self.watches, now);
                 self.suspects.insert(key.clone(), suspect);
                 self.suspects_changed = true;
                 self.watch(key.clone());

@@ -44,6 +44,8 @@ impl Ramp {
 pub(super) struct SlowStart {
     services: HashMap<ServicePort, SlowService>,
     ramps: HashMap<EndpointKey, Ramp>,
+    /// A Service wants another duration, or none, than its ramps may have.
+    durations_changed: bool,
     /// An entry with another time than the ramp's is stale.
     due: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
 }
@@ -55,7 +57,7 @@ impl SlowStart {
         if !over.is_zero() {
             let new = || SlowService { over, frontends: 0 };
             let service = self.services.entry(frontend.service.clone()).or_insert_with(new);
-            service.over = over;
+            self.durations_changed |= std::mem::replace(&mut service.over, over) != over;
             service.frontends += 1;
         }
     }
@@ -69,6 +71,7 @@ impl SlowStart {
             service.frontends -= 1;
             if service.frontends == 0 {
                 self.services.remove(&frontend.service);
+                self.durations_changed = true;
             }
         }
     }
@@ -101,9 +104,33 @@ impl SlowStart {
         self.ramps.get(key).map(|ramp| ramp.since)
     }
 
-    /// An endpoint gets no traffic any more.
-    pub(super) fn end(&mut self, key: &EndpointKey) {
-        self.ramps.remove(key);
+    /// An endpoint gets no traffic any more; whether its share was growing.
+    pub(super) fn end(&mut self, key: &EndpointKey) -> bool {
+        self.ramps.remove(key).is_some()
+    }
+
+    /// To be called after frontends were added and removed: shares grow as their Services want it now. Returns the endpoints whose
+    /// parts may have changed, with their parts.
+    pub(super) fn follow_durations(&mut self, now: Instant) -> Vec<(EndpointKey, u8)> {
+        if !std::mem::take(&mut self.durations_changed) {
+            return Vec::new();
+        }
+        let (services, due) = (&self.services, &mut self.due);
+        let mut changed = Vec::new();
+        self.ramps.retain(|key, ramp| {
+            let over = services.get(&key.service).map_or(Duration::ZERO, |service| service.over);
+            if over == ramp.over {
+                return true;
+            }
+            ramp.over = over;
+            let parts = if over.is_zero() { FULL_SHARE } else { ramp.advance(now) };
+            changed.push((key.clone(), parts));
+            if parts < FULL_SHARE {
+                due.push(Reverse((ramp.next, key.clone())));
+            }
+            parts < FULL_SHARE
+        });
+        changed
     }
 
     /// When to call [`Self::advance`].

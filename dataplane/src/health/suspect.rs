@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{FrontendAddr, Protocol, ServicePort};
+use sheave_model::{Protocol, ServicePort};
 
 use super::outlier::{FAILURES, Outlier, Transition};
 use super::success_watch::{SuccessWatch, WatchState};
@@ -37,8 +37,6 @@ impl FailureMoment {
 #[derive(Debug)]
 pub(super) struct Suspect {
     outlier: Outlier,
-    /// The frontend of the last failed connection; the suspicion ends when that frontend no longer has the endpoint.
-    pub(super) frontend: FrontendAddr,
     watch: Arc<SuccessWatch>,
     /// Failures since the last known success, whether in a row or not.
     failures: u8,
@@ -52,10 +50,9 @@ pub(super) struct Suspect {
 
 impl Suspect {
     /// One that did not fail before `now`. `number` is that of its watch.
-    pub(super) fn new(frontend: FrontendAddr, number: u32, now: Instant) -> Self {
+    pub(super) fn new(number: u32, now: Instant) -> Self {
         Self {
             outlier: Outlier::new(now),
-            frontend,
             watch: Arc::new(SuccessWatch::armed(number)),
             failures: 0,
             last: None,
@@ -65,15 +62,10 @@ impl Suspect {
     }
 
     /// One that another process knew. Successes since then are unknown, so its next failure begins another row.
-    pub(super) fn restored(
-        record: &FailureRecord,
-        frontend: FrontendAddr,
-        number: u32,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn restored(record: &FailureRecord, number: u32, now: Instant) -> Self {
         let last = Some(FailureMoment { at: now, watch: None });
         let outlier = Outlier::restored(record, now);
-        Self { outlier, failures: record.failures, last, ..Self::new(frontend, number, now) }
+        Self { outlier, failures: record.failures, last, ..Self::new(number, now) }
     }
 
     /// What another process is told of it.

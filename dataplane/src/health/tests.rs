@@ -18,6 +18,7 @@ use sheave_model::{
 };
 
 mod checked;
+mod follow;
 mod grpc;
 mod real_traffic;
 mod rows;

@@ -16,7 +16,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let now = Instant::now();
-        Self { suspect: Suspect::new(test_util::frontend_addr(1), 1, now), now, published: false }
+        Self { suspect: Suspect::new(1, now), now, published: false }
     }
 
     /// A failure so long after the event before.
@@ -96,9 +96,7 @@ fn the_failure_record_of_another_process_is_no_row_with_what_comes_but_its_trial
     let mut former = Rig::new();
     former.published = true;
     assert!(!former.ejects(STEP) && !former.ejects(STEP));
-    let handed = |former: &Rig, now| {
-        Suspect::restored(&former.suspect.record(now), test_util::frontend_addr(1), 2, now)
-    };
+    let handed = |former: &Rig, now| Suspect::restored(&former.suspect.record(now), 2, now);
     let mut next = Rig { suspect: handed(&former, former.now), published: true, ..former };
     assert!(next.suspect.watch().is_armed(), "its successes are reported");
     assert_eq!([(); 3].map(|()| next.ejects(STEP)), [false, false, true]);
